@@ -1,0 +1,2 @@
+//! Throttle.
+fn main() {}

@@ -1,1 +1,60 @@
-//! ZooKeeper client framework.
+//! A ZooKeeper client in the manner of Apache Curator's framework: it keeps one session at a time, knows when that session can no longer be relied on,
+//! retries what may be retried, and leaves nothing behind.
+//!
+//! Start with [`CuratorFramework`]. The locks are in the crate `curator-recipes`.
+//!
+//! # How a session is judged
+//!
+//! A server forgets a session that it has not heard of for the session timeout, and only then gives its locks to others. So the client counts from
+//! the moment at which it *sent* the newest request that the leader has answered:
+//!
+//! | after | what happens |
+//! | --- | --- |
+//! | a third of the timeout | a heartbeat; while something is held, one that the leader must answer |
+//! | two thirds | [`ConnectionState::Suspended`] |
+//! | three quarters | [`ConnectionState::Lost`]: guards are lost, a new session is opened |
+//!
+//! The clock goes on while the machine sleeps.
+
+mod claim;
+mod client;
+mod clock;
+mod connection_state;
+mod ensemble;
+mod error;
+mod handle;
+mod handshake;
+mod housekeeping;
+mod keeper;
+mod listeners;
+mod operations;
+mod path;
+mod retry;
+mod retry_loop;
+mod safe_notify;
+mod session;
+mod watch;
+mod zookeeper;
+mod zookeeper_async;
+
+pub use claim::{LossReason, LossSignal, NodeClaim, ProtectedId};
+pub use client::{
+    CuratorFramework, CuratorFrameworkBuilder, DEFAULT_CONNECTION_TIMEOUT, DEFAULT_MAX_CLOSE_WAIT,
+    DEFAULT_SESSION_TIMEOUT,
+};
+pub use clock::{BootClock, Clock, TokioClock};
+pub use connection_state::ConnectionState;
+pub use error::{ConnectError, Error, Result};
+pub use handle::{
+    Capabilities, ConnectConfig, Connection, HandleEvent, Reply, ReplyFuture, Request, Response, SessionEnd,
+    ZooKeeperFactory, ZooKeeperHandle,
+};
+pub use listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
+pub use operations::{CreateBuilder, DeleteBuilder, ExistsBuilder, GetChildrenBuilder, GetDataBuilder, SetDataBuilder};
+pub use path::{make_path, node_from_path, parent_of, validate_path};
+pub use retry::{ExponentialBackoffRetry, RetryAttempt, RetryNTimes, RetryPolicy};
+pub use retry_loop::RetryLoop;
+pub use session::Session;
+pub use watch::{WakeReason, Watch};
+pub use zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
+pub use zookeeper_async::ZookeeperAsyncFactory;

@@ -1,0 +1,349 @@
+//! Who owns a node that is being created, so that none is left behind.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+use crate::handle::SessionEnd;
+use crate::housekeeping::Remains;
+use crate::path::{make_path, node_from_path};
+use crate::session::{Raised, Session};
+use crate::watch::{WakeReason, Watch};
+use crate::zookeeper::{Acl, CreateMode, EventType, Stat};
+
+/// The number of characters of `_c_<uuid>-`.
+const PREFIX_LENGTH: usize = 40;
+
+/// The `_c_<uuid>-` before a node's name by which its creator finds it again when the reply was lost: Curator's protection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProtectedId(Uuid);
+
+impl ProtectedId {
+    pub(crate) fn new() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    /// `_c_<uuid>-`, as Curator writes it.
+    #[must_use]
+    pub fn prefix(self) -> String {
+        format!("_c_{}-", self.0.hyphenated())
+    }
+
+    /// The id in a node's name, if it has one: Curator's `ProtectedUtils.extractProtectedId`.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        let id = name.strip_prefix("_c_")?.get(..PREFIX_LENGTH - 4)?;
+        if name.as_bytes().get(PREFIX_LENGTH - 1) != Some(&b'-') || name.len() <= PREFIX_LENGTH {
+            return None;
+        }
+        Uuid::try_parse(id).ok().map(Self)
+    }
+}
+
+/// Why something that was held in ZooKeeper is no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The session is over.
+    Session(SessionEnd),
+    /// The node was deleted by somebody else.
+    NodeDeleted,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(end) => end.fmt(f),
+            Self::NodeDeleted => f.write_str("the node was deleted by somebody else"),
+        }
+    }
+}
+
+/// The ownership of one node under one session, from before its create is sent until it is deleted.
+///
+/// However the owner fails (an error, a time-out, a dropped future), the claim's `Drop` hands the node to the session's housekeeping, which finds
+/// and deletes it. While a claim exists, the session's deadline counts the leader's answers only.
+#[derive(Debug)]
+pub struct NodeClaim {
+    session: Session,
+    parent: String,
+    id: ProtectedId,
+    name: String,
+    mode: CreateMode,
+    /// A create was sent, so there may be a node.
+    asked: bool,
+    /// A create was sent and its reply lost, so there may be more than one node.
+    uncertain: bool,
+    /// The one node, as soon as it is known.
+    node: Option<Arc<ClaimedNode>>,
+    /// There is nothing left to clean.
+    done: bool,
+}
+
+/// What is known of a claimed node.
+#[derive(Debug)]
+pub(crate) struct ClaimedNode {
+    pub(crate) path: String,
+    /// Its owner has begun to delete it.
+    deleting: AtomicBool,
+    /// Somebody else deleted it.
+    deleted: Raised,
+}
+
+impl ClaimedNode {
+    pub(crate) fn new(path: &str) -> Self {
+        Self { path: path.to_owned(), deleting: AtomicBool::new(false), deleted: Raised::default() }
+    }
+
+    /// Notes that the node is gone; not news if its owner is deleting it.
+    pub(crate) fn set_deleted(&self) {
+        if !self.deleting.load(Ordering::SeqCst) {
+            self.deleted.raise();
+        }
+    }
+}
+
+impl NodeClaim {
+    pub(crate) fn new(session: Session, parent: &str, id: ProtectedId, name: &str, mode: CreateMode) -> Self {
+        session.claim_begins();
+        Self {
+            session,
+            parent: parent.to_owned(),
+            id,
+            name: name.to_owned(),
+            mode,
+            asked: false,
+            uncertain: false,
+            node: None,
+            done: false,
+        }
+    }
+
+    /// The session in which the node lives.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The `_c_<uuid>-` of the node's name.
+    #[must_use]
+    pub fn protected_id(&self) -> ProtectedId {
+        self.id
+    }
+
+    /// Whether a create was sent whose reply was lost: there may be a node that is not known, or two.
+    #[must_use]
+    pub fn is_uncertain(&self) -> bool {
+        self.uncertain
+    }
+
+    pub(crate) fn set_uncertain(&mut self, uncertain: bool) {
+        self.uncertain = uncertain;
+    }
+
+    /// The path of the node, once it is known.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        self.node.as_deref().map(|node| node.path.as_str())
+    }
+
+    /// Sends one create, and those of the parents if they are missing (persistent and empty). No retry: after `ConnectionLoss` it may be called
+    /// again, and [`settle`](Self::settle) then says which of the nodes is kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::create`]; `NoNode` when the parent goes again as soon as it is created.
+    pub async fn create(&mut self, data: &[u8], acl: &[Acl], creating_parents: bool) -> Result<(String, Stat)> {
+        let path = Session::protected_path(&self.parent, self.id, &self.name);
+        let mut parents_created = false;
+        loop {
+            // Before the answer comes everything is possible, also if this future is dropped.
+            let was_uncertain = self.uncertain;
+            self.asked = true;
+            self.uncertain = true;
+            let created = self.session.create(&path, data.to_vec(), acl.to_vec(), self.mode).await;
+            self.uncertain = was_uncertain;
+            match created {
+                Ok((path, stat)) => {
+                    self.node = Some(Arc::new(ClaimedNode::new(&path)));
+                    return Ok((path, stat));
+                }
+                Err(Error::NoNode { .. }) if creating_parents && !parents_created => {
+                    self.session.create_parents(&path, &Acl::open_unsafe()).await?;
+                    parents_created = true;
+                }
+                Err(error) => {
+                    self.uncertain |= error.outcome_unknown();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Those of the parent's children that are this claim's.
+    pub fn own<'a>(&self, children: impl IntoIterator<Item = &'a String>) -> Vec<&'a str> {
+        let prefix = self.id.prefix();
+        children.into_iter().map(String::as_str).filter(|name| name.starts_with(&prefix)).collect()
+    }
+
+    /// Says which node is the claim's, and deletes the others that lost replies have left.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::delete`].
+    pub async fn settle(&mut self, keep: &str, others: &[&str]) -> Result<()> {
+        let path = make_path(&self.parent, keep);
+        if self.path() != Some(path.as_str()) {
+            self.node = Some(Arc::new(ClaimedNode::new(&path)));
+        }
+        for other in others {
+            match self.session.delete(&make_path(&self.parent, other), None).await {
+                Ok(()) | Err(Error::NoNode { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.uncertain = false;
+        Ok(())
+    }
+
+    /// Deletes the node. `Ok(false)` if it was not there any more although nobody of ours had deleted it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::delete`]; the claim stays, so it can be tried again, and dropping it still cleans up.
+    pub async fn delete(&mut self) -> Result<bool> {
+        let Some(node) = &self.node else { return Ok(true) };
+        // If an earlier try was sent, it may be that one that deleted the node.
+        let tried = node.deleting.swap(true, Ordering::SeqCst);
+        let path = node.path.clone();
+        let was_there = match self.session.delete(&path, None).await {
+            Ok(()) => true,
+            Err(Error::NoNode { .. }) => tried,
+            Err(error) => return Err(error),
+        };
+        self.done = !self.uncertain;
+        Ok(was_there)
+    }
+
+    /// Gives up the claim and leaves the node to the caller, who has it from now on.
+    pub(crate) fn disown(mut self) {
+        self.done = true;
+    }
+
+    /// Has the housekeeping watch the node from `after` on, so that its deletion by somebody else is noticed, also after each reconnect.
+    pub fn watch_node(&self, after: Duration) {
+        if let Some(node) = &self.node {
+            let due = self.session.clock().now() + after;
+            self.session.housekeeping().guard(due, Arc::downgrade(node));
+        }
+    }
+
+    /// As [`watch_node`](Self::watch_node) with a watch on the node that is set already.
+    pub fn watch_node_with(&self, watch: Watch) {
+        if let Some(node) = &self.node {
+            let (session, node) = (self.session.clone(), Arc::downgrade(node));
+            watch.on_fire(move |reason| match reason {
+                WakeReason::Event(EventType::NodeDeleted) => {
+                    if let Some(node) = node.upgrade() {
+                        node.set_deleted();
+                    }
+                }
+                WakeReason::SessionEnded(_) => {}
+                _ => session.housekeeping().guard(session.clock().now(), node),
+            });
+        }
+    }
+
+    /// Why the node is lost, if it is. Local, no request.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossReason> {
+        if let Some(end) = self.session.end_reason() {
+            return Some(LossReason::Session(end));
+        }
+        if self.node.as_deref().is_some_and(|node| node.deleted.is_raised()) {
+            return Some(LossReason::NodeDeleted);
+        }
+        (!self.session.is_alive()).then_some(LossReason::Session(SessionEnd::DeadlinePassed))
+    }
+
+    /// What tells of the node's loss; it can outlive the claim.
+    #[must_use]
+    pub fn loss_signal(&self) -> LossSignal {
+        LossSignal { session: self.session.clone(), node: self.node.clone() }
+    }
+
+    /// The node's name, once it is known.
+    #[must_use]
+    pub fn node_name(&self) -> Option<&str> {
+        self.path().map(node_from_path)
+    }
+}
+
+impl Drop for NodeClaim {
+    fn drop(&mut self) {
+        if self.asked && !self.done {
+            self.session.housekeeping().clean(
+                &self.session,
+                Remains::Claimed {
+                    parent: std::mem::take(&mut self.parent),
+                    prefix: self.id.prefix(),
+                    path: if self.uncertain { None } else { self.node.take().map(|node| node.path.clone()) },
+                    ephemeral: self.mode.is_ephemeral(),
+                },
+            );
+        }
+        self.session.claim_ends();
+    }
+}
+
+/// Tells of the loss of a claimed node.
+#[derive(Debug, Clone)]
+pub struct LossSignal {
+    session: Session,
+    node: Option<Arc<ClaimedNode>>,
+}
+
+impl LossSignal {
+    /// Resolves when the node is lost.
+    pub async fn lost(&self) -> LossReason {
+        let deleted = async {
+            match &self.node {
+                Some(node) => node.deleted.wait().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            end = self.session.ended() => LossReason::Session(end),
+            () = deleted => LossReason::NodeDeleted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Curator's `TestCreate.testProtectedUtils`.
+    #[test]
+    fn protected_names_have_curators_shape() {
+        let id = ProtectedId::new();
+        let prefix = id.prefix();
+        assert_eq!(prefix.len(), PREFIX_LENGTH);
+        assert_eq!(ProtectedId::of(&format!("{prefix}lock-0000000001")), Some(id));
+        for name in [
+            "lock-0000000001",
+            "_c_-lock-0000000001",
+            "_c_00000000-0000-0000-0000-000000000000",
+            "_c_00000000-0000-0000-0000-000000000000-",
+            "_c_x0000000-0000-0000-0000-000000000000-lock",
+            "_c_ü",
+        ] {
+            assert_eq!(ProtectedId::of(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The clock on which sessions are judged.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A clock that never goes back. It tells the time since an origin of its own.
+///
+/// A lock's deadline must go on while the machine sleeps, so the default is [`BootClock`]. Never a wall clock.
+pub trait Clock: Send + Sync + fmt::Debug + 'static {
+    /// The time since the clock's origin.
+    fn now(&self) -> Duration;
+}
+
+/// The time since the machine was started, time asleep included, where the system has such a clock (`CLOCK_BOOTTIME`);
+/// else the monotonic clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BootClock;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl Clock for BootClock {
+    fn now(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+impl Clock for BootClock {
+    fn now(&self) -> Duration {
+        static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        ORIGIN.get_or_init(std::time::Instant::now).elapsed()
+    }
+}
+
+/// Tokio's clock, which a test can pause.
+#[derive(Debug, Clone, Copy)]
+pub struct TokioClock {
+    origin: tokio::time::Instant,
+}
+
+impl TokioClock {
+    /// A clock whose origin is now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { origin: tokio::time::Instant::now() }
+    }
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_clock_does_not_go_back() {
+        let first = BootClock.now();
+        assert!(first > Duration::ZERO && BootClock.now() >= first);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokio_clock_follows_paused_time() {
+        let clock = TokioClock::new();
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(clock.now(), Duration::from_secs(7));
+    }
+}

@@ -1,0 +1,243 @@
+//! What can go wrong, sorted by what a caller can do about it.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of everything that talks to ZooKeeper.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the framework.
+///
+/// The variants are what callers act on; the questions
+/// [`is_retryable`](Self::is_retryable) and [`outcome_unknown`](Self::outcome_unknown) answer what most callers ask.
+/// The text is a fragment that fits after "failed to …: ".
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no connection, or it was lost before the answer came.
+    #[error("connection lost during {request}{}", match cause { Some(cause) => format!(": {cause}"), None => String::new() })]
+    ConnectionLoss {
+        /// The request, with its path.
+        request: String,
+        /// Whether the request had left for the server, so that it may have been applied.
+        sent: bool,
+        /// Why no server could be reached, where that is known.
+        #[source]
+        cause: Option<Arc<ConnectError>>,
+    },
+    /// The session in which the request was made is over. What was ephemeral in it is gone or about to go.
+    #[error("session expired during {request}")]
+    SessionExpired {
+        /// The request, with its path.
+        request: String,
+    },
+    /// The node does not exist.
+    #[error("no node {path}")]
+    NoNode {
+        /// The node.
+        path: String,
+    },
+    /// The node exists already.
+    #[error("node {path} exists already")]
+    NodeExists {
+        /// The node.
+        path: String,
+    },
+    /// The node still has children.
+    #[error("node {path} has children")]
+    NotEmpty {
+        /// The node.
+        path: String,
+    },
+    /// The node's version is another one than the one asked for.
+    #[error("node {path} has another version")]
+    BadVersion {
+        /// The node.
+        path: String,
+    },
+    /// An ephemeral node cannot have children.
+    #[error("the parent of {path} is ephemeral and cannot have children")]
+    NoChildrenForEphemerals {
+        /// The node that was to be created.
+        path: String,
+    },
+    /// The node's access control list does not allow the request.
+    #[error("not authorized for {path}")]
+    NoAuth {
+        /// The node.
+        path: String,
+    },
+    /// The access control list given is not valid.
+    #[error("invalid access control list for {path}")]
+    InvalidAcl {
+        /// The node.
+        path: String,
+    },
+    /// Another error that the server reported.
+    #[error("the server answered {code} to {request}")]
+    ZooKeeper {
+        /// ZooKeeper's error code.
+        code: i32,
+        /// The request, with its path.
+        request: String,
+    },
+    /// The client behind the seam has no such request.
+    #[error("{client} cannot {request}")]
+    Unsupported {
+        /// What was asked for.
+        request: String,
+        /// The client's name.
+        client: &'static str,
+    },
+    /// The path is not one that ZooKeeper accepts.
+    #[error("invalid path {path:?}: {reason}")]
+    InvalidPath {
+        /// The path as it was given.
+        path: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// An option of the client has a value that cannot work.
+    #[error("invalid {option}: {reason}")]
+    InvalidConfig {
+        /// The option's name.
+        option: &'static str,
+        /// What is wrong with its value.
+        reason: String,
+    },
+    /// The client was not started yet: call [`CuratorFramework::start`](crate::CuratorFramework::start).
+    #[error("the client is not started")]
+    NotStarted,
+    /// The client was started before.
+    #[error("the client cannot be started more than once")]
+    AlreadyStarted,
+    /// The client was closed.
+    #[error("the client is closed")]
+    Closed,
+    /// [`CuratorFramework::start`](crate::CuratorFramework::start) was called outside of a tokio runtime.
+    #[error("there is no tokio runtime here")]
+    NoRuntime,
+}
+
+impl Error {
+    /// Whether the same request may succeed later: `ConnectionLoss` and `SessionExpired`, as Curator's
+    /// `RetryPolicy.allowRetry`, and ZooKeeper's operation timeout and moved session.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::ConnectionLoss { .. } | Self::SessionExpired { .. } => true,
+            Self::ZooKeeper { code, .. } => matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED),
+            _ => false,
+        }
+    }
+
+    /// Whether a write may have been applied although this error came back.
+    #[must_use]
+    pub fn outcome_unknown(&self) -> bool {
+        match self {
+            Self::ConnectionLoss { sent, .. } => *sent,
+            Self::SessionExpired { .. } => true,
+            Self::ZooKeeper { code, .. } => matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED),
+            _ => false,
+        }
+    }
+
+    /// Whether the server itself gave this answer, so that it heard the request.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(
+            self,
+            Self::NoNode { .. }
+                | Self::NodeExists { .. }
+                | Self::NotEmpty { .. }
+                | Self::BadVersion { .. }
+                | Self::NoChildrenForEphemerals { .. }
+                | Self::NoAuth { .. }
+                | Self::InvalidAcl { .. }
+        ) || matches!(self, Self::ZooKeeper { code, .. } if !matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED))
+    }
+
+    pub(crate) fn invalid_config(option: &'static str, reason: impl Into<String>) -> Self {
+        Self::InvalidConfig { option, reason: reason.into() }
+    }
+}
+
+/// ZooKeeper's code for an operation that took too long on the server.
+pub(crate) const OPERATION_TIMEOUT: i32 = -7;
+/// ZooKeeper's code for a session that has moved to another server.
+pub(crate) const SESSION_MOVED: i32 = -118;
+
+/// Why no session could be established: each server, and what was wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectError {
+    failures: Vec<(String, String)>,
+}
+
+impl ConnectError {
+    /// An error about one server.
+    #[must_use]
+    pub fn new(server: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { failures: vec![(server.into(), reason.into())] }
+    }
+
+    /// An error about several servers, in the order in which they were tried.
+    #[must_use]
+    pub fn from_failures(failures: Vec<(String, String)>) -> Self {
+        Self { failures }
+    }
+
+    /// The servers in the order in which they were tried, each with what was wrong.
+    #[must_use]
+    pub fn failures(&self) -> &[(String, String)] {
+        &self.failures
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no session could be established")?;
+        for (index, (server, reason)) in self.failures.iter().enumerate() {
+            write!(f, "{} {server}: {reason}", if index == 0 { ":" } else { ";" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loss(sent: bool) -> Error {
+        Error::ConnectionLoss { request: "create /a".into(), sent, cause: None }
+    }
+
+    #[test]
+    fn only_connection_and_session_errors_are_retried() {
+        assert!(loss(true).is_retryable());
+        assert!(Error::SessionExpired { request: "create /a".into() }.is_retryable());
+        assert!(Error::ZooKeeper { code: SESSION_MOVED, request: "create /a".into() }.is_retryable());
+        assert!(!Error::NoNode { path: "/a".into() }.is_retryable());
+        assert!(!Error::ZooKeeper { code: -6, request: "multi".into() }.is_retryable());
+        assert!(!Error::Closed.is_retryable());
+    }
+
+    #[test]
+    fn a_request_that_never_left_has_a_known_outcome() {
+        assert!(!loss(false).outcome_unknown());
+        assert!(loss(true).outcome_unknown());
+    }
+
+    #[test]
+    fn the_text_names_each_server_and_why() {
+        let cause = ConnectError::from_failures(vec![
+            ("a:1".into(), "connection refused".into()),
+            ("b:2".into(), "no answer within 5s".into()),
+        ]);
+        let error = Error::ConnectionLoss { request: "create /a".into(), sent: false, cause: Some(Arc::new(cause)) };
+        assert_eq!(
+            error.to_string(),
+            "connection lost during create /a: no session could be established: a:1: connection refused; b:2: no answer within 5s"
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! A short talk with the ensemble before the client crate connects: which server answers, and which session timeout is granted.
+//!
+//! The client crate hides the negotiated timeout, abandons a server that answers slowly, and has no bound on its connects; so
+//! one session is opened here and closed again at once (two quorum writes a connect).
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rand::seq::SliceRandom;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::ConnectError;
+
+/// The smallest session timeout that the client crate survives: below, it counts in whole seconds and reconnects for ever.
+pub(crate) const MIN_SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connect response is 41 bytes; nothing much longer is one.
+const MAX_RESPONSE: usize = 1024;
+const CLOSE_SESSION: i32 = -11;
+
+/// What the handshake found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Greeting {
+    /// All servers' addresses; the one that answered stands first.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// The session timeout that it granted.
+    pub(crate) negotiated: Duration,
+}
+
+/// Asks one server after the other, in random order, until one answers.
+pub(crate) async fn shake_hands(
+    servers: &[String],
+    session_timeout: Duration,
+    budget: Duration,
+) -> Result<Greeting, ConnectError> {
+    let end = Instant::now() + budget;
+    let mut order: Vec<&String> = servers.iter().collect();
+    order.shuffle(&mut rand::rng());
+
+    let mut failures = Vec::new();
+    let mut answered = None;
+    let mut addresses = Vec::new();
+    for (tried, server) in order.iter().enumerate() {
+        // What is left is shared evenly among those still to be tried.
+        let left = end.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(order.len() - tried).unwrap_or(u32::MAX);
+        let until = Instant::now() + share;
+        let resolved = match timeout_at(until, tokio::net::lookup_host(server.as_str())).await {
+            Ok(Ok(found)) => found.collect::<Vec<_>>(),
+            Ok(Err(error)) => {
+                failures.push(((*server).clone(), format!("name not resolved: {error}")));
+                continue;
+            }
+            Err(_elapsed) => {
+                failures.push(((*server).clone(), "name not resolved in time".to_owned()));
+                continue;
+            }
+        };
+        if answered.is_none() {
+            for &address in &resolved {
+                match timeout_at(until, greet(address, session_timeout)).await {
+                    Ok(Ok(negotiated)) => {
+                        answered = Some((address, negotiated));
+                        break;
+                    }
+                    Ok(Err(error)) => failures.push(((*server).clone(), error.to_string())),
+                    Err(_elapsed) => {
+                        failures.push(((*server).clone(), format!("no answer within {share:.1?}")));
+                        break;
+                    }
+                }
+            }
+        }
+        addresses.extend(resolved);
+    }
+    let Some((first, negotiated)) = answered else {
+        return Err(ConnectError::from_failures(failures));
+    };
+    if negotiated < MIN_SESSION_TIMEOUT {
+        return Err(ConnectError::new(
+            first.to_string(),
+            format!("it grants a session timeout of {negotiated:?}, less than {MIN_SESSION_TIMEOUT:?}"),
+        ));
+    }
+    addresses.retain(|&address| address != first);
+    addresses.insert(0, first);
+    Ok(Greeting { addresses, negotiated })
+}
+
+/// Opens a session, closes it, and returns the timeout that the server granted.
+async fn greet(address: SocketAddr, session_timeout: Duration) -> io::Result<Duration> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    stream.write_all(&connect_request(session_timeout)).await?;
+
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::new(error.kind(), "the server closed the connection without an answer")
+        }
+        _ => error,
+    })?;
+    let length = u32::from_be_bytes(length) as usize;
+    if !(36..=MAX_RESPONSE).contains(&length) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not speak ZooKeeper's protocol"));
+    }
+    let mut response = vec![0; length];
+    stream.read_exact(&mut response).await?;
+    let granted = i32::from_be_bytes([response[4], response[5], response[6], response[7]]);
+    if granted <= 0 {
+        return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the server refused a new session"));
+    }
+
+    stream.write_all(&close_request()).await?;
+    // The end of the stream is the server's word that it has read the close.
+    let mut rest = Vec::new();
+    stream.take(MAX_RESPONSE as u64).read_to_end(&mut rest).await?;
+    Ok(Duration::from_millis(u64::from(granted.unsigned_abs())))
+}
+
+fn connect_request(session_timeout: Duration) -> Vec<u8> {
+    let timeout = i32::try_from(session_timeout.as_millis()).unwrap_or(i32::MAX);
+    let mut body = Vec::with_capacity(49);
+    body.extend_from_slice(&0_i32.to_be_bytes()); // protocol version
+    body.extend_from_slice(&0_i64.to_be_bytes()); // last zxid seen
+    body.extend_from_slice(&timeout.to_be_bytes());
+    body.extend_from_slice(&0_i64.to_be_bytes()); // a new session
+    body.extend_from_slice(&16_i32.to_be_bytes());
+    body.extend_from_slice(&[0; 16]); // its password
+    body.push(0); // not read-only
+    framed(&body)
+}
+
+fn close_request() -> Vec<u8> {
+    let mut body = Vec::with_capacity(8);
+    body.extend_from_slice(&1_i32.to_be_bytes()); // xid
+    body.extend_from_slice(&CLOSE_SESSION.to_be_bytes());
+    framed(&body)
+}
+
+fn framed(body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes(), body].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_server_that_speaks_something_else_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ignored = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").await;
+            let mut rest = Vec::new();
+            let _ignored = stream.read_to_end(&mut rest).await;
+        });
+        let error = shake_hands(std::slice::from_ref(&address), Duration::from_secs(4), Duration::from_secs(5)).await.unwrap_err();
+        assert_eq!(error.failures(), [(address, "it does not speak ZooKeeper's protocol".to_owned())]);
+        server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn every_server_is_named_with_its_reason() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let refused = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let servers = [silent.local_addr().unwrap().to_string(), refused.local_addr().unwrap().to_string()];
+        drop(refused);
+        let error = shake_hands(&servers, Duration::from_secs(4), Duration::from_millis(300)).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&format!("{}: no answer within", servers[0])), "{text}");
+        assert!(text.contains(&format!("{}: Connection refused", servers[1])), "{text}");
+    }
+}

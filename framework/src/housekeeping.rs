@@ -1,0 +1,337 @@
+//! What a session cleans up and watches for its owners, in one task.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+
+use crate::claim::ClaimedNode;
+use crate::error::{Error, Result};
+use crate::path::make_path;
+use crate::session::Session;
+use crate::watch::WakeReason;
+use crate::zookeeper::EventType;
+
+/// How many jobs run at once.
+const AT_ONCE: usize = 16;
+/// The pause before a job is tried again on a connection that is up.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// A node that is to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// What is left of a claim: its node, or if that is not certain whatever under the parent has the prefix.
+    Claimed { parent: String, prefix: String, path: Option<String>, ephemeral: bool },
+    /// A node that somebody asked to delete for certain.
+    Guaranteed { path: String },
+}
+
+impl Remains {
+    /// Whether it goes with its session by itself.
+    fn goes_with_session(&self) -> bool {
+        matches!(self, Self::Claimed { ephemeral: true, .. })
+    }
+}
+
+/// What outlived its session and is the next one's to delete.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    queue: Mutex<Vec<Remains>>,
+    pub(crate) arrived: Notify,
+}
+
+impl Leftovers {
+    pub(crate) fn add(&self, remains: Remains) {
+        self.queue.lock().push(remains);
+        self.arrived.notify_one();
+    }
+
+    pub(crate) fn take(&self) -> Vec<Remains> {
+        std::mem::take(&mut self.queue.lock())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.lock().is_empty()
+    }
+}
+
+enum Job {
+    Clean(Remains),
+    Guard { due: Duration, node: Weak<ClaimedNode> },
+}
+
+/// Where a session's jobs are left.
+#[derive(Debug)]
+pub(crate) struct Housekeeping {
+    jobs: mpsc::UnboundedSender<Job>,
+    cleaning: Arc<Cleaning>,
+    leftovers: Arc<Leftovers>,
+}
+
+/// How many nodes are still to be deleted.
+#[derive(Debug, Default)]
+struct Cleaning {
+    open: AtomicUsize,
+    changed: Notify,
+}
+
+impl Cleaning {
+    fn done(&self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+}
+
+impl Housekeeping {
+    pub(crate) fn new(leftovers: Arc<Leftovers>) -> (Self, HousekeepingTask) {
+        let (sender, jobs) = mpsc::unbounded_channel();
+        let cleaning = Arc::new(Cleaning::default());
+        let task = HousekeepingTask { jobs, cleaning: Arc::clone(&cleaning), leftovers: Arc::clone(&leftovers) };
+        (Self { jobs: sender, cleaning, leftovers }, task)
+    }
+
+    /// Deletes a node some time, for certain. Never blocks, never fails; works outside of a runtime too.
+    pub(crate) fn clean(&self, session: &Session, remains: Remains) {
+        if session.end_reason().is_none() {
+            self.cleaning.open.fetch_add(1, Ordering::SeqCst);
+            match self.jobs.send(Job::Clean(remains)) {
+                Ok(()) => return,
+                Err(mpsc::error::SendError(job)) => {
+                    self.cleaning.done();
+                    let Job::Clean(remains) = job else { return };
+                    return self.leave(remains);
+                }
+            }
+        }
+        self.leave(remains);
+    }
+
+    fn leave(&self, remains: Remains) {
+        if !remains.goes_with_session() {
+            self.leftovers.add(remains);
+        }
+    }
+
+    /// Watches a node from `due` on.
+    pub(crate) fn guard(&self, due: Duration, node: Weak<ClaimedNode>) {
+        // The task ends with the session, and the node with it.
+        let _ended = self.jobs.send(Job::Guard { due, node });
+    }
+
+    /// Resolves when there is nothing left to delete.
+    pub(crate) async fn cleaned(&self) {
+        loop {
+            let changed = self.cleaning.changed.notified();
+            if self.cleaning.open.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// The task that does the jobs of one session and ends with it.
+#[derive(Debug)]
+pub(crate) struct HousekeepingTask {
+    jobs: mpsc::UnboundedReceiver<Job>,
+    cleaning: Arc<Cleaning>,
+    leftovers: Arc<Leftovers>,
+}
+
+/// A job under way; what could not be deleted comes back.
+type Running = Pin<Box<dyn Future<Output = Option<Remains>> + Send>>;
+
+impl HousekeepingTask {
+    pub(crate) async fn run(mut self, session: Session) {
+        let mut waiting: VecDeque<Remains> = VecDeque::new();
+        let mut guarded: Guarded = Guarded::default();
+        let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
+        loop {
+            let now = session.clock().now();
+            while running.len() < AT_ONCE {
+                if let Some(remains) = waiting.pop_front() {
+                    running.push(Box::pin(clean(session.clone(), remains, Arc::clone(&self.cleaning))));
+                } else if let Some(node) = guarded.pop_due(now) {
+                    running.push(Box::pin(guard(session.clone(), node)));
+                } else {
+                    break;
+                }
+            }
+            let next_due = guarded.next_due().filter(|_| running.len() < AT_ONCE);
+            tokio::select! {
+                biased;
+                _ = session.ended() => break,
+                Some(left) = running.next() => {
+                    if let Some(remains) = left {
+                        waiting.push_back(remains);
+                    }
+                }
+                job = self.jobs.recv() => match job {
+                    Some(Job::Clean(remains)) => waiting.push_back(remains),
+                    Some(Job::Guard { due, node }) => guarded.push(due, node),
+                    None => break,
+                },
+                () = sleep_until_due(next_due, now) => {}
+            }
+        }
+        // The session is over: what was ephemeral goes with it, the rest is for the next one.
+        self.jobs.close();
+        while let Some(left) = running.next().await {
+            waiting.extend(left);
+        }
+        while let Ok(job) = self.jobs.try_recv() {
+            if let Job::Clean(remains) = job {
+                waiting.push_back(remains);
+            }
+        }
+        for remains in waiting {
+            self.cleaning.done();
+            if !remains.goes_with_session() {
+                self.leftovers.add(remains);
+            }
+        }
+    }
+}
+
+async fn sleep_until_due(due: Option<Duration>, now: Duration) {
+    match due {
+        Some(due) => tokio::time::sleep(due.saturating_sub(now)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Nodes to be watched, in the order in which that is due. They come in that order but for a few.
+#[derive(Default)]
+struct Guarded {
+    nodes: VecDeque<(Duration, Weak<ClaimedNode>)>,
+}
+
+impl Guarded {
+    fn push(&mut self, due: Duration, node: Weak<ClaimedNode>) {
+        let index = self.nodes.iter().rposition(|(earlier, _)| *earlier <= due).map_or(0, |index| index + 1);
+        self.nodes.insert(index, (due, node));
+    }
+
+    fn next_due(&mut self) -> Option<Duration> {
+        while self.nodes.front().is_some_and(|(_, node)| node.strong_count() == 0) {
+            self.nodes.pop_front();
+        }
+        self.nodes.front().map(|(due, _)| *due)
+    }
+
+    fn pop_due(&mut self, now: Duration) -> Option<Weak<ClaimedNode>> {
+        (self.next_due()? <= now).then(|| self.nodes.pop_front()).flatten().map(|(_, node)| node)
+    }
+}
+
+/// Deletes what is left; what cannot be deleted now is given back.
+async fn clean(session: Session, remains: Remains, cleaning: Arc<Cleaning>) -> Option<Remains> {
+    match try_clean(&session, &remains).await {
+        Ok(()) => {}
+        Err(error) if error.is_retryable() => {
+            if session.connected().await.is_ok() {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            return Some(remains);
+        }
+        Err(error) => tracing::warn!(%error, ?remains, "a node cannot be deleted and is left behind"),
+    }
+    cleaning.done();
+    None
+}
+
+async fn try_clean(session: &Session, remains: &Remains) -> Result<()> {
+    match remains {
+        Remains::Guaranteed { path } | Remains::Claimed { path: Some(path), .. } => {
+            delete_if_there(session, path).await
+        }
+        Remains::Claimed { parent, prefix, path: None, .. } => {
+            // The list may come from a server that is behind; an answered write is the proof that it is not.
+            session.order().await?;
+            let children = match session.get_children(parent).await {
+                Err(Error::NoNode { .. }) => return Ok(()),
+                children => children?,
+            };
+            for child in children.iter().filter(|child| child.starts_with(prefix)) {
+                delete_if_there(session, &make_path(parent, child)).await?;
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn delete_if_there(session: &Session, path: &str) -> Result<()> {
+    match session.delete(path, None).await {
+        Err(Error::NoNode { .. }) => Ok(()),
+        deleted => deleted,
+    }
+}
+
+/// Sets a watch on a node that is held, and tells its owner if it is gone.
+async fn guard(session: Session, node: Weak<ClaimedNode>) -> Option<Remains> {
+    let path = node.upgrade()?.path.clone();
+    let mut certain = false;
+    loop {
+        match session.get_data_watched(&path).await {
+            Ok((_, _, watch)) => {
+                let guarding = session.clone();
+                watch.on_fire(move |reason| match reason {
+                    WakeReason::Event(EventType::NodeDeleted) => {
+                        if let Some(node) = node.upgrade() {
+                            node.set_deleted();
+                        }
+                    }
+                    WakeReason::SessionEnded(_) => {}
+                    _ => guarding.housekeeping().guard(guarding.clock().now(), node),
+                });
+                return None;
+            }
+            // A server that is behind does not know the node yet; after an answered write it does.
+            Err(Error::NoNode { .. }) if !certain => certain = session.order().await.is_ok(),
+            Err(Error::NoNode { .. }) => {
+                node.upgrade()?.set_deleted();
+                return None;
+            }
+            Err(error) if error.is_retryable() => {
+                certain = false;
+                session.connected().await.ok()?;
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, %path, "the node that is held cannot be watched");
+                return None;
+            }
+        }
+        if session.end_reason().is_some() || node.strong_count() == 0 {
+            return None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_watched_in_the_order_in_which_it_is_due() {
+        let nodes: Vec<_> = (0..4).map(|number| Arc::new(ClaimedNode::new(&format!("/{number}")))).collect();
+        let mut guarded = Guarded::default();
+        for (due, node) in [(5, 0), (3, 1), (9, 2), (4, 3)] {
+            guarded.push(Duration::from_secs(due), Arc::downgrade(&nodes[node]));
+        }
+        let mut order = Vec::new();
+        while let Some(node) = guarded.pop_due(Duration::from_secs(8)) {
+            order.push(node.upgrade().unwrap().path.clone());
+        }
+        assert_eq!(order, ["/1", "/3", "/0"]);
+        assert_eq!(guarded.next_due(), Some(Duration::from_secs(9)));
+        drop(nodes);
+        assert_eq!(guarded.next_due(), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! The client's own task: connects, watches over the session, and connects again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::client::{Shared, Stop};
+use crate::connection_state::{ConnectionState, StateEvent};
+use crate::handle::{ConnectConfig, Connection, HandleEvent, SessionEnd};
+use crate::session::Session;
+
+/// The first pause between two tries to connect; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest sleep while a session lives: timers stop while the machine sleeps, so the clock is looked at often enough.
+const LONGEST_LOOK_AWAY: Duration = Duration::from_secs(1);
+
+/// Keeps the client connected until it is stopped.
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    let mut number = 0;
+    while let Some(connection) = connect(&shared).await {
+        number += 1;
+        let Connection { handle, mut events, sent, established } = connection;
+        let connection = Connection { handle, events: mpsc::unbounded_channel().1, sent, established };
+        let session =
+            Session::new(number, &connection, Arc::clone(&shared.config.clock), Arc::clone(&shared.leftovers));
+        tracing::info!(session = number, timeout = ?session.timeout(), "session established");
+        shared.publish(Some(session.clone()));
+        shared.happened(StateEvent::SessionEstablished);
+
+        let end = watch_over(&shared, &session, &mut events).await;
+
+        // Whoever holds something hears of it first; only then is there a next session.
+        session.finish(end);
+        tracing::info!(session = number, reason = %end, "session ended");
+        shared.publish(None);
+        if end == SessionEnd::Closed {
+            shared.closing.lock().replace(session.handle().closed());
+            return;
+        }
+        shared.happened(StateEvent::SessionOver);
+    }
+}
+
+/// Tries to connect until it succeeds; `None` when the client is stopped.
+async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
+    let config = &shared.config;
+    let attempt = ConnectConfig {
+        servers: config.servers.clone(),
+        session_timeout: config.session_timeout,
+        // A little less than a caller waits, so that the caller can be told what was wrong.
+        connection_timeout: config.connection_timeout * 9 / 10,
+        auth: config.auth.clone(),
+        clock: Arc::clone(&config.clock),
+    };
+    let connecting = async {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match config.factory.connect(&attempt).await {
+                Ok(connection) => return connection,
+                Err(error) => {
+                    tracing::warn!(%error, "not connected");
+                    shared.connect_failed(error);
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    };
+    let never_connected = async {
+        tokio::time::sleep(config.connection_timeout).await;
+        shared.happened(StateEvent::Silent);
+        tokio::time::sleep(config.session_timeout.saturating_sub(config.connection_timeout)).await;
+        shared.happened(StateEvent::SessionOver);
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = shared.stopped(|stop| stop != Stop::Not) => None,
+        connection = connecting => {
+            shared.connected();
+            Some(connection)
+        }
+        () = never_connected => None,
+    }
+}
+
+/// Watches over one session until it ends, and says why.
+async fn watch_over(
+    shared: &Arc<Shared>,
+    session: &Session,
+    events: &mut mpsc::UnboundedReceiver<HandleEvent>,
+) -> SessionEnd {
+    let clock = &shared.config.clock;
+    let schedule = session.schedule();
+    let least_pause = session.timeout() / 12;
+    let mut heartbeat = None;
+    let mut next_heartbeat = Duration::ZERO;
+    let closing = async {
+        shared.stopped(|stop| stop != Stop::Not).await;
+        let drained = async {
+            if shared.leftovers.is_empty() {
+                session.housekeeping().cleaned().await;
+            } else {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            () = drained => {}
+            () = tokio::time::sleep(shared.config.max_close_wait) => {}
+            () = shared.stopped(|stop| stop == Stop::AtOnce) => {}
+        }
+    };
+    tokio::pin!(closing);
+    loop {
+        for remains in shared.leftovers.take() {
+            session.housekeeping().clean(session, remains);
+        }
+        let now = clock.now();
+        let (proofs, claims) = session.vital();
+        let deadline = schedule.deadline(proofs, claims);
+        let silent = schedule.silent(proofs, claims);
+        if now >= deadline {
+            return SessionEnd::DeadlinePassed;
+        }
+        let connected = session.is_connected();
+        if connected && now >= silent {
+            shared.happened(StateEvent::Silent);
+        } else if connected && shared.state() == Some(ConnectionState::Suspended) {
+            shared.happened(StateEvent::Answered);
+        }
+        let due = schedule.heartbeat(proofs, claims).max(next_heartbeat);
+        if connected && heartbeat.is_none() && now >= due {
+            heartbeat = Some((session.handle().heartbeat(claims), claims));
+            next_heartbeat = now + least_pause;
+        }
+        let mut wake = deadline.min(now + LONGEST_LOOK_AWAY);
+        if connected && silent > now {
+            wake = wake.min(silent);
+        }
+        if connected && heartbeat.is_none() {
+            wake = wake.min(due);
+        }
+        tokio::select! {
+            biased;
+            event = events.recv() => match event {
+                Some(HandleEvent::Watched(event)) => session.watches().dispatch(&event),
+                Some(HandleEvent::Disconnected) => {
+                    tracing::info!(session = session.number(), "disconnected");
+                    session.set_disconnected();
+                    heartbeat = None;
+                    shared.session_changed();
+                    shared.happened(StateEvent::Silent);
+                }
+                Some(HandleEvent::Reconnected { sent, leader_sent }) => {
+                    tracing::info!(session = session.number(), "reconnected");
+                    session.answered(sent, false);
+                    if let Some(sent) = leader_sent {
+                        session.answered(sent, true);
+                    }
+                    session.set_reconnected();
+                    shared.session_changed();
+                    shared.happened(StateEvent::Answered);
+                }
+                Some(HandleEvent::Ended(end)) => return end,
+                None => return SessionEnd::ClientFailed,
+            },
+            () = &mut closing => return SessionEnd::Closed,
+            beat = async { match &mut heartbeat { Some((beat, _)) => beat.await, None => std::future::pending().await } } => {
+                if let (Ok(sent), Some((_, through_leader))) = (beat, heartbeat.take()) {
+                    session.answered(sent, through_leader);
+                }
+            }
+            () = shared.leftovers.arrived.notified() => {}
+            () = tokio::time::sleep(wake.saturating_sub(now)) => {}
+        }
+    }
+}

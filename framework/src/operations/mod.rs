@@ -1,0 +1,36 @@
+//! The operations, in Curator's fluent manner.
+
+mod create;
+mod delete;
+mod read;
+mod set_data;
+
+pub use create::CreateBuilder;
+pub use delete::DeleteBuilder;
+pub use read::{ExistsBuilder, GetChildrenBuilder, GetDataBuilder};
+pub use set_data::SetDataBuilder;
+
+use crate::client::CuratorFramework;
+use crate::error::Result;
+use crate::path::validate_path;
+use crate::session::Session;
+
+/// Runs an operation on a path in the client's session, with retries.
+async fn with_retries<T>(
+    client: &CuratorFramework,
+    path: &str,
+    mut operation: impl AsyncFnMut(Session) -> Result<T>,
+) -> Result<T> {
+    validate_path(path)?;
+    let mut retries = client.retry_loop();
+    loop {
+        let result = match retries.session().await {
+            Ok(session) => operation(session).await,
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(value) => return Ok(value),
+            Err(error) => retries.failed(error).await?,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Paths of nodes: Curator's `PathUtils` and `ZKPaths`.
+
+use crate::error::{Error, Result};
+
+/// Checks a path as ZooKeeper's `PathUtils.validatePath` does.
+///
+/// # Errors
+///
+/// `InvalidPath`, with the path and what is wrong with it: empty, relative, a slash at its end, an empty element, `.` or `..` as an
+/// element, or a character that ZooKeeper does not allow.
+pub fn validate_path(path: &str) -> Result<()> {
+    let invalid = |reason| Err(Error::InvalidPath { path: path.to_owned(), reason });
+    let Some(rest) = path.strip_prefix('/') else {
+        return invalid(if path.is_empty() { "it is empty" } else { "it does not start with a slash" });
+    };
+    if rest.is_empty() {
+        return Ok(());
+    }
+    if rest.ends_with('/') {
+        return invalid("it ends with a slash");
+    }
+    for element in rest.split('/') {
+        match element {
+            "" => return invalid("it has an empty element"),
+            "." | ".." => return invalid("it has a relative element"),
+            _ => {}
+        }
+    }
+    // UTF-16 units as in Java: above U+FFFF the low surrogate falls in a forbidden range.
+    let forbidden = |unit: u16| {
+        unit == 0
+            || (unit > 0x00 && unit < 0x1f)
+            || (unit > 0x7f && unit < 0x9f)
+            || (unit > 0xd800 && unit < 0xf8ff)
+            || (unit > 0xfff0 && unit < 0xffff)
+    };
+    if path.encode_utf16().any(forbidden) {
+        return invalid("it has a character that ZooKeeper does not allow");
+    }
+    Ok(())
+}
+
+/// Joins a parent and a child with one slash. Slashes at the ends of either do not matter: Curator's `ZKPaths.makePath`.
+#[must_use]
+pub fn make_path(parent: &str, child: &str) -> String {
+    let parent = parent.strip_prefix('/').unwrap_or(parent);
+    let parent = parent.strip_suffix('/').unwrap_or(parent);
+    let child = child.strip_prefix('/').unwrap_or(child);
+    let child = child.strip_suffix('/').unwrap_or(child);
+    match (parent, child) {
+        ("", child) => format!("/{child}"),
+        (parent, "") => format!("/{parent}"),
+        (parent, child) => format!("/{parent}/{child}"),
+    }
+}
+
+/// The last element of a path, empty for the root: Curator's `ZKPaths.getNodeFromPath`.
+#[must_use]
+pub fn node_from_path(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The path of the parent; the root is its own parent.
+#[must_use]
+pub fn parent_of(path: &str) -> &str {
+    match path.rfind('/') {
+        None | Some(0) => "/",
+        Some(index) => &path[..index],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_zookeeper_accepts() {
+        for path in ["/", "/a", "/a/b", "/a.b/..c", "/ä", "/a\u{1f}"] {
+            assert!(validate_path(path).is_ok(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn paths_that_it_does_not() {
+        for (path, reason) in [
+            ("", "it is empty"),
+            ("a/b", "it does not start with a slash"),
+            ("/a/", "it ends with a slash"),
+            ("//", "it ends with a slash"),
+            ("/a//b", "it has an empty element"),
+            ("/a/./b", "it has a relative element"),
+            ("/..", "it has a relative element"),
+            ("/a\u{0}", "it has a character that ZooKeeper does not allow"),
+            ("/a\u{1}", "it has a character that ZooKeeper does not allow"),
+            ("/\u{1f600}", "it has a character that ZooKeeper does not allow"),
+        ] {
+            let Err(Error::InvalidPath { path: named, reason: given }) = validate_path(path) else {
+                panic!("{path:?} was accepted");
+            };
+            assert_eq!((named.as_str(), given), (path, reason));
+        }
+    }
+
+    /// Curator's `TestZKPaths.testMakePath`, for two parts.
+    #[test]
+    fn make_path_joins_with_one_slash() {
+        for (parent, child, path) in [
+            ("/", "/", "/"),
+            ("", "/", "/"),
+            ("/", "", "/"),
+            ("foo", "bar", "/foo/bar"),
+            ("/foo", "/bar", "/foo/bar"),
+            ("/foo/", "bar/", "/foo/bar"),
+            ("foo", "", "/foo"),
+            ("/", "foo", "/foo"),
+            ("/foo/bar", "baz", "/foo/bar/baz"),
+        ] {
+            assert_eq!(make_path(parent, child), path, "{parent:?} {child:?}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_paths() {
+        assert_eq!((parent_of("/a/b"), node_from_path("/a/b")), ("/a", "b"));
+        assert_eq!((parent_of("/a"), node_from_path("/a")), ("/", "a"));
+        assert_eq!((parent_of("/"), node_from_path("/")), ("/", ""));
+    }
+}

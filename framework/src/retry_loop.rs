@@ -1,0 +1,73 @@
+//! The one loop that tries again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::client::CuratorFramework;
+use crate::error::{Error, Result};
+use crate::retry::RetryAttempt;
+use crate::session::Session;
+
+/// Carries one operation through its retries: Curator's `RetryLoop`.
+///
+/// It knows the time spent and the retries made, asks the client's [`RetryPolicy`](crate::RetryPolicy), and does the sleeping. Waiting for a
+/// connection is bounded by the connection timeout over the whole operation, not for each try. Nested steps of one operation
+/// share one loop, so their budgets do not multiply.
+#[derive(Debug)]
+pub struct RetryLoop {
+    client: CuratorFramework,
+    started: Instant,
+    count: u32,
+    wait_left: Duration,
+}
+
+impl RetryLoop {
+    pub(crate) fn new(client: CuratorFramework) -> Self {
+        let wait_left = client.connection_timeout();
+        Self { client, started: Instant::now(), count: 0, wait_left }
+    }
+
+    /// The client's session, as soon as it is connected.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionLoss` when the time to wait for a connection is over, with what was wrong with each server; `NotStarted`, `Closed`.
+    pub async fn session(&mut self) -> Result<Session> {
+        let began = Instant::now();
+        let session = self.client.session_within(self.wait_left).await;
+        self.wait_left = self.wait_left.saturating_sub(began.elapsed());
+        session
+    }
+
+    /// Waits until this session is connected again.
+    ///
+    /// # Errors
+    ///
+    /// `SessionExpired` when it ends instead; `ConnectionLoss` when the time to wait for a connection is over.
+    pub async fn reconnected(&mut self, session: &Session) -> Result<()> {
+        let began = Instant::now();
+        let connected = tokio::time::timeout(self.wait_left, session.connected()).await;
+        self.wait_left = self.wait_left.saturating_sub(began.elapsed());
+        connected.unwrap_or_else(|_elapsed| Err(self.client.not_connected("waiting for the connection")))
+    }
+
+    /// Says that a try failed. Returns after the policy's pause if there is to be another one, else gives the error back.
+    ///
+    /// # Errors
+    ///
+    /// The error itself when it is none to be retried, or the policy gives up.
+    pub async fn failed(&mut self, error: Error) -> Result<()> {
+        let policy = self.client.retry_policy();
+        if !policy.allow_retry(&error) {
+            return Err(error);
+        }
+        let attempt =
+            RetryAttempt { count: self.count, elapsed: self.started.elapsed(), random: rand::random::<f64>() };
+        let Some(pause) = policy.next_pause(attempt) else { return Err(error) };
+        tracing::debug!(%error, retry = self.count + 1, ?pause, "retrying");
+        self.count += 1;
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}

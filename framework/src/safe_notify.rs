@@ -1,0 +1,100 @@
+//! Runs user code away from the tasks that keep the session: Curator's safe notify.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs one after the other, in order, on a thread of its own.
+///
+/// The thread is made when there is something to run and ends when there is nothing left; it is detached, so it never holds up the end of a
+/// runtime. A job that blocks delays only the jobs behind it in the same executor; a job that panics is reported and the next one runs.
+#[derive(Clone)]
+pub(crate) struct SafeNotifyExecutor {
+    queue: Arc<Mutex<Queue>>,
+}
+
+struct Queue {
+    jobs: VecDeque<Job>,
+    running: bool,
+}
+
+impl SafeNotifyExecutor {
+    pub(crate) fn new() -> Self {
+        Self { queue: Arc::new(Mutex::new(Queue { jobs: VecDeque::new(), running: false })) }
+    }
+
+    /// Puts a job at the end of the queue. Never blocks, never runs the job itself.
+    pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        let mut queue = self.queue.lock();
+        queue.jobs.push_back(Box::new(job));
+        if queue.running {
+            return;
+        }
+        let shared = Arc::clone(&self.queue);
+        match std::thread::Builder::new().name("curator-safe-notify".into()).spawn(move || drain(&shared)) {
+            Ok(_detached) => queue.running = true,
+            Err(error) => tracing::error!(%error, "no thread for listeners, the next notification tries again"),
+        }
+    }
+}
+
+fn drain(queue: &Mutex<Queue>) {
+    loop {
+        let job = {
+            let mut queue = queue.lock();
+            match queue.jobs.pop_front() {
+                Some(job) => job,
+                None => {
+                    queue.running = false;
+                    return;
+                }
+            }
+        };
+        if catch_unwind(AssertUnwindSafe(job)).is_err() {
+            tracing::error!("a listener panicked");
+        }
+    }
+}
+
+impl fmt::Debug for SafeNotifyExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SafeNotifyExecutor").field("waiting", &self.queue.lock().jobs.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn jobs_run_in_order_and_survive_a_panic() {
+        let executor = SafeNotifyExecutor::new();
+        let (sender, receiver) = mpsc::channel();
+        for number in 0..100 {
+            let sender = sender.clone();
+            executor.submit(move || {
+                sender.send(number).unwrap();
+                if number == 7 {
+                    std::panic::resume_unwind(Box::new("a listener that fails"));
+                }
+            });
+        }
+        drop(sender);
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_job_may_submit_to_its_own_executor() {
+        let executor = SafeNotifyExecutor::new();
+        let (sender, receiver) = mpsc::channel();
+        let inner = executor.clone();
+        executor.submit(move || inner.submit(move || sender.send(()).unwrap()));
+        receiver.recv().unwrap();
+    }
+}

@@ -1,0 +1,281 @@
+//! The framework's own watch registry.
+//!
+//! The server keeps one watch for each path and kind of a session; here stands who waits for it. A waiter is woken by its event, by any
+//! reconnect (watches do not survive one), and by the end of the session. A wake-up is a hint: whoever is woken reads again.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::handle::SessionEnd;
+use crate::zookeeper::{EventType, WatchedEvent};
+
+/// What a watch watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum WatchKind {
+    /// The node itself: created, changed, deleted.
+    Data,
+    /// Its children.
+    Children,
+}
+
+/// Why a waiter was woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WakeReason {
+    /// The watched node changed.
+    Event(EventType),
+    /// The connection was lost and is back. The watch is gone; what happened meanwhile is not known.
+    Reconnected,
+    /// The session is over.
+    SessionEnded(SessionEnd),
+}
+
+type Callback = Box<dyn FnOnce(WakeReason) + Send>;
+
+struct Waiter {
+    id: u64,
+    wake: Callback,
+}
+
+#[derive(Default)]
+struct Waiters {
+    next: u64,
+    by_path: HashMap<(String, WatchKind), Vec<Waiter>>,
+    ended: Option<SessionEnd>,
+}
+
+/// Who waits for which watch in one session.
+#[derive(Clone, Default)]
+pub(crate) struct WatchRegistry {
+    waiters: Arc<Mutex<Waiters>>,
+}
+
+impl WatchRegistry {
+    /// Registers a waiter. Do it before the read that sets the watch on the server, or an event could come too early.
+    pub(crate) fn register(&self, path: &str, kind: WatchKind) -> Watch {
+        let (sender, receiver) = oneshot::channel();
+        let key = (path.to_owned(), kind);
+        let id = self.insert(
+            key.clone(),
+            Box::new(move |reason| {
+                // Whoever waited may be gone.
+                let _gone = sender.send(reason);
+            }),
+        );
+        Watch { registry: Arc::downgrade(&self.waiters), key, id, receiver }
+    }
+
+    fn insert(&self, key: (String, WatchKind), wake: Callback) -> u64 {
+        let mut waiters = self.waiters.lock();
+        if let Some(end) = waiters.ended {
+            drop(waiters);
+            wake(WakeReason::SessionEnded(end));
+            return 0;
+        }
+        waiters.next += 1;
+        let id = waiters.next;
+        waiters.by_path.entry(key).or_default().push(Waiter { id, wake });
+        id
+    }
+
+    /// Wakes everybody whom an event concerns.
+    pub(crate) fn dispatch(&self, event: &WatchedEvent) {
+        let kinds: &[WatchKind] = match event.event_type {
+            EventType::NodeDeleted => &[WatchKind::Data, WatchKind::Children],
+            EventType::NodeCreated | EventType::NodeDataChanged => &[WatchKind::Data],
+            EventType::NodeChildrenChanged => &[WatchKind::Children],
+        };
+        let mut woken = Vec::new();
+        {
+            let mut waiters = self.waiters.lock();
+            for &kind in kinds {
+                woken.extend(waiters.by_path.remove(&(event.path.clone(), kind)).unwrap_or_default());
+            }
+        }
+        for waiter in woken {
+            (waiter.wake)(WakeReason::Event(event.event_type));
+        }
+    }
+
+    /// Wakes everybody after a reconnect.
+    pub(crate) fn reconnected(&self) {
+        let woken = std::mem::take(&mut self.waiters.lock().by_path);
+        wake_all(woken, WakeReason::Reconnected);
+    }
+
+    /// Wakes everybody at the end of the session, and whoever comes later.
+    pub(crate) fn session_ended(&self, end: SessionEnd) {
+        let woken = {
+            let mut waiters = self.waiters.lock();
+            waiters.ended = Some(end);
+            std::mem::take(&mut waiters.by_path)
+        };
+        wake_all(woken, WakeReason::SessionEnded(end));
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiters.lock().by_path.values().map(Vec::len).sum()
+    }
+}
+
+fn wake_all(woken: HashMap<(String, WatchKind), Vec<Waiter>>, reason: WakeReason) {
+    for waiter in woken.into_values().flatten() {
+        (waiter.wake)(reason);
+    }
+}
+
+impl fmt::Debug for WatchRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchRegistry").field("waiters", &self.len()).finish()
+    }
+}
+
+/// A future that resolves when a watch fires, or when it must be set anew.
+///
+/// # Cancel safety
+///
+/// Dropping it takes the waiter out of the registry. The server's watch stays until it fires or the connection ends.
+#[must_use = "futures do nothing unless polled"]
+pub struct Watch {
+    registry: Weak<Mutex<Waiters>>,
+    key: (String, WatchKind),
+    id: u64,
+    receiver: oneshot::Receiver<WakeReason>,
+}
+
+impl Watch {
+    /// Whether it has fired: a look that does not wait.
+    #[must_use]
+    pub fn has_fired(&self) -> bool {
+        !self.receiver.is_empty() || self.receiver.is_terminated()
+    }
+
+    /// Calls `callback` instead of resolving; at once if it has fired already.
+    pub(crate) fn on_fire(mut self, callback: impl FnOnce(WakeReason) + Send + 'static) {
+        let registry = self.registry.upgrade();
+        let taken = registry.as_deref().and_then(|registry| remove(&mut registry.lock(), &self.key, self.id));
+        match (registry, taken) {
+            (Some(waiters), Some(_)) => {
+                WatchRegistry { waiters }.insert(self.key.clone(), Box::new(callback));
+            }
+            _ => {
+                if let Ok(reason) = self.receiver.try_recv() {
+                    callback(reason);
+                }
+            }
+        }
+    }
+}
+
+fn remove(waiters: &mut Waiters, key: &(String, WatchKind), id: u64) -> Option<Waiter> {
+    let list = waiters.by_path.get_mut(key)?;
+    let index = list.iter().position(|waiter| waiter.id == id)?;
+    let waiter = list.swap_remove(index);
+    if list.is_empty() {
+        waiters.by_path.remove(key);
+    }
+    Some(waiter)
+}
+
+impl Future for Watch {
+    type Output = WakeReason;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WakeReason> {
+        // A sender that is gone without a word belonged to a session that was dropped whole.
+        Pin::new(&mut self.receiver)
+            .poll(cx)
+            .map(|reason| reason.unwrap_or(WakeReason::SessionEnded(SessionEnd::Closed)))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(registry) = self.registry.upgrade() {
+            let taken = remove(&mut registry.lock(), &self.key, self.id);
+            drop(taken);
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("path", &self.key.0).field("kind", &self.key.1).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn event(event_type: EventType, path: &str) -> WatchedEvent {
+        WatchedEvent { event_type, path: path.into() }
+    }
+
+    #[tokio::test]
+    async fn an_event_wakes_whom_it_concerns() {
+        let registry = WatchRegistry::default();
+        let data = registry.register("/a", WatchKind::Data);
+        let children = registry.register("/a", WatchKind::Children);
+        let other = registry.register("/b", WatchKind::Data);
+        registry.dispatch(&event(EventType::NodeDataChanged, "/a"));
+        assert_eq!(data.await, WakeReason::Event(EventType::NodeDataChanged));
+        assert!(!children.has_fired() && !other.has_fired());
+        registry.dispatch(&event(EventType::NodeDeleted, "/a"));
+        assert_eq!(children.await, WakeReason::Event(EventType::NodeDeleted));
+        assert_eq!(registry.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_reconnect_wakes_everybody() {
+        let registry = WatchRegistry::default();
+        let watches = [registry.register("/a", WatchKind::Data), registry.register("/b", WatchKind::Children)];
+        registry.reconnected();
+        for watch in watches {
+            assert_eq!(watch.await, WakeReason::Reconnected);
+        }
+        assert_eq!(registry.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_session_wakes_those_who_wait_and_those_who_come_later() {
+        let registry = WatchRegistry::default();
+        let early = registry.register("/a", WatchKind::Data);
+        registry.session_ended(SessionEnd::Expired);
+        let late = registry.register("/a", WatchKind::Data);
+        assert_eq!(early.await, WakeReason::SessionEnded(SessionEnd::Expired));
+        assert_eq!(late.await, WakeReason::SessionEnded(SessionEnd::Expired));
+    }
+
+    #[test]
+    fn a_dropped_watch_leaves_the_registry() {
+        let registry = WatchRegistry::default();
+        let (first, second) = (registry.register("/a", WatchKind::Data), registry.register("/a", WatchKind::Data));
+        drop(first);
+        assert_eq!(registry.len(), 1);
+        drop(second);
+        assert_eq!(registry.len(), 0);
+    }
+
+    #[test]
+    fn a_callback_takes_the_place_of_the_future() {
+        let registry = WatchRegistry::default();
+        let (sender, receiver) = mpsc::channel();
+        let later = sender.clone();
+        registry.register("/a", WatchKind::Data).on_fire(move |reason| later.send(reason).unwrap());
+        let fired = registry.register("/b", WatchKind::Data);
+        registry.dispatch(&event(EventType::NodeDeleted, "/b"));
+        fired.on_fire(move |reason| sender.send(reason).unwrap());
+        assert_eq!(receiver.try_recv(), Ok(WakeReason::Event(EventType::NodeDeleted)));
+        registry.dispatch(&event(EventType::NodeDataChanged, "/a"));
+        assert_eq!(receiver.try_recv(), Ok(WakeReason::Event(EventType::NodeDataChanged)));
+    }
+}

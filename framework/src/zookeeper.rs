@@ -1,0 +1,190 @@
+//! ZooKeeper's own words: nodes, access control, events. Independent of any client crate.
+
+use std::fmt;
+use std::ops::BitOr;
+
+/// What the server knows of a node.
+///
+/// Times are milliseconds since 1970 on the server's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stat {
+    /// The transaction that created the node. It grows over the whole life of the ensemble.
+    pub czxid: i64,
+    /// The transaction that last changed the node's data.
+    pub mzxid: i64,
+    /// When the node was created.
+    pub ctime: i64,
+    /// When the node's data was last changed.
+    pub mtime: i64,
+    /// How often the data was changed.
+    pub version: i32,
+    /// How often a child was created or deleted.
+    pub cversion: i32,
+    /// How often the access control list was changed.
+    pub aversion: i32,
+    /// The session that owns the node, 0 if it is not ephemeral.
+    pub ephemeral_owner: i64,
+    /// The length of the data in bytes.
+    pub data_length: i32,
+    /// How many children there are.
+    pub num_children: i32,
+    /// The transaction that last created or deleted a child.
+    pub pzxid: i64,
+}
+
+/// What somebody may do with a node; combined with `|`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Permission(u32);
+
+impl Permission {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// Read data and list children.
+    pub const READ: Self = Self(1);
+    /// Change data.
+    pub const WRITE: Self = Self(2);
+    /// Create children.
+    pub const CREATE: Self = Self(4);
+    /// Delete children.
+    pub const DELETE: Self = Self(8);
+    /// Change the access control list.
+    pub const ADMIN: Self = Self(16);
+    /// All of them.
+    pub const ALL: Self = Self(31);
+
+    /// Whether every permission in `other` is in `self`.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// ZooKeeper's bits.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl BitOr for Permission {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// One entry of an access control list.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Acl {
+    /// What is allowed.
+    pub permissions: Permission,
+    /// The scheme: `world`, `auth`, `digest`, `ip` …
+    pub scheme: String,
+    /// Who, in the words of the scheme.
+    pub id: String,
+}
+
+impl Acl {
+    /// An entry.
+    #[must_use]
+    pub fn new(permissions: Permission, scheme: impl Into<String>, id: impl Into<String>) -> Self {
+        Self { permissions, scheme: scheme.into(), id: id.into() }
+    }
+
+    /// Everybody may do everything: ZooKeeper's `OPEN_ACL_UNSAFE`, the default.
+    #[must_use]
+    pub fn open_unsafe() -> Vec<Self> {
+        vec![Self::new(Permission::ALL, "world", "anyone")]
+    }
+
+    /// The creator may do everything, nobody else anything: ZooKeeper's `CREATOR_ALL_ACL`.
+    #[must_use]
+    pub fn creator_all() -> Vec<Self> {
+        vec![Self::new(Permission::ALL, "auth", "")]
+    }
+}
+
+/// How long a node lives and how it gets its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum CreateMode {
+    /// Stays until it is deleted.
+    #[default]
+    Persistent,
+    /// Stays until it is deleted; the server appends a number to its name.
+    PersistentSequential,
+    /// Goes with the session that created it.
+    Ephemeral,
+    /// Goes with the session that created it; the server appends a number to its name.
+    EphemeralSequential,
+}
+
+impl CreateMode {
+    /// Whether the node goes with its session.
+    #[must_use]
+    pub const fn is_ephemeral(self) -> bool {
+        matches!(self, Self::Ephemeral | Self::EphemeralSequential)
+    }
+
+    /// Whether the server appends a number to the name.
+    #[must_use]
+    pub const fn is_sequential(self) -> bool {
+        matches!(self, Self::PersistentSequential | Self::EphemeralSequential)
+    }
+}
+
+/// What happened to a watched node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EventType {
+    /// The node was created.
+    NodeCreated,
+    /// The node was deleted.
+    NodeDeleted,
+    /// The node's data was changed.
+    NodeDataChanged,
+    /// A child was created or deleted.
+    NodeChildrenChanged,
+}
+
+/// An event of a watch. It is a hint that something changed, never the answer to what is there now.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct WatchedEvent {
+    /// What happened.
+    pub event_type: EventType,
+    /// To which node.
+    pub path: String,
+}
+
+/// Credentials that are added to every connection.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AuthInfo {
+    /// The scheme, `digest` for example.
+    pub scheme: String,
+    /// The credentials in the form of the scheme, `user:password` for `digest`.
+    pub auth: Vec<u8>,
+}
+
+impl fmt::Debug for AuthInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthInfo").field("scheme", &self.scheme).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_not_printed() {
+        let auth = AuthInfo { scheme: "digest".into(), auth: b"user:secret".to_vec() };
+        assert_eq!(format!("{auth:?}"), "AuthInfo { scheme: \"digest\", .. }");
+    }
+
+    #[test]
+    fn permissions_combine() {
+        let both = Permission::READ | Permission::WRITE;
+        assert!(both.contains(Permission::READ) && !both.contains(Permission::ADMIN));
+        assert!(Permission::ALL.contains(both));
+    }
+}

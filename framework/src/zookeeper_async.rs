@@ -1,0 +1,809 @@
+//! The adapter to the crate `zookeeper-async`, the only file that names it.
+//!
+//! The crate goes on under a new session after an expiry, matches replies by their order alone, does not repeat credentials or watches, and
+//! can neither say which session it has nor be told to stop. All guard rails against that live here:
+//!
+//! * The state callback itself ends the handle at an expiry, before anything else; every reply is delivered only after that flag was read.
+//! * Each reply belongs to the connection on which its request was submitted; after a reconnect it counts as lost.
+//! * After every connect, once all older requests are answered or dropped, probes go alone: reads whose answers are known and differ. Then the
+//!   credentials, then, where the session owns ephemeral nodes, a create that shows the session's id. Only then is the handle connected.
+//! * The answer to every create is compared with its request, and its owner with that of the creates before.
+//! * At most [`PLACES`] requests are inside the crate, whose queue of 64 can block itself; a request whose caller went away keeps its place
+//!   until it is answered.
+//! * An ended handle's close goes last into the queue and is repeated until the crate says that it was sent.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use uuid::Uuid;
+use zookeeper_async as crate_api;
+use zookeeper_async::{ZkError, ZkState, ZooKeeper};
+
+use crate::clock::Clock;
+use crate::error::{ConnectError, Error, Result};
+use crate::handle::{
+    Capabilities, ConnectConfig, Connection, HandleEvent, Reply, ReplyFuture, Request, Response, SessionEnd,
+    ZooKeeperFactory, ZooKeeperHandle,
+};
+use crate::handshake::shake_hands;
+use crate::path::{make_path, parent_of};
+use crate::zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
+
+const CLIENT: &str = "zookeeper-async";
+/// Requests inside the crate at once. Its queue has 64 places; the rest is for probe, credentials, heartbeat, close and its own ping.
+const PLACES: u32 = 58;
+/// The pause between the crate's tries to reach a server, and between our tries to probe and to close.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long the first probe waits to hear of the first connect, which the crate may have told before we could listen.
+const FIRST_CONNECT: Duration = Duration::from_millis(200);
+
+/// Connects with the crate `zookeeper-async`: the default factory.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ZookeeperAsyncFactory;
+
+#[async_trait]
+impl ZooKeeperFactory for ZookeeperAsyncFactory {
+    async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
+        let started = tokio::time::Instant::now();
+        let greeting = shake_hands(&config.servers, config.session_timeout, config.connection_timeout).await?;
+        let server = greeting.addresses[0].to_string();
+        let failed = |reason: String| ConnectError::new(server.clone(), reason);
+
+        let left = config.connection_timeout.saturating_sub(started.elapsed());
+        let until = tokio::time::Instant::now() + left;
+        let established = config.clock.now();
+        let (watch_sender, watch_events) = mpsc::unbounded_channel();
+        let connect_string = join_addresses(&greeting.addresses);
+        let connecting = ZooKeeper::connect_with_retry_time(
+            &connect_string,
+            greeting.negotiated,
+            // The closure does nothing but send: a panic in it would kill the crate's tasks.
+            move |event: crate_api::WatchedEvent| drop(watch_sender.send(event)),
+            RETRY_PAUSE,
+        );
+        let zookeeper = match tokio::time::timeout_at(until, connecting).await {
+            Ok(Ok(zookeeper)) => zookeeper,
+            Ok(Err(error)) => return Err(failed(error.to_string())),
+            Err(_elapsed) => return Err(failed(format!("not connected within {:?}", config.connection_timeout))),
+        };
+
+        let (handle, mut events) = start(zookeeper, watch_events, config, greeting.negotiated);
+        match tokio::time::timeout_at(until, events.recv()).await {
+            Ok(Some(HandleEvent::Reconnected { sent, .. })) => {
+                Ok(Connection { handle: Arc::new(handle), events, sent, established })
+            }
+            Ok(Some(HandleEvent::Ended(end))) => Err(failed(end.to_string())),
+            Ok(_) => Err(failed(SessionEnd::ClientFailed.to_string())),
+            Err(_elapsed) => {
+                Err(failed(format!("no answer to the first request within {:?}", config.connection_timeout)))
+            }
+        }
+    }
+}
+
+fn join_addresses(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// What the crate's state callback tells the monitor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Lost,
+    Up,
+    Expired,
+}
+
+/// What handle, callback and monitor share.
+struct Shared {
+    zookeeper: ZooKeeper,
+    clock: Arc<dyn Clock>,
+    negotiated: Duration,
+    auth: Vec<AuthInfo>,
+    /// Set by the state callback at an expiry, and by whoever ends the handle. Never cleared.
+    ended: AtomicBool,
+    /// Set by the state callback just before `ended`.
+    expired: AtomicBool,
+    /// Tells the monitor that an answer has ended the handle.
+    disproved: Notify,
+    /// Counts connections: grows at every loss of the transport.
+    epoch: AtomicU64,
+    /// The epoch whose connection is proven; requests are submitted in that one only.
+    ready: AtomicU64,
+    /// The epoch in which the crate said "connected".
+    up: watch::Sender<u64>,
+    places: Arc<Semaphore>,
+    /// The crate takes a request at its future's first poll; polled one by one, none of them ever waits for another there.
+    submitting: Mutex<()>,
+    orphans: mpsc::UnboundedSender<Orphan>,
+    ephemerals: Mutex<Ephemerals>,
+}
+
+/// The ephemeral nodes of the session, and so its id.
+#[derive(Default)]
+struct Ephemerals {
+    session_id: Option<i64>,
+    paths: HashSet<String>,
+}
+
+type CrateFuture = Pin<Box<dyn Future<Output = Result<Response, ZkError>> + Send>>;
+/// A request whose caller went away: it keeps its place until it is answered.
+type Orphan = (CrateFuture, Option<OwnedSemaphorePermit>);
+
+/// No connection is proven yet.
+const NOT_READY: u64 = u64::MAX;
+
+impl Shared {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Why, if no answer was wrong: the crate's own word, else the answer.
+    fn why_ended(&self) -> SessionEnd {
+        if self.expired.load(Ordering::SeqCst) { SessionEnd::Expired } else { SessionEnd::Inconsistent }
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    fn is_ready(&self, epoch: u64) -> bool {
+        self.ready.load(Ordering::SeqCst) == epoch && self.epoch() == epoch
+    }
+
+    /// Sends a request to the crate and waits for its answer on the same connection.
+    async fn send(self: &Arc<Self>, request: Request, epoch: u64, place: Option<OwnedSemaphorePermit>) -> Reply {
+        let name = request.to_string();
+        let expectation = Expectation::of(&request);
+        let sent = self.clock.now();
+        let future = self.crate_request(request);
+        let result = Submitted { shared: Arc::clone(self), pending: Some((future, place)), first: true }.await;
+        let result = if self.has_ended() {
+            Err(Error::SessionExpired { request: name })
+        } else if self.epoch() != epoch {
+            // Whose answer this is cannot be known.
+            Err(Error::ConnectionLoss { request: name, sent: true, cause: None })
+        } else {
+            match result {
+                Ok(response) if self.is_expected(&expectation, &response) => Ok(response),
+                Ok(response) => {
+                    tracing::error!(request = %name, ?response, "the answer belongs to another request or session: the handle ends");
+                    self.ended.store(true, Ordering::SeqCst);
+                    self.disproved.notify_one();
+                    Err(Error::SessionExpired { request: name })
+                }
+                Err(error) => {
+                    if error == ZkError::NoNode {
+                        self.forget_ephemeral(&expectation);
+                    }
+                    Err(translate_error(error, &expectation.path, name))
+                }
+            }
+        };
+        Reply { sent: Some(sent), result }
+    }
+
+    fn crate_request(self: &Arc<Self>, request: Request) -> CrateFuture {
+        let shared = Arc::clone(self);
+        Box::pin(async move {
+            let zookeeper = &shared.zookeeper;
+            match request {
+                Request::Create { path, data, acl, mode } => {
+                    let mode = match mode {
+                        CreateMode::Persistent => crate_api::CreateMode::Persistent,
+                        CreateMode::PersistentSequential => crate_api::CreateMode::PersistentSequential,
+                        CreateMode::Ephemeral => crate_api::CreateMode::Ephemeral,
+                        CreateMode::EphemeralSequential => crate_api::CreateMode::EphemeralSequential,
+                    };
+                    let acl = acl.into_iter().map(to_crate_acl).collect();
+                    let (path, stat) = zookeeper.create2(&path, data, acl, mode).await?;
+                    Ok(Response::Created { path, stat: from_crate_stat(&stat) })
+                }
+                Request::Delete { path, version } => {
+                    zookeeper.delete(&path, version).await?;
+                    Ok(Response::Deleted)
+                }
+                Request::Exists { path, watch } => {
+                    let stat = zookeeper.exists(&path, watch).await?;
+                    Ok(Response::Exists(stat.as_ref().map(from_crate_stat)))
+                }
+                Request::GetData { path, watch } => {
+                    let (data, stat) = zookeeper.get_data(&path, watch).await?;
+                    Ok(Response::Data(data, from_crate_stat(&stat)))
+                }
+                Request::SetData { path, data, version } => {
+                    let stat = zookeeper.set_data(&path, data, version).await?;
+                    Ok(Response::Stat(from_crate_stat(&stat)))
+                }
+                Request::GetChildren { path, watch } => {
+                    Ok(Response::Children(zookeeper.get_children(&path, watch).await?))
+                }
+                Request::GetAcl { path } => {
+                    let (acl, stat) = zookeeper.get_acl(&path).await?;
+                    Ok(Response::Acl(acl.into_iter().map(from_crate_acl).collect(), from_crate_stat(&stat)))
+                }
+                Request::SetAcl { path, acl, version } => {
+                    let acl = acl.into_iter().map(to_crate_acl).collect();
+                    let stat = zookeeper.set_acl(&path, acl, version).await?;
+                    Ok(Response::Stat(from_crate_stat(&stat)))
+                }
+            }
+        })
+    }
+
+    /// Compares an answer with its request, and keeps the book of the session's ephemeral nodes.
+    fn is_expected(&self, expectation: &Expectation, response: &Response) -> bool {
+        match (&expectation.kind, response) {
+            (ExpectedKind::Created(mode), Response::Created { path, stat }) => {
+                let named = if mode.is_sequential() {
+                    path.strip_prefix(&expectation.path).is_some_and(is_sequence)
+                } else {
+                    *path == expectation.path
+                };
+                if !named || mode.is_ephemeral() != (stat.ephemeral_owner != 0) {
+                    return false;
+                }
+                if mode.is_ephemeral() {
+                    let mut ephemerals = self.ephemerals.lock();
+                    if *ephemerals.session_id.get_or_insert(stat.ephemeral_owner) != stat.ephemeral_owner {
+                        return false;
+                    }
+                    ephemerals.paths.insert(path.clone());
+                }
+                true
+            }
+            (ExpectedKind::Deleted, Response::Deleted) => {
+                self.forget_ephemeral(expectation);
+                true
+            }
+            (ExpectedKind::Other, _) => true,
+            _ => false,
+        }
+    }
+
+    fn forget_ephemeral(&self, expectation: &Expectation) {
+        if expectation.kind == ExpectedKind::Deleted {
+            self.ephemerals.lock().paths.remove(&expectation.path);
+        }
+    }
+
+    /// Waits until the crate says that it is connected and no request of an older connection is open.
+    async fn settle(&self, first: bool) -> (u64, Option<OwnedSemaphorePermit>) {
+        let mut up = self.up.subscribe();
+        loop {
+            let epoch = self.epoch();
+            let connected = up.wait_for(|&up| up == epoch || self.epoch() != epoch);
+            if first && epoch == 0 {
+                // The first "connected" may have been told before anybody could listen.
+                let _told = tokio::time::timeout(FIRST_CONNECT, connected).await;
+            } else if connected.await.is_err() || self.epoch() != epoch {
+                continue;
+            }
+            let all = Arc::clone(&self.places).acquire_many_owned(PLACES).await.ok();
+            if self.epoch() == epoch {
+                return (epoch, all);
+            }
+        }
+    }
+
+    /// Proves a new connection: see the module's documentation. Returns when the newest answered requests were sent.
+    async fn establish(self: Arc<Self>, first: bool) -> Result<(Duration, Option<Duration>), SessionEnd> {
+        loop {
+            let (epoch, alone) = self.settle(first).await;
+            match self.prove(epoch).await {
+                Ok(proof) if self.epoch() == epoch => {
+                    self.ready.store(epoch, Ordering::SeqCst);
+                    return Ok(proof);
+                }
+                Err(Disproof::Ended(end)) => return Err(end),
+                Ok(_) | Err(Disproof::Lost) => {
+                    drop(alone);
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn prove(self: &Arc<Self>, epoch: u64) -> Result<(Duration, Option<Duration>), Disproof> {
+        // Two reads whose answers are known and differ: with replies shifted by one, at least one of them gets another one's answer.
+        let missing = Request::Exists { path: format!("/{}", Uuid::new_v4()), watch: false };
+        let reply = self.send(missing, epoch, None).await;
+        match Disproof::check(reply.result)? {
+            Response::Exists(None) => {}
+            _ => return Err(Disproof::Ended(SessionEnd::Inconsistent)),
+        }
+        let reply = self.send(Request::Exists { path: "/".to_owned(), watch: false }, epoch, None).await;
+        let sent = reply.sent.unwrap_or_default();
+        match Disproof::check(reply.result)? {
+            Response::Exists(Some(Stat { czxid: 0, ephemeral_owner: 0, .. })) => {}
+            _ => return Err(Disproof::Ended(SessionEnd::Inconsistent)),
+        }
+        for AuthInfo { scheme, auth } in &self.auth {
+            let added = self.zookeeper.add_auth(scheme, auth.clone()).await;
+            match added {
+                Ok(()) if self.epoch() == epoch => {}
+                Err(ZkError::AuthFailed) => return Err(Disproof::Ended(SessionEnd::AuthFailed)),
+                _ => return Err(Disproof::Lost),
+            }
+        }
+        let leader_sent = self.prove_identity(epoch).await?;
+        Ok((leader_sent.unwrap_or(sent).max(sent), leader_sent))
+    }
+
+    /// A server may swap the session silently at a reconnect. Where the session owns ephemeral nodes, that would leave locks held by nobody;
+    /// so another one is created beside one of them, and its owner compared. Its name sorts behind every contender's.
+    async fn prove_identity(self: &Arc<Self>, epoch: u64) -> Result<Option<Duration>, Disproof> {
+        let Some(neighbour) = self.ephemerals.lock().paths.iter().next().cloned() else {
+            return Ok(None);
+        };
+        let path = make_path(parent_of(&neighbour), &format!("_c_{}-session", Uuid::new_v4()));
+        let create = Request::Create {
+            path: path.clone(),
+            data: Vec::new(),
+            acl: Acl::open_unsafe(),
+            mode: CreateMode::Ephemeral,
+        };
+        let reply = self.send(create, epoch, None).await;
+        let sent = reply.sent;
+        match reply.result {
+            Err(error @ (Error::ConnectionLoss { .. } | Error::SessionExpired { .. })) => {
+                Disproof::check(Err(error))?;
+            }
+            // The server gave an answer to this request, if not the one hoped for: a parent that is gone, or no permission.
+            Err(_) => {}
+            Ok(_) => {
+                let delete = Request::Delete { path, version: None };
+                Disproof::check(self.send(delete, epoch, None).await.result)?;
+            }
+        }
+        Ok(sent)
+    }
+}
+
+/// Why a connection is not proven.
+enum Disproof {
+    /// It was lost meanwhile.
+    Lost,
+    /// It is not the session's, or of no use.
+    Ended(SessionEnd),
+}
+
+impl Disproof {
+    fn check(result: Result<Response>) -> Result<Response, Self> {
+        result.map_err(|error| match error {
+            Error::ConnectionLoss { .. } => Self::Lost,
+            _ => Self::Ended(SessionEnd::Inconsistent),
+        })
+    }
+}
+
+/// What must be true of an answer.
+struct Expectation {
+    path: String,
+    kind: ExpectedKind,
+}
+
+#[derive(PartialEq, Eq)]
+enum ExpectedKind {
+    Created(CreateMode),
+    Deleted,
+    Other,
+}
+
+impl Expectation {
+    fn of(request: &Request) -> Self {
+        let kind = match request {
+            Request::Create { mode, .. } => ExpectedKind::Created(*mode),
+            Request::Delete { .. } => ExpectedKind::Deleted,
+            _ => ExpectedKind::Other,
+        };
+        Self { path: request.path().to_owned(), kind }
+    }
+}
+
+/// Whether the server appended this to a sequential name: ten digits, or a minus sign and ten digits after the counter's end.
+fn is_sequence(suffix: &str) -> bool {
+    let digits = suffix.strip_prefix('-').unwrap_or(suffix);
+    digits.len() >= 9 && digits.len() <= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A request inside the crate. Dropped before its answer, it goes to the monitor, which keeps its place until the answer comes.
+struct Submitted {
+    shared: Arc<Shared>,
+    pending: Option<Orphan>,
+    first: bool,
+}
+
+impl Future for Submitted {
+    type Output = Result<Response, ZkError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let Some((future, _place)) = this.pending.as_mut() else {
+            return Poll::Ready(Err(ZkError::ConnectionLoss));
+        };
+        let polled = if std::mem::take(&mut this.first) {
+            let _alone = this.shared.submitting.lock();
+            future.as_mut().poll(cx)
+        } else {
+            future.as_mut().poll(cx)
+        };
+        if polled.is_ready() {
+            this.pending = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Submitted {
+    fn drop(&mut self) {
+        if let Some(orphan) = self.pending.take()
+            && !self.first
+        {
+            // Without a monitor the session is closed, and with it everything that was asked.
+            let _closed = self.shared.orphans.send(orphan);
+        }
+    }
+}
+
+/// One session of the crate.
+struct Handle {
+    shared: Arc<Shared>,
+    /// Ends the monitor when it is dropped or told.
+    end: watch::Sender<bool>,
+    closed: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZookeeperAsyncHandle")
+            .field("ended", &self.shared.has_ended())
+            .field("epoch", &self.shared.epoch())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ZooKeeperHandle for Handle {
+    fn submit(&self, request: Request) -> ReplyFuture {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let place = Arc::clone(&shared.places).acquire_owned().await.ok();
+            let epoch = shared.epoch();
+            let not_sent = |error| Reply { sent: None, result: Err(error) };
+            if shared.has_ended() {
+                return not_sent(Error::SessionExpired { request: request.to_string() });
+            }
+            if !shared.is_ready(epoch) {
+                return not_sent(Error::ConnectionLoss { request: request.to_string(), sent: false, cause: None });
+            }
+            shared.send(request, epoch, place).await
+        })
+    }
+
+    fn heartbeat(&self, through_leader: bool) -> Pin<Box<dyn Future<Output = Result<Duration>> + Send>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let path = format!("/{}", Uuid::new_v4());
+            let request = if through_leader {
+                Request::Delete { path, version: None }
+            } else {
+                Request::Exists { path, watch: false }
+            };
+            let epoch = shared.epoch();
+            if !shared.is_ready(epoch) {
+                return Err(Error::ConnectionLoss { request: request.to_string(), sent: false, cause: None });
+            }
+            let reply = shared.send(request, epoch, None).await;
+            match reply.result {
+                Err(error) if !error.is_answer() => Err(error),
+                _ => Ok(reply.sent.unwrap_or_default()),
+            }
+        })
+    }
+
+    fn negotiated_timeout(&self) -> Duration {
+        self.shared.negotiated
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn client(&self) -> &'static str {
+        CLIENT
+    }
+
+    fn end(&self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        self.end.send_replace(true);
+    }
+
+    fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut closed = self.closed.clone();
+        Box::pin(async move {
+            // An error means that the monitor is gone, and with it the session.
+            let _gone = closed.wait_for(|&closed| closed).await;
+        })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Sets up what listens to the crate, and the monitor that owns the session until it is closed.
+fn start(
+    zookeeper: ZooKeeper,
+    watch_events: mpsc::UnboundedReceiver<crate_api::WatchedEvent>,
+    config: &ConnectConfig,
+    negotiated: Duration,
+) -> (Handle, mpsc::UnboundedReceiver<HandleEvent>) {
+    let (orphans, orphaned) = mpsc::unbounded_channel();
+    let shared = Arc::new(Shared {
+        zookeeper,
+        clock: Arc::clone(&config.clock),
+        negotiated,
+        auth: config.auth.clone(),
+        ended: AtomicBool::new(false),
+        expired: AtomicBool::new(false),
+        disproved: Notify::new(),
+        epoch: AtomicU64::new(0),
+        ready: AtomicU64::new(NOT_READY),
+        up: watch::Sender::new(NOT_READY),
+        places: Arc::new(Semaphore::new(PLACES as usize)),
+        submitting: Mutex::new(()),
+        orphans,
+        ephemerals: Mutex::new(Ephemerals::default()),
+    });
+    let (transport_sender, transport) = mpsc::unbounded_channel();
+    let listening = Arc::downgrade(&shared);
+    // Runs inside the crate's I/O task: flags first, then a word to the monitor, nothing else.
+    shared.zookeeper.add_listener(move |state| {
+        let Some(shared) = listening.upgrade() else { return };
+        let told = match state {
+            ZkState::Connected | ZkState::ConnectedReadOnly => {
+                shared.up.send_replace(shared.epoch());
+                Transport::Up
+            }
+            ZkState::Connecting => {
+                shared.epoch.fetch_add(1, Ordering::SeqCst);
+                Transport::Lost
+            }
+            // Closed is our own doing; what is left are the ways of the crate to say that the session is over.
+            ZkState::Closed => return,
+            _ => {
+                shared.expired.store(true, Ordering::SeqCst);
+                shared.ended.store(true, Ordering::SeqCst);
+                Transport::Expired
+            }
+        };
+        let _gone = transport_sender.send(told);
+    });
+    let (end, ending) = watch::channel(false);
+    let (closed_sender, closed) = watch::channel(false);
+    let (events, event_receiver) = mpsc::unbounded_channel();
+    let monitor =
+        Monitor { shared: Arc::clone(&shared), events, running: FuturesUnordered::new(), orphaned, watch_events };
+    tokio::spawn(async move {
+        monitor.run(transport, ending).await;
+        closed_sender.send_replace(true);
+    });
+    (Handle { shared, end, closed }, event_receiver)
+}
+
+/// The handle's own task.
+struct Monitor {
+    shared: Arc<Shared>,
+    events: mpsc::UnboundedSender<HandleEvent>,
+    running: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    orphaned: mpsc::UnboundedReceiver<Orphan>,
+    watch_events: mpsc::UnboundedReceiver<crate_api::WatchedEvent>,
+}
+
+impl Monitor {
+    async fn run(mut self, mut transport: mpsc::UnboundedReceiver<Transport>, mut ending: watch::Receiver<bool>) {
+        let end = self.watch_over(&mut transport, &mut ending).await;
+        self.shared.ended.store(true, Ordering::SeqCst);
+        self.tell(HandleEvent::Ended(end));
+        if end != SessionEnd::ClientFailed {
+            self.close().await;
+        }
+    }
+
+    fn tell(&self, event: HandleEvent) {
+        // Nobody listens any more when the handle was dropped; the end comes by its own way then.
+        let _gone = self.events.send(event);
+    }
+
+    async fn watch_over(
+        &mut self,
+        transport: &mut mpsc::UnboundedReceiver<Transport>,
+        ending: &mut watch::Receiver<bool>,
+    ) -> SessionEnd {
+        let mut told_connected = false;
+        let mut establishing: Option<Pin<Box<dyn Future<Output = _> + Send>>> =
+            Some(Box::pin(Arc::clone(&self.shared).establish(true)));
+        loop {
+            tokio::select! {
+                biased;
+                _ = ending.wait_for(|&end| end) => return SessionEnd::Closed,
+                told = transport.recv() => match told {
+                    Some(Transport::Lost) => {
+                        if std::mem::take(&mut told_connected) {
+                            self.tell(HandleEvent::Disconnected);
+                        }
+                        if establishing.is_none() {
+                            establishing = Some(Box::pin(Arc::clone(&self.shared).establish(false)));
+                        }
+                    }
+                    Some(Transport::Up) => {}
+                    Some(Transport::Expired) => return SessionEnd::Expired,
+                    None => return SessionEnd::ClientFailed,
+                },
+                event = self.watch_events.recv() => match event {
+                    Some(event) => {
+                        if let Some(event) = from_crate_event(event) {
+                            if event.event_type == EventType::NodeDeleted {
+                                self.shared.ephemerals.lock().paths.remove(&event.path);
+                            }
+                            self.tell(HandleEvent::Watched(event));
+                        }
+                    }
+                    None => return SessionEnd::ClientFailed,
+                },
+                () = self.shared.disproved.notified() => return self.shared.why_ended(),
+                orphan = self.orphaned.recv() => self.adopt(orphan),
+                Some(()) = self.running.next() => {}
+                proof = async { match &mut establishing { Some(future) => future.await, None => std::future::pending().await } } => {
+                    establishing = None;
+                    match proof {
+                        // A loss that came in between is the next thing that the transport tells.
+                        Ok((sent, leader_sent)) => {
+                            told_connected = true;
+                            self.tell(HandleEvent::Reconnected { sent, leader_sent });
+                        }
+                        Err(SessionEnd::Inconsistent) => return self.shared.why_ended(),
+                        Err(end) => return end,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps a request's place until it is answered.
+    fn adopt(&mut self, orphan: Option<Orphan>) {
+        if let Some((future, place)) = orphan {
+            self.running.push(Box::pin(async move {
+                let _nobody_asks = future.await;
+                drop(place);
+            }));
+        }
+    }
+
+    /// Closes the session behind everything that is in the crate's queue, as often as it takes: a reconnect throws the queue away. The crate has no
+    /// other way to be stopped: a session of which nobody knows would be kept alive for ever.
+    async fn close(mut self) {
+        loop {
+            let shared = Arc::clone(&self.shared);
+            let closing = async move { shared.zookeeper.close().await };
+            tokio::pin!(closing);
+            let closed = loop {
+                tokio::select! {
+                    biased;
+                    closed = &mut closing => break closed,
+                    // The crate's tasks are gone, and with them the connection.
+                    event = self.watch_events.recv() => if event.is_none() { return },
+                    orphan = self.orphaned.recv() => self.adopt(orphan),
+                    Some(()) = self.running.next() => {}
+                }
+            };
+            match closed {
+                Ok(()) => return,
+                Err(error) => tracing::debug!(%error, "the session is not closed yet"),
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+}
+
+fn translate_error(error: ZkError, path: &str, request: String) -> Error {
+    let path = path.to_owned();
+    match error {
+        ZkError::NoNode => Error::NoNode { path },
+        ZkError::NodeExists => Error::NodeExists { path },
+        ZkError::NotEmpty => Error::NotEmpty { path },
+        ZkError::BadVersion => Error::BadVersion { path },
+        ZkError::NoAuth => Error::NoAuth { path },
+        ZkError::InvalidACL => Error::InvalidAcl { path },
+        ZkError::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path },
+        ZkError::ConnectionLoss => Error::ConnectionLoss { request, sent: true, cause: None },
+        ZkError::SessionExpired => Error::SessionExpired { request },
+        other => Error::ZooKeeper { code: other as i32, request },
+    }
+}
+
+fn from_crate_event(event: crate_api::WatchedEvent) -> Option<WatchedEvent> {
+    let event_type = match event.event_type {
+        crate_api::WatchedEventType::NodeCreated => EventType::NodeCreated,
+        crate_api::WatchedEventType::NodeDeleted => EventType::NodeDeleted,
+        crate_api::WatchedEventType::NodeDataChanged => EventType::NodeDataChanged,
+        crate_api::WatchedEventType::NodeChildrenChanged => EventType::NodeChildrenChanged,
+        _ => return None,
+    };
+    Some(WatchedEvent { event_type, path: event.path? })
+}
+
+fn from_crate_stat(stat: &crate_api::Stat) -> Stat {
+    Stat {
+        czxid: stat.czxid,
+        mzxid: stat.mzxid,
+        ctime: stat.ctime,
+        mtime: stat.mtime,
+        version: stat.version,
+        cversion: stat.cversion,
+        aversion: stat.aversion,
+        ephemeral_owner: stat.ephemeral_owner,
+        data_length: stat.data_length,
+        num_children: stat.num_children,
+        pzxid: stat.pzxid,
+    }
+}
+
+const PERMISSIONS: [(Permission, crate_api::Permission); 5] = [
+    (Permission::READ, crate_api::Permission::READ),
+    (Permission::WRITE, crate_api::Permission::WRITE),
+    (Permission::CREATE, crate_api::Permission::CREATE),
+    (Permission::DELETE, crate_api::Permission::DELETE),
+    (Permission::ADMIN, crate_api::Permission::ADMIN),
+];
+
+fn to_crate_acl(acl: Acl) -> crate_api::Acl {
+    let permissions = PERMISSIONS
+        .iter()
+        .filter(|(ours, _)| acl.permissions.contains(*ours))
+        .fold(crate_api::Permission::NONE, |all, (_, theirs)| all | *theirs);
+    crate_api::Acl::new(permissions, acl.scheme, acl.id)
+}
+
+fn from_crate_acl(acl: crate_api::Acl) -> Acl {
+    let permissions = PERMISSIONS
+        .iter()
+        .filter(|(_, theirs)| acl.perms.can(*theirs))
+        .fold(Permission::NONE, |all, (ours, _)| all | *ours);
+    Acl::new(permissions, acl.scheme, acl.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_appends_to_a_sequential_name() {
+        for suffix in ["0000000000", "2147483647", "-2147483648", "-2147483638", "-000000001"] {
+            assert!(is_sequence(suffix), "{suffix}");
+        }
+        for suffix in ["", "1", "lock-0000000001", "00000000001", "x000000001"] {
+            assert!(!is_sequence(suffix), "{suffix}");
+        }
+    }
+
+    #[test]
+    fn permissions_survive_the_way_there_and_back() {
+        for permissions in [Permission::NONE, Permission::ALL, Permission::READ | Permission::ADMIN] {
+            let acl = Acl::new(permissions, "world", "anyone");
+            assert_eq!(from_crate_acl(to_crate_acl(acl.clone())), acl);
+        }
+    }
+}

@@ -258,18 +258,6 @@ impl NodeClaim {
         }
     }
 
-    /// Why the node is lost, if it is. Local, no request.
-    #[must_use]
-    pub fn loss(&self) -> Option<LossReason> {
-        if let Some(end) = self.session.end_reason() {
-            return Some(LossReason::Session(end));
-        }
-        if self.node.as_deref().is_some_and(|node| node.deleted.is_raised()) {
-            return Some(LossReason::NodeDeleted);
-        }
-        (!self.session.is_alive()).then_some(LossReason::Session(SessionEnd::DeadlinePassed))
-    }
-
     /// What tells of the node's loss; it can outlive the claim.
     #[must_use]
     pub fn loss_signal(&self) -> LossSignal {
@@ -308,6 +296,18 @@ pub struct LossSignal {
 }
 
 impl LossSignal {
+    /// Why the node is lost, if it is. Local, no request; right also at the first look after the process or the machine slept.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossReason> {
+        if let Some(end) = self.session.end_reason() {
+            return Some(LossReason::Session(end));
+        }
+        if self.node.as_deref().is_some_and(|node| node.deleted.is_raised()) {
+            return Some(LossReason::NodeDeleted);
+        }
+        (!self.session.is_alive()).then_some(LossReason::Session(SessionEnd::DeadlinePassed))
+    }
+
     /// Resolves when the node is lost.
     pub async fn lost(&self) -> LossReason {
         let deleted = async {

@@ -161,7 +161,9 @@ mod tests {
             let mut rest = Vec::new();
             let _ignored = stream.read_to_end(&mut rest).await;
         });
-        let error = shake_hands(std::slice::from_ref(&address), Duration::from_secs(4), Duration::from_secs(5)).await.unwrap_err();
+        let error = shake_hands(std::slice::from_ref(&address), Duration::from_secs(4), Duration::from_secs(5))
+            .await
+            .unwrap_err();
         assert_eq!(error.failures(), [(address, "it does not speak ZooKeeper's protocol".to_owned())]);
         server.await.unwrap();
     }

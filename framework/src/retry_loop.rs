@@ -58,13 +58,18 @@ impl RetryLoop {
     ///
     /// The error itself when it is none to be retried, or the policy gives up.
     pub async fn failed(&mut self, error: Error) -> Result<()> {
-        let policy = self.client.retry_policy();
-        if !policy.allow_retry(&error) {
-            return Err(error);
-        }
+        if self.client.retry_policy().allow_retry(&error) { self.pause_after(error).await } else { Err(error) }
+    }
+
+    /// As [`failed`](Self::failed) for an error that the recipe knows how to mend, so that the policy decides about number and pause only.
+    ///
+    /// # Errors
+    ///
+    /// The error itself when the policy gives up.
+    pub async fn pause_after(&mut self, error: Error) -> Result<()> {
         let attempt =
             RetryAttempt { count: self.count, elapsed: self.started.elapsed(), random: rand::random::<f64>() };
-        let Some(pause) = policy.next_pause(attempt) else { return Err(error) };
+        let Some(pause) = self.client.retry_policy().next_pause(attempt) else { return Err(error) };
         tracing::debug!(%error, retry = self.count + 1, ?pause, "retrying");
         self.count += 1;
         tokio::time::sleep(pause).await;

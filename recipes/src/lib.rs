@@ -1,1 +1,18 @@
-//! Lock recipes.
+//! Apache Curator's recipes for async Rust: locks between processes through ZooKeeper, on the same paths and with the same nodes as Java's Curator.
+//!
+//! | recipe | for |
+//! | --- | --- |
+//! | [`InterProcessMutex`] | one at a time, reentrant for an explicit [`LockOwner`] |
+//! | [`InterProcessSemaphoreV2`] | at most N at a time |
+//!
+//! All of them give a guard that tells of its loss, carries a fencing token, and leaves nothing behind however it goes.
+
+mod error;
+mod locks;
+
+pub use curator_framework::LossReason;
+pub use error::{LockError, Result};
+pub use locks::{
+    InterProcessMutex, InterProcessSemaphoreV2, Lease, LockInternalsDriver, LockOwner, MutexGuard, Predicate, Release,
+    SortedChildren, StandardLockInternalsDriver, standard_sequence,
+};

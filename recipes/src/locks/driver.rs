@@ -1,0 +1,190 @@
+//! Who gets the lock: pure decisions over one listing of the lock's children.
+
+use std::fmt;
+
+use curator_framework::CreateMode;
+
+/// The children of a lock that are contenders, in the order in which they get it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SortedChildren {
+    children: Vec<(i64, String)>,
+}
+
+impl SortedChildren {
+    /// Sorts a listing. Children without the shape of a contender are left out.
+    #[must_use]
+    pub fn new(
+        listing: impl IntoIterator<Item = String>,
+        lock_name: &str,
+        driver: &(impl LockInternalsDriver + ?Sized),
+    ) -> Self {
+        let mut children: Vec<_> = listing
+            .into_iter()
+            .filter_map(|name| {
+                let sequence = driver.sequence(&name, lock_name)?;
+                Some((sequence, name))
+            })
+            .collect();
+        children.sort();
+        Self { children }
+    }
+
+    /// The names, in order.
+    #[must_use]
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
+        self.children.iter().map(|(_, name)| name.as_str())
+    }
+
+    /// The name at a position.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&str> {
+        self.children.get(index).map(|(_, name)| name.as_str())
+    }
+
+    /// The position of a name.
+    #[must_use]
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.children.iter().position(|(_, child)| child == name)
+    }
+
+    /// How many contenders there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.children.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.children.is_empty()
+    }
+}
+
+/// What a contender does next: Curator's `PredicateResults`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Predicate {
+    /// It has the lock.
+    Acquired,
+    /// It waits for the deletion of a node.
+    WatchNode {
+        /// The node's name.
+        node: String,
+        /// Whether nothing else stands between the contender and the lock, so that the node's deletion alone grants it.
+        blocks_alone: bool,
+    },
+    /// It waits for any change of the lock's children.
+    WatchChildren,
+    /// Its own node is not there.
+    Missing,
+}
+
+/// How a lock sorts its contenders and chooses among them: Curator's `LockInternalsDriver`.
+///
+/// A driver decides and does nothing: the engine creates, lists and watches.
+pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
+    /// The place of a child in the order, or `None` for a child that is no contender. Curator's `fixForSorting`, as a number.
+    fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
+        standard_sequence(name, lock_name)
+    }
+
+    /// The mode of the lock's nodes. A persistent node outlives its session: nobody else gets the lock until it is deleted.
+    fn create_mode(&self) -> CreateMode {
+        CreateMode::EphemeralSequential
+    }
+
+    /// What the contender `ours` does next, if `max_leases` may hold the lock at once.
+    fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate;
+}
+
+/// First come, first served: Curator's `StandardLockInternalsDriver`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StandardLockInternalsDriver;
+
+impl LockInternalsDriver for StandardLockInternalsDriver {
+    fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
+        let Some(index) = children.position(ours) else { return Predicate::Missing };
+        if index < max_leases {
+            return Predicate::Acquired;
+        }
+        // With several places, any departure ahead frees one: only the first in line watches for that, the others watch their neighbour.
+        // (Curator watches `children[index - max_leases]`, which leaves waiters beside a free place.)
+        if max_leases > 1 && index == max_leases {
+            return Predicate::WatchChildren;
+        }
+        match index.checked_sub(1).and_then(|ahead| children.get(ahead)) {
+            Some(ahead) => Predicate::WatchNode { node: ahead.to_owned(), blocks_alone: index == max_leases },
+            None => Predicate::WatchChildren,
+        }
+    }
+}
+
+/// The number at the end of a name, behind the last occurrence of the lock's name: `_c_<uuid>-lock-0000000007` is 7.
+#[must_use]
+pub fn standard_sequence(name: &str, lock_name: &str) -> Option<i64> {
+    let number = &name[name.rfind(lock_name)? + lock_name.len()..];
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    number.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRIVER: StandardLockInternalsDriver = StandardLockInternalsDriver;
+
+    fn sorted(listing: &[&str]) -> SortedChildren {
+        SortedChildren::new(listing.iter().map(|name| (*name).to_owned()), "lock-", &DRIVER)
+    }
+
+    fn watch(node: &str, blocks_alone: bool) -> Predicate {
+        Predicate::WatchNode { node: node.into(), blocks_alone }
+    }
+
+    #[test]
+    fn the_number_counts_not_the_name() {
+        let children = sorted(&["_c_b-lock-0000000002", "_c_z-lock-0000000001", "_c_a-lock-0000000010"]);
+        let names: Vec<_> = children.names().collect();
+        assert_eq!(names, ["_c_z-lock-0000000001", "_c_b-lock-0000000002", "_c_a-lock-0000000010"]);
+    }
+
+    #[test]
+    fn numbers_below_zero_and_wide_ones_are_numbers() {
+        let children = sorted(&["a-lock-2147483647", "b-lock--2147483648", "c-lock--000000001"]);
+        let names: Vec<_> = children.names().collect();
+        assert_eq!(names, ["b-lock--2147483648", "c-lock--000000001", "a-lock-2147483647"]);
+    }
+
+    #[test]
+    fn foreign_children_are_no_contenders() {
+        let children = sorted(&["0", "readme", "lock-", "lock-x1", "_c_a-lease-0000000001", "_c_a-lock-0000000001"]);
+        assert_eq!(children.names().collect::<Vec<_>>(), ["_c_a-lock-0000000001"]);
+    }
+
+    #[test]
+    fn the_last_occurrence_of_the_lock_name_counts() {
+        assert_eq!(standard_sequence("lock-0000000005-lock-0000000007", "lock-"), Some(7));
+        assert_eq!(standard_sequence("_c_-lock-99999999999999999999", "lock-"), None);
+    }
+
+    #[test]
+    fn a_mutex_goes_by_the_neighbour() {
+        let children = sorted(&["lock-1", "lock-2", "lock-3"]);
+        assert_eq!(DRIVER.gets_the_lock(&children, "lock-1", 1), Predicate::Acquired);
+        assert_eq!(DRIVER.gets_the_lock(&children, "lock-2", 1), watch("lock-1", true));
+        assert_eq!(DRIVER.gets_the_lock(&children, "lock-3", 1), watch("lock-2", false));
+        assert_eq!(DRIVER.gets_the_lock(&children, "lock-4", 1), Predicate::Missing);
+        assert_eq!(DRIVER.gets_the_lock(&SortedChildren::default(), "lock-1", 1), Predicate::Missing);
+    }
+
+    #[test]
+    fn with_several_places_the_first_in_line_watches_them_all() {
+        let children = sorted(&["lock-1", "lock-2", "lock-3", "lock-4"]);
+        assert_eq!(DRIVER.gets_the_lock(&children, "lock-2", 2), Predicate::Acquired);
+        assert_eq!(DRIVER.gets_the_lock(&children, "lock-3", 2), Predicate::WatchChildren);
+        assert_eq!(DRIVER.gets_the_lock(&children, "lock-4", 2), watch("lock-3", false));
+    }
+}

@@ -1,0 +1,378 @@
+//! The engine of every lock: Curator's `LockInternals`.
+//!
+//! Create a protected node, list, decide, watch, wait, decide again; all of one attempt in one session. A [`NodeClaim`] owns the node from before the create
+//! is sent, so whatever happens to the attempt (an error, its budget, a dropped future) the node is cleaned up.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{
+    Acl, CuratorFramework, Error, EventType, NodeClaim, RetryLoop, Session, SessionEnd, WakeReason, Watch, make_path,
+    node_from_path, validate_path,
+};
+
+use crate::error::{LockError, Result};
+use crate::locks::driver::{LockInternalsDriver, Predicate, SortedChildren};
+
+/// How long somebody is ready to wait for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// As long as it takes.
+    Forever,
+    /// For this long, everything included.
+    AtMost(Duration),
+    /// Ask once.
+    Once,
+}
+
+impl Patience {
+    /// A budget of nothing still asks once, as Curator's does.
+    pub(crate) fn at_most(budget: Duration) -> Self {
+        if budget.is_zero() { Self::Once } else { Self::AtMost(budget) }
+    }
+}
+
+/// A node that has the lock.
+#[derive(Debug)]
+pub(crate) struct Acquired {
+    pub(crate) claim: NodeClaim,
+    /// The transaction that created it.
+    pub(crate) czxid: i64,
+}
+
+/// The contenders of one kind under one path.
+#[derive(Debug)]
+pub(crate) struct LockInternals {
+    client: CuratorFramework,
+    base_path: String,
+    lock_name: &'static str,
+    driver: Arc<dyn LockInternalsDriver>,
+    max_leases: usize,
+}
+
+/// Runs attempts, each in a session of its own, until one ends or the patience does.
+pub(crate) async fn acquire_with<T>(
+    client: &CuratorFramework,
+    patience: Patience,
+    mut attempt: impl AsyncFnMut(&Session, &mut RetryLoop) -> Result<Option<T>, Error>,
+) -> Result<Option<T>> {
+    let mut retries = client.retry_loop();
+    if patience == Patience::Once {
+        // Bounded by the connection timeout; without a connection in that time it is an error, not an answer.
+        let began = tokio::time::Instant::now();
+        let session = retries.session().await?;
+        let left = client.connection_timeout().saturating_sub(began.elapsed());
+        return match tokio::time::timeout(left, attempt(&session, &mut retries)).await {
+            Ok(outcome) => Ok(outcome?),
+            Err(_elapsed) => Ok(None),
+        };
+    }
+    let attempts = async {
+        loop {
+            let error = match retries.session().await {
+                Ok(session) => match attempt(&session, &mut retries).await {
+                    Ok(outcome) => return Ok(outcome),
+                    Err(Error::SessionExpired { .. }) if session.end_reason() == Some(SessionEnd::Closed) => {
+                        return Err(Error::Closed);
+                    }
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            match error {
+                // The own node or the parent went away: a new node is the cure, at the back of the queue.
+                error @ Error::NoNode { .. } => retries.pause_after(error).await?,
+                error => retries.failed(error).await?,
+            }
+        }
+    };
+    Ok(within(patience, attempts).await?)
+}
+
+async fn within<T>(
+    patience: Patience,
+    attempts: impl Future<Output = Result<Option<T>, Error>>,
+) -> Result<Option<T>, Error> {
+    match patience {
+        Patience::AtMost(budget) => tokio::time::timeout(budget, attempts).await.unwrap_or(Ok(None)),
+        _ => attempts.await,
+    }
+}
+
+/// The watches of a waiting contender.
+#[derive(Debug, Default)]
+struct Watches {
+    /// On the own node, from the first wait on.
+    own: Option<Watch>,
+}
+
+impl LockInternals {
+    /// # Errors
+    ///
+    /// `InvalidPath`, or `InvalidArgument` for the root, which cannot be a lock.
+    pub(crate) fn new(
+        client: CuratorFramework,
+        base_path: String,
+        lock_name: &'static str,
+        driver: Arc<dyn LockInternalsDriver>,
+        max_leases: usize,
+    ) -> Result<Self> {
+        validate_path(&base_path)?;
+        if base_path == "/" {
+            return Err(LockError::invalid("lock path", "the root cannot be a lock"));
+        }
+        Ok(Self { client, base_path, lock_name, driver, max_leases })
+    }
+
+    pub(crate) fn client(&self) -> &CuratorFramework {
+        &self.client
+    }
+
+    pub(crate) fn base_path(&self) -> &str {
+        &self.base_path
+    }
+
+    /// Acquires with attempts of its own.
+    pub(crate) async fn acquire(&self, patience: Patience, data: Option<&[u8]>) -> Result<Option<Acquired>> {
+        let once = patience == Patience::Once;
+        acquire_with(&self.client, patience, async |session, retries| self.attempt(session, retries, once, data).await)
+            .await
+    }
+
+    /// One attempt in one session. `Ok(None)` only if it asks `once` and somebody else has the lock.
+    pub(crate) async fn attempt(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        once: bool,
+        data: Option<&[u8]>,
+    ) -> Result<Option<Acquired>, Error> {
+        let mut claim = session.claim(&self.base_path, self.lock_name, self.driver.create_mode());
+        let (mut czxid, created_at) = self.create(&mut claim, retries, data).await?;
+        let mut watches = Watches::default();
+        let mut watch_children = false;
+        // The connection on which our newest write was answered: what is listed on it is not older than that.
+        let mut ordered_at = Some(created_at);
+        loop {
+            let reconnects = session.reconnects();
+            if claim.is_uncertain() && ordered_at != Some(reconnects) {
+                match session.order().await {
+                    Ok(()) => ordered_at = Some(reconnects),
+                    Err(error) => self.survive(error, session, retries).await?,
+                }
+                continue;
+            }
+            let listed = if watch_children {
+                session.get_children_watched(&self.base_path).await.map(|(children, watch)| (children, Some(watch)))
+            } else {
+                session.get_children(&self.base_path).await.map(|children| (children, None))
+            };
+            let (children, child_watch) = match listed {
+                Ok(listed) => listed,
+                // The parent cannot go while our node is there, so the node is gone too.
+                Err(Error::NoNode { .. }) => (Vec::new(), None),
+                Err(error) => {
+                    self.survive(error, session, retries).await?;
+                    continue;
+                }
+            };
+            if session.reconnects() != reconnects {
+                continue;
+            }
+            if let Err(error) = self.settle(&mut claim, &mut czxid, &children).await {
+                self.survive(error, session, retries).await?;
+                continue;
+            }
+            let sorted = SortedChildren::new(children, self.lock_name, &*self.driver);
+            let ours = claim.node_name().unwrap_or_default();
+            match self.driver.gets_the_lock(&sorted, ours, self.max_leases) {
+                Predicate::Acquired => return self.granted(claim, czxid, watches).map(Some),
+                Predicate::Missing if ordered_at != Some(reconnects) => {
+                    // The list may come from a server that is behind; after an answered write it is not.
+                    match session.order().await {
+                        Ok(()) => ordered_at = Some(reconnects),
+                        Err(error) => self.survive(error, session, retries).await?,
+                    }
+                }
+                Predicate::Missing => {
+                    return Err(Error::NoNode { path: claim.path().unwrap_or(&self.base_path).to_owned() });
+                }
+                _ if once => return Ok(None),
+                Predicate::WatchNode { node, blocks_alone } => {
+                    let waited = self.wait_for_node(session, &claim, &node, &mut watches).await;
+                    match waited {
+                        Ok(deleted) => {
+                            // Exactly one node stood before ours, both were watched on one connection, and events come in order: ours is
+                            // still there, so it is first. No listing is needed to know it.
+                            if deleted && blocks_alone && session.reconnects() == reconnects {
+                                return self.granted(claim, czxid, watches).map(Some);
+                            }
+                        }
+                        Err(error) => self.survive(error, session, retries).await?,
+                    }
+                }
+                Predicate::WatchChildren => match child_watch {
+                    Some(watch) => self.wait_for_children(session, &claim, watch, &mut watches).await?,
+                    None => watch_children = true,
+                },
+            }
+        }
+    }
+
+    /// Creates the node, again and again if need be: under the same prefix, so that all of them are found. Returns its `czxid` and on
+    /// which connection of the session it was created.
+    async fn create(
+        &self,
+        claim: &mut NodeClaim,
+        retries: &mut RetryLoop,
+        data: Option<&[u8]>,
+    ) -> Result<(i64, u64), Error> {
+        let data = data.unwrap_or_else(|| self.client.default_data());
+        let session = claim.session().clone();
+        loop {
+            let reconnects = session.reconnects();
+            match claim.create(data, &Acl::open_unsafe(), true).await {
+                Ok((_, stat)) => return Ok((stat.czxid, reconnects)),
+                // The parents were removed as soon as they were made, by somebody who clears away empty ones.
+                Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
+                Err(error) => self.survive(error, &session, retries).await?,
+            }
+        }
+    }
+
+    /// After lost replies there may be several nodes of ours: keeps the oldest, deletes the others.
+    async fn settle(&self, claim: &mut NodeClaim, czxid: &mut i64, children: &[String]) -> Result<(), Error> {
+        if !claim.is_uncertain() {
+            return Ok(());
+        }
+        let own = claim.own(children);
+        let oldest = own.iter().copied().min_by_key(|name| self.driver.sequence(name, self.lock_name));
+        // None at all is for the predicate to say.
+        let Some(oldest) = oldest else { return Ok(()) };
+        if claim.node_name() != Some(oldest) {
+            let path = make_path(&self.base_path, oldest);
+            match claim.session().exists(&path).await? {
+                Some(stat) => *czxid = stat.czxid,
+                None => return Err(Error::NoNode { path }),
+            }
+        }
+        let others: Vec<&str> = own.iter().copied().filter(|name| *name != oldest).collect();
+        let oldest = oldest.to_owned();
+        claim.settle(&oldest, &others).await
+    }
+
+    /// Waits out a lost connection in the same session, as the retry policy allows.
+    async fn survive(&self, error: Error, session: &Session, retries: &mut RetryLoop) -> Result<(), Error> {
+        if !matches!(error, Error::ConnectionLoss { .. }) {
+            return Err(error);
+        }
+        retries.failed(error).await?;
+        retries.reconnected(session).await
+    }
+
+    /// Waits until the node ahead may be gone. `Ok(true)` if it was deleted and our own node's watch was set and silent all the time.
+    async fn wait_for_node(
+        &self,
+        session: &Session,
+        claim: &NodeClaim,
+        ahead: &str,
+        watches: &mut Watches,
+    ) -> Result<bool, Error> {
+        let mut ahead = match session.get_data_watched(&make_path(&self.base_path, ahead)).await {
+            Ok((_, _, watch)) => watch,
+            Err(Error::NoNode { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if !self.watch_own(session, claim, watches).await? {
+            return Ok(false);
+        }
+        let Some(own) = watches.own.as_mut() else { return Ok(false) };
+        let reason = tokio::select! {
+            biased;
+            _ = own => None,
+            reason = &mut ahead => Some(reason),
+        };
+        if reason.is_none() {
+            // Resolved, so it is to be set anew.
+            watches.own = None;
+        }
+        match reason {
+            Some(WakeReason::Event(EventType::NodeDeleted)) => Ok(true),
+            Some(WakeReason::SessionEnded(_)) => Err(expired(session)),
+            _ => session.end_reason().map_or(Ok(false), |_| Err(expired(session))),
+        }
+    }
+
+    /// Waits until the children may have changed.
+    async fn wait_for_children(
+        &self,
+        session: &Session,
+        claim: &NodeClaim,
+        mut watch: Watch,
+        watches: &mut Watches,
+    ) -> Result<(), Error> {
+        if watch.has_fired() || !self.watch_own(session, claim, watches).await? {
+            return Ok(());
+        }
+        let Some(own) = watches.own.as_mut() else { return Ok(()) };
+        let fired = tokio::select! {
+            biased;
+            _ = own => true,
+            _ = &mut watch => false,
+        };
+        if fired {
+            watches.own = None;
+        }
+        session.end_reason().map_or(Ok(()), |_| Err(expired(session)))
+    }
+
+    /// Sees to a watch on the own node. `Ok(false)` if the node is not there.
+    async fn watch_own(&self, session: &Session, claim: &NodeClaim, watches: &mut Watches) -> Result<bool, Error> {
+        if watches.own.as_ref().is_some_and(|watch| !watch.has_fired()) {
+            return Ok(true);
+        }
+        watches.own = None;
+        match session.get_data_watched(claim.path().unwrap_or_default()).await {
+            Ok((_, _, watch)) => {
+                watches.own = Some(watch);
+                Ok(true)
+            }
+            Err(Error::NoNode { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands the node over to a guard, if the session certainly lives. From now on its deletion by somebody else is noticed.
+    fn granted(&self, claim: NodeClaim, czxid: i64, watches: Watches) -> Result<Acquired, Error> {
+        if !claim.session().is_alive() {
+            return Err(expired(claim.session()));
+        }
+        match watches.own {
+            Some(watch) => claim.watch_node_with(watch),
+            None => claim.watch_node(claim.session().timeout() / 10),
+        }
+        Ok(Acquired { claim, czxid })
+    }
+
+    /// The contenders' names, in order.
+    pub(crate) async fn participants(&self) -> Result<Vec<String>> {
+        match self.client.get_children().for_path(&self.base_path).await {
+            Ok(children) => {
+                let sorted = SortedChildren::new(children, self.lock_name, &*self.driver);
+                Ok(sorted.names().map(ToOwned::to_owned).collect())
+            }
+            Err(Error::NoNode { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn expired(session: &Session) -> Error {
+    Error::SessionExpired { request: format!("waiting for a lock in session {}", session.number()) }
+}
+
+/// The last element of a node's path.
+pub(crate) fn name_of(path: &str) -> &str {
+    node_from_path(path)
+}

@@ -1,0 +1,81 @@
+//! Who holds a lock, where that matters.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+tokio::task_local! {
+    static CURRENT: LockOwner;
+}
+
+/// An owner of locks: the counterpart of Curator's thread.
+///
+/// A lock that an owner holds can be acquired by the same owner again, at once and without a request. In Curator the owner is the thread. A task is
+/// no thread: guards move to workers, and futures that are joined or buffered share their task. So without an owner each acquire stands for itself,
+/// and owners are explicit: inside of [`scope`](Self::scope), or by name with
+/// [`InterProcessMutex::acquire_as`](crate::InterProcessMutex::acquire_as).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LockOwner {
+    id: u64,
+}
+
+impl LockOwner {
+    /// An owner that is nobody else.
+    #[must_use]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Runs a future whose acquires all have one new owner. Nothing that it spawns inherits it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn run(mutex: curator_recipes::InterProcessMutex) -> Result<(), curator_recipes::LockError> {
+    /// use curator_recipes::LockOwner;
+    ///
+    /// LockOwner::scope(async {
+    ///     let outer = mutex.acquire().await?;
+    ///     let inner = mutex.acquire().await?; // at once, no request
+    ///     inner.release().await?;
+    ///     outer.release().await?; // the last one deletes the node
+    ///     Ok(())
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    pub async fn scope<F: Future>(future: F) -> F::Output {
+        CURRENT.scope(Self::new(), future).await
+    }
+
+    /// The owner in whose scope this runs, if there is one.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(Clone::clone).ok()
+    }
+}
+
+impl Default for LockOwner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_scope_is_one_owner_and_not_inherited() {
+        assert_eq!(LockOwner::current(), None);
+        LockOwner::scope(async {
+            let owner = LockOwner::current();
+            assert!(owner.is_some());
+            tokio::task::yield_now().await;
+            assert_eq!(LockOwner::current(), owner);
+            assert_eq!(tokio::spawn(async { LockOwner::current() }).await.unwrap(), None);
+            LockOwner::scope(async { assert_ne!(LockOwner::current(), owner) }).await;
+        })
+        .await;
+    }
+}

@@ -44,7 +44,8 @@ impl<'a> DeleteBuilder<'a> {
     pub async fn for_path(self, path: &str) -> Result<()> {
         let mut unfinished = Unfinished { client: self.client, path, guaranteed: self.guaranteed };
         let version = self.version;
-        let deleted = with_retries(self.client, path, async |session| session.delete(path, version).await).await;
+        let deleted =
+            with_retries(self.client, path, |session| async move { session.delete(path, version).await }).await;
         // Only what may still succeed goes on: not a node that is missing, has children, or is not ours to delete (CURATOR-42).
         if deleted.as_ref().err().is_none_or(|error| !error.is_retryable()) {
             unfinished.guaranteed = false;

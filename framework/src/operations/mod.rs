@@ -10,17 +10,18 @@ pub use delete::DeleteBuilder;
 pub use read::{ExistsBuilder, GetChildrenBuilder, GetDataBuilder};
 pub use set_data::SetDataBuilder;
 
+use std::future::Future;
+
 use crate::client::CuratorFramework;
 use crate::error::Result;
 use crate::path::validate_path;
 use crate::session::Session;
 
 /// Runs an operation on a path in the client's session, with retries.
-async fn with_retries<T>(
-    client: &CuratorFramework,
-    path: &str,
-    mut operation: impl AsyncFnMut(Session) -> Result<T>,
-) -> Result<T> {
+async fn with_retries<T, F>(client: &CuratorFramework, path: &str, operation: impl Fn(Session) -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
     validate_path(path)?;
     let mut retries = client.retry_loop();
     loop {

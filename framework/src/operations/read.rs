@@ -23,7 +23,7 @@ impl<'a> ExistsBuilder<'a> {
     ///
     /// `InvalidPath`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
     pub async fn for_path(self, path: &str) -> Result<Option<Stat>> {
-        with_retries(self.client, path, async |session| session.exists(path).await).await
+        with_retries(self.client, path, |session| async move { session.exists(path).await }).await
     }
 }
 
@@ -45,7 +45,7 @@ impl<'a> GetDataBuilder<'a> {
     ///
     /// `InvalidPath`, `NoNode`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
     pub async fn for_path(self, path: &str) -> Result<(Vec<u8>, Stat)> {
-        with_retries(self.client, path, async |session| session.get_data(path).await).await
+        with_retries(self.client, path, |session| async move { session.get_data(path).await }).await
     }
 }
 
@@ -67,6 +67,6 @@ impl<'a> GetChildrenBuilder<'a> {
     ///
     /// `InvalidPath`, `NoNode`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
     pub async fn for_path(self, path: &str) -> Result<Vec<String>> {
-        with_retries(self.client, path, async |session| session.get_children(path).await).await
+        with_retries(self.client, path, |session| async move { session.get_children(path).await }).await
     }
 }

@@ -44,6 +44,10 @@ impl<'a> SetDataBuilder<'a> {
     pub async fn for_path(self, path: &str) -> Result<Stat> {
         let data = self.data.unwrap_or_else(|| self.client.default_data().to_vec());
         let version = self.version;
-        with_retries(self.client, path, async |session| session.set_data(path, data.clone(), version).await).await
+        with_retries(self.client, path, |session| {
+            let data = data.clone();
+            async move { session.set_data(path, data, version).await }
+        })
+        .await
     }
 }

@@ -49,21 +49,34 @@ pub(crate) struct LockInternals {
     lock_name: &'static str,
     driver: Arc<dyn LockInternalsDriver>,
     max_leases: usize,
+    /// The nodes' data; the client's default data if there is none.
+    node_data: Option<Vec<u8>>,
 }
 
-/// Runs attempts, each in a session of its own, until one ends or the patience does.
-pub(crate) async fn acquire_with<T>(
+/// What is attempted in one session after the other until it is granted.
+pub(crate) trait Attempt: Sync {
+    /// One attempt in one session. `Ok(None)` only if it asks `once` and somebody else has the lock.
+    fn attempt(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        once: bool,
+    ) -> impl Future<Output = Result<Option<Acquired>, Error>> + Send;
+}
+
+/// Runs attempts, each in a session of its own, until one is granted or the patience ends.
+pub(crate) async fn acquire(
     client: &CuratorFramework,
     patience: Patience,
-    mut attempt: impl AsyncFnMut(&Session, &mut RetryLoop) -> Result<Option<T>, Error>,
-) -> Result<Option<T>> {
+    what: &impl Attempt,
+) -> Result<Option<Acquired>> {
     let mut retries = client.retry_loop();
     if patience == Patience::Once {
         // Bounded by the connection timeout; without a connection in that time it is an error, not an answer.
         let began = tokio::time::Instant::now();
         let session = retries.session().await?;
         let left = client.connection_timeout().saturating_sub(began.elapsed());
-        return match tokio::time::timeout(left, attempt(&session, &mut retries)).await {
+        return match tokio::time::timeout(left, what.attempt(&session, &mut retries, true)).await {
             Ok(outcome) => Ok(outcome?),
             Err(_elapsed) => Ok(None),
         };
@@ -71,7 +84,7 @@ pub(crate) async fn acquire_with<T>(
     let attempts = async {
         loop {
             let error = match retries.session().await {
-                Ok(session) => match attempt(&session, &mut retries).await {
+                Ok(session) => match what.attempt(&session, &mut retries, false).await {
                     Ok(outcome) => return Ok(outcome),
                     Err(Error::SessionExpired { .. }) if session.end_reason() == Some(SessionEnd::Closed) => {
                         return Err(Error::Closed);
@@ -107,49 +120,10 @@ struct Watches {
     own: Option<Watch>,
 }
 
-impl LockInternals {
-    /// # Errors
-    ///
-    /// `InvalidPath`, or `InvalidArgument` for the root, which cannot be a lock.
-    pub(crate) fn new(
-        client: CuratorFramework,
-        base_path: String,
-        lock_name: &'static str,
-        driver: Arc<dyn LockInternalsDriver>,
-        max_leases: usize,
-    ) -> Result<Self> {
-        validate_path(&base_path)?;
-        if base_path == "/" {
-            return Err(LockError::invalid("lock path", "the root cannot be a lock"));
-        }
-        Ok(Self { client, base_path, lock_name, driver, max_leases })
-    }
-
-    pub(crate) fn client(&self) -> &CuratorFramework {
-        &self.client
-    }
-
-    pub(crate) fn base_path(&self) -> &str {
-        &self.base_path
-    }
-
-    /// Acquires with attempts of its own.
-    pub(crate) async fn acquire(&self, patience: Patience, data: Option<&[u8]>) -> Result<Option<Acquired>> {
-        let once = patience == Patience::Once;
-        acquire_with(&self.client, patience, async |session, retries| self.attempt(session, retries, once, data).await)
-            .await
-    }
-
-    /// One attempt in one session. `Ok(None)` only if it asks `once` and somebody else has the lock.
-    pub(crate) async fn attempt(
-        &self,
-        session: &Session,
-        retries: &mut RetryLoop,
-        once: bool,
-        data: Option<&[u8]>,
-    ) -> Result<Option<Acquired>, Error> {
+impl Attempt for LockInternals {
+    async fn attempt(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
         let mut claim = session.claim(&self.base_path, self.lock_name, self.driver.create_mode());
-        let (mut czxid, created_at) = self.create(&mut claim, retries, data).await?;
+        let (mut czxid, created_at) = self.create(&mut claim, retries).await?;
         let mut watches = Watches::default();
         let mut watch_children = false;
         // The connection on which our newest write was answered: what is listed on it is not older than that.
@@ -219,16 +193,39 @@ impl LockInternals {
             }
         }
     }
+}
+
+impl LockInternals {
+    /// # Errors
+    ///
+    /// `InvalidPath`, or `InvalidArgument` for the root, which cannot be a lock.
+    pub(crate) fn new(
+        client: CuratorFramework,
+        base_path: String,
+        lock_name: &'static str,
+        driver: Arc<dyn LockInternalsDriver>,
+        max_leases: usize,
+        node_data: Option<Vec<u8>>,
+    ) -> Result<Self> {
+        validate_path(&base_path)?;
+        if base_path == "/" {
+            return Err(LockError::invalid("lock path", "the root cannot be a lock"));
+        }
+        Ok(Self { client, base_path, lock_name, driver, max_leases, node_data })
+    }
+
+    pub(crate) fn client(&self) -> &CuratorFramework {
+        &self.client
+    }
+
+    pub(crate) fn base_path(&self) -> &str {
+        &self.base_path
+    }
 
     /// Creates the node, again and again if need be: under the same prefix, so that all of them are found. Returns its `czxid` and on
     /// which connection of the session it was created.
-    async fn create(
-        &self,
-        claim: &mut NodeClaim,
-        retries: &mut RetryLoop,
-        data: Option<&[u8]>,
-    ) -> Result<(i64, u64), Error> {
-        let data = data.unwrap_or_else(|| self.client.default_data());
+    async fn create(&self, claim: &mut NodeClaim, retries: &mut RetryLoop) -> Result<(i64, u64), Error> {
+        let data = self.node_data.as_deref().unwrap_or_else(|| self.client.default_data());
         let session = claim.session().clone();
         loop {
             let reconnects = session.reconnects();

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::error::{LockError, Result};
 use crate::locks::driver::{LockInternalsDriver, StandardLockInternalsDriver};
 use crate::locks::hold::{Hold, Place, Release};
-use crate::locks::lock_internals::{LockInternals, Patience, name_of};
+use crate::locks::lock_internals::{LockInternals, Patience, acquire, name_of};
 use crate::locks::owner::LockOwner;
 
 /// Curator's name for the nodes of a mutex.
@@ -106,7 +106,7 @@ impl InterProcessMutex {
         path: impl Into<String>,
         driver: impl LockInternalsDriver,
     ) -> Result<Self> {
-        let internals = LockInternals::new(client, path.into(), LOCK_NAME, Arc::new(driver), 1)?;
+        let internals = LockInternals::new(client, path.into(), LOCK_NAME, Arc::new(driver), 1, None)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 internals,
@@ -211,7 +211,9 @@ impl InterProcessMutex {
             }
             None => self.warn_of_itself(),
         }
-        let Some(acquired) = inner.internals.acquire(patience, None).await? else { return Ok(None) };
+        let Some(acquired) = acquire(inner.internals.client(), patience, &inner.internals).await? else {
+            return Ok(None);
+        };
         let hold = Hold::new(inner.internals.client().clone(), self.path(), acquired);
         match owner {
             Some(owner) => {

@@ -5,12 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, LossReason, make_path, validate_path};
+use curator_framework::{CuratorFramework, Error, LossReason, RetryLoop, Session, make_path, validate_path};
 
 use crate::error::{LockError, Result};
 use crate::locks::driver::StandardLockInternalsDriver;
 use crate::locks::hold::{Hold, Place, Release};
-use crate::locks::lock_internals::{LockInternals, Patience, acquire_with, name_of};
+use crate::locks::lock_internals::{Acquired, Attempt, LockInternals, Patience, acquire, name_of};
 use crate::locks::mutex::LOCK_NAME;
 
 /// Curator's name for the nodes of leases.
@@ -70,7 +70,14 @@ struct Inner {
     max_leases: usize,
     lock: LockInternals,
     leases: LockInternals,
-    node_data: Option<Vec<u8>>,
+}
+
+impl Attempt for Inner {
+    async fn attempt(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
+        // Dropped when the lease is decided, whichever way: its node is deleted in the background.
+        let Some(_turn) = self.lock.attempt(session, retries, once).await? else { return Ok(None) };
+        self.leases.attempt(session, retries, once).await
+    }
 }
 
 impl InterProcessSemaphoreV2 {
@@ -105,13 +112,13 @@ impl InterProcessSemaphoreV2 {
         if max_leases == 0 {
             return Err(LockError::invalid("number of leases", "it is zero, so none could ever be granted"));
         }
-        let part = |name, lock_name, places| {
+        let part = |name, lock_name, places, node_data| {
             let driver = Arc::new(StandardLockInternalsDriver);
-            LockInternals::new(client.clone(), make_path(&path, name), lock_name, driver, places)
+            LockInternals::new(client.clone(), make_path(&path, name), lock_name, driver, places, node_data)
         };
-        let lock = part(LOCKS, LOCK_NAME, 1)?;
-        let leases = part(LEASES, LEASE_NAME, max_leases)?;
-        Ok(Self { inner: Arc::new(Inner { path, max_leases, lock, leases, node_data }) })
+        let lock = part(LOCKS, LOCK_NAME, 1, None)?;
+        let leases = part(LEASES, LEASE_NAME, max_leases, node_data)?;
+        Ok(Self { inner: Arc::new(Inner { path, max_leases, lock, leases }) })
     }
 
     /// The path of the semaphore.
@@ -141,7 +148,7 @@ impl InterProcessSemaphoreV2 {
         match self.acquire_within(Patience::Forever).await? {
             Some(lease) => Ok(lease),
             // Patience without end has no end but a grant or an error.
-            None => Err(curator_framework::Error::Closed.into()),
+            None => Err(Error::Closed.into()),
         }
     }
 
@@ -173,15 +180,9 @@ impl InterProcessSemaphoreV2 {
     }
 
     async fn acquire_within(&self, patience: Patience) -> Result<Option<Lease>> {
-        let Inner { lock, leases, node_data, .. } = &*self.inner;
-        let once = patience == Patience::Once;
-        let acquired = acquire_with(leases.client(), patience, async |session, retries| {
-            // Dropped when the lease is decided, whichever way: its node is deleted in the background.
-            let Some(_turn) = lock.attempt(session, retries, once, None).await? else { return Ok(None) };
-            leases.attempt(session, retries, once, node_data.as_deref()).await
-        });
-        let Some(acquired) = acquired.await? else { return Ok(None) };
-        let hold = Hold::new(leases.client().clone(), &self.inner.path, acquired);
+        let Inner { leases, path, .. } = &*self.inner;
+        let Some(acquired) = acquire(leases.client(), patience, &*self.inner).await? else { return Ok(None) };
+        let hold = Hold::new(leases.client().clone(), path, acquired);
         Ok(Some(Lease { place: Place::first(hold) }))
     }
 

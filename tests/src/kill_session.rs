@@ -1,0 +1,122 @@
+//! Ending another client's session.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::wire::{
+    ConnectRequest, ConnectResponse, MAX_FRAME, OpCode, Reader, RequestHeader, Writer, read_frame, session_password,
+    write_frame,
+};
+
+/// How long the whole may take.
+const LIMIT: Duration = Duration::from_secs(10);
+/// How long one connection may take, so that a stuck one does not use up the whole.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(10);
+/// Asked for on attaching: if the close got lost, the session would soon end by itself.
+const SESSION_TIMEOUT_MS: i32 = 1000;
+
+/// Ends a session of any client, as if that client had closed it.
+///
+/// It attaches to the session with its id and its password, which follows from the id
+/// ([`session_password`]), and closes it. The server drops the connection of the client
+/// meanwhile. The client may attach again in between, so this goes on until the server
+/// answers that the session is gone. Its ephemeral nodes are gone then as well.
+///
+/// It works for every server that makes its passwords as Apache ZooKeeper does, such as
+/// [`ApacheServer`](crate::ApacheServer) and [`TestingServer`](crate::TestingServer). A
+/// session that the server does not know counts as gone.
+///
+/// It runs on real time, also in a test whose clock is paused.
+///
+/// # Errors
+/// [`TimedOut`](io::ErrorKind::TimedOut) if the session is not gone after 10 seconds, as
+/// with a frozen server; the message has the last trouble.
+///
+/// # Cancel safety
+/// If the future is dropped, the work goes on for at most 10 seconds.
+///
+/// # Panics
+/// Outside of a tokio runtime.
+///
+/// # Examples
+/// ```no_run
+/// # async fn example(server: &curator_test::ApacheServer, owner: i64) -> std::io::Result<()> {
+/// // `owner` is the `ephemeral_owner` of a node of the victim.
+/// curator_test::kill_session(server.address(), owner).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn kill_session(address: SocketAddr, session_id: i64) -> io::Result<()> {
+    // A runtime of its own has a clock of its own. While a blocking task runs, a paused
+    // clock does not jump to the next timer.
+    tokio::task::spawn_blocking(move || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(kill_until_gone(address, session_id))
+    })
+    .await?
+}
+
+async fn kill_until_gone(address: SocketAddr, session_id: i64) -> io::Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let limit = deadline.min(Instant::now() + CONNECTION_LIMIT);
+        let trouble = match timeout_at(limit, attach_and_close(address, session_id)).await {
+            Ok(Ok(Found::Gone)) => return Ok(()),
+            // Closed, it seems; the next round proves it.
+            Ok(Ok(Found::Alive)) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("no answer".to_owned()),
+        };
+        if Instant::now() + PAUSE >= deadline {
+            let trouble = trouble.as_deref().unwrap_or("it is attached again and again");
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("session {session_id:#x} is not gone after {LIMIT:?}: {trouble}"),
+            ));
+        }
+        if trouble.is_some() {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+enum Found {
+    Gone,
+    Alive,
+}
+
+async fn attach_and_close(address: SocketAddr, session_id: i64) -> io::Result<Found> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let request = ConnectRequest {
+        timeout_ms: SESSION_TIMEOUT_MS,
+        session_id,
+        password: session_password(session_id).to_vec(),
+        ..ConnectRequest::default()
+    };
+    let mut frame = Writer::new();
+    request.encode(&mut frame);
+    write_frame(&mut stream, &frame.into_bytes()).await?;
+    let Some(answer) = read_frame(&mut stream, MAX_FRAME).await? else {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    };
+    let answer = ConnectResponse::decode(&mut Reader::new(&answer))?;
+    if answer.session_id != session_id || answer.timeout_ms <= 0 {
+        return Ok(Found::Gone);
+    }
+
+    let mut frame = Writer::new();
+    let header = RequestHeader { xid: 1, op: OpCode::CloseSession };
+    header.encode(&mut frame);
+    write_frame(&mut stream, &frame.into_bytes()).await?;
+    // The reply, and events before it; the server closes after it.
+    while read_frame(&mut stream, MAX_FRAME).await?.is_some() {}
+    Ok(Found::Alive)
+}

@@ -1,0 +1,312 @@
+//! A TCP proxy that misbehaves on command.
+
+mod connection;
+mod lane;
+mod state;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use self::connection::Ticket;
+use self::state::{Fault, Shared};
+use crate::wire::OpCode;
+
+/// How long the proxy waits when the system has no more room for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// A TCP proxy on loopback that stands before a ZooKeeper server and misbehaves on command.
+///
+/// It understands frames, so that a fault can be aimed at one request or one reply: at the
+/// moment between a server that has created the node and a client that does not know it. It
+/// works with any server and with any client.
+///
+/// The proxy runs in a thread of its own, with a clock of its own: a test may pause its
+/// clock. All calls but the `wait_for_` ones are synchronous, may be made from any thread and
+/// hold from the moment they return: after [`partition`](Self::partition) not one byte gets
+/// through. What a client or server *sees* of it, such as a reset, arrives a moment later.
+///
+/// In the counts of requests and replies the handshake of a connection is an
+/// [`OpCode::CreateSession`], also when it attaches to an old session. A ping is an
+/// [`OpCode::Ping`]. Watch events are replies to nothing and are never counted.
+///
+/// A client that speaks something else, such as a four-letter command, passes as it is.
+///
+/// Dropping the proxy closes its port and all of its connections.
+///
+/// # Examples
+/// ```
+/// use curator_test::{FaultProxy, TestingServer};
+/// use curator_test::wire::OpCode;
+///
+/// let server = TestingServer::start()?;
+/// let proxy = FaultProxy::start(server.address())?;
+/// println!("give {} to the client", proxy.connect_string());
+///
+/// // The node will be there, but its creator sees a broken connection.
+/// proxy.drop_reply(OpCode::Create, 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FaultProxy {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FaultProxy {
+    /// Starts a proxy on a free port, before the server at `upstream`.
+    ///
+    /// The server need not be there yet: the proxy connects to it for each connection that
+    /// it gets, and resets that one if the server cannot be reached.
+    ///
+    /// # Errors
+    /// If the port or the thread cannot be had.
+    pub fn start(upstream: SocketAddr) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared::default());
+        let (stop, stopped) = oneshot::channel();
+        let (ready, started) = mpsc::channel();
+        let thread = thread::Builder::new().name("fault-proxy".to_owned()).spawn({
+            let shared = Arc::clone(&shared);
+            // The runtime is made and dropped here: the caller may be inside another one.
+            move || match runtime(listener) {
+                Ok((runtime, listener)) => {
+                    // The one who started the thread waits for it: this cannot fail.
+                    drop(ready.send(Ok(())));
+                    serve(&runtime, &listener, upstream, &shared, stopped);
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        })?;
+        started.recv().map_err(io::Error::other)??;
+        Ok(Self { shared, address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// What to give a client: `127.0.0.1:<port>`.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// The proxy's address.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The proxy's port on `127.0.0.1`.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Cuts the network in silence, until [`repair`](Self::repair).
+    ///
+    /// Nothing passes in either direction, and nothing is closed: a side that closes its
+    /// connection is not noticed by the other, which only its own timer can tell. New
+    /// connections are accepted, but the server does not hear of them.
+    pub fn partition(&self) {
+        self.shared.change(|state| state.partitioned = true);
+    }
+
+    /// Ends a [`partition`](Self::partition).
+    ///
+    /// What was held is delivered in order, and then what was closed is closed, as TCP does
+    /// after a short partition. A connection made during the partition now reaches the
+    /// server, unless its client has gone: then the server never hears of it.
+    pub fn repair(&self) {
+        self.shared.change(|state| state.partitioned = false);
+    }
+
+    /// Closes all connections abruptly, on both sides (TCP `RST`).
+    ///
+    /// What was under way is lost. New connections are fine.
+    pub fn reset(&self) {
+        self.shared.change(|state| {
+            state.epoch += 1;
+            state.open = 0;
+        });
+    }
+
+    /// Closes new connections at once, until [`accept`](Self::accept).
+    ///
+    /// Those that are open stay.
+    pub fn refuse(&self) {
+        self.shared.change(|state| state.refusing = true);
+    }
+
+    /// Ends [`refuse`](Self::refuse).
+    pub fn accept(&self) {
+        self.shared.change(|state| state.refusing = false);
+    }
+
+    /// Adds `delay` to all that arrives from now on, each way. The order is kept.
+    ///
+    /// [`Duration::ZERO`] ends it.
+    pub fn latency(&self, delay: Duration) {
+        self.shared.change(|state| state.latency = delay);
+    }
+
+    /// Lets a reply get lost: the `nth` one to a request of kind `op`, counted from now.
+    ///
+    /// It is not delivered, and the client's connection is reset instead. So the server has
+    /// done what was asked for, and the client cannot know. This happens once.
+    ///
+    /// Each call counts for itself. Where two faults meet at one reply the earlier call wins,
+    /// and the other fault happens at the next reply of that kind.
+    ///
+    /// # Panics
+    /// If `nth` is 0: the first is 1.
+    pub fn drop_reply(&self, op: OpCode, nth: usize) {
+        self.shared.plan(Fault::DropReply, op, nth);
+    }
+
+    /// Lets a request get lost: the `nth` one of kind `op`, counted from now.
+    ///
+    /// It does not reach the server, and the client's connection is reset instead. The client
+    /// cannot tell that from [`drop_reply`](Self::drop_reply). This happens once.
+    ///
+    /// # Panics
+    /// If `nth` is 0: the first is 1.
+    pub fn drop_request(&self, op: OpCode, nth: usize) {
+        self.shared.plan(Fault::DropRequest, op, nth);
+    }
+
+    /// Cuts a reply: of the `nth` one to a request of kind `op`, counted from now, the client
+    /// gets the first half, and then its connection is reset. This happens once.
+    ///
+    /// # Panics
+    /// If `nth` is 0: the first is 1.
+    pub fn cut_frame(&self, op: OpCode, nth: usize) {
+        self.shared.plan(Fault::CutReply, op, nth);
+    }
+
+    /// Delays the server's answers to connect requests by `delay`, until cleared with
+    /// [`Duration::ZERO`].
+    ///
+    /// The request itself is passed on at once. The server keeps the connection until the
+    /// answer's time has come, even if the client has gone by then, and so believes in a
+    /// session that nobody knows. An answer that is delayed already stays so.
+    pub fn late_connect_answer(&self, delay: Duration) {
+        self.shared.change(|state| state.late_answer = delay);
+    }
+
+    /// Swaps a session: the next connect request that asks for an old session is made to ask
+    /// for a new one.
+    ///
+    /// The server answers with a session that the client did not ask for. The old session is
+    /// kept: it lives until its timeout. Each call swaps one session.
+    pub fn swap_session(&self) {
+        self.shared.change(|state| state.swaps += 1);
+    }
+
+    /// How many connections are open now.
+    ///
+    /// A connection is open until both sides have closed it.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.lock().open
+    }
+
+    /// How many connections were made so far, refused ones included.
+    #[must_use]
+    pub fn total_connections(&self) -> usize {
+        self.shared.lock().total
+    }
+
+    /// How many one-time faults have happened so far.
+    ///
+    /// These are those of [`drop_reply`](Self::drop_reply),
+    /// [`drop_request`](Self::drop_request), [`cut_frame`](Self::cut_frame) and
+    /// [`swap_session`](Self::swap_session). When one is counted it is done: the connection
+    /// is closed.
+    #[must_use]
+    pub fn faults_done(&self) -> usize {
+        self.shared.lock().faults
+    }
+
+    /// Waits until [`faults_done`](Self::faults_done) is `count` or more.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if the future is dropped.
+    pub async fn wait_for_faults(&self, count: usize) {
+        self.shared.wait_until(|state| state.faults >= count).await;
+    }
+
+    /// Waits until [`total_connections`](Self::total_connections) is `count` or more.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if the future is dropped.
+    pub async fn wait_for_connections(&self, count: usize) {
+        self.shared.wait_until(|state| state.total >= count).await;
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        // The thread sees that the sender is gone.
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // Its panic was printed already.
+            drop(thread.join());
+        }
+    }
+}
+
+fn runtime(listener: std::net::TcpListener) -> io::Result<(Runtime, TcpListener)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let inside = runtime.enter();
+    let listener = TcpListener::from_std(listener)?;
+    drop(inside);
+    Ok((runtime, listener))
+}
+
+fn serve(
+    runtime: &Runtime,
+    listener: &TcpListener,
+    upstream: SocketAddr,
+    shared: &Arc<Shared>,
+    stopped: oneshot::Receiver<()>,
+) {
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            _ = stopped => {}
+            () = accept_all(listener, upstream, shared) => {}
+        }
+    });
+}
+
+async fn accept_all(listener: &TcpListener, upstream: SocketAddr, shared: &Arc<Shared>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let ticket = shared.change(|state| {
+            state.total += 1;
+            if state.refusing {
+                return None;
+            }
+            state.open += 1;
+            Some(Ticket { epoch: state.epoch, in_partition: state.partitioned })
+        });
+        match ticket {
+            Some(ticket) => {
+                let shared = Arc::clone(shared);
+                tokio::spawn(connection::run(shared, ticket, client, upstream));
+            }
+            None => connection::close_abruptly(client),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! One direction of a connection: what was read from one side and not yet written to the
+//! other.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// More than any server takes or sends; a length above it is no length, but some other
+/// protocol, such as a four-letter command.
+const MAX_FRAME: usize = 64 << 20;
+/// How many chunks may wait before reading pauses.
+const MAX_CHUNKS: usize = 1024;
+const LENGTH: usize = 4;
+
+/// How a side has ended its direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Closed,
+    Broken,
+}
+
+/// Bytes to be passed on in one piece.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub(super) due: Instant,
+    /// With the length in front, if it is a frame.
+    pub(super) bytes: Vec<u8>,
+    pub(super) is_frame: bool,
+}
+
+impl Chunk {
+    /// The inside of the frame.
+    pub(super) fn frame(&self) -> Option<&[u8]> {
+        self.is_frame.then(|| &self.bytes[LENGTH..])
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    framing: Framing,
+    chunks: VecDeque<Chunk>,
+    /// The part of a chunk that the other side has not taken yet.
+    unsent: Vec<u8>,
+    has_received: bool,
+    end: Option<End>,
+    /// Whether the end was passed on.
+    pub(super) closed: bool,
+}
+
+impl Lane {
+    pub(super) fn wants_input(&self) -> bool {
+        self.end.is_none() && self.chunks.len() < MAX_CHUNKS
+    }
+
+    /// Reads what there is. Each frame is due after `latency`, the first one after
+    /// `first_extra` more, and none before its predecessor.
+    pub(super) fn receive(&mut self, from: &TcpStream, latency: Duration, first_extra: Duration) {
+        let mut buffer = [0; 16 << 10];
+        while self.wants_input() {
+            match from.try_read(&mut buffer) {
+                Ok(0) => self.end = Some(End::Closed),
+                Ok(count) => self.framing.push(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.end = Some(End::Broken),
+            }
+            let now = Instant::now();
+            while let Some((bytes, is_frame)) = self.framing.next(self.end.is_some()) {
+                let mut due = now + latency;
+                if !std::mem::replace(&mut self.has_received, true) {
+                    due += first_extra;
+                }
+                if let Some(last) = self.chunks.back() {
+                    due = due.max(last.due);
+                }
+                self.chunks.push_back(Chunk { due, bytes, is_frame });
+            }
+        }
+    }
+
+    /// When there is something to do without any input; `None` if never.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let first = self.chunks.front()?;
+        self.unsent.is_empty().then_some(first.due)
+    }
+
+    /// Takes the next chunk if it is due.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Chunk> {
+        if self.chunks.front()?.due > now {
+            return None;
+        }
+        self.chunks.pop_front()
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    pub(super) fn has_chunks(&self) -> bool {
+        !self.chunks.is_empty()
+    }
+
+    /// Passes `bytes` on; what the other side does not take now waits for
+    /// [`flush`](Self::flush).
+    pub(super) fn send(&mut self, to: &TcpStream, bytes: Vec<u8>) -> io::Result<()> {
+        self.unsent = bytes;
+        self.flush(to)
+    }
+
+    pub(super) fn flush(&mut self, to: &TcpStream) -> io::Result<()> {
+        while self.is_blocked() {
+            match to.try_write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The end, once all before it was passed on.
+    pub(super) fn end(&self) -> Option<End> {
+        let drained = self.chunks.is_empty() && self.unsent.is_empty();
+        self.end.filter(|_| drained)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+}
+
+/// Cuts a stream of bytes into frames.
+#[derive(Debug, Default)]
+struct Framing {
+    bytes: Vec<u8>,
+    /// Set when something was no frame: from there on bytes pass as they come.
+    raw: bool,
+}
+
+impl Framing {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next frame with its length, or bytes that are none. With `ended` a part of a frame
+    /// is given out as well.
+    fn next(&mut self, ended: bool) -> Option<(Vec<u8>, bool)> {
+        if !self.raw {
+            if let Some(length) = self.bytes.first_chunk::<LENGTH>() {
+                match usize::try_from(i32::from_be_bytes(*length)) {
+                    Ok(length) if length <= MAX_FRAME => {
+                        if self.bytes.len() >= LENGTH + length {
+                            let rest = self.bytes.split_off(LENGTH + length);
+                            return Some((std::mem::replace(&mut self.bytes, rest), true));
+                        }
+                    }
+                    _ => self.raw = true,
+                }
+            }
+        }
+        let whatever = (self.raw || ended) && !self.bytes.is_empty();
+        whatever.then(|| (std::mem::take(&mut self.bytes), false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(framing: &mut Framing, ended: bool) -> Vec<(Vec<u8>, bool)> {
+        std::iter::from_fn(|| framing.next(ended)).collect()
+    }
+
+    #[test]
+    fn frames_are_cut_wherever_the_reads_were() {
+        let stream = [0, 0, 0, 2, 7, 8, 0, 0, 0, 0, 0, 0, 0, 1, 9];
+        let frames = vec![(vec![0, 0, 0, 2, 7, 8], true), (vec![0, 0, 0, 0], true), (vec![0, 0, 0, 1, 9], true)];
+        for size in 1..=stream.len() {
+            let mut framing = Framing::default();
+            let mut found = Vec::new();
+            for piece in stream.chunks(size) {
+                framing.push(piece);
+                found.extend(all(&mut framing, false));
+            }
+            assert_eq!(found, frames, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn four_letter_command_passes_as_it_is() {
+        let mut framing = Framing::default();
+        framing.push(b"ruok");
+        assert_eq!(all(&mut framing, false), [(b"ruok".to_vec(), false)]);
+        framing.push(b"\n");
+        assert_eq!(all(&mut framing, false), [(b"\n".to_vec(), false)]);
+    }
+
+    #[test]
+    fn part_of_a_frame_is_passed_at_the_end() {
+        let mut framing = Framing::default();
+        framing.push(&[0, 0, 0, 9, 1]);
+        assert_eq!(all(&mut framing, false), []);
+        assert_eq!(all(&mut framing, true), [(vec![0, 0, 0, 9, 1], false)]);
+    }
+}

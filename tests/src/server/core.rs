@@ -1,0 +1,416 @@
+//! The server without sockets, clock or threads.
+//!
+//! A front opens connections, hands in frames and the time, and carries out what
+//! comes back as [`Output`]. Time is what has passed since the core began.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::acl::{Identities, READ};
+use super::log::{LoggedRequest, RequestLog, path_of};
+use super::session::Sessions;
+use super::tree::{Stamp, Tree, parent_path};
+use super::watch::{WatchKind, Watches};
+use crate::wire::{
+    Acl, ConnectRequest, ConnectResponse, DecodeError, ErrorCode, EventKind, OpCode, Reader, ReplyHeader,
+    RequestHeader, WatchEvent, Writer, XID_EVENT, XID_PING, session_password,
+};
+
+/// The state that every event of a node carries: connected.
+const STATE_CONNECTED: i32 = 3;
+
+/// The core's name for a connection. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ConnectionId(pub(super) u64);
+
+/// What the front has to do, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Output {
+    /// Send a frame.
+    Frame {
+        /// Where to.
+        to: ConnectionId,
+        /// What is in it, without its length.
+        bytes: Vec<u8>,
+    },
+    /// Send what is left and close. The core has forgotten the connection.
+    Close(ConnectionId),
+}
+
+/// What a core is told when it begins.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) min_session_timeout: Duration,
+    pub(super) max_session_timeout: Duration,
+    /// The id of the first session; not 0.
+    pub(super) first_session_id: i64,
+    /// The wall clock when the core begins, in milliseconds since 1970.
+    pub(super) epoch_ms: i64,
+}
+
+/// One connection: no session before its first frame.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) session: Option<i64>,
+    pub(super) identities: Identities,
+}
+
+/// Why a request is answered with an error, and what becomes of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The client may go on.
+    Reply(ErrorCode),
+    /// The connection is closed behind the answer.
+    ReplyAndClose(ErrorCode),
+}
+
+impl From<ErrorCode> for Failure {
+    fn from(error: ErrorCode) -> Self {
+        Self::Reply(error)
+    }
+}
+
+impl From<DecodeError> for Failure {
+    fn from(_: DecodeError) -> Self {
+        Self::Reply(ErrorCode::MarshallingError)
+    }
+}
+
+/// A request on its way through the core.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller {
+    pub(super) connection: ConnectionId,
+    pub(super) session: i64,
+}
+
+/// The whole state of a server.
+#[derive(Debug)]
+pub(super) struct Core {
+    settings: Settings,
+    pub(super) tree: Tree,
+    pub(super) watches: Watches,
+    sessions: Sessions,
+    log: RequestLog,
+    connections: BTreeMap<ConnectionId, Connection>,
+    next_connection: u64,
+    zxid: i64,
+    now: Duration,
+    outputs: Vec<Output>,
+}
+
+impl Core {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            tree: Tree::new(),
+            watches: Watches::default(),
+            sessions: Sessions::new(settings.first_session_id),
+            log: RequestLog::default(),
+            connections: BTreeMap::new(),
+            next_connection: 1,
+            zxid: 0,
+            now: Duration::ZERO,
+            outputs: Vec::new(),
+            settings,
+        }
+    }
+
+    /// A client has connected.
+    pub(super) fn open(&mut self, peer: IpAddr) -> ConnectionId {
+        let id = ConnectionId(self.next_connection);
+        self.next_connection += 1;
+        let identities = Identities::of_peer(peer);
+        self.connections.insert(id, Connection { session: None, identities });
+        id
+    }
+
+    /// The client's end is gone. Its session lives on until its time is over.
+    pub(super) fn closed(&mut self, connection: ConnectionId) {
+        self.watches.remove_connection(connection);
+        if let Some(Connection { session: Some(session), .. }) = self.connections.remove(&connection) {
+            self.sessions.detach(session);
+        }
+    }
+
+    /// A frame has come in. One for a connection that the core has closed is ignored.
+    #[must_use]
+    pub(super) fn frame(&mut self, connection: ConnectionId, bytes: &[u8], now: Duration) -> Vec<Output> {
+        self.advance(now);
+        match self.connections.get(&connection) {
+            None => {}
+            Some(Connection { session: None, .. }) => match ConnectRequest::decode(&mut Reader::new(bytes)) {
+                Ok(request) => self.connect(connection, &request),
+                Err(_) => self.close(connection),
+            },
+            Some(&Connection { session: Some(session), .. }) => {
+                let mut reader = Reader::new(bytes);
+                match RequestHeader::decode(&mut reader) {
+                    Ok(header) => self.request(Caller { connection, session }, header, reader),
+                    Err(_) => self.close(connection),
+                }
+            }
+        }
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Ends the sessions whose time is over.
+    #[must_use]
+    pub(super) fn tick(&mut self, now: Duration) -> Vec<Output> {
+        self.advance(now);
+        for session in self.sessions.overdue(self.now) {
+            self.expire(session);
+        }
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// When the next session ends if no packet comes in.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.sessions.next_deadline()
+    }
+
+    /// Ends a session as if its time were over. `None` if there is no such session.
+    #[must_use]
+    pub(super) fn kill_session(&mut self, session: i64, now: Duration) -> Option<Vec<Output>> {
+        self.advance(now);
+        if !self.sessions.contains(session) {
+            return None;
+        }
+        self.expire(session);
+        Some(std::mem::take(&mut self.outputs))
+    }
+
+    /// The server starts again: no connection and no watch is left, and every session
+    /// has its full time.
+    pub(super) fn restart(&mut self, now: Duration) {
+        self.advance(now);
+        self.connections.clear();
+        self.watches = Watches::default();
+        self.sessions.detach_all(self.now);
+    }
+
+    pub(super) fn session_ids(&self) -> Vec<i64> {
+        self.sessions.ids()
+    }
+
+    pub(super) const fn log(&mut self) -> &mut RequestLog {
+        &mut self.log
+    }
+
+    fn advance(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+    }
+
+    fn connect(&mut self, connection: ConnectionId, request: &ConnectRequest) {
+        if request.last_zxid_seen > self.zxid {
+            // The client has seen a newer server.
+            return self.close(connection);
+        }
+        let asked = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or_default());
+        let timeout = asked.max(self.settings.min_session_timeout).min(self.settings.max_session_timeout);
+        let session = if request.session_id == 0 {
+            self.zxid += 1;
+            Some(self.sessions.create(connection, timeout, self.now))
+        } else {
+            // As in Apache, the old connection goes even if the password is wrong.
+            if let Some(old) = self.sessions.detach(request.session_id) {
+                self.close(old);
+            }
+            let (id, password) = (request.session_id, &request.password);
+            self.sessions.attach(id, password, connection, timeout, self.now).then_some(id)
+        };
+        let read_only = request.read_only.map(|_| false);
+        let response = match session {
+            Some(session_id) => ConnectResponse {
+                protocol_version: 0,
+                timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+                session_id,
+                password: session_password(session_id).to_vec(),
+                read_only,
+            },
+            None => ConnectResponse { password: vec![0; 16], read_only, ..Default::default() },
+        };
+        let mut body = Writer::new();
+        response.encode(&mut body);
+        self.send(connection, body);
+        let error = if session.is_some() { ErrorCode::Ok } else { ErrorCode::SessionExpired };
+        self.log.push(LoggedRequest {
+            session_id: session.unwrap_or(request.session_id),
+            op: OpCode::CreateSession,
+            path: None,
+            error: error.code(),
+        });
+        match self.connections.get_mut(&connection) {
+            Some(open) if session.is_some() => open.session = session,
+            _ => self.close(connection),
+        }
+    }
+
+    fn request(&mut self, caller: Caller, header: RequestHeader, body: Reader<'_>) {
+        self.sessions.touch(caller.session, self.now);
+        let path = path_of(header.op, body.rest());
+        let result = self.perform(caller, header.op, body);
+        let (error, closes) = match result {
+            Ok(_) => (ErrorCode::Ok, header.op == OpCode::CloseSession),
+            Err(Failure::Reply(error)) => (error, false),
+            Err(Failure::ReplyAndClose(error)) => (error, true),
+        };
+        let xid = if header.op == OpCode::Ping { XID_PING } else { header.xid };
+        let zxid = match header.op {
+            OpCode::Auth => 0,
+            OpCode::Unknown(_) => -1,
+            _ => self.zxid,
+        };
+        let mut reply = Writer::new();
+        ReplyHeader { xid, zxid, err: error.code() }.encode(&mut reply);
+        if let Ok(body) = result {
+            reply.raw(&body.into_bytes());
+        }
+        self.log.push(LoggedRequest { session_id: caller.session, op: header.op, path, error: error.code() });
+        self.send(caller.connection, reply);
+        if closes {
+            self.close(caller.connection);
+        }
+    }
+
+    /// Does what is asked for and says what follows the reply's header.
+    fn perform(&mut self, caller: Caller, op: OpCode, mut body: Reader<'_>) -> Result<Writer, Failure> {
+        let body = &mut body;
+        match op {
+            OpCode::Ping => Ok(Writer::new()),
+            OpCode::CloseSession => {
+                self.end_session(caller.session);
+                Ok(Writer::new())
+            }
+            OpCode::Auth => self.auth(caller, body),
+            OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
+                self.create(caller, op, body)
+            }
+            OpCode::Delete => self.delete(caller, body),
+            OpCode::SetData => self.set_data(caller, body),
+            OpCode::SetAcl => self.set_acl(caller, body),
+            OpCode::Exists => self.exists(caller, body),
+            OpCode::GetData => self.get_data(caller, body),
+            OpCode::GetAcl => self.get_acl(caller, body),
+            OpCode::GetChildren | OpCode::GetChildren2 => self.get_children(caller, op, body),
+            OpCode::Sync => self.sync(body),
+            OpCode::SetWatches | OpCode::SetWatches2 => self.set_watches(caller, op, body),
+            OpCode::CheckWatches | OpCode::RemoveWatches => self.find_watches(caller, op, body),
+            // Apache knows these.
+            OpCode::Check
+            | OpCode::Multi
+            | OpCode::MultiRead
+            | OpCode::Reconfig
+            | OpCode::DeleteContainer
+            | OpCode::GetEphemerals
+            | OpCode::GetAllChildrenNumber
+            | OpCode::AddWatch
+            | OpCode::WhoAmI => Err(ErrorCode::Unimplemented.into()),
+            // Apache does not, and ends the connection.
+            OpCode::CreateSession | OpCode::Sasl | OpCode::Unknown(_) => {
+                Err(Failure::ReplyAndClose(ErrorCode::Unimplemented))
+            }
+        }
+    }
+
+    fn auth(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
+        let _kind = body.int()?;
+        let scheme = body.string()?;
+        let secret = body.buffer()?;
+        let connection = self.connection(caller)?;
+        connection.identities.authenticate(scheme, secret).map_err(Failure::ReplyAndClose)?;
+        Ok(Writer::new())
+    }
+
+    /// The connection of a request that is being answered: it is there.
+    pub(super) fn connection(&mut self, caller: Caller) -> Result<&mut Connection, Failure> {
+        let missing = Failure::ReplyAndClose(ErrorCode::SystemError);
+        self.connections.get_mut(&caller.connection).ok_or(missing)
+    }
+
+    /// The next transaction's number and time.
+    pub(super) fn next_stamp(&mut self) -> Stamp {
+        self.zxid += 1;
+        let now_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
+        Stamp { zxid: self.zxid, wall_ms: self.settings.epoch_ms.saturating_add(now_ms) }
+    }
+
+    /// Ends a session and deletes what it owns. Says which connection it had.
+    fn end_session(&mut self, session: i64) -> Option<ConnectionId> {
+        let at = self.next_stamp();
+        for path in self.tree.ephemerals_of(session) {
+            if let Ok(acl) = self.tree.delete(&path, at) {
+                self.node_deleted(&path, &acl);
+            }
+        }
+        self.sessions.remove(session).flatten()
+    }
+
+    fn expire(&mut self, session: i64) {
+        if let Some(connection) = self.end_session(session) {
+            self.close(connection);
+        }
+    }
+
+    fn send(&mut self, to: ConnectionId, frame: Writer) {
+        self.outputs.push(Output::Frame { to, bytes: frame.into_bytes() });
+    }
+
+    fn close(&mut self, connection: ConnectionId) {
+        self.closed(connection);
+        self.outputs.push(Output::Close(connection));
+    }
+
+    pub(super) fn node_created(&mut self, path: &str) {
+        let acl = self.acl_of(path);
+        self.fire(WatchKind::Data, path, EventKind::NodeCreated, &acl);
+        self.children_changed(path);
+    }
+
+    /// `acl` is the list that the node had.
+    pub(super) fn node_deleted(&mut self, path: &str, acl: &[Acl]) {
+        for watcher in self.watches.take_both(path) {
+            self.send_event_to_reader(watcher, EventKind::NodeDeleted, path, acl);
+        }
+        self.children_changed(path);
+    }
+
+    pub(super) fn data_changed(&mut self, path: &str) {
+        let acl = self.acl_of(path);
+        self.fire(WatchKind::Data, path, EventKind::NodeDataChanged, &acl);
+    }
+
+    fn children_changed(&mut self, path: &str) {
+        if let Some(parent) = parent_path(path) {
+            let acl = self.acl_of(parent);
+            self.fire(WatchKind::Child, parent, EventKind::NodeChildrenChanged, &acl);
+        }
+    }
+
+    fn acl_of(&self, path: &str) -> Vec<Acl> {
+        self.tree.get(path).map(|node| node.acl.clone()).unwrap_or_default()
+    }
+
+    fn fire(&mut self, kind: WatchKind, path: &str, event: EventKind, acl: &[Acl]) {
+        for watcher in self.watches.take(kind, path) {
+            self.send_event_to_reader(watcher, event, path, acl);
+        }
+    }
+
+    /// The watch of one who may not read the node is used up in silence.
+    fn send_event_to_reader(&mut self, to: ConnectionId, kind: EventKind, path: &str, acl: &[Acl]) {
+        let may_read = |open: &Connection| open.identities.check(acl, READ).is_ok();
+        if self.connections.get(&to).is_some_and(may_read) {
+            self.send_event(to, kind, path);
+        }
+    }
+
+    pub(super) fn send_event(&mut self, to: ConnectionId, kind: EventKind, path: &str) {
+        let mut frame = Writer::new();
+        ReplyHeader { xid: XID_EVENT, zxid: -1, err: 0 }.encode(&mut frame);
+        WatchEvent { kind: kind as i32, state: STATE_CONNECTED, path: path.to_owned() }.encode(&mut frame);
+        self.send(to, frame);
+    }
+}
+
+#[cfg(test)]
+mod tests;

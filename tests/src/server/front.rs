@@ -1,0 +1,322 @@
+//! The TCP side: a thread with a runtime of its own around the [`Core`].
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc as blocking;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+
+use super::core::{ConnectionId, Core, Output};
+use crate::wire::{MAX_FRAME, read_frame, write_frame};
+
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
+/// No more requests are read from a connection with so many bytes to send.
+const PAUSE_READING: usize = 4 << 20;
+/// A connection with so many bytes to send is closed: its peer does not read.
+const MAX_PENDING: usize = 64 << 20;
+/// How long a connection that is to be closed may take to send the rest.
+const LINGER: Duration = Duration::from_secs(1);
+/// The pause after a failed accept, for instance when file descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// What the thread is told to do. It sends something back when it is done.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Close the port and all connections.
+    Stop(blocking::Sender<()>),
+    /// Open the port, after closing it if need be.
+    Listen(blocking::Sender<io::Result<()>>),
+    /// Do nothing until the receiver gets something or its sender is gone.
+    Freeze(blocking::Sender<()>, blocking::Receiver<blocking::Sender<()>>),
+}
+
+/// What the thread and the test's side share.
+#[derive(Debug)]
+pub(super) struct Front {
+    state: Mutex<State>,
+    began: Instant,
+    /// A session may end earlier than the thread thinks.
+    sessions_changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    core: Core,
+    peers: HashMap<ConnectionId, Peer>,
+}
+
+/// The sending side of a connection.
+#[derive(Debug)]
+struct Peer {
+    queue: mpsc::UnboundedSender<Vec<u8>>,
+    flow: Arc<Flow>,
+}
+
+/// How much a connection has to send.
+#[derive(Debug, Default)]
+struct Flow {
+    pending: AtomicUsize,
+    sent: Notify,
+    closing: Notify,
+}
+
+impl State {
+    fn carry_out(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Frame { to, bytes } => self.send(to, bytes),
+                Output::Close(connection) => self.close(connection),
+            }
+        }
+    }
+
+    fn send(&mut self, to: ConnectionId, bytes: Vec<u8>) {
+        let Some(peer) = self.peers.get(&to) else {
+            return;
+        };
+        let length = bytes.len();
+        let before = peer.flow.pending.fetch_add(length, Ordering::Relaxed);
+        let is_sent = before.saturating_add(length) <= MAX_PENDING && peer.queue.send(bytes).is_ok();
+        if !is_sent {
+            self.core.closed(to);
+            self.close(to);
+        }
+    }
+
+    /// The queue's end makes the connection's task send the rest and end.
+    fn close(&mut self, connection: ConnectionId) {
+        if let Some(peer) = self.peers.remove(&connection) {
+            peer.flow.closing.notify_one();
+        }
+    }
+}
+
+impl Front {
+    pub(super) fn new(core: Core) -> Self {
+        Self {
+            state: Mutex::new(State { core, peers: HashMap::new() }),
+            began: Instant::now(),
+            sessions_changed: Notify::new(),
+        }
+    }
+
+    /// Looks at the core.
+    pub(super) fn with_core<T>(&self, look: impl FnOnce(&mut Core) -> T) -> T {
+        look(&mut self.state.lock().core)
+    }
+
+    pub(super) fn kill_session(&self, session: i64) -> bool {
+        let mut state = self.state.lock();
+        match state.core.kill_session(session, self.began.elapsed()) {
+            Some(outputs) => {
+                state.carry_out(outputs);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn tick(&self) {
+        let mut state = self.state.lock();
+        let outputs = state.core.tick(self.began.elapsed());
+        state.carry_out(outputs);
+    }
+
+    fn frame(&self, connection: ConnectionId, frame: &[u8]) {
+        let mut state = self.state.lock();
+        let outputs = state.core.frame(connection, frame, self.began.elapsed());
+        state.carry_out(outputs);
+    }
+
+    fn open(&self, address: IpAddr, peer: Peer) -> ConnectionId {
+        let mut state = self.state.lock();
+        let connection = state.core.open(address);
+        state.peers.insert(connection, peer);
+        connection
+    }
+
+    fn closed(&self, connection: ConnectionId) {
+        let mut state = self.state.lock();
+        state.core.closed(connection);
+        state.peers.remove(&connection);
+    }
+
+    /// No connection is left; sessions have their full time again.
+    fn restart(&self) {
+        let mut state = self.state.lock();
+        state.peers.clear();
+        state.core.restart(self.began.elapsed());
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.with_core(|core| core.next_deadline()).map(|deadline| self.began + deadline)
+    }
+}
+
+/// A port of ours. Between two listeners it stays bound, so that nobody else gets it.
+#[derive(Debug)]
+pub(super) struct Port {
+    address: SocketAddr,
+    reserved: Option<TcpSocket>,
+    listener: Option<TcpListener>,
+}
+
+impl Port {
+    /// Binds `address`; its port may be 0 for any free one.
+    pub(super) fn reserve(address: SocketAddr) -> io::Result<Self> {
+        let socket = Self::bind(address)?;
+        Ok(Self { address: socket.local_addr()?, reserved: Some(socket), listener: None })
+    }
+
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+        let socket = TcpSocket::new_v4()?;
+        // Closed connections must not keep the port from us.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    }
+
+    fn listen(&mut self) -> io::Result<()> {
+        if self.listener.is_none() {
+            let socket = match self.reserved.take() {
+                Some(socket) => socket,
+                None => Self::bind(self.address)?,
+            };
+            self.listener = Some(socket.listen(BACKLOG)?);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        if self.listener.take().is_some() {
+            // If this fails, `listen` tries again and reports it.
+            self.reserved = Self::bind(self.address).ok();
+        }
+    }
+
+    async fn accept(&self) -> (TcpStream, SocketAddr) {
+        let Some(listener) = &self.listener else {
+            return std::future::pending().await;
+        };
+        loop {
+            match listener.accept().await {
+                Ok(accepted) => return accepted,
+                Err(error) => {
+                    tracing::debug!(%error, "accept failed");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Serves until the sender of `commands` is gone.
+pub(super) async fn serve(front: Arc<Front>, mut port: Port, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let mut connections = JoinSet::new();
+    loop {
+        // A server that is down expires nobody.
+        let deadline = port.listener.as_ref().and_then(|_| front.next_deadline());
+        tokio::select! {
+            biased;
+            command = commands.recv() => match command {
+                None => break,
+                Some(Command::Stop(done)) => {
+                    stop(&front, &mut port, &mut connections).await;
+                    done.send(()).ok();
+                }
+                Some(Command::Listen(done)) => {
+                    stop(&front, &mut port, &mut connections).await;
+                    done.send(port.listen()).ok();
+                }
+                Some(Command::Freeze(done, thawed)) => {
+                    done.send(()).ok();
+                    // Blocks the whole runtime, which is the point.
+                    let done = thawed.recv();
+                    front.tick();
+                    if let Ok(done) = done {
+                        done.send(()).ok();
+                    }
+                }
+            },
+            () = sleep_until(deadline) => front.tick(),
+            () = front.sessions_changed.notified() => {}
+            (stream, address) = port.accept() => {
+                connections.spawn(connection(Arc::clone(&front), stream, address.ip()));
+            }
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+        }
+    }
+}
+
+async fn stop(front: &Front, port: &mut Port, connections: &mut JoinSet<()>) {
+    port.close();
+    connections.shutdown().await;
+    front.restart();
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Serves one connection until either end closes it.
+async fn connection(front: Arc<Front>, mut stream: TcpStream, address: IpAddr) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY is not set");
+    }
+    let (queue, mut to_send) = mpsc::unbounded_channel::<Vec<u8>>();
+    let flow = Arc::new(Flow::default());
+    let id = front.open(address, Peer { queue, flow: Arc::clone(&flow) });
+    let (reader, mut writer) = stream.split();
+
+    let read = async {
+        let mut reader = BufReader::new(reader);
+        let mut is_first = true;
+        while let Ok(Some(frame)) = read_frame(&mut reader, MAX_FRAME).await {
+            front.frame(id, &frame);
+            if std::mem::take(&mut is_first) {
+                // It began a session. Later frames only make deadlines later.
+                front.sessions_changed.notify_one();
+            }
+            while flow.pending.load(Ordering::Relaxed) > PAUSE_READING {
+                flow.sent.notified().await;
+            }
+        }
+    };
+    let write = async {
+        while let Some(frame) = to_send.recv().await {
+            if write_frame(&mut writer, &frame).await.is_err() {
+                return;
+            }
+            flow.pending.fetch_sub(frame.len(), Ordering::Relaxed);
+            flow.sent.notify_one();
+        }
+        writer.shutdown().await.ok();
+    };
+    let linger = async {
+        flow.closing.notified().await;
+        tokio::time::sleep(LINGER).await;
+    };
+    tokio::select! {
+        biased;
+        () = write => {}
+        () = read => {}
+        () = linger => {}
+    }
+    front.closed(id);
+}

@@ -1,0 +1,60 @@
+//! What clients have asked for, for tests to look at.
+
+use std::collections::VecDeque;
+
+use crate::wire::{OpCode, Reader};
+
+/// How many requests are kept.
+const CAPACITY: usize = 1_000_000;
+
+/// One request that a server has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoggedRequest {
+    /// Whose request it was.
+    pub session_id: i64,
+    /// What was asked for. A connect shows as [`OpCode::CreateSession`].
+    pub op: OpCode,
+    /// The path in the request, without the number of a sequential node.
+    pub path: Option<String>,
+    /// The error in the answer, an [`ErrorCode`](crate::wire::ErrorCode); 0 is success.
+    pub error: i32,
+}
+
+/// The newest requests.
+#[derive(Debug, Default)]
+pub(super) struct RequestLog {
+    requests: VecDeque<LoggedRequest>,
+}
+
+impl RequestLog {
+    pub(super) fn push(&mut self, request: LoggedRequest) {
+        if self.requests.len() == CAPACITY {
+            self.requests.pop_front();
+        }
+        self.requests.push_back(request);
+    }
+
+    pub(super) fn to_vec(&self) -> Vec<LoggedRequest> {
+        self.requests.iter().cloned().collect()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.requests.clear();
+    }
+}
+
+/// The path in a request's body, for the operations that begin with one.
+pub(super) fn path_of(op: OpCode, body: &[u8]) -> Option<String> {
+    use OpCode::{
+        CheckWatches, Create, Create2, CreateContainer, CreateTtl, Delete, Exists, GetAcl, GetChildren, GetChildren2,
+        GetData, RemoveWatches, SetAcl, SetData, Sync,
+    };
+    match op {
+        Create | Create2 | CreateContainer | CreateTtl | Delete | Exists | GetData | SetData | GetAcl | SetAcl
+        | GetChildren | GetChildren2 | Sync | CheckWatches | RemoveWatches => {
+            Reader::new(body).string().ok().map(str::to_owned)
+        }
+        _ => None,
+    }
+}

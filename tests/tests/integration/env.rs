@@ -1,0 +1,198 @@
+//! What every test stands on: a server, a root of its own, clients.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, RetryNTimes};
+use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session};
+
+/// Makes two tests of each: one on the in-process server, one on Apache ZooKeeper.
+macro_rules! on_every_server {
+    ($($(#[$meta:meta])* async fn $name:ident($env:ident) $body:block)*) => {
+        $($(#[$meta])* async fn $name($env: $crate::env::Env) $body)*
+
+        mod in_process {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name($crate::env::Env::new($crate::env::Kind::InProcess)).await;
+            })*
+        }
+
+        mod apache {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name($crate::env::Env::new($crate::env::Kind::Apache)).await;
+            })*
+        }
+    };
+}
+
+/// Which server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    InProcess,
+    Apache,
+}
+
+/// A server, and a root of the test's own on it.
+pub(crate) struct Env {
+    kind: Kind,
+    server: Server,
+    root: String,
+}
+
+enum Server {
+    InProcess(TestingServer),
+    Apache(ApacheServer),
+    /// One Apache ZooKeeper for the whole run, started by the test script.
+    Shared(SocketAddr),
+}
+
+/// Longer than anything that is waited for can take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+const TICK: Duration = Duration::from_secs(1);
+const SESSIONS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+
+impl Env {
+    /// A server that may be shared with other tests.
+    pub(crate) fn new(kind: Kind) -> Self {
+        let server = match kind {
+            Kind::InProcess => in_process(),
+            Kind::Apache => match std::env::var("CURATOR_TEST_APACHE") {
+                Ok(address) => Server::Shared(address.parse().expect("CURATOR_TEST_APACHE is host:port")),
+                Err(_) => apache(),
+            },
+        };
+        Self::with(kind, server)
+    }
+
+    /// The same kind of server for this test alone, which may freeze and restart it.
+    pub(crate) fn alone(self) -> Self {
+        match self.server {
+            Server::Shared(_) => Self::with(self.kind, apache()),
+            _ => self,
+        }
+    }
+
+    fn with(kind: Kind, server: Server) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let root = format!("/test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { kind, server, root }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        match &self.server {
+            Server::InProcess(server) => server.address(),
+            Server::Apache(server) => server.address(),
+            Server::Shared(address) => *address,
+        }
+    }
+
+    /// A path under the test's own root.
+    pub(crate) fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.root)
+    }
+
+    pub(crate) fn proxy(&self) -> FaultProxy {
+        FaultProxy::start(self.address()).unwrap()
+    }
+
+    /// A connected client with a session of 10 s.
+    pub(crate) async fn client(&self) -> CuratorFramework {
+        connected(builder(self.address())).await
+    }
+
+    pub(crate) fn freeze(&self) {
+        match &self.server {
+            Server::InProcess(server) => server.freeze(),
+            Server::Apache(server) => server.freeze().unwrap(),
+            Server::Shared(_) => panic!("a shared server cannot be frozen: use alone()"),
+        }
+    }
+
+    pub(crate) fn thaw(&self) {
+        match &self.server {
+            Server::InProcess(server) => server.thaw(),
+            Server::Apache(server) => server.thaw().unwrap(),
+            Server::Shared(_) => panic!("a shared server cannot be thawed: use alone()"),
+        }
+    }
+
+    pub(crate) async fn restart(&self) {
+        // It blocks until the server serves again, so it must not hold up the test's clients.
+        tokio::task::block_in_place(|| match &self.server {
+            Server::InProcess(server) => server.restart().unwrap(),
+            Server::Apache(server) => server.restart().unwrap(),
+            Server::Shared(_) => panic!("a shared server cannot be restarted: use alone()"),
+        });
+    }
+
+    /// Closes the session that owns an ephemeral node.
+    pub(crate) async fn kill_owner_of(&self, client: &CuratorFramework, node: &str) {
+        let stat = client.check_exists().for_path(node).await.unwrap().expect("the node is there");
+        assert_ne!(stat.ephemeral_owner, 0);
+        kill_session(self.address(), stat.ephemeral_owner).await.unwrap();
+    }
+
+    /// Waits until a node has this many children (none if it does not exist).
+    pub(crate) async fn wait_for_children(&self, client: &CuratorFramework, path: &str, count: usize) -> Vec<String> {
+        let start = Instant::now();
+        loop {
+            let children = children(client, path).await;
+            if children.len() == count {
+                return children;
+            }
+            assert!(start.elapsed() < PATIENCE, "{path} has {children:?}, not {count} children");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+pub(crate) async fn children(client: &CuratorFramework, path: &str) -> Vec<String> {
+    match client.get_children().for_path(path).await {
+        Ok(children) => children,
+        Err(curator_framework::Error::NoNode { .. }) => Vec::new(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn in_process() -> Server {
+    Server::InProcess(TestingServer::builder().tick(TICK).session_timeouts(SESSIONS.0, SESSIONS.1).start().unwrap())
+}
+
+fn apache() -> Server {
+    match ApacheServer::builder().tick(TICK).session_timeouts(SESSIONS.0, SESSIONS.1).start() {
+        Ok(server) => Server::Apache(server),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A client's options as most tests want them.
+pub(crate) fn builder(address: SocketAddr) -> CuratorFrameworkBuilder {
+    CuratorFramework::builder(address.to_string())
+        .session_timeout(Duration::from_secs(10))
+        .connection_timeout(Duration::from_secs(10))
+        .retry_policy(RetryNTimes::new(10, Duration::from_millis(50)))
+}
+
+pub(crate) async fn connected(builder: CuratorFrameworkBuilder) -> CuratorFramework {
+    let client = builder.build().unwrap();
+    client.start().unwrap();
+    in_time(client.block_until_connected()).await.unwrap();
+    client
+}
+
+/// Waits for something that must come.
+pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it did not come in time")
+}
+
+/// Polls until something is true that must become true.
+pub(crate) async fn eventually(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !is_true().await {
+        assert!(start.elapsed() < PATIENCE, "{what}: not in time");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

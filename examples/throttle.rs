@@ -1,2 +1,215 @@
-//! Throttle.
-fn main() {}
+//! Throttles jobs to N at once, however many processes they run in.
+//!
+//! M jobs in several client sessions share one semaphore with N leases. Each job takes a lease, works, and gives it back.
+//!
+//! ```text
+//! cargo run --example throttle
+//! cargo run --example throttle -- --permits 5 --jobs 100 --work-ms 50 --clients 4
+//! cargo run --example throttle -- --connect zk1:2181,zk2:2181
+//! ```
+//!
+//! Without `--connect` it starts a ZooKeeper server inside of itself. The last line tells how many jobs worked at once at the
+//! most, by the example's own count. The exit status is 1 if that was more than the limit, or less although there was enough
+//! work to reach it; 2 if something went wrong; 130 after Ctrl-C, which gives back all leases.
+
+use std::error::Error;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clap::Parser;
+use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_recipes::{InterProcessSemaphoreV2, LockError};
+use curator_test::TestingServer;
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::task::JoinSet;
+
+/// Throttles jobs to N at once through ZooKeeper.
+#[derive(Debug, Clone, Parser)]
+struct Options {
+    /// Servers to use, host:port[,host:port…]; without it a server is started inside of this program
+    #[arg(long)]
+    connect: Option<String>,
+    /// How many jobs may work at once
+    #[arg(long, default_value_t = 3, value_parser = at_least_one)]
+    permits: usize,
+    /// How many jobs there are
+    #[arg(long, default_value_t = 20, value_parser = at_least_one)]
+    jobs: usize,
+    /// How long a job works, in milliseconds
+    #[arg(long, default_value_t = 200)]
+    work_ms: u64,
+    /// How many client sessions the jobs are spread over
+    #[arg(long, default_value_t = 3, value_parser = at_least_one)]
+    clients: usize,
+    /// The semaphore's path
+    #[arg(long, default_value = "/examples/throttle")]
+    path: String,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+/// The example's own count, which knows nothing of the semaphore.
+#[derive(Debug, Default)]
+struct Count {
+    working: AtomicUsize,
+    most: AtomicUsize,
+    done: AtomicUsize,
+}
+
+/// One job at work; leaves the count however the job ends.
+struct Working<'a>(&'a Count);
+
+impl<'a> Working<'a> {
+    fn begin(count: &'a Count) -> Self {
+        let now = count.working.fetch_add(1, Ordering::SeqCst) + 1;
+        count.most.fetch_max(now, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.working.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Shows how it goes: a live line on a terminal, else a line for each step.
+struct Display {
+    bar: Option<ProgressBar>,
+    jobs: usize,
+    permits: usize,
+}
+
+impl Display {
+    fn new(options: &Options) -> Result<Self, Box<dyn Error>> {
+        let bar = if std::io::stderr().is_terminal() {
+            let style = "{elapsed_precise} [{bar:40}] {pos}/{len} jobs done, {msg}";
+            let bar = ProgressBar::new(options.jobs as u64).with_style(ProgressStyle::with_template(style)?);
+            bar.enable_steady_tick(Duration::from_millis(100));
+            Some(bar)
+        } else {
+            None
+        };
+        Ok(Self { bar, jobs: options.jobs, permits: options.permits })
+    }
+
+    fn step(&self, job: usize, what: &str, count: &Count) {
+        let (working, done) = (count.working.load(Ordering::SeqCst), count.done.load(Ordering::SeqCst));
+        let waiting = self.jobs.saturating_sub(working + done);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(done as u64);
+                bar.set_message(format!("{working} of {} at work, {waiting} waiting", self.permits));
+            }
+            None => println!("job {job} {what}: {working} at work, {waiting} waiting, {done} done"),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+    // Kept to the end, if there is one.
+    let server = if options.connect.is_none() { Some(TestingServer::start()?) } else { None };
+    let servers = match (&options.connect, &server) {
+        (Some(connect), _) => connect.clone(),
+        (None, Some(server)) => server.connect_string(),
+        (None, None) => String::new(),
+    };
+    let mut clients = Vec::new();
+    let mut semaphores = Vec::new();
+    for _ in 0..options.clients {
+        let retry = ExponentialBackoffRetry::new(Duration::from_millis(100), 5)?;
+        let client = CuratorFramework::new_client(&servers, retry)?;
+        client.start()?;
+        semaphores.push(InterProcessSemaphoreV2::new(client.clone(), &options.path, options.permits)?);
+        clients.push(client);
+    }
+    // The first word with the servers, so that a wrong address is told before anything else.
+    clients[0].session().await?;
+
+    let count = Arc::new(Count::default());
+    let display = Arc::new(Display::new(options)?);
+    let mut jobs = JoinSet::new();
+    for number in 1..=options.jobs {
+        let semaphore = semaphores[number % semaphores.len()].clone();
+        let work = Duration::from_millis(options.work_ms);
+        jobs.spawn(job(number, semaphore, work, Arc::clone(&count), Arc::clone(&display)));
+    }
+    let finished = tokio::select! {
+        finished = join_all(&mut jobs) => finished.map(|()| true),
+        _ = tokio::signal::ctrl_c() => Ok(false),
+    };
+    // Dropping a job drops its lease, or its place in the queue; closing waits until the nodes are deleted.
+    jobs.shutdown().await;
+    for client in &clients {
+        client.close().await;
+    }
+    if let Some(bar) = &display.bar {
+        bar.finish_and_clear();
+    }
+    if !finished? {
+        eprintln!("interrupted, all leases are given back");
+        return Ok(ExitCode::from(130));
+    }
+    let (most, done) = (count.most.load(Ordering::SeqCst), count.done.load(Ordering::SeqCst));
+    println!("{done} jobs done, at most {most} at once (limit {})", options.permits);
+    let enough_work = options.jobs >= 2 * options.permits && options.work_ms >= 20;
+    let wrong = most > options.permits || (enough_work && most < options.permits);
+    Ok(if wrong { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+async fn join_all(jobs: &mut JoinSet<Result<(), LockError>>) -> Result<(), Box<dyn Error>> {
+    while let Some(job) = jobs.join_next().await {
+        job??;
+    }
+    Ok(())
+}
+
+async fn job(
+    number: usize,
+    semaphore: InterProcessSemaphoreV2,
+    work: Duration,
+    count: Arc<Count>,
+    display: Arc<Display>,
+) -> Result<(), LockError> {
+    loop {
+        let lease = semaphore.acquire().await?;
+        let working = Working::begin(&count);
+        display.step(number, "works", &count);
+        // Whoever loses a lease stops working: somebody else may have it now.
+        let lost = tokio::select! {
+            () = tokio::time::sleep(work) => None,
+            reason = lease.lost() => Some(reason),
+        };
+        drop(working);
+        match lost {
+            None => {
+                count.done.fetch_add(1, Ordering::SeqCst);
+                lease.release().await?;
+                display.step(number, "is done", &count);
+                return Ok(());
+            }
+            Some(reason) => display.step(number, &format!("lost its lease ({reason}) and begins again"), &count),
+        }
+    }
+}

@@ -296,6 +296,18 @@ impl Shared {
         }
     }
 
+    /// Waits until a server has answered the crate's connect; for the first one, which may have been missed, a moment at most.
+    async fn reached(&self) {
+        let mut up = self.up.subscribe();
+        let reached = up.wait_for(|&up| up == self.epoch());
+        if self.epoch() == 0 {
+            let _told = tokio::time::timeout(FIRST_CONNECT, reached).await;
+        } else {
+            // The sender is in `self`.
+            let _told = reached.await;
+        }
+    }
+
     /// Proves a new connection: see the module's documentation. Returns when the newest answered requests were sent.
     async fn establish(self: Arc<Self>, first: bool) -> Result<(Duration, Option<Duration>), SessionEnd> {
         loop {
@@ -697,7 +709,13 @@ impl Monitor {
     async fn close(mut self) {
         loop {
             let shared = Arc::clone(&self.shared);
-            let closing = async move { shared.zookeeper.close().await };
+            let closing = async move {
+                // The crate drops the connection as soon as the close is written, so the close must go on one that is known to
+                // work: not on one that is broken already, and not right behind a connect request.
+                shared.reached().await;
+                shared.zookeeper.exists(&format!("/{}", Uuid::new_v4()), false).await?;
+                shared.zookeeper.close().await
+            };
             tokio::pin!(closing);
             let closed = loop {
                 tokio::select! {

@@ -4,19 +4,20 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::wire::{
     ConnectRequest, ConnectResponse, MAX_FRAME, OpCode, Reader, RequestHeader, Writer, read_frame, session_password,
-    write_frame,
 };
 
 /// How long the whole may take.
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long one connection may take, so that a stuck one does not use up the whole.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(10);
+/// Lets a client that has just come back settle, before it is thrown out again.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Asked for on attaching: if the close got lost, the session would soon end by itself.
 const SESSION_TIMEOUT_MS: i32 = 1000;
 
@@ -95,15 +96,9 @@ enum Found {
 async fn attach_and_close(address: SocketAddr, session_id: i64) -> io::Result<Found> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    let request = ConnectRequest {
-        timeout_ms: SESSION_TIMEOUT_MS,
-        session_id,
-        password: session_password(session_id).to_vec(),
-        ..ConnectRequest::default()
-    };
-    let mut frame = Writer::new();
-    request.encode(&mut frame);
-    write_frame(&mut stream, &frame.into_bytes()).await?;
+    // Attaching takes the session from its client, which comes back within a millisecond. So
+    // the close goes along and does not wait for an answer.
+    stream.write_all(&attach_and_close_frames(session_id)).await?;
     let Some(answer) = read_frame(&mut stream, MAX_FRAME).await? else {
         return Err(io::ErrorKind::UnexpectedEof.into());
     };
@@ -111,12 +106,24 @@ async fn attach_and_close(address: SocketAddr, session_id: i64) -> io::Result<Fo
     if answer.session_id != session_id || answer.timeout_ms <= 0 {
         return Ok(Found::Gone);
     }
-
-    let mut frame = Writer::new();
-    let header = RequestHeader { xid: 1, op: OpCode::CloseSession };
-    header.encode(&mut frame);
-    write_frame(&mut stream, &frame.into_bytes()).await?;
     // The reply, and events before it; the server closes after it.
     while read_frame(&mut stream, MAX_FRAME).await?.is_some() {}
     Ok(Found::Alive)
+}
+
+fn attach_and_close_frames(session_id: i64) -> Vec<u8> {
+    let mut attach = Writer::new();
+    let request = ConnectRequest {
+        timeout_ms: SESSION_TIMEOUT_MS,
+        session_id,
+        password: session_password(session_id).to_vec(),
+        ..ConnectRequest::default()
+    };
+    request.encode(&mut attach);
+    let mut close = Writer::new();
+    RequestHeader { xid: 1, op: OpCode::CloseSession }.encode(&mut close);
+    // A frame is a buffer: its length and its bytes.
+    let mut frames = Writer::new();
+    frames.buffer(&attach.into_bytes()).buffer(&close.into_bytes());
+    frames.into_bytes()
 }

@@ -5,14 +5,15 @@
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curator_test::wire::{ConnectRequest, ConnectResponse, MAX_FRAME, Reader, Writer, read_frame, write_frame};
+use curator_test::wire::{
+    Acl, ConnectRequest, ConnectResponse, MAX_FRAME, OpCode, Reader, ReplyHeader, RequestHeader, Writer, read_frame,
+    write_frame,
+};
 use curator_test::{ApacheError, ApacheServer, TestingServer, kill_session};
 use tokio::time::timeout;
-use zookeeper_async::{Acl, CreateMode, WatchedEvent, Watcher, ZkError, ZooKeeper};
 
 /// How long something may take that must happen.
 const SOON: Duration = Duration::from_secs(15);
@@ -38,11 +39,14 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Asks for a session and gives the server's answer.
 async fn handshake(address: SocketAddr, request: ConnectRequest) -> io::Result<ConnectResponse> {
-    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    shake_hands(&mut tokio::net::TcpStream::connect(address).await?, request).await
+}
+
+async fn shake_hands(stream: &mut tokio::net::TcpStream, request: ConnectRequest) -> io::Result<ConnectResponse> {
     let mut body = Writer::new();
     request.encode(&mut body);
-    write_frame(&mut stream, &body.into_bytes()).await?;
-    let answer = read_frame(&mut stream, MAX_FRAME).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    write_frame(stream, &body.into_bytes()).await?;
+    let answer = read_frame(stream, MAX_FRAME).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
     Ok(ConnectResponse::decode(&mut Reader::new(&answer))?)
 }
 
@@ -200,75 +204,85 @@ fn server_outlives_the_thread_that_started_it() {
     assert_eq!(answer, "imok");
 }
 
-struct Ignore;
-
-impl Watcher for Ignore {
-    fn handle(&self, _: WatchedEvent) {}
+/// A client of one session, in raw frames, that never gives up before it is refused.
+struct Victim {
+    stream: tokio::net::TcpStream,
+    session: ConnectResponse,
+    xid: i32,
 }
 
-async fn client(connect_string: &str) -> Arc<ZooKeeper> {
-    let connecting = ZooKeeper::connect(connect_string, Duration::from_secs(20), Ignore);
-    Arc::new(timeout(SOON, connecting).await.unwrap().unwrap())
-}
+impl Victim {
+    async fn new(address: SocketAddr) -> io::Result<Self> {
+        let mut stream = tokio::net::TcpStream::connect(address).await?;
+        let session = shake_hands(&mut stream, new_session(Duration::from_secs(30))).await?;
+        Ok(Self { stream, session, xid: 0 })
+    }
 
-/// Creates an ephemeral node; its owner.
-async fn own(client: &ZooKeeper, path: &str) -> i64 {
-    client.create(path, Vec::new(), Acl::open_unsafe().clone(), CreateMode::Ephemeral).await.unwrap();
-    let stat = client.exists(path, false).await.unwrap().expect("it was just created");
-    stat.ephemeral_owner
-}
+    async fn request(&mut self, op: OpCode, body: impl FnOnce(&mut Writer)) -> io::Result<i32> {
+        self.xid += 1;
+        let mut request = Writer::new();
+        RequestHeader { xid: self.xid, op }.encode(&mut request);
+        body(&mut request);
+        write_frame(&mut self.stream, &request.into_bytes()).await?;
+        let reply = read_frame(&mut self.stream, MAX_FRAME).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(ReplyHeader::decode(&mut Reader::new(&reply))?.err)
+    }
 
-/// A client that does its best to stay loses its session, and no other client does.
-async fn victim_loses_its_session(connect_string: &str, address: SocketAddr) {
-    let victim = client(connect_string).await;
-    let observer = client(connect_string).await;
-    // A busy client comes back at once.
-    let busy = tokio::spawn({
-        let victim = Arc::clone(&victim);
-        async move { while !matches!(victim.exists("/", false).await, Err(ZkError::SessionExpired)) {} }
-    });
-    own(&observer, "/observer").await;
-    for n in 0..10 {
-        let path = format!("/victim-{n}");
-        // The client goes on with a new session, sooner or later.
-        let t0 = Instant::now();
-        let owner = timeout(SOON, async {
-            loop {
-                match victim.create(&path, Vec::new(), Acl::open_unsafe().clone(), CreateMode::Ephemeral).await {
-                    Ok(_) | Err(ZkError::NodeExists) => {}
-                    Err(e) => {
-                        if t0.elapsed() > Duration::from_secs(5) {
-                            eprintln!("create {path}: {e:?} at {:?}", t0.elapsed());
-                            tokio::time::sleep(Duration::from_millis(500)).await;
-                        }
-                        continue;
-                    }
-                }
-                if let Ok(Some(stat)) = observer.exists(&path, false).await {
-                    break stat.ephemeral_owner;
-                }
-            }
+    async fn create_ephemeral(&mut self, path: &str) -> io::Result<i32> {
+        self.request(OpCode::Create, |body| {
+            body.string(path).buffer(b"").vector([Acl::open()], |to, acl| acl.encode(to)).int(1);
         })
         .await
-        .unwrap();
-        kill_session(address, owner).await.unwrap();
-        let left = observer.exists(&path, false).await.unwrap();
-        assert!(left.is_none_or(|stat| stat.ephemeral_owner != owner), "the node of a killed session");
     }
-    busy.abort();
-    assert!(observer.exists("/observer", false).await.unwrap().is_some());
+
+    async fn exists(&mut self, path: &str) -> io::Result<bool> {
+        let error = self.request(OpCode::Exists, |body| {
+            body.string(path).bool(false);
+        });
+        Ok(error.await? == 0)
+    }
+
+    /// Is busy, and comes back at once whenever it is thrown out.
+    async fn until_refused(mut self, address: SocketAddr) {
+        loop {
+            while self.exists("/").await.is_ok() {}
+            let again = async {
+                self.stream = tokio::net::TcpStream::connect(address).await?;
+                shake_hands(&mut self.stream, attach(&self.session)).await
+            };
+            if again.await.is_ok_and(|answer| answer.session_id == 0 && answer.timeout_ms == 0) {
+                return;
+            }
+        }
+    }
+}
+
+/// A busy client that does its best to stay loses its session, and no other client does.
+async fn stubborn_client_loses_its_session(address: SocketAddr) {
+    let mut observer = Victim::new(address).await.unwrap();
+    observer.create_ephemeral("/observer").await.unwrap();
+    for n in 0..20 {
+        let mut victim = Victim::new(address).await.unwrap();
+        victim.create_ephemeral("/victim").await.unwrap();
+        let id = victim.session.session_id;
+        let refused = tokio::spawn(victim.until_refused(address));
+        kill_session(address, id).await.unwrap();
+        assert!(!observer.exists("/victim").await.unwrap());
+        timeout(SOON, refused).await.unwrap_or_else(|_| panic!("client {n} {id:x} waits for ever")).unwrap();
+    }
+    assert!(observer.exists("/observer").await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_session_is_gone_on_apache() {
     let server = apache();
-    victim_loses_its_session(&server.connect_string(), server.address()).await;
+    stubborn_client_loses_its_session(server.address()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_session_is_gone_on_the_testing_server() {
     let server = TestingServer::start().unwrap();
-    victim_loses_its_session(&server.connect_string(), server.address()).await;
+    stubborn_client_loses_its_session(server.address()).await;
 }
 
 #[tokio::test(start_paused = true)]

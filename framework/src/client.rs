@@ -289,8 +289,8 @@ impl CuratorFramework {
         let shared = &self.owner.shared;
         shared.stop(Stop::WhenClean);
         let mut finished = shared.finished.subscribe();
-        // The task holds the sender as long as it runs.
-        let _finished = finished.wait_for(|&finished| finished).await;
+        // The sender is in `shared`, so the only answer is that the task has finished.
+        drop(finished.wait_for(|&finished| finished).await);
         let closing = shared.closing.lock().take();
         if let Some(closing) = closing {
             let _in_time = tokio::time::timeout(shared.config.max_close_wait, closing).await;
@@ -310,6 +310,11 @@ impl CuratorFramework {
     pub(crate) async fn session_within(&self, wait: Duration) -> Result<Session> {
         let shared = &self.owner.shared;
         let connected = |session: &Option<Session>| session.as_ref().is_some_and(Session::is_connected);
+        if *shared.life_cycle.borrow() == LifeCycle::Started
+            && let Some(session) = shared.session.borrow().clone().filter(Session::is_connected)
+        {
+            return Ok(session);
+        }
         let mut sessions = shared.session.subscribe();
         tokio::select! {
             biased;

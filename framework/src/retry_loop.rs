@@ -52,6 +52,14 @@ impl RetryLoop {
         connected.unwrap_or_else(|_elapsed| Err(self.client.not_connected("waiting for the connection")))
     }
 
+    /// Says that a step succeeded: retries, time and the wait for a connection are counted anew from here. A long wait in which the
+    /// connection is lost now and then does not use up its retries.
+    pub fn progressed(&mut self) {
+        self.started = Instant::now();
+        self.count = 0;
+        self.wait_left = self.client.connection_timeout();
+    }
+
     /// Says that a try failed. Returns after the policy's pause if there is to be another one, else gives the error back.
     ///
     /// # Errors

@@ -174,6 +174,7 @@ impl Attempt for LockInternals {
                 }
                 _ if once => return Ok(None),
                 Predicate::WatchNode { node, blocks_alone } => {
+                    retries.progressed();
                     let waited = self.wait_for_node(session, &claim, &node, &mut watches).await;
                     match waited {
                         Ok(deleted) => {
@@ -186,10 +187,17 @@ impl Attempt for LockInternals {
                         Err(error) => self.survive(error, session, retries).await?,
                     }
                 }
-                Predicate::WatchChildren => match child_watch {
-                    Some(watch) => self.wait_for_children(session, &claim, watch, &mut watches).await?,
-                    None => watch_children = true,
-                },
+                Predicate::WatchChildren => {
+                    retries.progressed();
+                    match child_watch {
+                        Some(watch) => {
+                            if let Err(error) = self.wait_for_children(session, &claim, watch, &mut watches).await {
+                                self.survive(error, session, retries).await?;
+                            }
+                        }
+                        None => watch_children = true,
+                    }
+                }
             }
         }
     }

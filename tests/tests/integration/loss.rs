@@ -29,6 +29,36 @@ on_every_server! {
         assert!(again.fencing_token() > new.fencing_token());
     }
 
+    /// Curator's `TestEnabledSessionExpiredState.testKillSession`.
+    async fn a_killed_session_is_told_as_lost_also_if_nothing_is_held(env) {
+        let client = builder(env.address()).build().unwrap();
+        let (told, states) = std::sync::mpsc::channel();
+        client.connection_state_listenable().add_listener(move |_: &curator_framework::CuratorFramework, state| {
+            told.send(state).unwrap();
+        });
+        client.start().unwrap();
+        let node = env.path("node");
+        let ephemeral = curator_framework::CreateMode::Ephemeral;
+        let (_, stat) = in_time(
+            client.create().creating_parents_if_needed().with_mode(ephemeral).for_path_with_stat(&node),
+        )
+        .await
+        .unwrap();
+        client.delete().for_path(&node).await.unwrap();
+        curator_test::kill_session(env.address(), stat.ephemeral_owner).await.unwrap();
+        for state in [
+            ConnectionState::Connected,
+            ConnectionState::Suspended,
+            ConnectionState::Lost,
+            ConnectionState::Reconnected,
+        ] {
+            let next = tokio::task::block_in_place(|| states.recv_timeout(crate::env::PATIENCE).unwrap());
+            assert_eq!(next, state);
+        }
+        let (_, again) = client.create().with_mode(ephemeral).for_path_with_stat(&node).await.unwrap();
+        assert_ne!(again.ephemeral_owner, stat.ephemeral_owner);
+    }
+
     async fn a_waiter_whose_session_is_killed_joins_again(env) {
         let path = env.path("lock");
         let (first, second) = (env.client().await, env.client().await);

@@ -10,4 +10,5 @@ mod framework;
 mod loss;
 mod misuse;
 mod semaphore;
+mod send_sync;
 mod wire_faults;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::handle::SessionEnd;
 use crate::housekeeping::Remains;
 use crate::path::{make_path, node_from_path};
-use crate::session::{Raised, Session};
+use crate::session::Session;
 use crate::watch::{WakeReason, Watch};
 use crate::zookeeper::{Acl, CreateMode, EventType, Stat};
 
@@ -285,6 +286,34 @@ impl Drop for NodeClaim {
             );
         }
         self.session.claim_ends();
+    }
+}
+
+/// A flag that is raised once and can be waited for.
+#[derive(Debug, Default)]
+struct Raised {
+    raised: AtomicBool,
+    notify: Notify,
+}
+
+impl Raised {
+    fn raise(&self) {
+        self.raised.store(true, Ordering::SeqCst);
+        self.notify.notify_waiters();
+    }
+
+    fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::SeqCst)
+    }
+
+    async fn wait(&self) {
+        loop {
+            let notified = self.notify.notified();
+            if self.is_raised() {
+                return;
+            }
+            notified.await;
+        }
     }
 }
 

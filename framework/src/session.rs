@@ -1,7 +1,6 @@
 //! One session with the ensemble, from its first answer to its end.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -454,33 +453,5 @@ impl fmt::Debug for Session {
             .field("link", &*self.inner.link.borrow())
             .field("end", &self.inner.end.get())
             .finish_non_exhaustive()
-    }
-}
-
-/// A flag that is raised once and can be waited for.
-#[derive(Debug, Default)]
-pub(crate) struct Raised {
-    raised: AtomicBool,
-    notify: Notify,
-}
-
-impl Raised {
-    pub(crate) fn raise(&self) {
-        self.raised.store(true, Ordering::SeqCst);
-        self.notify.notify_waiters();
-    }
-
-    pub(crate) fn is_raised(&self) -> bool {
-        self.raised.load(Ordering::SeqCst)
-    }
-
-    pub(crate) async fn wait(&self) {
-        loop {
-            let notified = self.notify.notified();
-            if self.is_raised() {
-                return;
-            }
-            notified.await;
-        }
     }
 }

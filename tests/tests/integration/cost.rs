@@ -1,10 +1,22 @@
 //! What a lock costs in requests, counted by the server.
 
+use std::time::Duration;
+
+use curator_framework::CuratorFramework;
 use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockOwner};
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 
 use crate::env::{builder, connected, eventually};
+
+fn server() -> TestingServer {
+    TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap()
+}
+
+/// A client with a session of a minute, so that no guard is old enough to have its node watched (a tenth of that).
+async fn client(server: &TestingServer) -> CuratorFramework {
+    connected(builder(server.address()).session_timeout(Duration::from_secs(60))).await
+}
 
 /// The requests below a path, in the server's order.
 fn requests(server: &TestingServer, path: &str) -> Vec<OpCode> {
@@ -14,8 +26,9 @@ fn requests(server: &TestingServer, path: &str) -> Vec<OpCode> {
 
 #[tokio::test]
 async fn an_uncontended_lock_is_three_requests_and_an_inner_one_none() {
-    let server = TestingServer::start().unwrap();
-    let client = connected(builder(server.address())).await;
+    let server =
+        TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap();
+    let client = client(&server).await;
     let mutex = InterProcessMutex::new(client, "/lock").unwrap();
     mutex.acquire().await.unwrap().release().await.unwrap();
     server.clear_requests();
@@ -40,8 +53,9 @@ async fn an_uncontended_lock_is_three_requests_and_an_inner_one_none() {
 
 #[tokio::test]
 async fn a_hand_over_between_two_needs_no_listing() {
-    let server = TestingServer::start().unwrap();
-    let client = connected(builder(server.address())).await;
+    let server =
+        TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap();
+    let client = client(&server).await;
     let mutex = InterProcessMutex::new(client, "/lock").unwrap();
     let guard = mutex.acquire().await.unwrap();
     let waiter = {
@@ -60,8 +74,9 @@ async fn a_hand_over_between_two_needs_no_listing() {
 
 #[tokio::test]
 async fn a_departure_wakes_one_waiter_of_many() {
-    let server = TestingServer::start().unwrap();
-    let client = connected(builder(server.address())).await;
+    let server =
+        TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap();
+    let client = client(&server).await;
     let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
     let guard = mutex.acquire().await.unwrap();
     let mut waiters = tokio::task::JoinSet::new();
@@ -82,8 +97,9 @@ async fn a_departure_wakes_one_waiter_of_many() {
 
 #[tokio::test]
 async fn an_uncontended_lease_is_five_requests() {
-    let server = TestingServer::start().unwrap();
-    let client = connected(builder(server.address())).await;
+    let server =
+        TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap();
+    let client = client(&server).await;
     let semaphore = InterProcessSemaphoreV2::new(client, "/semaphore", 2).unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let children = async || server.children("/semaphore/locks").is_some_and(|children| children.is_empty());

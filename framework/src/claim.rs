@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::handle::SessionEnd;
 use crate::housekeeping::Remains;
 use crate::path::{make_path, node_from_path};
+use crate::randomness::{Randomness, uuid};
 use crate::session::Session;
 use crate::watch::{WakeReason, Watch};
 use crate::zookeeper::{Acl, CreateMode, EventType, Stat};
@@ -24,8 +25,8 @@ const PREFIX_LENGTH: usize = 40;
 pub struct ProtectedId(Uuid);
 
 impl ProtectedId {
-    pub(crate) fn new() -> Self {
-        Self(Uuid::new_v4())
+    pub(crate) fn new(randomness: &dyn Randomness) -> Self {
+        Self(uuid(randomness))
     }
 
     /// `_c_<uuid>-`, as Curator writes it.
@@ -356,11 +357,12 @@ impl LossSignal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::randomness::ThreadRandomness;
 
     /// Curator's `TestCreate.testProtectedUtils`.
     #[test]
     fn protected_names_have_curators_shape() {
-        let id = ProtectedId::new();
+        let id = ProtectedId::new(&ThreadRandomness);
         let prefix = id.prefix();
         assert_eq!(prefix.len(), PREFIX_LENGTH);
         assert_eq!(ProtectedId::of(&format!("{prefix}lock-0000000001")), Some(id));

@@ -21,6 +21,7 @@ use crate::listeners::ConnectionStateListenable;
 use crate::operations::{
     CreateBuilder, DeleteBuilder, ExistsBuilder, GetChildrenBuilder, GetDataBuilder, SetDataBuilder,
 };
+use crate::randomness::{Randomness, ThreadRandomness};
 use crate::retry::RetryPolicy;
 use crate::retry_loop::RetryLoop;
 use crate::session::Session;
@@ -99,6 +100,7 @@ pub(crate) struct Config {
     pub(crate) default_data: Vec<u8>,
     pub(crate) factory: Arc<dyn ZooKeeperFactory>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) randomness: Arc<dyn Randomness>,
 }
 
 /// What the client and its task share.
@@ -181,6 +183,7 @@ impl CuratorFramework {
             default_data: Vec::new(),
             factory: Arc::new(ZookeeperAsyncFactory),
             clock: Arc::new(BootClock),
+            randomness: Arc::new(ThreadRandomness),
         }
     }
 
@@ -355,6 +358,10 @@ impl CuratorFramework {
         &*self.owner.shared.config.retry_policy
     }
 
+    pub(crate) fn randomness(&self) -> &dyn Randomness {
+        &*self.owner.shared.config.randomness
+    }
+
     /// A loop that carries one operation of a recipe through its retries.
     #[must_use]
     pub fn retry_loop(&self) -> RetryLoop {
@@ -426,6 +433,7 @@ pub struct CuratorFrameworkBuilder {
     default_data: Vec<u8>,
     factory: Arc<dyn ZooKeeperFactory>,
     clock: Arc<dyn Clock>,
+    randomness: Arc<dyn Randomness>,
 }
 
 impl CuratorFrameworkBuilder {
@@ -478,6 +486,12 @@ impl CuratorFrameworkBuilder {
         self
     }
 
+    /// Where the names of nodes and the spread of pauses come from. Default: the thread's own generator. For tests that want the same run again.
+    pub fn randomness(mut self, randomness: impl Randomness) -> Self {
+        self.randomness = Arc::new(randomness);
+        self
+    }
+
     /// Checks the options and makes the client. It does nothing before it is [started](CuratorFramework::start).
     ///
     /// # Errors
@@ -522,6 +536,7 @@ impl CuratorFrameworkBuilder {
                 default_data: self.default_data,
                 factory: self.factory,
                 clock: self.clock,
+                randomness: self.randomness,
             },
             leftovers: Arc::new(Leftovers::default()),
             closing: Mutex::new(None),

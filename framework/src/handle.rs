@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::error::{ConnectError, Result};
+use crate::randomness::Randomness;
 use crate::zookeeper::{Acl, AuthInfo, CreateMode, Stat, WatchedEvent};
 
 /// A request to the server.
@@ -271,6 +272,8 @@ pub struct ConnectConfig {
     pub auth: Vec<AuthInfo>,
     /// The clock on which `sent` is measured.
     pub clock: Arc<dyn Clock>,
+    /// Where random names and orders come from.
+    pub randomness: Arc<dyn Randomness>,
 }
 
 /// A new session.

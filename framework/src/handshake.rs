@@ -7,12 +7,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::ConnectError;
+use crate::randomness::Randomness;
 
 /// The smallest session timeout that the client crate survives: below, it counts in whole seconds and reconnects for ever.
 pub(crate) const MIN_SESSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -35,10 +38,11 @@ pub(crate) async fn shake_hands(
     servers: &[String],
     session_timeout: Duration,
     budget: Duration,
+    randomness: &dyn Randomness,
 ) -> Result<Greeting, ConnectError> {
     let end = Instant::now() + budget;
     let mut order: Vec<&String> = servers.iter().collect();
-    order.shuffle(&mut rand::rng());
+    order.shuffle(&mut StdRng::seed_from_u64(randomness.next()));
 
     let mut failures = Vec::new();
     let mut answered = None;
@@ -149,6 +153,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::randomness::ThreadRandomness;
     use tokio::net::TcpListener;
 
     #[tokio::test]
@@ -161,9 +166,14 @@ mod tests {
             let mut rest = Vec::new();
             let _ignored = stream.read_to_end(&mut rest).await;
         });
-        let error = shake_hands(std::slice::from_ref(&address), Duration::from_secs(4), Duration::from_secs(5))
-            .await
-            .unwrap_err();
+        let error = shake_hands(
+            std::slice::from_ref(&address),
+            Duration::from_secs(4),
+            Duration::from_secs(5),
+            &ThreadRandomness,
+        )
+        .await
+        .unwrap_err();
         assert_eq!(error.failures(), [(address, "it does not speak ZooKeeper's protocol".to_owned())]);
         server.await.unwrap();
     }
@@ -174,7 +184,9 @@ mod tests {
         let refused = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let servers = [silent.local_addr().unwrap().to_string(), refused.local_addr().unwrap().to_string()];
         drop(refused);
-        let error = shake_hands(&servers, Duration::from_secs(4), Duration::from_millis(300)).await.unwrap_err();
+        let error = shake_hands(&servers, Duration::from_secs(4), Duration::from_millis(300), &ThreadRandomness)
+            .await
+            .unwrap_err();
         let text = error.to_string();
         assert!(text.contains(&format!("{}: no answer within", servers[0])), "{text}");
         assert!(text.contains(&format!("{}: Connection refused", servers[1])), "{text}");

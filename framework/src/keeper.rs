@@ -23,8 +23,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
         number += 1;
         let Connection { handle, mut events, sent, established } = connection;
         let connection = Connection { handle, events: mpsc::unbounded_channel().1, sent, established };
-        let session =
-            Session::new(number, &connection, Arc::clone(&shared.config.clock), Arc::clone(&shared.leftovers));
+        let session = Session::new(number, &connection, &shared.config, Arc::clone(&shared.leftovers));
         tracing::info!(session = number, timeout = ?session.timeout(), "session established");
         shared.publish(Some(session.clone()));
         shared.happened(StateEvent::SessionEstablished);
@@ -53,6 +52,7 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         connection_timeout: config.connection_timeout * 9 / 10,
         auth: config.auth.clone(),
         clock: Arc::clone(&config.clock),
+        randomness: Arc::clone(&config.randomness),
     };
     let connecting = async {
         let mut pause = FIRST_PAUSE;
@@ -107,6 +107,7 @@ async fn watch_over(
             }
         };
         tokio::select! {
+            biased;
             () = drained => {}
             () = tokio::time::sleep(shared.config.max_close_wait) => {}
             () = shared.stopped(|stop| stop == Stop::AtOnce) => {}

@@ -29,6 +29,7 @@ mod keeper;
 mod listeners;
 mod operations;
 mod path;
+mod randomness;
 mod retry;
 mod retry_loop;
 mod safe_notify;
@@ -52,6 +53,7 @@ pub use handle::{
 pub use listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
 pub use operations::{CreateBuilder, DeleteBuilder, ExistsBuilder, GetChildrenBuilder, GetDataBuilder, SetDataBuilder};
 pub use path::{make_path, node_from_path, parent_of, validate_path};
+pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
 pub use retry::{ExponentialBackoffRetry, RetryAttempt, RetryNTimes, RetryPolicy};
 pub use retry_loop::RetryLoop;
 pub use session::Session;

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use crate::client::CuratorFramework;
 use crate::error::{Error, Result};
+use crate::randomness::unit;
 use crate::retry::RetryAttempt;
 use crate::session::Session;
 
@@ -76,7 +77,7 @@ impl RetryLoop {
     /// The error itself when the policy gives up.
     pub async fn pause_after(&mut self, error: Error) -> Result<()> {
         let attempt =
-            RetryAttempt { count: self.count, elapsed: self.started.elapsed(), random: rand::random::<f64>() };
+            RetryAttempt { count: self.count, elapsed: self.started.elapsed(), random: unit(self.client.randomness()) };
         let Some(pause) = self.client.retry_policy().next_pause(attempt) else { return Err(error) };
         tracing::debug!(%error, retry = self.count + 1, ?pause, "retrying");
         self.count += 1;

@@ -8,12 +8,14 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::claim::{NodeClaim, ProtectedId};
+use crate::client::Config;
 use crate::clock::Clock;
 use crate::connection_state::{Proofs, Schedule};
 use crate::error::{Error, Result};
 use crate::handle::{Connection, Request, Response, SessionEnd, ZooKeeperHandle};
 use crate::housekeeping::{Housekeeping, Leftovers};
 use crate::path::{make_path, parent_of};
+use crate::randomness::{Randomness, nowhere};
 use crate::watch::{Watch, WatchKind, WatchRegistry};
 use crate::zookeeper::{Acl, CreateMode, Stat};
 
@@ -34,6 +36,7 @@ struct Inner {
     number: u64,
     handle: Arc<dyn ZooKeeperHandle>,
     clock: Arc<dyn Clock>,
+    randomness: Arc<dyn Randomness>,
     timeout: Duration,
     vital: Mutex<Vital>,
     link: watch::Sender<Link>,
@@ -58,14 +61,15 @@ struct Link {
 
 impl Session {
     /// A session that was just established, with its housekeeping task.
-    pub(crate) fn new(number: u64, connection: &Connection, clock: Arc<dyn Clock>, leftovers: Arc<Leftovers>) -> Self {
+    pub(crate) fn new(number: u64, connection: &Connection, config: &Config, leftovers: Arc<Leftovers>) -> Self {
         let (housekeeping, tasks) = Housekeeping::new(leftovers);
         let proofs = Proofs { any: connection.sent, leader: connection.established };
         let session = Self {
             inner: Arc::new(Inner {
                 number,
                 handle: Arc::clone(&connection.handle),
-                clock,
+                clock: Arc::clone(&config.clock),
+                randomness: Arc::clone(&config.randomness),
                 timeout: connection.handle.negotiated_timeout(),
                 vital: Mutex::new(Vital { proofs, claims: 0 }),
                 link: watch::Sender::new(Link { up: true, reconnects: 0 }),
@@ -423,7 +427,7 @@ impl Session {
     ///
     /// `ConnectionLoss`, `SessionExpired`.
     pub async fn order(&self) -> Result<()> {
-        match self.delete(&format!("/{}", uuid::Uuid::new_v4()), None).await {
+        match self.delete(&nowhere(&*self.inner.randomness), None).await {
             Err(error) if !error.is_answer() => Err(error),
             _ => Ok(()),
         }
@@ -432,7 +436,11 @@ impl Session {
     /// A claim on a node under `parent` whose name will be `_c_<uuid>-<name>`, before anything is sent.
     #[must_use]
     pub fn claim(&self, parent: &str, name: &str, mode: CreateMode) -> NodeClaim {
-        NodeClaim::new(self.clone(), parent, ProtectedId::new(), name, mode)
+        NodeClaim::new(self.clone(), parent, self.new_id(), name, mode)
+    }
+
+    pub(crate) fn new_id(&self) -> ProtectedId {
+        ProtectedId::new(&*self.inner.randomness)
     }
 
     /// The path of a node under a claim, without its number.

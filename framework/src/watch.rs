@@ -3,7 +3,7 @@
 //! The server keeps one watch for each path and kind of a session; here stands who waits for it. A waiter is woken by its event, by any
 //! reconnect (watches do not survive one), and by the end of the session. A wake-up is a hint: whoever is woken reads again.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::handle::SessionEnd;
 use crate::zookeeper::{EventType, WatchedEvent};
 
 /// What a watch watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WatchKind {
     /// The node itself: created, changed, deleted.
     Data,
@@ -47,7 +47,7 @@ struct Waiter {
 #[derive(Default)]
 struct Waiters {
     next: u64,
-    by_path: HashMap<(String, WatchKind), Vec<Waiter>>,
+    by_path: BTreeMap<(String, WatchKind), Vec<Waiter>>,
     ended: Option<SessionEnd>,
 }
 
@@ -126,7 +126,7 @@ impl WatchRegistry {
     }
 }
 
-fn wake_all(woken: HashMap<(String, WatchKind), Vec<Waiter>>, reason: WakeReason) {
+fn wake_all(woken: BTreeMap<(String, WatchKind), Vec<Waiter>>, reason: WakeReason) {
     for waiter in woken.into_values().flatten() {
         (waiter.wake)(reason);
     }

@@ -26,10 +26,10 @@ use async_trait::async_trait;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use uuid::Uuid;
 use zookeeper_async as crate_api;
 use zookeeper_async::{ZkError, ZkState, ZooKeeper};
 
+use crate::claim::ProtectedId;
 use crate::clock::Clock;
 use crate::error::{ConnectError, Error, Result};
 use crate::handle::{
@@ -38,6 +38,7 @@ use crate::handle::{
 };
 use crate::handshake::shake_hands;
 use crate::path::{make_path, parent_of};
+use crate::randomness::{Randomness, nowhere};
 use crate::zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 
 const CLIENT: &str = "zookeeper-async";
@@ -56,7 +57,9 @@ pub struct ZookeeperAsyncFactory;
 impl ZooKeeperFactory for ZookeeperAsyncFactory {
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         let started = tokio::time::Instant::now();
-        let greeting = shake_hands(&config.servers, config.session_timeout, config.connection_timeout).await?;
+        let greeting =
+            shake_hands(&config.servers, config.session_timeout, config.connection_timeout, &*config.randomness)
+                .await?;
         let server = greeting.addresses[0].to_string();
         let failed = |reason: String| ConnectError::new(server.clone(), reason);
 
@@ -108,6 +111,7 @@ enum Transport {
 struct Shared {
     zookeeper: ZooKeeper,
     clock: Arc<dyn Clock>,
+    randomness: Arc<dyn Randomness>,
     negotiated: Duration,
     auth: Vec<AuthInfo>,
     /// Set by the state callback at an expiry, and by whoever ends the handle. Never cleared.
@@ -328,7 +332,7 @@ impl Shared {
 
     async fn prove(self: &Arc<Self>, epoch: u64) -> Result<(Duration, Option<Duration>), Disproof> {
         // Two reads whose answers are known and differ: with replies shifted by one, at least one of them gets another one's answer.
-        let missing = Request::Exists { path: format!("/{}", Uuid::new_v4()), watch: false };
+        let missing = Request::Exists { path: nowhere(&*self.randomness), watch: false };
         let reply = self.send(missing, epoch, None).await;
         match Disproof::check(reply.result)? {
             Response::Exists(None) => {}
@@ -358,7 +362,8 @@ impl Shared {
         let Some(neighbour) = self.ephemerals.lock().paths.iter().next().cloned() else {
             return Ok(None);
         };
-        let path = make_path(parent_of(&neighbour), &format!("_c_{}-session", Uuid::new_v4()));
+        let path =
+            make_path(parent_of(&neighbour), &format!("{}session", ProtectedId::new(&*self.randomness).prefix()));
         let create = Request::Create {
             path: path.clone(),
             data: Vec::new(),
@@ -505,7 +510,7 @@ impl ZooKeeperHandle for Handle {
     fn heartbeat(&self, through_leader: bool) -> Pin<Box<dyn Future<Output = Result<Duration>> + Send>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let path = format!("/{}", Uuid::new_v4());
+            let path = nowhere(&*shared.randomness);
             let request = if through_leader {
                 Request::Delete { path, version: None }
             } else {
@@ -566,6 +571,7 @@ fn start(
     let shared = Arc::new(Shared {
         zookeeper,
         clock: Arc::clone(&config.clock),
+        randomness: Arc::clone(&config.randomness),
         negotiated,
         auth: config.auth.clone(),
         ended: AtomicBool::new(false),
@@ -713,7 +719,7 @@ impl Monitor {
                 // The crate drops the connection as soon as the close is written, so the close must go on one that is known to
                 // work: not on one that is broken already, and not right behind a connect request.
                 shared.reached().await;
-                shared.zookeeper.exists(&format!("/{}", Uuid::new_v4()), false).await?;
+                shared.zookeeper.exists(&nowhere(&*shared.randomness), false).await?;
                 shared.zookeeper.close().await
             };
             tokio::pin!(closing);

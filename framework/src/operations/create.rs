@@ -1,6 +1,6 @@
 //! Creating nodes.
 
-use crate::claim::{NodeClaim, ProtectedId};
+use crate::claim::NodeClaim;
 use crate::client::CuratorFramework;
 use crate::error::{Error, Result};
 use crate::path::{make_path, node_from_path, parent_of, validate_path};
@@ -155,7 +155,7 @@ impl<'a> CreateBuilder<'a> {
             old.disown();
         }
         claim.get_or_insert_with(|| {
-            let (id, uncertain) = earlier.unwrap_or_else(|| (ProtectedId::new(), false));
+            let (id, uncertain) = earlier.unwrap_or_else(|| (session.new_id(), false));
             let mut claim = NodeClaim::new(session, parent_of(path), id, node_from_path(path), self.mode);
             claim.set_uncertain(uncertain);
             claim

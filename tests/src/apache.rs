@@ -470,6 +470,10 @@ impl Launcher {
             .arg("-XX:TieredStopAtLevel=1")
             .arg("-Dzookeeper.forceSync=no")
             .arg("-Dzookeeper.jmx.log4j.disable=true")
+            // One thread for all connections. With several, two that attach to one session at
+            // the same moment can leave the server with a connection that it never answers.
+            .arg("-Dzookeeper.nio.numSelectorThreads=1")
+            .arg("-Dzookeeper.nio.numWorkerThreads=0")
             .arg("-Dorg.slf4j.simpleLogger.showDateTime=true")
             .arg("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
             .args(["-cp", &self.class_path, MAIN_CLASS])

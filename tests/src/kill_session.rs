@@ -19,8 +19,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 const CONNECTION_LIMIT: Duration = Duration::from_secs(2);
 /// Lets a client that is coming back settle, before it is thrown out again.
 ///
-/// Apache forgets one of two connections that attach to the same session at the same moment.
-/// If that is the client's, nothing can throw it out, and its requests are never answered.
+/// Apache may forget one of two connections that attach to a session at the same moment. If
+/// that is the client's, nothing can throw it out, and its requests are never answered.
 const PAUSE: Duration = Duration::from_millis(20);
 const CLOSE_XID: i32 = 1;
 /// Asked for on attaching: if the close got lost, the session would soon end by itself.
@@ -36,6 +36,11 @@ const SESSION_TIMEOUT_MS: i32 = 1000;
 /// It works for every server that makes its passwords as Apache ZooKeeper does, such as
 /// [`ApacheServer`](crate::ApacheServer) and [`TestingServer`](crate::TestingServer). A
 /// session that the server does not know counts as gone.
+///
+/// An Apache server with several I/O threads, which is its default, may rarely leave a client
+/// that comes back at that very moment with a connection that is never answered. The session is
+/// gone all the same, but this client learns it by its own timeout only. The servers of this
+/// crate do not.
 ///
 /// It runs on real time, also in a test whose clock is paused.
 ///

@@ -2,6 +2,8 @@
 //!
 //! These tests need the Debian package `zookeeper`. Without it they fail and say so.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,7 @@
 //! The fault proxy, seen from both of its sides.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

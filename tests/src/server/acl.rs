@@ -22,7 +22,7 @@ struct Identity {
 }
 
 /// All identities of one connection. They are lost with it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Identities {
     known: Vec<Identity>,
 }

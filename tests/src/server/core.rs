@@ -22,11 +22,11 @@ const STATE_CONNECTED: i32 = 3;
 
 /// The core's name for a connection. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct ConnectionId(pub(super) u64);
+pub(crate) struct ConnectionId(pub(super) u64);
 
 /// What the front has to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Output {
+pub(crate) enum Output {
     /// Send a frame.
     Frame {
         /// Where to.
@@ -50,7 +50,7 @@ pub(super) struct Settings {
 }
 
 /// One connection: no session before its first frame.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub(super) session: Option<i64>,
     pub(super) identities: Identities,
@@ -85,7 +85,7 @@ pub(super) struct Caller {
 }
 
 /// The whole state of a server.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Core {
     settings: Settings,
     pub(super) tree: Tree,

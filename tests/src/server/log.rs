@@ -22,7 +22,7 @@ pub struct LoggedRequest {
 }
 
 /// The newest requests.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct RequestLog {
     requests: VecDeque<LoggedRequest>,
 }

@@ -6,6 +6,7 @@ mod front;
 mod log;
 mod requests;
 mod session;
+pub(crate) mod simulated;
 mod tree;
 mod watch;
 

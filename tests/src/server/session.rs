@@ -7,7 +7,7 @@ use super::core::ConnectionId;
 use crate::wire::session_password;
 
 /// One session.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Session {
     timeout: Duration,
     /// When it ends unless a packet comes in first.
@@ -16,7 +16,7 @@ struct Session {
 }
 
 /// All live sessions, by id.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Sessions {
     live: BTreeMap<i64, Session>,
     next_id: i64,

@@ -99,7 +99,7 @@ pub(super) struct NewNode {
 }
 
 /// All nodes, by path.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Tree {
     nodes: HashMap<String, Node>,
     /// The paths that each session owns, in order.

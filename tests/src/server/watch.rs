@@ -14,7 +14,7 @@ pub(super) enum WatchKind {
 }
 
 /// Watches of one kind.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Table {
     by_path: HashMap<String, BTreeSet<ConnectionId>>,
     by_connection: HashMap<ConnectionId, HashSet<String>>,
@@ -71,7 +71,7 @@ impl Table {
 }
 
 /// All watches. A connection has at most one of a kind on a path.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Watches {
     data: Table,
     child: Table,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, Error};
+use curator_framework::{ConnectionState, CreateMode, CuratorFramework, Error};
 use curator_recipes::{InterProcessMutex, LossReason, Release};
 use curator_test::FaultProxy;
 use curator_test::wire::OpCode;
@@ -81,6 +81,25 @@ on_every_server! {
         acquire.abort();
         env.wait_for_children(&direct, &path, 0).await;
         in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+    }
+
+    /// A watch does not survive the connection, and nobody tells what happened meanwhile.
+    async fn a_release_during_an_outage_of_the_waiter_is_seen_after_it(env) {
+        let path = env.path("lock");
+        let proxy = env.proxy();
+        let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(30))).await;
+        let direct = env.client().await;
+        let held = InterProcessMutex::new(direct.clone(), &path).unwrap().acquire().await.unwrap();
+        let mutex = InterProcessMutex::new(client.clone(), &path).unwrap();
+        let waiter = tokio::spawn(async move { mutex.acquire().await.unwrap() });
+        crate::env::eventually("both watches are set", async || client.watchers() == 2).await;
+        proxy.refuse();
+        proxy.reset();
+        let mut state = client.watch_connection_state();
+        in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
+        held.release().await.unwrap();
+        proxy.accept();
+        in_time(waiter).await.unwrap().release().await.unwrap();
     }
 
     async fn a_session_swapped_in_silence_is_noticed_at_the_reconnect(env) {

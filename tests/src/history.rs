@@ -1,0 +1,497 @@
+//! What happened to a lock, and whether that was right.
+//!
+//! A [`History`] is a list of steps with their times, from a simulation or from real processes. [`History::check`] finds what must not happen:
+//! too many holders, readers beside a writer, tokens that do not grow, somebody served out of turn, a free place beside somebody who waits,
+//! something left at the end.
+//!
+//! A holder holds from its grant until it begins to release or is told of its loss. Where the *server* ended a session or a node, nobody can tell the
+//! holder in time; such an end is a step of its own, [`Step::Revoked`]: exclusion counts the holder until then, and its loss must be told within
+//! [`Rules::prompt`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Who: one attempt of one contender, from asking to the end. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attempt(pub u64);
+
+/// How a place is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// A mutex, a lease, a write lock.
+    Exclusive,
+    /// A read lock.
+    Shared,
+}
+
+/// One thing that happened to an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// It began to wait.
+    Asked(Mode),
+    /// It stopped waiting without the lock: time over, an error, a dropped future.
+    GaveUp,
+    /// It has the lock, with this fencing token.
+    Granted(i64),
+    /// The server took its node away: session killed, node deleted, session swapped.
+    Revoked,
+    /// It was told that the lock is lost, or saw it at a look.
+    Lost,
+    /// It began to release: from now on it does not count on the lock.
+    Releasing,
+    /// The release was answered, or handed over to the background.
+    Released,
+}
+
+/// A step with its time and its attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Since the history's beginning.
+    pub at: Duration,
+    /// Whose step.
+    pub attempt: Attempt,
+    /// Which step.
+    pub step: Step,
+}
+
+/// What the history is held to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// How many exclusive holders there may be at once: 1 for a mutex, n for a semaphore.
+    pub max_leases: usize,
+    /// Whether tokens must grow from grant to grant, which is also first come, first served.
+    pub growing_tokens: bool,
+    /// Within which time after [`Step::Revoked`] the loss must be told. `None` if that is not looked at.
+    pub prompt: Option<Duration>,
+    /// How long somebody may wait beside a free place outside of faults.
+    pub patience: Duration,
+}
+
+impl Rules {
+    /// The rules of a mutex.
+    #[must_use]
+    pub const fn mutex(patience: Duration) -> Self {
+        Self { max_leases: 1, growing_tokens: true, prompt: None, patience }
+    }
+
+    /// The rules of a semaphore with this many leases.
+    #[must_use]
+    pub const fn semaphore(max_leases: usize, patience: Duration) -> Self {
+        Self { max_leases, growing_tokens: true, prompt: None, patience }
+    }
+
+    /// As these, and a loss told by the server must reach the holder within this time.
+    #[must_use]
+    pub const fn prompt(mut self, within: Duration) -> Self {
+        self.prompt = Some(within);
+        self
+    }
+}
+
+/// What must not have happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Violation {
+    /// More holders at once than allowed, or a reader beside a writer.
+    TooManyHolders {
+        /// When the last of them was granted.
+        at: Duration,
+        /// All of them.
+        holders: Vec<Attempt>,
+    },
+    /// A grant whose token is not above those before it.
+    TokenDoesNotGrow {
+        /// When.
+        at: Duration,
+        /// Whose.
+        attempt: Attempt,
+        /// Its token.
+        token: i64,
+        /// The largest one before.
+        newest: i64,
+    },
+    /// Somebody waited beside a free place for too long.
+    FreePlace {
+        /// Since when the place was free and somebody waited.
+        from: Duration,
+        /// Until when.
+        until: Duration,
+        /// Who waited.
+        waiting: Vec<Attempt>,
+    },
+    /// A holder whose place the server took away was not told in time.
+    NotTold {
+        /// When it was taken away.
+        at: Duration,
+        /// Whose.
+        attempt: Attempt,
+    },
+    /// A step that cannot follow the ones before it.
+    OutOfOrder {
+        /// When.
+        at: Duration,
+        /// Whose.
+        attempt: Attempt,
+        /// Which.
+        step: Step,
+    },
+    /// Something was left in ZooKeeper or in a client.
+    LeftBehind(String),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyHolders { at, holders } => write!(f, "{at:?}: too many holders: {holders:?}"),
+            Self::TokenDoesNotGrow { at, attempt, token, newest } => {
+                write!(f, "{at:?}: {attempt:?} has token {token}, not above {newest}")
+            }
+            Self::FreePlace { from, until, waiting } => {
+                write!(f, "{from:?} to {until:?}: a place is free while {waiting:?} wait")
+            }
+            Self::NotTold { at, attempt } => write!(f, "{at:?}: {attempt:?} is not told of its loss in time"),
+            Self::OutOfOrder { at, attempt, step } => write!(f, "{at:?}: {step:?} of {attempt:?} is out of order"),
+            Self::LeftBehind(what) => write!(f, "left behind: {what}"),
+        }
+    }
+}
+
+/// Where one attempt stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Waiting(Mode),
+    Holding(Mode),
+    /// The server took it away; not yet told.
+    Taken {
+        at: Duration,
+    },
+    /// Told, or releasing.
+    Leaving,
+    Gone,
+}
+
+/// The steps of all attempts on one lock, in the order of time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct History {
+    entries: Vec<Entry>,
+    faults: Vec<(Duration, Duration)>,
+    left_behind: Vec<String>,
+}
+
+impl History {
+    /// An empty history.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a step; times must not go back.
+    pub fn record(&mut self, at: Duration, attempt: Attempt, step: Step) {
+        self.entries.push(Entry { at, attempt, step });
+    }
+
+    /// Notes a time in which places may stay free: a fault, and the time that it takes to recover.
+    pub fn fault(&mut self, from: Duration, until: Duration) {
+        self.faults.push((from, until));
+    }
+
+    /// Notes something that was still there at the end.
+    pub fn left_behind(&mut self, what: impl Into<String>) {
+        self.left_behind.push(what.into());
+    }
+
+    /// The steps.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// How many grants there were.
+    #[must_use]
+    pub fn grants(&self) -> usize {
+        self.entries.iter().filter(|entry| matches!(entry.step, Step::Granted(_))).count()
+    }
+
+    /// Everything that must not have happened, in the order of time.
+    #[must_use]
+    pub fn check(&self, rules: &Rules) -> Vec<Violation> {
+        let mut checker = Checker {
+            rules,
+            history: self,
+            standing: BTreeMap::new(),
+            newest: i64::MIN,
+            free_from: None,
+            found: Vec::new(),
+        };
+        for entry in &self.entries {
+            checker.look_at_free_places(entry.at);
+            checker.look_at_taken_places(entry.at);
+            checker.step(*entry);
+            checker.note_free_places(entry.at);
+        }
+        if let Some(end) = self.entries.last().map(|entry| entry.at) {
+            checker.look_at_taken_places(end + Duration::from_nanos(1));
+        }
+        checker.found.extend(self.left_behind.iter().cloned().map(Violation::LeftBehind));
+        checker.found
+    }
+
+    /// How much of a time was free of faults, at the longest stretch.
+    fn calm_stretch(&self, from: Duration, until: Duration) -> Duration {
+        let mut faults: Vec<_> = self.faults.iter().filter(|(start, end)| *start < until && *end > from).collect();
+        faults.sort();
+        let mut longest = Duration::ZERO;
+        let mut calm_from = from;
+        for (start, end) in faults {
+            longest = longest.max(start.saturating_sub(calm_from));
+            calm_from = calm_from.max(*end);
+        }
+        longest.max(until.saturating_sub(calm_from))
+    }
+}
+
+struct Checker<'a> {
+    rules: &'a Rules,
+    history: &'a History,
+    standing: BTreeMap<Attempt, Standing>,
+    newest: i64,
+    /// Since when a place is free while somebody waits.
+    free_from: Option<Duration>,
+    found: Vec<Violation>,
+}
+
+impl Checker<'_> {
+    fn step(&mut self, Entry { at, attempt, step }: Entry) {
+        let before = self.standing.get(&attempt).copied();
+        let after = match (step, before) {
+            (Step::Asked(mode), None) => Standing::Waiting(mode),
+            (Step::GaveUp, Some(Standing::Waiting(_))) => Standing::Gone,
+            (Step::Granted(token), Some(Standing::Waiting(mode))) => {
+                self.granted(at, attempt, mode, token);
+                Standing::Holding(mode)
+            }
+            (Step::Revoked, Some(Standing::Holding(_))) => Standing::Taken { at },
+            // It may hit somebody who waits, or who is about to release.
+            (Step::Revoked, Some(standing)) => standing,
+            (Step::Lost, Some(Standing::Holding(_) | Standing::Taken { .. } | Standing::Leaving))
+            | (Step::Releasing, Some(Standing::Holding(_) | Standing::Taken { .. } | Standing::Leaving)) => {
+                Standing::Leaving
+            }
+            (Step::Released, Some(Standing::Leaving)) => Standing::Gone,
+            _ => {
+                self.found.push(Violation::OutOfOrder { at, attempt, step });
+                return;
+            }
+        };
+        self.standing.insert(attempt, after);
+    }
+
+    fn granted(&mut self, at: Duration, attempt: Attempt, mode: Mode, token: i64) {
+        let held = |wanted: Mode| {
+            let holds = move |standing: &Standing| *standing == Standing::Holding(wanted);
+            self.standing.iter().filter(move |(_, standing)| holds(standing)).map(|(attempt, _)| *attempt)
+        };
+        let mut holders: Vec<Attempt> = held(Mode::Exclusive).collect();
+        let too_many = match mode {
+            Mode::Exclusive => {
+                let readers: Vec<Attempt> = held(Mode::Shared).collect();
+                let full = holders.len() >= self.rules.max_leases || !readers.is_empty();
+                holders.extend(readers);
+                full
+            }
+            Mode::Shared => !holders.is_empty(),
+        };
+        if too_many {
+            holders.push(attempt);
+            self.found.push(Violation::TooManyHolders { at, holders });
+        }
+        if self.rules.growing_tokens && mode == Mode::Exclusive {
+            if token <= self.newest {
+                self.found.push(Violation::TokenDoesNotGrow { at, attempt, token, newest: self.newest });
+            }
+            self.newest = self.newest.max(token);
+        }
+    }
+
+    /// Who waits although nothing stands in the way: only exclusive places can stay free unseen.
+    fn waiting(&self) -> Vec<Attempt> {
+        let waits = |standing: &Standing| matches!(standing, Standing::Waiting(_));
+        self.standing.iter().filter(|(_, standing)| waits(standing)).map(|(attempt, _)| *attempt).collect()
+    }
+
+    fn note_free_places(&mut self, at: Duration) {
+        // A place that is being given back, or was taken away unnoticed, is not free yet.
+        let taken =
+            self.standing.values().filter(|standing| !matches!(standing, Standing::Waiting(_) | Standing::Gone));
+        let free = taken.count() < self.rules.max_leases && !self.waiting().is_empty();
+        self.free_from = if free { self.free_from.or(Some(at)) } else { None };
+    }
+
+    fn look_at_free_places(&mut self, until: Duration) {
+        let Some(from) = self.free_from else { return };
+        if self.history.calm_stretch(from, until) > self.rules.patience {
+            self.found.push(Violation::FreePlace { from, until, waiting: self.waiting() });
+            self.free_from = Some(until);
+        }
+    }
+
+    fn look_at_taken_places(&mut self, now: Duration) {
+        let Some(prompt) = self.rules.prompt else { return };
+        let mut late = Vec::new();
+        for (attempt, standing) in &self.standing {
+            if let Standing::Taken { at } = *standing
+                && now > at + prompt
+            {
+                late.push((*attempt, at));
+            }
+        }
+        for (attempt, at) in late {
+            self.found.push(Violation::NotTold { at, attempt });
+            self.standing.insert(attempt, Standing::Leaving);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Step::{Asked, GaveUp, Granted, Lost, Released, Releasing, Revoked};
+
+    const ASKED: Step = Asked(Mode::Exclusive);
+    const READ: Step = Asked(Mode::Shared);
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn history(steps: &[(u64, u64, Step)]) -> History {
+        let mut history = History::new();
+        for &(at, attempt, step) in steps {
+            history.record(seconds(at), Attempt(attempt), step);
+        }
+        history
+    }
+
+    fn mutex() -> Rules {
+        Rules::mutex(seconds(5))
+    }
+
+    #[test]
+    fn a_proper_history_is_accepted() {
+        let proper = history(&[
+            (0, 1, ASKED),
+            (0, 2, ASKED),
+            (1, 1, Granted(10)),
+            (2, 3, ASKED),
+            (3, 1, Releasing),
+            (4, 1, Released),
+            (5, 2, Granted(11)),
+            (6, 3, GaveUp),
+            (7, 2, Lost),
+            (8, 2, Releasing),
+            (8, 2, Released),
+        ]);
+        assert_eq!(proper.check(&mutex()), []);
+        assert_eq!(proper.grants(), 2);
+    }
+
+    #[test]
+    fn two_holders_are_found() {
+        let two = history(&[(0, 1, ASKED), (0, 2, ASKED), (1, 1, Granted(1)), (2, 2, Granted(2))]);
+        let holders = vec![Attempt(1), Attempt(2)];
+        assert_eq!(two.check(&mutex()), [Violation::TooManyHolders { at: seconds(2), holders }]);
+        assert_eq!(two.check(&Rules::semaphore(2, seconds(5))), []);
+    }
+
+    #[test]
+    fn a_loss_that_is_told_after_the_next_grant_is_found() {
+        let late = history(&[(0, 1, ASKED), (0, 2, ASKED), (1, 1, Granted(1)), (5, 2, Granted(2)), (6, 1, Lost)]);
+        assert!(matches!(late.check(&mutex())[..], [Violation::TooManyHolders { .. }]));
+        let in_time = history(&[(0, 1, ASKED), (0, 2, ASKED), (1, 1, Granted(1)), (5, 1, Lost), (5, 2, Granted(2))]);
+        assert_eq!(in_time.check(&mutex()), []);
+    }
+
+    #[test]
+    fn a_reader_beside_a_writer_is_found() {
+        let readers = history(&[(0, 1, READ), (0, 2, READ), (1, 1, Granted(1)), (1, 2, Granted(2))]);
+        assert_eq!(readers.check(&mutex()), []);
+        let reader = history(&[(0, 1, ASKED), (0, 2, READ), (1, 1, Granted(1)), (2, 2, Granted(2))]);
+        assert!(matches!(reader.check(&mutex())[..], [Violation::TooManyHolders { .. }]));
+        let writer = history(&[(0, 1, READ), (0, 2, ASKED), (1, 1, Granted(1)), (2, 2, Granted(2))]);
+        assert!(matches!(writer.check(&mutex())[..], [Violation::TooManyHolders { .. }]));
+    }
+
+    #[test]
+    fn tokens_that_do_not_grow_are_found() {
+        let shrinking = history(&[
+            (0, 1, ASKED),
+            (1, 1, Granted(5)),
+            (2, 1, Releasing),
+            (2, 1, Released),
+            (2, 2, ASKED),
+            (3, 2, Granted(5)),
+        ]);
+        let found = [Violation::TokenDoesNotGrow { at: seconds(3), attempt: Attempt(2), token: 5, newest: 5 }];
+        assert_eq!(shrinking.check(&mutex()), found);
+    }
+
+    #[test]
+    fn a_waiter_beside_a_free_place_is_found_but_not_in_a_fault() {
+        let mut idle = history(&[
+            (0, 1, ASKED),
+            (1, 1, Granted(1)),
+            (2, 2, ASKED),
+            (3, 1, Releasing),
+            (3, 1, Released),
+            (20, 2, Granted(2)),
+        ]);
+        let free = Violation::FreePlace { from: seconds(3), until: seconds(20), waiting: vec![Attempt(2)] };
+        assert_eq!(idle.check(&mutex()), [free]);
+        idle.fault(seconds(4), seconds(16));
+        assert_eq!(idle.check(&mutex()), []);
+    }
+
+    #[test]
+    fn a_free_lease_beside_a_waiter_is_found() {
+        let idle = history(&[(0, 1, ASKED), (1, 1, Granted(1)), (2, 2, ASKED), (30, 2, GaveUp)]);
+        assert_eq!(idle.check(&mutex()), []);
+        assert!(matches!(idle.check(&Rules::semaphore(2, seconds(5)))[..], [Violation::FreePlace { .. }]));
+    }
+
+    #[test]
+    fn a_holder_that_the_server_forgot_may_overlap_but_must_be_told() {
+        let told = history(&[
+            (0, 1, ASKED),
+            (0, 2, ASKED),
+            (1, 1, Granted(1)),
+            (2, 1, Revoked),
+            (3, 2, Granted(2)),
+            (4, 1, Lost),
+        ]);
+        assert_eq!(told.check(&mutex().prompt(seconds(3))), []);
+        assert_eq!(
+            told.check(&mutex().prompt(seconds(1))),
+            [Violation::NotTold { at: seconds(2), attempt: Attempt(1) }]
+        );
+    }
+
+    #[test]
+    fn steps_out_of_order_are_found() {
+        for steps in [
+            vec![(0, 1, Granted(1))],
+            vec![(0, 1, ASKED), (1, 1, ASKED)],
+            vec![(0, 1, ASKED), (1, 1, Released)],
+            vec![(0, 1, ASKED), (1, 1, GaveUp), (2, 1, Granted(1))],
+        ] {
+            assert!(matches!(history(&steps).check(&mutex())[..], [Violation::OutOfOrder { .. }]), "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_behind_is_found() {
+        let mut history = History::new();
+        history.left_behind("/lock/_c_x-lock-0000000001");
+        assert!(matches!(&history.check(&mutex())[..], [Violation::LeftBehind(node)] if node.contains("lock-")));
+    }
+}

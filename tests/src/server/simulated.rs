@@ -1,0 +1,78 @@
+//! The core for the simulation: no sockets, no threads, time handed in.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use super::core::{ConnectionId, Core, Output, Settings};
+
+/// The name of a simulated connection.
+pub(crate) type Connection = ConnectionId;
+/// What the simulation has to deliver.
+pub(crate) type Delivery = Output;
+
+/// A server in a simulation. A clone of it is a follower that has stopped to follow.
+#[derive(Debug, Clone)]
+pub(crate) struct SimulatedServer {
+    core: Core,
+}
+
+impl SimulatedServer {
+    pub(crate) fn new(min_session_timeout: Duration, max_session_timeout: Duration) -> Self {
+        // The wall clock of a simulation begins in 1970.
+        Self {
+            core: Core::new(Settings { min_session_timeout, max_session_timeout, first_session_id: 1, epoch_ms: 0 }),
+        }
+    }
+
+    pub(crate) fn open(&mut self) -> Connection {
+        self.core.open(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
+    pub(crate) fn closed(&mut self, connection: Connection) {
+        self.core.closed(connection);
+    }
+
+    pub(crate) fn frame(&mut self, connection: Connection, bytes: &[u8], now: Duration) -> Vec<Delivery> {
+        let outputs = self.core.frame(connection, bytes, now);
+        // Nobody reads the log of a simulation, and it would make clones dear.
+        self.core.log().clear();
+        outputs
+    }
+
+    pub(crate) fn tick(&mut self, now: Duration) -> Vec<Delivery> {
+        self.core.tick(now)
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        self.core.next_deadline()
+    }
+
+    pub(crate) fn kill_session(&mut self, session: i64, now: Duration) -> Vec<Delivery> {
+        self.core.kill_session(session, now).unwrap_or_default()
+    }
+
+    pub(crate) fn restart(&mut self, now: Duration) {
+        self.core.restart(now);
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<i64> {
+        self.core.session_ids()
+    }
+
+    pub(crate) fn children(&self, path: &str) -> Vec<String> {
+        self.core.tree.get(path).map(|node| node.children().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The session that owns a node, 0 if none does; `None` if there is no such node.
+    pub(crate) fn owner(&self, path: &str) -> Option<i64> {
+        self.core.tree.get(path).ok().map(|node| node.stat().ephemeral_owner)
+    }
+
+    pub(crate) fn watch_count(&self) -> usize {
+        self.core.watches.len()
+    }
+
+    pub(crate) fn set_next_sequence(&mut self, parent: &str, next: i32) -> bool {
+        self.core.tree.set_next_sequence(parent, next)
+    }
+}

@@ -1,0 +1,159 @@
+//! A ZooKeeper ensemble and its network in one thread, under tokio's paused time and one seed.
+
+mod handle;
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use curator_framework::{
+    Clock, ConnectConfig, ConnectError, Connection, CuratorFramework, CuratorFrameworkBuilder, SeededRandomness,
+    ZooKeeperFactory,
+};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use self::handle::connect;
+use self::world::World;
+
+/// A simulated ensemble: the in-process server's core behind [`ZooKeeperFactory`], with a network that a seed determines.
+///
+/// It needs a current-thread runtime whose time is paused. Messages take a random time each, in order on each connection; faults are called by
+/// name, for all that a client sends and receives. The same seed and the same calls give the same run.
+///
+/// Clients come from [`client`](Self::client), with the clock and the randomness of the simulation.
+#[derive(Debug, Clone)]
+pub struct SimulatedEnsemble {
+    world: Arc<World>,
+    seed: u64,
+}
+
+/// The name of a client in a simulation: faults are done to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u32);
+
+impl SimulatedEnsemble {
+    /// An ensemble whose messages take up to `latency` each way. Must be called in the runtime of the simulation.
+    #[must_use]
+    pub fn new(seed: u64, latency: Duration) -> Self {
+        let world = World::new(seed, latency);
+        tokio::spawn(world::run(Arc::downgrade(&world)));
+        Self { world, seed }
+    }
+
+    /// A client's options: servers, factory, clock and randomness are the simulation's. One name for each client.
+    pub fn client(&self, client: ClientId) -> CuratorFrameworkBuilder {
+        let clock = SimulatedClock { origin: self.world.origin(), skipped: self.world.skipped(client) };
+        CuratorFramework::builder("simulated:1")
+            .zookeeper_factory(SimulatedFactory { world: Arc::clone(&self.world), client })
+            .clock(clock)
+            .randomness(SeededRandomness::new(
+                self.seed ^ (u64::from(client.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            ))
+    }
+
+    /// The time since the simulation began.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.world.now()
+    }
+
+    /// Breaks the client's connections: what is on its way is lost, each way, and both ends learn of it.
+    pub fn reset(&self, client: ClientId) {
+        self.world.reset(client);
+    }
+
+    /// Nothing passes between the client and the servers, and nobody learns of it. What is sent is held.
+    pub fn partition(&self, client: ClientId) {
+        self.world.partition(client);
+    }
+
+    /// Ends a partition: what was held arrives. The client's server follows the leader again.
+    pub fn repair(&self, client: ClientId) {
+        self.world.repair(client);
+    }
+
+    /// The client's server stops to follow the leader: it answers reads from what it knows and passes no write on, while the leader hears nothing of the
+    /// client's session.
+    pub fn cut_off_server(&self, client: ClientId) {
+        self.world.lag(client, true);
+    }
+
+    /// The client's server is behind: it answers reads from what it knows now, until a write of the client is answered.
+    pub fn stale_reads(&self, client: ClientId) {
+        self.world.lag(client, false);
+    }
+
+    /// The servers end a session at once.
+    pub fn kill_session(&self, session: i64) {
+        self.world.kill_session(session);
+    }
+
+    /// All servers start again: connections and watches are gone, sessions and data are kept.
+    pub fn restart(&self) {
+        self.world.restart();
+    }
+
+    /// The client's machine sleeps: its clock, but no timer, goes on by this much at once.
+    pub fn skip_clock(&self, client: ClientId, by: Duration) {
+        *self.world.skipped(client).lock() += by;
+    }
+
+    /// Sets the number that the next sequential child of a node gets.
+    pub fn set_next_sequence(&self, parent: &str, next: i32) -> bool {
+        self.world.with_server(|server| server.set_next_sequence(parent, next))
+    }
+
+    /// The names of a node's children, as the leader has them.
+    #[must_use]
+    pub fn children(&self, path: &str) -> Vec<String> {
+        self.world.with_server(|server| server.children(path))
+    }
+
+    /// The session that owns a node, as the leader has it.
+    #[must_use]
+    pub fn owner(&self, path: &str) -> Option<i64> {
+        self.world.with_server(|server| server.owner(path))
+    }
+
+    /// The sessions that the leader has.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<i64> {
+        self.world.with_server(|server| server.sessions())
+    }
+
+    /// How many watches the servers have.
+    #[must_use]
+    pub fn watch_count(&self) -> usize {
+        self.world.with_server(|server| server.watch_count())
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedFactory {
+    world: Arc<World>,
+    client: ClientId,
+}
+
+#[async_trait]
+impl ZooKeeperFactory for SimulatedFactory {
+    async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
+        tokio::time::timeout(config.connection_timeout, connect(&self.world, self.client, config))
+            .await
+            .unwrap_or_else(|_elapsed| Err(ConnectError::new("simulated:1", "no answer")))
+    }
+}
+
+/// The simulation's time, and what a client slept of it.
+#[derive(Debug)]
+struct SimulatedClock {
+    origin: Instant,
+    skipped: Arc<Mutex<Duration>>,
+}
+
+impl Clock for SimulatedClock {
+    fn now(&self) -> Duration {
+        self.origin.elapsed() + *self.skipped.lock()
+    }
+}

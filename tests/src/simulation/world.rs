@@ -1,0 +1,369 @@
+//! Servers, links and what is on its way, in the order of time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use super::ClientId;
+use crate::server::simulated::{Connection, Delivery, SimulatedServer};
+use crate::wire::{OpCode, Reader, RequestHeader};
+
+/// What a client's end of a link receives.
+#[derive(Debug)]
+pub(super) enum FromServer {
+    Frame(Vec<u8>),
+    Closed,
+}
+
+/// The name of a link. Never used twice.
+pub(super) type LinkId = u64;
+
+#[derive(Debug)]
+pub(super) struct World {
+    state: Mutex<State>,
+    origin: Instant,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    server: SimulatedServer,
+    random: StdRng,
+    latency: Duration,
+    /// What arrives when; the number keeps the order of what arrives at once.
+    arriving: BTreeMap<(Duration, u64), Parcel>,
+    next_parcel: u64,
+    links: BTreeMap<LinkId, Link>,
+    next_link: LinkId,
+    clients: BTreeMap<ClientId, Client>,
+}
+
+/// Something on its way.
+#[derive(Debug)]
+enum Parcel {
+    ToServer(LinkId, Vec<u8>),
+    /// The client closed its end.
+    ClosedByClient(LinkId),
+    ToClient(LinkId, Vec<u8>),
+    ClosedByServer(LinkId),
+}
+
+#[derive(Debug)]
+struct Link {
+    client: ClientId,
+    connection: Connection,
+    inbox: mpsc::UnboundedSender<FromServer>,
+    /// When the newest message each way arrives: none overtakes another.
+    last_up: Duration,
+    last_down: Duration,
+    /// What the link's server knew when it fell behind.
+    behind: Option<SimulatedServer>,
+}
+
+/// What is done to a client.
+#[derive(Debug, Default)]
+struct Client {
+    partitioned: bool,
+    /// Held by a partition.
+    held: Vec<Parcel>,
+    /// Its server does not follow the leader.
+    cut_off: bool,
+    skipped: Arc<Mutex<Duration>>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, latency: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                server: SimulatedServer::new(Duration::from_secs(2), Duration::from_secs(60)),
+                random: StdRng::seed_from_u64(seed),
+                latency,
+                arriving: BTreeMap::new(),
+                next_parcel: 0,
+                links: BTreeMap::new(),
+                next_link: 0,
+                clients: BTreeMap::new(),
+            }),
+            origin: Instant::now(),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(super) fn origin(&self) -> Instant {
+        self.origin
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    pub(super) fn skipped(&self, client: ClientId) -> Arc<Mutex<Duration>> {
+        Arc::clone(&self.state.lock().clients.entry(client).or_default().skipped)
+    }
+
+    pub(super) fn with_server<T>(&self, look: impl FnOnce(&mut SimulatedServer) -> T) -> T {
+        look(&mut self.state.lock().server)
+    }
+
+    /// Changes the state and looks at what is due anew.
+    fn change<T>(&self, change: impl FnOnce(&mut State, Duration) -> T) -> T {
+        let now = self.now();
+        let changed = change(&mut self.state.lock(), now);
+        self.changed.notify_one();
+        changed
+    }
+
+    /// A new link of a client.
+    pub(super) fn open(&self, client: ClientId) -> (LinkId, mpsc::UnboundedReceiver<FromServer>) {
+        let (inbox, messages) = mpsc::unbounded_channel();
+        let link = self.change(|state, now| {
+            let id = state.next_link;
+            state.next_link += 1;
+            let connection = state.server.open();
+            let behind = state.clients.entry(client).or_default().cut_off.then(|| state.server.clone());
+            state.links.insert(id, Link { client, connection, inbox, last_up: now, last_down: now, behind });
+            id
+        });
+        (link, messages)
+    }
+
+    pub(super) fn send(&self, link: LinkId, bytes: Vec<u8>) {
+        self.change(|state, now| state.post_up(link, Parcel::ToServer(link, bytes), now));
+    }
+
+    pub(super) fn close(&self, link: LinkId) {
+        self.change(|state, now| state.post_up(link, Parcel::ClosedByClient(link), now));
+    }
+
+    pub(super) fn reset(&self, client: ClientId) {
+        self.change(|state, _| {
+            let links: Vec<_> = state.links_of(client);
+            for link in links {
+                state.break_link(link);
+            }
+        });
+    }
+
+    pub(super) fn partition(&self, client: ClientId) {
+        self.change(|state, _| state.clients.entry(client).or_default().partitioned = true);
+    }
+
+    pub(super) fn repair(&self, client: ClientId) {
+        self.change(|state, now| {
+            let healed = state.clients.entry(client).or_default();
+            healed.partitioned = false;
+            healed.cut_off = false;
+            for parcel in std::mem::take(&mut healed.held) {
+                state.post(parcel, now);
+            }
+            // A server that was behind catches up by giving its clients to another one.
+            let behind: Vec<_> = state
+                .links
+                .iter()
+                .filter(|(_, link)| link.client == client && link.behind.is_some())
+                .map(|(id, _)| *id)
+                .collect();
+            for link in behind {
+                state.break_link(link);
+            }
+        });
+    }
+
+    pub(super) fn lag(&self, client: ClientId, cut_off: bool) {
+        self.change(|state, _| {
+            state.clients.entry(client).or_default().cut_off |= cut_off;
+            for link in state.links_of(client) {
+                let behind = state.server.clone();
+                if let Some(link) = state.links.get_mut(&link) {
+                    link.behind = Some(behind);
+                }
+            }
+        });
+    }
+
+    pub(super) fn kill_session(&self, session: i64) {
+        self.change(|state, now| {
+            let outputs = state.server.kill_session(session, now);
+            state.deliver(outputs, now);
+        });
+    }
+
+    pub(super) fn restart(&self) {
+        self.change(|state, now| {
+            let links: Vec<_> = state.links.keys().copied().collect();
+            for link in links {
+                state.break_link(link);
+            }
+            state.server.restart(now);
+        });
+    }
+}
+
+impl State {
+    fn links_of(&self, client: ClientId) -> Vec<LinkId> {
+        self.links.iter().filter(|(_, link)| link.client == client).map(|(id, _)| *id).collect()
+    }
+
+    /// Both ends learn that the link is broken; what is on its way is lost.
+    fn break_link(&mut self, id: LinkId) {
+        let Some(link) = self.links.remove(&id) else { return };
+        self.server.closed(link.connection);
+        // The client's end may be gone.
+        let _gone = link.inbox.send(FromServer::Closed);
+        if let Some(client) = self.clients.get_mut(&link.client) {
+            client.held.retain(|parcel| parcel.link() != id);
+        }
+        self.arriving.retain(|_, parcel| parcel.link() != id);
+    }
+
+    fn post_up(&mut self, id: LinkId, parcel: Parcel, now: Duration) {
+        if self.links.contains_key(&id) {
+            self.post(parcel, now);
+        }
+    }
+
+    /// Sends something on its way, behind what was sent before.
+    fn post(&mut self, parcel: Parcel, now: Duration) {
+        let delay = self.latency.mul_f64(self.random.random::<f64>());
+        let Some(link) = self.links.get_mut(&parcel.link()) else { return };
+        let last = if parcel.goes_up() { &mut link.last_up } else { &mut link.last_down };
+        *last = (now + delay).max(*last);
+        self.arriving.insert((*last, self.next_parcel), parcel);
+        self.next_parcel += 1;
+    }
+
+    fn deliver(&mut self, outputs: Vec<Delivery>, now: Duration) {
+        for output in outputs {
+            let (connection, bytes) = match output {
+                Delivery::Frame { to, bytes } => (to, Some(bytes)),
+                Delivery::Close(connection) => (connection, None),
+            };
+            let Some(id) = self.links.iter().find(|(_, link)| link.connection == connection).map(|(id, _)| *id) else {
+                continue;
+            };
+            let parcel = match bytes {
+                Some(bytes) => Parcel::ToClient(id, bytes),
+                None => Parcel::ClosedByServer(id),
+            };
+            self.post(parcel, now);
+        }
+    }
+
+    /// Lets arrive what is due, and says when the next thing is.
+    fn step(&mut self, now: Duration) -> Option<Duration> {
+        loop {
+            let expiry = self.server.next_deadline();
+            let arrival = self.arriving.first_key_value().map(|((at, _), _)| *at);
+            let next = match (expiry, arrival) {
+                (Some(expiry), Some(arrival)) => expiry.min(arrival),
+                (Some(at), None) | (None, Some(at)) => at,
+                (None, None) => return None,
+            };
+            if next > now {
+                return Some(next);
+            }
+            if arrival == Some(next) {
+                if let Some((_, parcel)) = self.arriving.pop_first() {
+                    self.arrive(parcel, now);
+                }
+            } else {
+                let outputs = self.server.tick(now);
+                self.deliver(outputs, now);
+            }
+        }
+    }
+
+    fn arrive(&mut self, parcel: Parcel, now: Duration) {
+        let id = parcel.link();
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let client = self.clients.entry(link.client).or_default();
+        if client.partitioned {
+            client.held.push(parcel);
+            return;
+        }
+        match parcel {
+            Parcel::ToServer(_, bytes) => {
+                let is_write = goes_through_leader(&bytes);
+                if let Some(behind) = &mut link.behind {
+                    if !is_write {
+                        let connection = link.connection;
+                        let outputs = behind.frame(connection, &bytes, now);
+                        self.deliver(outputs, now);
+                        return;
+                    }
+                    if client.cut_off {
+                        client.held.push(Parcel::ToServer(id, bytes));
+                        return;
+                    }
+                    // The server must have caught up to answer a write.
+                    link.behind = None;
+                }
+                let connection = link.connection;
+                let outputs = self.server.frame(connection, &bytes, now);
+                self.deliver(outputs, now);
+            }
+            Parcel::ClosedByClient(_) => {
+                let connection = link.connection;
+                self.links.remove(&id);
+                self.server.closed(connection);
+            }
+            Parcel::ToClient(_, bytes) => {
+                let _gone = link.inbox.send(FromServer::Frame(bytes));
+            }
+            Parcel::ClosedByServer(_) => {
+                let _gone = link.inbox.send(FromServer::Closed);
+                self.links.remove(&id);
+            }
+        }
+    }
+}
+
+impl Parcel {
+    fn link(&self) -> LinkId {
+        match self {
+            Self::ToServer(link, _)
+            | Self::ClosedByClient(link)
+            | Self::ToClient(link, _)
+            | Self::ClosedByServer(link) => *link,
+        }
+    }
+
+    fn goes_up(&self) -> bool {
+        matches!(self, Self::ToServer(..) | Self::ClosedByClient(_))
+    }
+}
+
+/// Whether a server cannot answer this frame from what it knows.
+fn goes_through_leader(frame: &[u8]) -> bool {
+    // A connect request begins with a protocol version of 0 and has no such header; it goes to the leader too.
+    let header = RequestHeader::decode(&mut Reader::new(frame));
+    !header.is_ok_and(|header| {
+        matches!(header.op, OpCode::Exists | OpCode::GetData | OpCode::GetChildren | OpCode::GetAcl | OpCode::Ping)
+    })
+}
+
+/// Lets everything arrive in its time, as long as somebody has the world.
+pub(super) async fn run(world: Weak<World>) {
+    loop {
+        let Some(alive) = world.upgrade() else { return };
+        let now = alive.now();
+        let next = alive.state.lock().step(now);
+        let due = async {
+            match next {
+                Some(at) => tokio::time::sleep_until(alive.origin + at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = alive.changed.notified() => {}
+            () = due => {}
+        }
+    }
+}

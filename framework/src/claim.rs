@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::error::{Error, Result};
 use crate::handle::SessionEnd;
 use crate::housekeeping::Remains;
+use crate::mutants::{Mutant, is_broken};
 use crate::path::{make_path, node_from_path};
 use crate::randomness::{Randomness, uuid};
 use crate::session::Session;
@@ -82,6 +83,8 @@ pub struct NodeClaim {
     uncertain: bool,
     /// The one node, as soon as it is known.
     node: Option<Arc<ClaimedNode>>,
+    /// A delete was sent whose outcome is not known.
+    delete_sent: bool,
     /// There is nothing left to clean.
     done: bool,
 }
@@ -121,6 +124,7 @@ impl NodeClaim {
             asked: false,
             uncertain: false,
             node: None,
+            delete_sent: false,
             done: false,
         }
     }
@@ -143,8 +147,10 @@ impl NodeClaim {
         self.uncertain
     }
 
-    pub(crate) fn set_uncertain(&mut self, uncertain: bool) {
-        self.uncertain = uncertain;
+    /// A create under the same name was sent in an earlier session, and its outcome is not known.
+    pub(crate) fn inherit(&mut self) {
+        self.asked = true;
+        self.uncertain = true;
     }
 
     /// The path of the node, once it is known.
@@ -202,7 +208,7 @@ impl NodeClaim {
         if self.path() != Some(path.as_str()) {
             self.node = Some(Arc::new(ClaimedNode::new(&path)));
         }
-        for other in others {
+        for other in others.iter().filter(|_| !is_broken(Mutant::KeepTheExtraNodes)) {
             match self.session.delete(&make_path(&self.parent, other), None).await {
                 Ok(()) | Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error),
@@ -212,20 +218,26 @@ impl NodeClaim {
         Ok(())
     }
 
-    /// Deletes the node. `Ok(false)` if it was not there any more although nobody of ours had deleted it.
+    /// Deletes the node. `Ok(false)` if somebody else had deleted it before.
     ///
     /// # Errors
     ///
     /// As [`Session::delete`]; the claim stays, so it can be tried again, and dropping it still cleans up.
     pub async fn delete(&mut self) -> Result<bool> {
-        let Some(node) = &self.node else { return Ok(true) };
-        // If an earlier try was sent, it may be that one that deleted the node.
-        let tried = node.deleting.swap(true, Ordering::SeqCst);
-        let path = node.path.clone();
-        let was_there = match self.session.delete(&path, None).await {
+        let Some(node) = self.node.clone() else { return Ok(true) };
+        // From here on a deletion is our own; it is again somebody else's when nothing was sent.
+        let was_ours = !node.deleted.is_raised();
+        node.deleting.store(true, Ordering::SeqCst);
+        let tried = std::mem::replace(&mut self.delete_sent, true);
+        let was_there = match self.session.delete(&node.path, None).await {
             Ok(()) => true,
-            Err(Error::NoNode { .. }) => tried,
-            Err(error) => return Err(error),
+            // If an earlier try was sent, it may be that one that deleted the node.
+            Err(Error::NoNode { .. }) => tried && was_ours,
+            Err(error) => {
+                self.delete_sent = tried || error.outcome_unknown();
+                node.deleting.store(self.delete_sent, Ordering::SeqCst);
+                return Err(error);
+            }
         };
         self.done = !self.uncertain;
         Ok(was_there)
@@ -238,6 +250,9 @@ impl NodeClaim {
 
     /// Has the housekeeping watch the node from `after` on, so that its deletion by somebody else is noticed, also after each reconnect.
     pub fn watch_node(&self, after: Duration) {
+        if is_broken(Mutant::LeaveTheOwnNodeAlone) {
+            return;
+        }
         if let Some(node) = &self.node {
             let due = self.session.clock().now() + after;
             self.session.housekeeping().guard(due, Arc::downgrade(node));
@@ -246,6 +261,9 @@ impl NodeClaim {
 
     /// As [`watch_node`](Self::watch_node) with a watch on the node that is set already.
     pub fn watch_node_with(&self, watch: Watch) {
+        if is_broken(Mutant::LeaveTheOwnNodeAlone) {
+            return;
+        }
         if let Some(node) = &self.node {
             let (session, node) = (self.session.clone(), Arc::downgrade(node));
             watch.on_fire(move |reason| match reason {
@@ -275,7 +293,7 @@ impl NodeClaim {
 
 impl Drop for NodeClaim {
     fn drop(&mut self) {
-        if self.asked && !self.done {
+        if self.asked && !self.done && !is_broken(Mutant::ForgetTheCleanUp) {
             self.session.housekeeping().clean(
                 &self.session,
                 Remains::Claimed {

@@ -13,7 +13,7 @@ use crate::clock::{BootClock, Clock};
 use crate::connection_state::{ConnectionState, StateEvent, next_state};
 use crate::ensemble::parse_connect_string;
 use crate::error::{ConnectError, Error, Result};
-use crate::handle::ZooKeeperFactory;
+use crate::handle::{SessionEnd, ZooKeeperFactory};
 use crate::handshake::MIN_SESSION_TIMEOUT;
 use crate::housekeeping::Leftovers;
 use crate::keeper;
@@ -69,6 +69,19 @@ struct Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.stop(Stop::AtOnce);
+    }
+}
+
+/// The client's task has ended when this is dropped.
+struct Finished(Arc<Shared>);
+
+impl Drop for Finished {
+    fn drop(&mut self) {
+        self.0.stop(Stop::AtOnce);
+        if let Some(session) = self.0.session.send_replace(None) {
+            session.finish(SessionEnd::Closed);
+        }
+        self.0.finished.send_replace(true);
     }
 }
 
@@ -219,9 +232,11 @@ impl CuratorFramework {
         }
         shared.finished.send_replace(false);
         let shared = Arc::clone(shared);
+        // However the task ends, also with its runtime or by a panic in a clock or a factory, `close` must not wait for it.
+        let finished = Finished(Arc::clone(&shared));
         runtime.spawn(async move {
-            keeper::keep(Arc::clone(&shared)).await;
-            shared.finished.send_replace(true);
+            keeper::keep(shared).await;
+            drop(finished);
         });
         Ok(())
     }
@@ -280,7 +295,8 @@ impl CuratorFramework {
     }
 
     /// Closes the client: deletes what is still to be deleted, for at most `max_close_wait`, then closes the session and waits for that, for at most
-    /// `max_close_wait` again. From its first moment every operation gets `Closed`, and guards are lost. Closing twice is fine.
+    /// `max_close_wait` again. From its first moment every new operation gets `Closed`; what is held is lost when the session is closed. Closing
+    /// twice is fine.
     ///
     /// If no server can be reached, the session ends by the server's timer; the client crate's tasks then stay until a server
     /// is back or the runtime ends.
@@ -328,6 +344,13 @@ impl CuratorFramework {
             },
             () = tokio::time::sleep(wait) => Err(self.not_connected("waiting for the connection")),
         }
+    }
+
+    /// `ConnectionLoss` of something that was asked and not answered in its time.
+    #[must_use]
+    pub fn no_answer(&self, request: &str) -> Error {
+        let cause = self.owner.shared.connect_error.lock().clone();
+        Error::ConnectionLoss { request: request.to_owned(), sent: true, cause }
     }
 
     /// `ConnectionLoss` of something that was not sent.
@@ -444,7 +467,8 @@ impl CuratorFrameworkBuilder {
     }
 
     /// The session timeout to ask for; the server may grant another one. Default 60 s, at least 2 s. A short one hands the locks of a dead
-    /// process on sooner, and takes those of a slow one.
+    /// process on sooner, and takes those of a slow one. All servers must grant the same (`minSessionTimeout`, `maxSessionTimeout`), and it
+    /// must be at least two of their ticks: on that rests what is known of a session's end.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self

@@ -1,5 +1,6 @@
 //! The state of the connection, and when it changes: pure functions, without clock or network.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
@@ -66,45 +67,77 @@ pub(crate) fn next_state(state: Option<ConnectionState>, event: StateEvent) -> O
     }
 }
 
-/// What is known of a session's life: when the newest answered requests were sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is known of a session's life, from the requests that were answered.
+///
+/// A follower passes a write on to the leader but not the word that its client lives: that it sends every half tick, together for all its clients. So
+/// an answered write proves that the follower followed at that moment, and only what the follower had heard half a tick earlier is certain to
+/// have reached the leader. Half a tick is at most a quarter of the session timeout, as the smallest timeout is two ticks.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proofs {
-    /// The newest answered request of any kind.
-    pub(crate) any: Duration,
-    /// The newest answered request that went through the leader.
-    pub(crate) leader: Duration,
-}
-
-/// When a session is silent, and when it must be taken for lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Schedule {
     timeout: Duration,
+    /// When the newest answered request of any kind was sent.
+    any: Duration,
+    /// From here the leader counts the session's time, or later.
+    leader: Duration,
+    /// When answered requests were sent and answered: enough of the last timeout to look back a quarter of it.
+    recent: VecDeque<(Duration, Duration)>,
 }
 
-impl Schedule {
-    pub(crate) const fn new(timeout: Duration) -> Self {
-        Self { timeout }
+impl Proofs {
+    /// A session that the leader made at `established` or later, and in which something sent at `sent` was answered.
+    pub(crate) fn new(timeout: Duration, established: Duration, sent: Duration) -> Self {
+        // That the session was made the leader knows of itself.
+        let recent = VecDeque::from([(established, Duration::ZERO)]);
+        Self { timeout, any: sent, leader: established, recent }
     }
 
-    /// What counts: with claims only the leader's answers, because a read proves nothing about the session.
-    fn base(proofs: Proofs, claims: bool) -> Duration {
-        if claims { proofs.leader } else { proofs.any.max(proofs.leader) }
+    /// Books an answer that came `now` to a request that left at `sent`.
+    pub(crate) fn answered(&mut self, sent: Duration, now: Duration, through_leader: bool) {
+        self.any = self.any.max(sent);
+        if through_leader {
+            let heard_by = sent.saturating_sub(self.timeout / 4);
+            let reported = self.recent.iter().rev().find(|(_, answered)| *answered <= heard_by);
+            if let Some((reported, _)) = reported {
+                self.leader = self.leader.max(sent.min(*reported + self.timeout / 4));
+            }
+        }
+        let spacing = self.timeout / 64;
+        if self.recent.back().is_none_or(|(newest, _)| sent >= *newest + spacing) {
+            self.recent.push_back((sent, now));
+        }
+        while self.recent.len() > 2 && self.recent[1].1 + self.timeout < now {
+            self.recent.pop_front();
+        }
     }
 
-    /// A heartbeat is due a third of the timeout after the newest answer that counts.
-    pub(crate) fn heartbeat(self, proofs: Proofs, claims: bool) -> Duration {
-        Self::base(proofs, claims) + self.timeout / 3
+    /// Something begins to be held. Until now nothing was, so what kept the connection is proof enough for the start.
+    pub(crate) fn holding_begins(&mut self) {
+        self.leader = self.leader.max(self.any);
     }
 
-    /// The connection is `Suspended` two thirds of the timeout after the newest answer that counts.
-    pub(crate) fn silent(self, proofs: Proofs, claims: bool) -> Duration {
-        Self::base(proofs, claims) + self.timeout * 2 / 3
+    /// What counts: while something is held only what the leader knows, because a read proves nothing about the session.
+    fn base(&self, claims: bool) -> Duration {
+        if claims { self.leader } else { self.any.max(self.leader) }
     }
 
-    /// The session is `Lost` three quarters of the timeout after the newest answer that counts. The last quarter is the margin:
-    /// a follower tells the leader of its clients half a tick late, and the smallest timeout is two ticks.
-    pub(crate) fn deadline(self, proofs: Proofs, claims: bool) -> Duration {
-        Self::base(proofs, claims) + self.timeout * 3 / 4
+    /// When a heartbeat is due: a third of the timeout after the newest answer; an eighth while something is held, because what the leader is known to
+    /// know is always a little older than the newest answer.
+    pub(crate) fn heartbeat(&self, claims: bool) -> Duration {
+        if claims {
+            self.recent.back().map_or(self.leader, |(newest, _)| *newest) + self.timeout / 8
+        } else {
+            self.base(claims) + self.timeout / 3
+        }
+    }
+
+    /// The connection is `Suspended` two thirds of the timeout after what counts.
+    pub(crate) fn silent(&self, claims: bool) -> Duration {
+        self.base(claims) + self.timeout * 2 / 3
+    }
+
+    /// The session is `Lost` three quarters of the timeout after what counts; the rest is the margin.
+    pub(crate) fn deadline(&self, claims: bool) -> Duration {
+        self.base(claims) + self.timeout * 3 / 4
     }
 }
 
@@ -137,14 +170,48 @@ mod tests {
         }
     }
 
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
     #[test]
-    fn reads_move_the_deadline_only_while_there_is_no_claim() {
-        let schedule = Schedule::new(Duration::from_secs(12));
-        let proofs = Proofs { any: Duration::from_secs(10), leader: Duration::from_secs(2) };
-        assert_eq!(schedule.deadline(proofs, true), Duration::from_secs(11));
-        assert_eq!(schedule.deadline(proofs, false), Duration::from_secs(19));
-        assert_eq!(schedule.heartbeat(proofs, true), Duration::from_secs(6));
-        assert_eq!(schedule.silent(proofs, true), Duration::from_secs(10));
-        assert_eq!(schedule.silent(proofs, false), Duration::from_secs(18));
+    fn reads_move_the_deadline_only_while_nothing_is_held() {
+        let mut proofs = Proofs::new(seconds(12), seconds(2), seconds(2));
+        proofs.answered(seconds(10), seconds(10), false);
+        assert_eq!(proofs.deadline(true), seconds(11));
+        assert_eq!(proofs.deadline(false), seconds(19));
+        assert_eq!(proofs.silent(false), seconds(18));
+        assert_eq!(proofs.heartbeat(false), seconds(14));
+        proofs.holding_begins();
+        assert_eq!(proofs.deadline(true), seconds(19));
+    }
+
+    /// The follower is cut off right behind an answer: the leader has heard of the client a ping earlier at the latest.
+    #[test]
+    fn a_write_proves_what_the_follower_had_reported_before() {
+        let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
+        // Fresh enough: the session was made less than a quarter before.
+        proofs.answered(seconds(105), seconds(105), true);
+        assert_eq!(proofs.deadline(true), seconds(105 + 30));
+        // The only thing that the leader certainly knows of is 13 s old: its time ends 40 s after that.
+        proofs.answered(seconds(118), seconds(118), true);
+        assert_eq!(proofs.deadline(true), seconds(105 + 10 + 30));
+        // An answer that was late itself proves no more than what was reported before it was asked for.
+        proofs.answered(seconds(119), seconds(130), true);
+        proofs.answered(seconds(131), seconds(131), true);
+        assert_eq!(proofs.deadline(true), seconds(118 + 10 + 30));
+    }
+
+    #[test]
+    fn with_steady_heartbeats_the_leaders_knowledge_is_never_old() {
+        let timeout = seconds(64);
+        let mut proofs = Proofs::new(timeout, seconds(0), seconds(0));
+        for beat in 1..100 {
+            let sent = seconds(8) * beat;
+            assert!(proofs.silent(true) > sent + seconds(20), "{beat}");
+            proofs.answered(sent, sent + Duration::from_millis(20), true);
+            assert!(proofs.deadline(true) >= sent + timeout * 3 / 4 - seconds(16), "{beat}");
+            assert!(proofs.recent.len() < 20);
+        }
     }
 }

@@ -156,6 +156,18 @@ impl Error {
         ) || matches!(self, Self::ZooKeeper { code, .. } if !matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED))
     }
 
+    /// Whether the leader itself gave this answer. What is forbidden or malformed a follower may refuse by itself, also one that is cut off.
+    pub(crate) fn is_answer_of_leader(&self) -> bool {
+        matches!(
+            self,
+            Self::NoNode { .. }
+                | Self::NodeExists { .. }
+                | Self::NotEmpty { .. }
+                | Self::BadVersion { .. }
+                | Self::NoChildrenForEphemerals { .. }
+        )
+    }
+
     pub(crate) fn invalid_config(option: &'static str, reason: impl Into<String>) -> Self {
         Self::InvalidConfig { option, reason: reason.into() }
     }

@@ -7,12 +7,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::ConnectError;
 use crate::randomness::Randomness;
@@ -22,6 +23,8 @@ pub(crate) const MIN_SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connect response is 41 bytes; nothing much longer is one.
 const MAX_RESPONSE: usize = 1024;
+/// How long the other names have when one is known.
+const OTHER_NAMES: Duration = Duration::from_millis(500);
 const CLOSE_SESSION: i32 = -11;
 
 /// What the handshake found out.
@@ -41,57 +44,62 @@ pub(crate) async fn shake_hands(
     randomness: &dyn Randomness,
 ) -> Result<Greeting, ConnectError> {
     let end = Instant::now() + budget;
-    let mut order: Vec<&String> = servers.iter().collect();
-    order.shuffle(&mut StdRng::seed_from_u64(randomness.next()));
-
     let mut failures = Vec::new();
-    let mut answered = None;
-    let mut addresses = Vec::new();
-    for (tried, server) in order.iter().enumerate() {
+    let mut addresses = resolve(servers, budget, &mut failures).await;
+    addresses.shuffle(&mut StdRng::seed_from_u64(randomness.next()));
+    for (tried, (server, address)) in addresses.iter().enumerate() {
         // What is left is shared evenly among those still to be tried.
         let left = end.saturating_duration_since(Instant::now());
-        let share = left / u32::try_from(order.len() - tried).unwrap_or(u32::MAX);
-        let until = Instant::now() + share;
-        let resolved = match timeout_at(until, tokio::net::lookup_host(server.as_str())).await {
-            Ok(Ok(found)) => found.collect::<Vec<_>>(),
+        let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+        let negotiated = match timeout(share, greet(*address, session_timeout)).await {
+            Ok(Ok(negotiated)) => negotiated,
             Ok(Err(error)) => {
-                failures.push(((*server).clone(), format!("name not resolved: {error}")));
+                failures.push(((*server).clone(), error.to_string()));
                 continue;
             }
             Err(_elapsed) => {
-                failures.push(((*server).clone(), "name not resolved in time".to_owned()));
+                failures.push(((*server).clone(), format!("no answer within {share:.1?}")));
                 continue;
             }
         };
-        if answered.is_none() {
-            for &address in &resolved {
-                match timeout_at(until, greet(address, session_timeout)).await {
-                    Ok(Ok(negotiated)) => {
-                        answered = Some((address, negotiated));
-                        break;
-                    }
-                    Ok(Err(error)) => failures.push(((*server).clone(), error.to_string())),
-                    Err(_elapsed) => {
-                        failures.push(((*server).clone(), format!("no answer within {share:.1?}")));
-                        break;
-                    }
-                }
-            }
+        if negotiated < MIN_SESSION_TIMEOUT {
+            let reason = format!("it grants a session timeout of {negotiated:?}, less than {MIN_SESSION_TIMEOUT:?}");
+            return Err(ConnectError::new(address.to_string(), reason));
         }
-        addresses.extend(resolved);
+        let mut addresses: Vec<SocketAddr> = addresses.iter().map(|(_, address)| *address).collect();
+        addresses.swap(0, tried);
+        return Ok(Greeting { addresses, negotiated });
     }
-    let Some((first, negotiated)) = answered else {
-        return Err(ConnectError::from_failures(failures));
-    };
-    if negotiated < MIN_SESSION_TIMEOUT {
-        return Err(ConnectError::new(
-            first.to_string(),
-            format!("it grants a session timeout of {negotiated:?}, less than {MIN_SESSION_TIMEOUT:?}"),
-        ));
+    Err(ConnectError::from_failures(failures))
+}
+
+/// The addresses of all servers. Names are looked up at once; when one is known, the others have a moment left.
+async fn resolve<'a>(
+    servers: &'a [String],
+    budget: Duration,
+    failures: &mut Vec<(String, String)>,
+) -> Vec<(&'a String, SocketAddr)> {
+    let mut looking: FuturesUnordered<_> = servers
+        .iter()
+        .map(|server| async move { (server, tokio::net::lookup_host(server.as_str()).await.map(Vec::from_iter)) })
+        .collect();
+    let mut resolved = Vec::new();
+    let mut unknown: Vec<&String> = servers.iter().collect();
+    let mut until = Instant::now() + budget / 2;
+    while let Ok(Some((server, found))) = timeout_at(until, looking.next()).await {
+        unknown.retain(|other| *other != server);
+        match found {
+            Ok(found) => {
+                resolved.extend(found.into_iter().map(|address| (server, address)));
+                until = until.min(Instant::now() + OTHER_NAMES);
+            }
+            Err(error) => failures.push((server.clone(), format!("name not resolved: {error}"))),
+        }
     }
-    addresses.retain(|&address| address != first);
-    addresses.insert(0, first);
-    Ok(Greeting { addresses, negotiated })
+    failures.extend(unknown.into_iter().map(|server| (server.clone(), "name not resolved in time".to_owned())));
+    // The same order whichever came first, so that only the given randomness decides.
+    resolved.sort();
+    resolved
 }
 
 /// Opens a session, closes it, and returns the timeout that the server granted.

@@ -7,8 +7,10 @@ use tokio::sync::mpsc;
 
 use crate::client::{Shared, Stop};
 use crate::connection_state::{ConnectionState, StateEvent};
+use crate::error::ConnectError;
 use crate::handle::{ConnectConfig, Connection, HandleEvent, SessionEnd};
-use crate::session::Session;
+use crate::mutants::{Mutant, is_broken};
+use crate::session::{Schedule, Session};
 
 /// The first pause between two tries to connect; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -93,19 +95,15 @@ async fn watch_over(
     events: &mut mpsc::UnboundedReceiver<HandleEvent>,
 ) -> SessionEnd {
     let clock = &shared.config.clock;
-    let schedule = session.schedule();
-    let least_pause = session.timeout() / 12;
+    let least_pause = session.timeout() / 16;
     let mut heartbeat = None;
     let mut next_heartbeat = Duration::ZERO;
     let closing = async {
         shared.stopped(|stop| stop != Stop::Not).await;
-        let drained = async {
-            if shared.leftovers.is_empty() {
-                session.housekeeping().cleaned().await;
-            } else {
-                std::future::pending().await
-            }
-        };
+        for remains in shared.leftovers.take() {
+            session.housekeeping().clean(session, remains);
+        }
+        let drained = session.housekeeping().cleaned();
         tokio::select! {
             biased;
             () = drained => {}
@@ -119,10 +117,8 @@ async fn watch_over(
             session.housekeeping().clean(session, remains);
         }
         let now = clock.now();
-        let (proofs, claims) = session.vital();
-        let deadline = schedule.deadline(proofs, claims);
-        let silent = schedule.silent(proofs, claims);
-        if now >= deadline {
+        let Schedule { deadline, silent, heartbeat: beat, held } = session.schedule();
+        if now >= deadline && !is_broken(Mutant::IgnoreTheDeadline) {
             return SessionEnd::DeadlinePassed;
         }
         let connected = session.is_connected();
@@ -131,12 +127,15 @@ async fn watch_over(
         } else if connected && shared.state() == Some(ConnectionState::Suspended) {
             shared.happened(StateEvent::Answered);
         }
-        let due = schedule.heartbeat(proofs, claims).max(next_heartbeat);
+        let due = beat.max(next_heartbeat);
         if connected && heartbeat.is_none() && now >= due {
-            heartbeat = Some((session.handle().heartbeat(claims), claims));
+            heartbeat = Some((session.handle().heartbeat(held), held));
             next_heartbeat = now + least_pause;
         }
-        let mut wake = deadline.min(now + LONGEST_LOOK_AWAY);
+        let mut wake = now + LONGEST_LOOK_AWAY;
+        if deadline > now {
+            wake = wake.min(deadline);
+        }
         if connected && silent > now {
             wake = wake.min(silent);
         }
@@ -150,6 +149,9 @@ async fn watch_over(
                 Some(HandleEvent::Disconnected) => {
                     tracing::info!(session = session.number(), "disconnected");
                     session.set_disconnected();
+                    let servers = shared.config.servers.iter();
+                    let lost = servers.map(|server| (server.clone(), "the connection was lost".to_owned()));
+                    shared.connect_failed(ConnectError::from_failures(lost.collect()));
                     heartbeat = None;
                     shared.session_changed();
                     shared.happened(StateEvent::Silent);
@@ -161,6 +163,7 @@ async fn watch_over(
                         session.answered(sent, true);
                     }
                     session.set_reconnected();
+                    shared.connected();
                     shared.session_changed();
                     shared.happened(StateEvent::Answered);
                 }

@@ -27,6 +27,8 @@ mod handshake;
 mod housekeeping;
 mod keeper;
 mod listeners;
+#[doc(hidden)]
+pub mod mutants;
 mod operations;
 mod path;
 mod randomness;

@@ -50,6 +50,9 @@ impl ConnectionStateListenable {
     }
 
     /// Adds a listener. It is told of the changes from now on, not of the state there is.
+    ///
+    /// It is given the client with each call: a listener that keeps a clone of its own keeps the client, whose session then ends only with
+    /// [`CuratorFramework::close`].
     pub fn add_listener(&self, listener: impl ConnectionStateListener) -> ListenerId {
         let id = ListenerId(self.next.fetch_add(1, Ordering::Relaxed));
         self.entries.lock().push(Entry { id, listener: Arc::new(listener), executor: SafeNotifyExecutor::new() });
@@ -58,11 +61,18 @@ impl ConnectionStateListenable {
 
     /// Removes a listener. Changes that it was to be told of already may still reach it.
     pub fn remove_listener(&self, id: ListenerId) {
-        self.entries.lock().retain(|entry| entry.id != id);
+        // What a listener holds may do anything when it is dropped, so that is done outside of the lock.
+        let removed = {
+            let mut entries = self.entries.lock();
+            let index = entries.iter().position(|entry| entry.id == id);
+            index.map(|index| entries.remove(index))
+        };
+        drop(removed);
     }
 
     pub(crate) fn clear(&self) {
-        self.entries.lock().clear();
+        let removed = std::mem::take(&mut *self.entries.lock());
+        drop(removed);
     }
 
     pub(crate) fn notify(&self, client: &CuratorFramework, state: ConnectionState) {

@@ -10,10 +10,11 @@ use tokio::sync::{Notify, watch};
 use crate::claim::{NodeClaim, ProtectedId};
 use crate::client::Config;
 use crate::clock::Clock;
-use crate::connection_state::{Proofs, Schedule};
+use crate::connection_state::Proofs;
 use crate::error::{Error, Result};
 use crate::handle::{Connection, Request, Response, SessionEnd, ZooKeeperHandle};
 use crate::housekeeping::{Housekeeping, Leftovers};
+use crate::mutants::{Mutant, is_broken};
 use crate::path::{make_path, parent_of};
 use crate::randomness::{Randomness, nowhere};
 use crate::watch::{Watch, WatchKind, WatchRegistry};
@@ -46,6 +47,15 @@ struct Inner {
     housekeeping: Housekeeping,
 }
 
+/// What is due when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schedule {
+    pub(crate) deadline: Duration,
+    pub(crate) silent: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) held: bool,
+}
+
 /// What the deadline is computed from.
 struct Vital {
     proofs: Proofs,
@@ -63,7 +73,7 @@ impl Session {
     /// A session that was just established, with its housekeeping task.
     pub(crate) fn new(number: u64, connection: &Connection, config: &Config, leftovers: Arc<Leftovers>) -> Self {
         let (housekeeping, tasks) = Housekeeping::new(leftovers);
-        let proofs = Proofs { any: connection.sent, leader: connection.established };
+        let proofs = Proofs::new(connection.handle.negotiated_timeout(), connection.established, connection.sent);
         let session = Self {
             inner: Arc::new(Inner {
                 number,
@@ -95,20 +105,23 @@ impl Session {
         self.inner.timeout
     }
 
-    /// Until when the session certainly lives, on the client's clock: three quarters of the timeout after the newest answer that counts was
-    /// sent for. While a claim exists only answers that went through the leader count.
+    /// Until when the session certainly lives, on the client's clock. While a claim exists only what the leader knows counts.
     pub(crate) fn deadline(&self) -> Duration {
         let vital = self.inner.vital.lock();
-        self.schedule().deadline(vital.proofs, vital.claims > 0)
+        vital.proofs.deadline(vital.claims > 0)
     }
 
+    /// When the session is lost, when it is silent, and when a heartbeat is due; and whether something is held.
     pub(crate) fn schedule(&self) -> Schedule {
-        Schedule::new(self.inner.timeout)
-    }
-
-    pub(crate) fn vital(&self) -> (Proofs, bool) {
         let vital = self.inner.vital.lock();
-        (vital.proofs, vital.claims > 0)
+        let held = vital.claims > 0;
+        let proofs = &vital.proofs;
+        Schedule {
+            deadline: proofs.deadline(held),
+            silent: proofs.silent(held),
+            heartbeat: proofs.heartbeat(held),
+            held,
+        }
     }
 
     /// How long the session certainly lives from now on if nothing more is heard. Local, no request.
@@ -116,6 +129,9 @@ impl Session {
     pub fn remaining(&self) -> Duration {
         if self.end_reason().is_some() {
             return Duration::ZERO;
+        }
+        if is_broken(Mutant::IgnoreTheDeadline) {
+            return self.inner.timeout;
         }
         self.deadline().saturating_sub(self.inner.clock.now())
     }
@@ -189,23 +205,22 @@ impl Session {
             link.up = true;
             link.reconnects += 1;
         });
-        self.inner.watches.reconnected();
+        if !is_broken(Mutant::SleepThroughReconnects) {
+            self.inner.watches.reconnected();
+        }
     }
 
     /// Books an answer: `sent` is when its request left.
     pub(crate) fn answered(&self, sent: Duration, through_leader: bool) {
-        let proofs = &mut self.inner.vital.lock().proofs;
-        proofs.any = proofs.any.max(sent);
-        if through_leader {
-            proofs.leader = proofs.leader.max(sent);
-        }
+        let through_leader = through_leader || is_broken(Mutant::ReadsMoveTheDeadline);
+        let now = self.inner.clock.now();
+        self.inner.vital.lock().proofs.answered(sent, now, through_leader);
     }
 
     pub(crate) fn claim_begins(&self) {
         let mut vital = self.inner.vital.lock();
         if vital.claims == 0 {
-            // Nothing was held until now, so what kept the session is proof enough for the start.
-            vital.proofs.leader = vital.proofs.leader.max(vital.proofs.any);
+            vital.proofs.holding_begins();
         }
         vital.claims += 1;
     }
@@ -249,12 +264,12 @@ impl Session {
         if self.end_reason().is_some() {
             return expired(format!("{name} {path}"));
         }
-        let answered = match &reply.result {
-            Ok(_) => true,
-            Err(error) => error.is_answer(),
+        let (answered, by_leader) = match &reply.result {
+            Ok(_) => (true, through_leader),
+            Err(error) => (error.is_answer(), through_leader && error.is_answer_of_leader()),
         };
         if let (true, Some(sent)) = (answered, reply.sent) {
-            self.answered(sent, through_leader);
+            self.answered(sent, by_leader);
         }
         reply.result
     }
@@ -428,8 +443,8 @@ impl Session {
     /// `ConnectionLoss`, `SessionExpired`.
     pub async fn order(&self) -> Result<()> {
         match self.delete(&nowhere(&*self.inner.randomness), None).await {
-            Err(error) if !error.is_answer() => Err(error),
-            _ => Ok(()),
+            Ok(()) | Err(Error::NoNode { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

@@ -39,16 +39,42 @@ pub enum WakeReason {
 
 type Callback = Box<dyn FnOnce(WakeReason) + Send>;
 
+/// How a waiter is woken.
+enum Wake {
+    /// By its future. This is done under the registry's lock, so that a waiter which is not in the registry has its word already.
+    Future(oneshot::Sender<WakeReason>),
+    /// By a call, outside of the lock.
+    Callback(Callback),
+}
+
 struct Waiter {
     id: u64,
-    wake: Callback,
+    wake: Wake,
 }
+
+type Key = (String, WatchKind);
 
 #[derive(Default)]
 struct Waiters {
     next: u64,
-    by_path: BTreeMap<(String, WatchKind), Vec<Waiter>>,
+    by_path: BTreeMap<Key, Vec<Waiter>>,
     ended: Option<SessionEnd>,
+}
+
+impl Waiters {
+    fn find(&mut self, key: &Key, id: u64) -> Option<&mut Waiter> {
+        self.by_path.get_mut(key)?.iter_mut().find(|waiter| waiter.id == id)
+    }
+
+    fn remove(&mut self, key: &Key, id: u64) -> Option<Waiter> {
+        let list = self.by_path.get_mut(key)?;
+        let index = list.iter().position(|waiter| waiter.id == id)?;
+        let waiter = list.swap_remove(index);
+        if list.is_empty() {
+            self.by_path.remove(key);
+        }
+        Some(waiter)
+    }
 }
 
 /// Who waits for which watch in one session.
@@ -62,27 +88,15 @@ impl WatchRegistry {
     pub(crate) fn register(&self, path: &str, kind: WatchKind) -> Watch {
         let (sender, receiver) = oneshot::channel();
         let key = (path.to_owned(), kind);
-        let id = self.insert(
-            key.clone(),
-            Box::new(move |reason| {
-                // Whoever waited may be gone.
-                let _gone = sender.send(reason);
-            }),
-        );
-        Watch { registry: Arc::downgrade(&self.waiters), key, id, receiver }
-    }
-
-    fn insert(&self, key: (String, WatchKind), wake: Callback) -> u64 {
         let mut waiters = self.waiters.lock();
-        if let Some(end) = waiters.ended {
-            drop(waiters);
-            wake(WakeReason::SessionEnded(end));
-            return 0;
-        }
         waiters.next += 1;
         let id = waiters.next;
-        waiters.by_path.entry(key).or_default().push(Waiter { id, wake });
-        id
+        match waiters.ended {
+            Some(end) => told(&sender.send(WakeReason::SessionEnded(end))),
+            None => waiters.by_path.entry(key.clone()).or_default().push(Waiter { id, wake: Wake::Future(sender) }),
+        }
+        drop(waiters);
+        Watch { registry: Arc::downgrade(&self.waiters), key, id, receiver }
     }
 
     /// Wakes everybody whom an event concerns.
@@ -92,32 +106,44 @@ impl WatchRegistry {
             EventType::NodeCreated | EventType::NodeDataChanged => &[WatchKind::Data],
             EventType::NodeChildrenChanged => &[WatchKind::Children],
         };
-        let mut woken = Vec::new();
-        {
-            let mut waiters = self.waiters.lock();
+        self.wake(WakeReason::Event(event.event_type), |waiters| {
+            let mut woken = Vec::new();
             for &kind in kinds {
                 woken.extend(waiters.by_path.remove(&(event.path.clone(), kind)).unwrap_or_default());
             }
-        }
-        for waiter in woken {
-            (waiter.wake)(WakeReason::Event(event.event_type));
-        }
+            woken
+        });
     }
 
     /// Wakes everybody after a reconnect.
     pub(crate) fn reconnected(&self) {
-        let woken = std::mem::take(&mut self.waiters.lock().by_path);
-        wake_all(woken, WakeReason::Reconnected);
+        self.wake(WakeReason::Reconnected, |waiters| {
+            std::mem::take(&mut waiters.by_path).into_values().flatten().collect()
+        });
     }
 
     /// Wakes everybody at the end of the session, and whoever comes later.
     pub(crate) fn session_ended(&self, end: SessionEnd) {
-        let woken = {
-            let mut waiters = self.waiters.lock();
+        self.wake(WakeReason::SessionEnded(end), |waiters| {
             waiters.ended = Some(end);
-            std::mem::take(&mut waiters.by_path)
-        };
-        wake_all(woken, WakeReason::SessionEnded(end));
+            std::mem::take(&mut waiters.by_path).into_values().flatten().collect()
+        });
+    }
+
+    fn wake(&self, reason: WakeReason, take: impl FnOnce(&mut Waiters) -> Vec<Waiter>) {
+        let mut callbacks = Vec::new();
+        {
+            let mut waiters = self.waiters.lock();
+            for waiter in take(&mut waiters) {
+                match waiter.wake {
+                    Wake::Future(sender) => told(&sender.send(reason)),
+                    Wake::Callback(callback) => callbacks.push(callback),
+                }
+            }
+        }
+        for callback in callbacks {
+            callback(reason);
+        }
     }
 
     /// How many wait.
@@ -126,11 +152,8 @@ impl WatchRegistry {
     }
 }
 
-fn wake_all(woken: BTreeMap<(String, WatchKind), Vec<Waiter>>, reason: WakeReason) {
-    for waiter in woken.into_values().flatten() {
-        (waiter.wake)(reason);
-    }
-}
+/// Whoever waited may be gone.
+fn told(_: &Result<(), WakeReason>) {}
 
 impl fmt::Debug for WatchRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,7 +169,7 @@ impl fmt::Debug for WatchRegistry {
 #[must_use = "futures do nothing unless polled"]
 pub struct Watch {
     registry: Weak<Mutex<Waiters>>,
-    key: (String, WatchKind),
+    key: Key,
     id: u64,
     receiver: oneshot::Receiver<WakeReason>,
 }
@@ -160,29 +183,19 @@ impl Watch {
 
     /// Calls `callback` instead of resolving; at once if it has fired already.
     pub(crate) fn on_fire(mut self, callback: impl FnOnce(WakeReason) + Send + 'static) {
+        // Not found below: then there is nothing to take back either.
+        let id = std::mem::take(&mut self.id);
         let registry = self.registry.upgrade();
-        let taken = registry.as_deref().and_then(|registry| remove(&mut registry.lock(), &self.key, self.id));
-        match (registry, taken) {
-            (Some(waiters), Some(_)) => {
-                WatchRegistry { waiters }.insert(self.key.clone(), Box::new(callback));
-            }
-            _ => {
-                if let Ok(reason) = self.receiver.try_recv() {
-                    callback(reason);
-                }
-            }
+        if let Some(registry) = &registry
+            && let Some(waiter) = registry.lock().find(&self.key, id)
+        {
+            waiter.wake = Wake::Callback(Box::new(callback));
+            return;
+        }
+        if let Ok(reason) = self.receiver.try_recv() {
+            callback(reason);
         }
     }
-}
-
-fn remove(waiters: &mut Waiters, key: &(String, WatchKind), id: u64) -> Option<Waiter> {
-    let list = waiters.by_path.get_mut(key)?;
-    let index = list.iter().position(|waiter| waiter.id == id)?;
-    let waiter = list.swap_remove(index);
-    if list.is_empty() {
-        waiters.by_path.remove(key);
-    }
-    Some(waiter)
 }
 
 impl Future for Watch {
@@ -199,7 +212,7 @@ impl Future for Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if let Some(registry) = self.registry.upgrade() {
-            let taken = remove(&mut registry.lock(), &self.key, self.id);
+            let taken = registry.lock().remove(&self.key, self.id);
             drop(taken);
         }
     }
@@ -263,6 +276,37 @@ mod tests {
         assert_eq!(registry.len(), 1);
         drop(second);
         assert_eq!(registry.len(), 0);
+    }
+
+    /// Whatever the interleaving, a callback is called once.
+    #[test]
+    fn a_callback_is_never_lost_between_two_threads() {
+        let registry = WatchRegistry::default();
+        let called = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        const ROUNDS: usize = 20_000;
+        std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::sync_channel(0);
+            let dispatching = registry.clone();
+            scope.spawn(move || {
+                for round in receiver {
+                    if round % 2 == 0 {
+                        dispatching.dispatch(&event(EventType::NodeDeleted, "/a"));
+                    } else {
+                        dispatching.reconnected();
+                    }
+                }
+            });
+            for round in 0..ROUNDS {
+                let watch = registry.register("/a", WatchKind::Data);
+                let called = Arc::clone(&called);
+                sender.send(round).unwrap();
+                watch.on_fire(move |_| {
+                    called.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                });
+            }
+        });
+        registry.reconnected();
+        assert_eq!(called.load(std::sync::atomic::Ordering::SeqCst), ROUNDS);
     }
 
     #[test]

@@ -5,27 +5,29 @@
 //!
 //! * The state callback itself ends the handle at an expiry, before anything else; every reply is delivered only after that flag was read.
 //! * Each reply belongs to the connection on which its request was submitted; after a reconnect it counts as lost.
-//! * After every connect, once all older requests are answered or dropped, probes go alone: reads whose answers are known and differ. Then the
-//!   credentials, then, where the session owns ephemeral nodes, a create that shows the session's id. Only then is the handle connected.
+//! * After every connect, once all older requests are answered or dropped, the credentials go first, then probes, alone: reads whose answers are
+//!   known and differ; then, where the session owns ephemeral nodes, a create that shows the session's id. Only then is the handle connected.
 //! * The answer to every create is compared with its request, and its owner with that of the creates before.
-//! * At most [`PLACES`] requests are inside the crate, whose queue of 64 can block itself; a request whose caller went away keeps its place
-//!   until it is answered.
+//! * At most [`PLACES`] requests are inside the crate, whose queue of 64 can block itself. The handle's own task drives them: a caller that goes
+//!   away, or does not look, neither frees its request's place nor keeps it. A panic of the crate over a reply ends the handle.
 //! * An ended handle's close goes last into the queue and is repeated until the crate says that it was sent.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use zookeeper_async as crate_api;
 use zookeeper_async::{ZkError, ZkState, ZooKeeper};
 
@@ -46,6 +48,8 @@ const CLIENT: &str = "zookeeper-async";
 const PLACES: u32 = 58;
 /// The pause between the crate's tries to reach a server, and between our tries to probe and to close.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// In how many places a proof of the session's id is tried.
+const IDENTITY_TRIES: usize = 4;
 /// How long the first probe waits to hear of the first connect, which the crate may have told before we could listen.
 const FIRST_CONNECT: Duration = Duration::from_millis(200);
 
@@ -129,7 +133,9 @@ struct Shared {
     places: Arc<Semaphore>,
     /// The crate takes a request at its future's first poll; polled one by one, none of them ever waits for another there.
     submitting: Mutex<()>,
-    orphans: mpsc::UnboundedSender<Orphan>,
+    requests: mpsc::UnboundedSender<Driven>,
+    /// The name of the node that shows the session's id; it may be left of an earlier proof.
+    identity: String,
     ephemerals: Mutex<Ephemerals>,
 }
 
@@ -141,8 +147,8 @@ struct Ephemerals {
 }
 
 type CrateFuture = Pin<Box<dyn Future<Output = Result<Response, ZkError>> + Send>>;
-/// A request whose caller went away: it keeps its place until it is answered.
-type Orphan = (CrateFuture, Option<OwnedSemaphorePermit>);
+/// A request inside the crate, with its place.
+type Driven = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// No connection is proven yet.
 const NOT_READY: u64 = u64::MAX;
@@ -170,8 +176,7 @@ impl Shared {
         let name = request.to_string();
         let expectation = Expectation::of(&request);
         let sent = self.clock.now();
-        let future = self.crate_request(request);
-        let result = Submitted { shared: Arc::clone(self), pending: Some((future, place)), first: true }.await;
+        let result = self.drive(self.crate_request(request), place).await;
         let result = if self.has_ended() {
             Err(Error::SessionExpired { request: name })
         } else if self.epoch() != epoch {
@@ -182,8 +187,17 @@ impl Shared {
                 Ok(response) if self.is_expected(&expectation, &response) => Ok(response),
                 Ok(response) => {
                     tracing::error!(request = %name, ?response, "the answer belongs to another request or session: the handle ends");
-                    self.ended.store(true, Ordering::SeqCst);
-                    self.disproved.notify_one();
+                    self.disprove();
+                    Err(Error::SessionExpired { request: name })
+                }
+                Err(ZkError::SessionExpired) => {
+                    self.expired.store(true, Ordering::SeqCst);
+                    self.disprove();
+                    Err(Error::SessionExpired { request: name })
+                }
+                // The answer was none to this request, or none at all.
+                Err(ZkError::MarshallingError) => {
+                    self.disprove();
                     Err(Error::SessionExpired { request: name })
                 }
                 Err(error) => {
@@ -195,6 +209,45 @@ impl Shared {
             }
         };
         Reply { sent: Some(sent), result }
+    }
+
+    /// An answer has shown that the handle is of no use any more.
+    fn disprove(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.disproved.notify_one();
+    }
+
+    /// Gives a request to the crate at once, and to the monitor until it is answered.
+    async fn drive(&self, future: CrateFuture, place: Option<OwnedSemaphorePermit>) -> Result<Response, ZkError> {
+        // The crate decodes a reply where it is waited for, and panics on some.
+        let mut future = AssertUnwindSafe(future).catch_unwind();
+        let first = {
+            // The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and whatever is left of the
+            // task's budget.
+            let _alone = self.submitting.lock();
+            let mut context = Context::from_waker(Waker::noop());
+            std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
+        };
+        let answered = match first {
+            Poll::Ready(answered) => answered,
+            Poll::Pending => {
+                let (answer, answered) = oneshot::channel();
+                let driven: Driven = Box::pin(async move {
+                    let answered = future.await;
+                    drop(place);
+                    // Whoever asked may be gone.
+                    let _gone = answer.send(answered);
+                });
+                if self.requests.send(driven).is_err() {
+                    return Err(ZkError::ConnectionLoss);
+                }
+                match answered.await {
+                    Ok(answered) => answered,
+                    Err(_monitor_gone) => return Err(ZkError::ConnectionLoss),
+                }
+            }
+        };
+        answered.unwrap_or(Err(ZkError::MarshallingError))
     }
 
     fn crate_request(self: &Arc<Self>, request: Request) -> CrateFuture {
@@ -300,6 +353,13 @@ impl Shared {
         }
     }
 
+    /// Whether the crate's I/O task is gone: then its queue takes nothing, and says so at once.
+    fn is_dead(&self) -> bool {
+        let path = nowhere(&*self.randomness);
+        let asking = std::pin::pin!(self.zookeeper.exists(&path, false));
+        asking.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
     /// Waits until a server has answered the crate's connect; for the first one, which may have been missed, a moment at most.
     async fn reached(&self) {
         let mut up = self.up.subscribe();
@@ -331,6 +391,14 @@ impl Shared {
     }
 
     async fn prove(self: &Arc<Self>, epoch: u64) -> Result<(Duration, Option<Duration>), Disproof> {
+        for AuthInfo { scheme, auth } in &self.auth {
+            let added = self.zookeeper.add_auth(scheme, auth.clone()).await;
+            match added {
+                Ok(()) if self.epoch() == epoch => {}
+                Err(ZkError::AuthFailed) => return Err(Disproof::Ended(SessionEnd::AuthFailed)),
+                _ => return Err(Disproof::Lost),
+            }
+        }
         // Two reads whose answers are known and differ: with replies shifted by one, at least one of them gets another one's answer.
         let missing = Request::Exists { path: nowhere(&*self.randomness), watch: false };
         let reply = self.send(missing, epoch, None).await;
@@ -344,46 +412,53 @@ impl Shared {
             Response::Exists(Some(Stat { czxid: 0, ephemeral_owner: 0, .. })) => {}
             _ => return Err(Disproof::Ended(SessionEnd::Inconsistent)),
         }
-        for AuthInfo { scheme, auth } in &self.auth {
-            let added = self.zookeeper.add_auth(scheme, auth.clone()).await;
-            match added {
-                Ok(()) if self.epoch() == epoch => {}
-                Err(ZkError::AuthFailed) => return Err(Disproof::Ended(SessionEnd::AuthFailed)),
-                _ => return Err(Disproof::Lost),
-            }
-        }
         let leader_sent = self.prove_identity(epoch).await?;
         Ok((leader_sent.unwrap_or(sent).max(sent), leader_sent))
     }
 
     /// A server may swap the session silently at a reconnect. Where the session owns ephemeral nodes, that would leave locks held by nobody;
-    /// so another one is created beside one of them, and its owner compared. Its name sorts behind every contender's.
+    /// so another one is created, and its owner compared. It goes below the root; where that is forbidden, beside one of those nodes, where its name
+    /// sorts behind every contender's. What a lost connection leaves of it is deleted at the next proof.
     async fn prove_identity(self: &Arc<Self>, epoch: u64) -> Result<Option<Duration>, Disproof> {
-        let Some(neighbour) = self.ephemerals.lock().paths.iter().next().cloned() else {
-            return Ok(None);
-        };
-        let path =
-            make_path(parent_of(&neighbour), &format!("{}session", ProtectedId::new(&*self.randomness).prefix()));
-        let create = Request::Create {
-            path: path.clone(),
-            data: Vec::new(),
-            acl: Acl::open_unsafe(),
-            mode: CreateMode::Ephemeral,
-        };
-        let reply = self.send(create, epoch, None).await;
-        let sent = reply.sent;
-        match reply.result {
-            Err(error @ (Error::ConnectionLoss { .. } | Error::SessionExpired { .. })) => {
-                Disproof::check(Err(error))?;
+        let (left, parents) = {
+            let ephemerals = self.ephemerals.lock();
+            let (left, own): (Vec<&String>, Vec<&String>) =
+                ephemerals.paths.iter().partition(|path| path.ends_with(&self.identity));
+            if ephemerals.paths.is_empty() {
+                return Ok(None);
             }
-            // The server gave an answer to this request, if not the one hoped for: a parent that is gone, or no permission.
-            Err(_) => {}
-            Ok(_) => {
-                let delete = Request::Delete { path, version: None };
-                Disproof::check(self.send(delete, epoch, None).await.result)?;
+            let mut parents = vec!["/".to_owned()];
+            for parent in own.into_iter().map(|path| parent_of(path)) {
+                if parents.len() < IDENTITY_TRIES && !parents.iter().any(|known| known == parent) {
+                    parents.push(parent.to_owned());
+                }
+            }
+            (left.into_iter().cloned().collect::<Vec<_>>(), parents)
+        };
+        let delete = |path: String| self.send(Request::Delete { path, version: None }, epoch, None);
+        for path in left {
+            Disproof::unless_answered(delete(path).await.result)?;
+        }
+        for parent in parents {
+            let path = make_path(&parent, &self.identity);
+            let acl = Acl::open_unsafe();
+            let create = Request::Create { path: path.clone(), data: Vec::new(), acl, mode: CreateMode::Ephemeral };
+            // If the reply is lost, there may be one.
+            self.ephemerals.lock().paths.insert(path.clone());
+            let created = self.send(create, epoch, None).await;
+            match created.result {
+                Ok(_) => {
+                    Disproof::unless_answered(delete(path).await.result)?;
+                    return Ok(created.sent);
+                }
+                Err(error) => {
+                    Disproof::unless_answered(Err(error))?;
+                    self.ephemerals.lock().paths.remove(&path);
+                }
             }
         }
-        Ok(sent)
+        // Nowhere may it be created. What is held is then known only by its own nodes' watches.
+        Ok(None)
     }
 }
 
@@ -401,6 +476,16 @@ impl Disproof {
             Error::ConnectionLoss { .. } => Self::Lost,
             _ => Self::Ended(SessionEnd::Inconsistent),
         })
+    }
+
+    /// Whatever the server says, it has answered.
+    fn unless_answered(result: Result<Response>) -> Result<(), Self> {
+        match result {
+            Err(error @ (Error::ConnectionLoss { .. } | Error::SessionExpired { .. })) => {
+                Self::check(Err(error)).map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -432,45 +517,6 @@ impl Expectation {
 fn is_sequence(suffix: &str) -> bool {
     let digits = suffix.strip_prefix('-').unwrap_or(suffix);
     digits.len() >= 9 && digits.len() <= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// A request inside the crate. Dropped before its answer, it goes to the monitor, which keeps its place until the answer comes.
-struct Submitted {
-    shared: Arc<Shared>,
-    pending: Option<Orphan>,
-    first: bool,
-}
-
-impl Future for Submitted {
-    type Output = Result<Response, ZkError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let Some((future, _place)) = this.pending.as_mut() else {
-            return Poll::Ready(Err(ZkError::ConnectionLoss));
-        };
-        let polled = if std::mem::take(&mut this.first) {
-            let _alone = this.shared.submitting.lock();
-            future.as_mut().poll(cx)
-        } else {
-            future.as_mut().poll(cx)
-        };
-        if polled.is_ready() {
-            this.pending = None;
-        }
-        polled
-    }
-}
-
-impl Drop for Submitted {
-    fn drop(&mut self) {
-        if let Some(orphan) = self.pending.take()
-            && !self.first
-        {
-            // Without a monitor the session is closed, and with it everything that was asked.
-            let _closed = self.shared.orphans.send(orphan);
-        }
-    }
 }
 
 /// One session of the crate.
@@ -522,8 +568,9 @@ impl ZooKeeperHandle for Handle {
             }
             let reply = shared.send(request, epoch, None).await;
             match reply.result {
-                Err(error) if !error.is_answer() => Err(error),
-                _ => Ok(reply.sent.unwrap_or_default()),
+                // Of a write only these come from the leader.
+                Ok(_) | Err(Error::NoNode { .. }) => Ok(reply.sent.unwrap_or_default()),
+                Err(error) => Err(error),
             }
         })
     }
@@ -567,7 +614,7 @@ fn start(
     config: &ConnectConfig,
     negotiated: Duration,
 ) -> (Handle, mpsc::UnboundedReceiver<HandleEvent>) {
-    let (orphans, orphaned) = mpsc::unbounded_channel();
+    let (requests, driven) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared {
         zookeeper,
         clock: Arc::clone(&config.clock),
@@ -582,7 +629,8 @@ fn start(
         up: watch::Sender::new(NOT_READY),
         places: Arc::new(Semaphore::new(PLACES as usize)),
         submitting: Mutex::new(()),
-        orphans,
+        requests,
+        identity: format!("{}session", ProtectedId::new(&*config.randomness).prefix()),
         ephemerals: Mutex::new(Ephemerals::default()),
     });
     let (transport_sender, transport) = mpsc::unbounded_channel();
@@ -613,7 +661,7 @@ fn start(
     let (closed_sender, closed) = watch::channel(false);
     let (events, event_receiver) = mpsc::unbounded_channel();
     let monitor =
-        Monitor { shared: Arc::clone(&shared), events, running: FuturesUnordered::new(), orphaned, watch_events };
+        Monitor { shared: Arc::clone(&shared), events, running: FuturesUnordered::new(), driven, watch_events };
     tokio::spawn(async move {
         monitor.run(transport, ending).await;
         closed_sender.send_replace(true);
@@ -625,8 +673,8 @@ fn start(
 struct Monitor {
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<HandleEvent>,
-    running: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    orphaned: mpsc::UnboundedReceiver<Orphan>,
+    running: FuturesUnordered<Driven>,
+    driven: mpsc::UnboundedReceiver<Driven>,
     watch_events: mpsc::UnboundedReceiver<crate_api::WatchedEvent>,
 }
 
@@ -635,9 +683,7 @@ impl Monitor {
         let end = self.watch_over(&mut transport, &mut ending).await;
         self.shared.ended.store(true, Ordering::SeqCst);
         self.tell(HandleEvent::Ended(end));
-        if end != SessionEnd::ClientFailed {
-            self.close().await;
-        }
+        self.close().await;
     }
 
     fn tell(&self, event: HandleEvent) {
@@ -682,7 +728,7 @@ impl Monitor {
                     None => return SessionEnd::ClientFailed,
                 },
                 () = self.shared.disproved.notified() => return self.shared.why_ended(),
-                orphan = self.orphaned.recv() => self.adopt(orphan),
+                Some(request) = self.driven.recv() => self.running.push(request),
                 Some(()) = self.running.next() => {}
                 proof = async { match &mut establishing { Some(future) => future.await, None => std::future::pending().await } } => {
                     establishing = None;
@@ -700,16 +746,6 @@ impl Monitor {
         }
     }
 
-    /// Keeps a request's place until it is answered.
-    fn adopt(&mut self, orphan: Option<Orphan>) {
-        if let Some((future, place)) = orphan {
-            self.running.push(Box::pin(async move {
-                let _nobody_asks = future.await;
-                drop(place);
-            }));
-        }
-    }
-
     /// Closes the session behind everything that is in the crate's queue, as often as it takes: a reconnect throws the queue away. The crate has no
     /// other way to be stopped: a session of which nobody knows would be kept alive for ever.
     async fn close(mut self) {
@@ -719,22 +755,27 @@ impl Monitor {
                 // The crate drops the connection as soon as the close is written, so the close must go on one that is known to
                 // work: not on one that is broken already, and not right behind a connect request.
                 shared.reached().await;
-                shared.zookeeper.exists(&nowhere(&*shared.randomness), false).await?;
-                shared.zookeeper.close().await
+                match shared.zookeeper.exists(&nowhere(&*shared.randomness), false).await {
+                    Err(ZkError::ConnectionLoss) => Err(ZkError::ConnectionLoss),
+                    _answered => shared.zookeeper.close().await,
+                }
             };
             tokio::pin!(closing);
             let closed = loop {
                 tokio::select! {
                     biased;
                     closed = &mut closing => break closed,
-                    // The crate's tasks are gone, and with them the connection.
-                    event = self.watch_events.recv() => if event.is_none() { return },
-                    orphan = self.orphaned.recv() => self.adopt(orphan),
+                    event = self.watch_events.recv(), if !self.watch_events.is_closed() || !self.watch_events.is_empty() => {
+                        drop(event);
+                    }
+                    Some(request) = self.driven.recv() => self.running.push(request),
                     Some(()) = self.running.next() => {}
                 }
             };
             match closed {
                 Ok(()) => return,
+                // With its tasks gone the crate answers at once, and its connection is gone too.
+                Err(_) if self.watch_events.is_closed() && self.shared.is_dead() => return,
                 Err(error) => tracing::debug!(%error, "the session is not closed yet"),
             }
             tokio::time::sleep(RETRY_PAUSE).await;

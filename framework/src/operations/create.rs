@@ -157,7 +157,9 @@ impl<'a> CreateBuilder<'a> {
         claim.get_or_insert_with(|| {
             let (id, uncertain) = earlier.unwrap_or_else(|| (session.new_id(), false));
             let mut claim = NodeClaim::new(session, parent_of(path), id, node_from_path(path), self.mode);
-            claim.set_uncertain(uncertain);
+            if uncertain {
+                claim.inherit();
+            }
             claim
         })
     }

@@ -3,6 +3,10 @@
 use std::fmt;
 
 use curator_framework::CreateMode;
+use curator_framework::mutants::{Mutant, is_broken};
+
+/// From this number on contenders are ordered by the transaction that created them.
+const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);
 
 /// The children of a lock that are contenders, in the order in which they get it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,6 +29,23 @@ impl SortedChildren {
                 Some((sequence, name))
             })
             .collect();
+        children.sort();
+        if is_broken(Mutant::OrderByName) {
+            children.sort_by(|(_, one), (_, other)| one.cmp(other));
+        }
+        Self { children }
+    }
+
+    /// Whether a number is so near the end of ZooKeeper's counter that numbers do not tell the order any more: the server repeats 2^31 − 1, and goes
+    /// on below zero in bursts.
+    pub(crate) fn is_near_the_end(&self) -> bool {
+        self.children.iter().any(|(sequence, _)| !(0..NEAR_THE_END).contains(sequence))
+    }
+
+    /// Sorts anew by another number; children without one are left out.
+    pub(crate) fn sorted_by(self, number: impl Fn(&str) -> Option<i64>) -> Self {
+        let mut children: Vec<_> =
+            self.children.into_iter().filter_map(|(_, name)| Some((number(&name)?, name))).collect();
         children.sort();
         Self { children }
     }
@@ -104,11 +125,15 @@ pub struct StandardLockInternalsDriver;
 impl LockInternalsDriver for StandardLockInternalsDriver {
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
         let Some(index) = children.position(ours) else { return Predicate::Missing };
-        if index < max_leases {
+        if index < max_leases + usize::from(is_broken(Mutant::OneTooMany)) {
             return Predicate::Acquired;
         }
         // With several places, any departure ahead frees one: only the first in line watches for that, the others watch their neighbour.
         // (Curator watches `children[index - max_leases]`, which leaves waiters beside a free place.)
+        if is_broken(Mutant::WatchIndexMinusN) && max_leases > 1 {
+            let node = children.get(index - max_leases).unwrap_or_default().to_owned();
+            return Predicate::WatchNode { node, blocks_alone: false };
+        }
         if max_leases > 1 && index == max_leases {
             return Predicate::WatchChildren;
         }
@@ -149,6 +174,23 @@ mod tests {
         let children = sorted(&["_c_b-lock-0000000002", "_c_z-lock-0000000001", "_c_a-lock-0000000010"]);
         let names: Vec<_> = children.names().collect();
         assert_eq!(names, ["_c_z-lock-0000000001", "_c_b-lock-0000000002", "_c_a-lock-0000000010"]);
+    }
+
+    #[test]
+    fn near_the_end_of_the_counter_numbers_do_not_count() {
+        assert!(!sorted(&["a-lock-0000000000", "b-lock-2146435071"]).is_near_the_end());
+        assert!(sorted(&["a-lock-0000000000", "b-lock-2146435072"]).is_near_the_end());
+        assert!(sorted(&["b-lock--2147483648"]).is_near_the_end());
+        let created = |name: &str| match name {
+            "b-lock-2147483647" => Some(11),
+            "a-lock-2147483647" => Some(12),
+            "c-lock--2147483648" => Some(13),
+            _ => None,
+        };
+        let children =
+            sorted(&["c-lock--2147483648", "a-lock-2147483647", "b-lock-2147483647", "gone-lock-2147483646"]);
+        let names: Vec<_> = children.sorted_by(created).names().map(ToOwned::to_owned).collect();
+        assert_eq!(names, ["b-lock-2147483647", "a-lock-2147483647", "c-lock--2147483648"]);
     }
 
     #[test]

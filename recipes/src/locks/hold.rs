@@ -29,8 +29,14 @@ pub(crate) struct Hold {
     signal: LossSignal,
     /// Keeps the session while something is held.
     client: CuratorFramework,
-    claim: tokio::sync::Mutex<NodeClaim>,
-    guards: Mutex<usize>,
+    shares: Mutex<Shares>,
+}
+
+/// Who shares a hold, and the node that goes with the last of them.
+struct Shares {
+    guards: usize,
+    /// Taken by the guard that releases it last, or dropped with it.
+    claim: Option<NodeClaim>,
 }
 
 impl Hold {
@@ -43,8 +49,7 @@ impl Hold {
             session: claim.session().clone(),
             signal: claim.loss_signal(),
             client,
-            claim: tokio::sync::Mutex::new(claim),
-            guards: Mutex::new(0),
+            shares: Mutex::new(Shares { guards: 0, claim: Some(claim) }),
         })
     }
 
@@ -58,14 +63,15 @@ impl Hold {
 
     /// Whether a guard has it now.
     pub(crate) fn is_shared(&self) -> bool {
-        *self.guards.lock() > 0
+        self.shares.lock().guards > 0
     }
 
     /// Deletes the node.
-    async fn delete(&self) -> Result<Release> {
-        let lost =
-            |end: Option<SessionEnd>| Release::AlreadyLost(LossReason::Session(end.unwrap_or(SessionEnd::Expired)));
-        let mut claim = self.claim.lock().await;
+    async fn delete(&self, claim: &mut NodeClaim) -> Result<Release> {
+        let lost = || {
+            let end = self.session.end_reason().unwrap_or(SessionEnd::Expired);
+            Ok(Release::AlreadyLost(LossReason::Session(end)))
+        };
         let mut retries = self.client.retry_loop();
         loop {
             let error = match claim.delete().await {
@@ -73,12 +79,12 @@ impl Hold {
                 Ok(false) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
                 Err(error) => error,
             };
-            if let (Error::SessionExpired { .. }, _) | (_, Some(_)) = (&error, self.session.end_reason()) {
-                return Ok(lost(self.session.end_reason()));
+            if matches!(error, Error::SessionExpired { .. }) || self.session.end_reason().is_some() {
+                return lost();
             }
             retries.failed(error).await?;
             match retries.reconnected(&self.session).await {
-                Err(Error::SessionExpired { .. }) => return Ok(lost(self.session.end_reason())),
+                Err(Error::SessionExpired { .. }) => return lost(),
                 reconnected => reconnected?,
             }
         }
@@ -88,45 +94,60 @@ impl Hold {
 /// One guard's share of a [`Hold`].
 pub(crate) struct Place {
     hold: Arc<Hold>,
+    /// Changes under the lock of the hold's shares only.
     left: AtomicBool,
-    /// It was the last one to leave, so it deletes the node.
-    last: AtomicBool,
-    outcome: tokio::sync::Mutex<Option<Release>>,
+    release: tokio::sync::Mutex<Leaving>,
+}
+
+/// How far a release has come.
+#[derive(Default)]
+struct Leaving {
+    /// What the last guard has to delete; dropped half-way it goes to the session's housekeeping.
+    claim: Option<NodeClaim>,
+    outcome: Option<Release>,
 }
 
 impl Place {
     /// The first guard's place.
     pub(crate) fn first(hold: Arc<Hold>) -> Self {
-        *hold.guards.lock() += 1;
+        hold.shares.lock().guards += 1;
         Self::new(hold)
     }
 
     /// A further guard's place, if there still is a guard.
-    pub(crate) fn beside(hold: &Arc<Hold>) -> Option<Self> {
-        let mut guards = hold.guards.lock();
-        if *guards == 0 {
+    pub(crate) fn join(hold: &Arc<Hold>) -> Option<Self> {
+        let mut shares = hold.shares.lock();
+        if shares.guards == 0 {
             return None;
         }
-        *guards += 1;
-        drop(guards);
+        shares.guards += 1;
+        drop(shares);
         Some(Self::new(Arc::clone(hold)))
     }
 
-    fn new(hold: Arc<Hold>) -> Self {
-        Self {
-            hold,
-            left: AtomicBool::new(false),
-            last: AtomicBool::new(false),
-            outcome: tokio::sync::Mutex::new(None),
+    /// A place beside this one, if it was not left.
+    pub(crate) fn beside(&self) -> Option<Self> {
+        let mut shares = self.hold.shares.lock();
+        if self.left.load(Ordering::SeqCst) {
+            return None;
         }
+        shares.guards += 1;
+        drop(shares);
+        Some(Self::new(Arc::clone(&self.hold)))
     }
 
-    fn leave(&self) {
-        if !self.left.swap(true, Ordering::SeqCst) {
-            let mut guards = self.hold.guards.lock();
-            *guards -= 1;
-            self.last.store(*guards == 0, Ordering::SeqCst);
+    fn new(hold: Arc<Hold>) -> Self {
+        Self { hold, left: AtomicBool::new(false), release: tokio::sync::Mutex::new(Leaving::default()) }
+    }
+
+    /// Leaves, once. Whoever is the last has the claim from then on.
+    fn leave(&self) -> Option<NodeClaim> {
+        let mut shares = self.hold.shares.lock();
+        if self.left.swap(true, Ordering::SeqCst) {
+            return None;
         }
+        shares.guards -= 1;
+        if shares.guards == 0 { shares.claim.take() } else { None }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -134,17 +155,20 @@ impl Place {
     }
 
     pub(crate) async fn release(&self) -> Result<Release> {
-        let mut outcome = self.outcome.lock().await;
-        if let Some(outcome) = *outcome {
+        let mut leaving = self.release.lock().await;
+        if let Some(outcome) = leaving.outcome {
             return Ok(outcome);
         }
-        self.leave();
-        let released = if self.last.load(Ordering::SeqCst) {
-            self.hold.delete().await?
-        } else {
-            self.hold.loss().map_or(Release::Released, Release::AlreadyLost)
+        let loss = self.hold.loss();
+        if let Some(claim) = self.leave() {
+            leaving.claim = Some(claim);
+        }
+        let released = match &mut leaving.claim {
+            Some(claim) => self.hold.delete(claim).await?,
+            None => loss.map_or(Release::Released, Release::AlreadyLost),
         };
-        Ok(*outcome.insert(released))
+        leaving.claim = None;
+        Ok(*leaving.outcome.insert(released))
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -156,7 +180,12 @@ impl Place {
     }
 
     pub(crate) async fn lost(&self) -> LossReason {
-        self.hold.signal.lost().await
+        let reason = self.hold.signal.lost().await;
+        if self.left.load(Ordering::SeqCst) {
+            // It was given back in time: whatever happens now is no loss.
+            return std::future::pending().await;
+        }
+        reason
     }
 
     pub(crate) fn fencing_token(&self) -> i64 {
@@ -174,8 +203,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The last share drops the claim, which hands the node to the session's housekeeping.
-        self.leave();
+        // The last one drops the claim, which hands the node to the session's housekeeping.
+        drop(self.leave());
     }
 }
 

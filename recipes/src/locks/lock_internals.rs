@@ -3,14 +3,18 @@
 //! Create a protected node, list, decide, watch, wait, decide again; all of one attempt in one session. A [`NodeClaim`] owns the node from before the create
 //! is sent, so whatever happens to the attempt (an error, its budget, a dropped future) the node is cleaned up.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::{
     Acl, CuratorFramework, Error, EventType, NodeClaim, RetryLoop, Session, SessionEnd, WakeReason, Watch, make_path,
     node_from_path, validate_path,
 };
+
+use curator_framework::mutants::{Mutant, is_broken, keep_node};
 
 use crate::error::{LockError, Result};
 use crate::locks::driver::{LockInternalsDriver, Predicate, SortedChildren};
@@ -51,6 +55,8 @@ pub(crate) struct LockInternals {
     max_leases: usize,
     /// The nodes' data; the client's default data if there is none.
     node_data: Option<Vec<u8>>,
+    /// Of the end of the sequence numbers.
+    warned: AtomicBool,
 }
 
 /// What is attempted in one session after the other until it is granted.
@@ -72,13 +78,15 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Acquired>> {
     let mut retries = client.retry_loop();
     if patience == Patience::Once {
-        // Bounded by the connection timeout; without a connection in that time it is an error, not an answer.
-        let began = tokio::time::Instant::now();
+        // Each bounded by the connection timeout. No answer in that time is an error, not a "no".
         let session = retries.session().await?;
-        let left = client.connection_timeout().saturating_sub(began.elapsed());
-        return match tokio::time::timeout(left, what.attempt(&session, &mut retries, true)).await {
+        let attempt = tokio::time::timeout(client.connection_timeout(), what.attempt(&session, &mut retries, true));
+        return match attempt.await {
+            Ok(Err(Error::SessionExpired { .. })) if session.end_reason() == Some(SessionEnd::Closed) => {
+                Err(Error::Closed.into())
+            }
             Ok(outcome) => Ok(outcome?),
-            Err(_elapsed) => Ok(None),
+            Err(_elapsed) => Err(client.no_answer("asking for a lock").into()),
         };
     }
     let attempts = async {
@@ -124,7 +132,18 @@ impl Attempt for LockInternals {
     async fn attempt(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
         let mut claim = session.claim(&self.base_path, self.lock_name, self.driver.create_mode());
         let (mut czxid, created_at) = self.create(&mut claim, retries).await?;
+        if is_broken(Mutant::TrustTheOldSession) {
+            let kept = keep_node(claim.node_name().map(ToOwned::to_owned));
+            if let Some(old) = kept.filter(|old| old.contains(self.lock_name))
+                && let Ok(Some(stat)) = session.exists(&make_path(&self.base_path, &old)).await
+            {
+                session.delete(claim.path().unwrap_or_default(), None).await?;
+                claim.settle(&old, &[]).await?;
+                czxid = stat.czxid;
+            }
+        }
         let mut watches = Watches::default();
+        let mut created = HashMap::new();
         let mut watch_children = false;
         // The connection on which our newest write was answered: what is listed on it is not older than that.
         let mut ordered_at = Some(created_at);
@@ -158,7 +177,13 @@ impl Attempt for LockInternals {
                 self.survive(error, session, retries).await?;
                 continue;
             }
-            let sorted = SortedChildren::new(children, self.lock_name, &*self.driver);
+            let sorted = match self.in_order(session, children, &mut created).await {
+                Ok(sorted) => sorted,
+                Err(error) => {
+                    self.survive(error, session, retries).await?;
+                    continue;
+                }
+            };
             let ours = claim.node_name().unwrap_or_default();
             match self.driver.gets_the_lock(&sorted, ours, self.max_leases) {
                 Predicate::Acquired => return self.granted(claim, czxid, watches).map(Some),
@@ -172,7 +197,11 @@ impl Attempt for LockInternals {
                 Predicate::Missing => {
                     return Err(Error::NoNode { path: claim.path().unwrap_or(&self.base_path).to_owned() });
                 }
-                _ if once => return Ok(None),
+                _ if once => {
+                    // Gone when this is answered: whoever asks next must not find it in the way.
+                    claim.delete().await?;
+                    return Ok(None);
+                }
                 Predicate::WatchNode { node, blocks_alone } => {
                     retries.progressed();
                     let waited = self.wait_for_node(session, &claim, &node, &mut watches).await;
@@ -180,7 +209,8 @@ impl Attempt for LockInternals {
                         Ok(deleted) => {
                             // Exactly one node stood before ours, both were watched on one connection, and events come in order: ours is
                             // still there, so it is first. No listing is needed to know it.
-                            if deleted && blocks_alone && session.reconnects() == reconnects {
+                            let alone = blocks_alone || is_broken(Mutant::SkipTheRelist);
+                            if deleted && alone && session.reconnects() == reconnects {
                                 return self.granted(claim, czxid, watches).map(Some);
                             }
                         }
@@ -219,7 +249,7 @@ impl LockInternals {
         if base_path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
         }
-        Ok(Self { client, base_path, lock_name, driver, max_leases, node_data })
+        Ok(Self { client, base_path, lock_name, driver, max_leases, node_data, warned: AtomicBool::new(false) })
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {
@@ -246,25 +276,54 @@ impl LockInternals {
         }
     }
 
+    /// The contenders in order: by their numbers, and near the end of ZooKeeper's counter by the transactions that created them, one look each.
+    async fn in_order(
+        &self,
+        session: &Session,
+        children: Vec<String>,
+        created: &mut HashMap<String, i64>,
+    ) -> Result<SortedChildren, Error> {
+        let sorted = self.sort(children);
+        if !sorted.is_near_the_end() {
+            return Ok(sorted);
+        }
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                path = self.base_path,
+                "the sequence numbers are near their end: contenders are ordered by their creation, which Java's Curator does not do"
+            );
+        }
+        for name in sorted.names() {
+            if !created.contains_key(name)
+                && let Some(stat) = session.exists(&make_path(&self.base_path, name)).await?
+            {
+                created.insert(name.to_owned(), stat.czxid);
+            }
+        }
+        Ok(sorted.sorted_by(|name| created.get(name).copied()))
+    }
+
     /// After lost replies there may be several nodes of ours: keeps the oldest, deletes the others.
     async fn settle(&self, claim: &mut NodeClaim, czxid: &mut i64, children: &[String]) -> Result<(), Error> {
         if !claim.is_uncertain() {
             return Ok(());
         }
-        let own = claim.own(children);
-        let oldest = own.iter().copied().min_by_key(|name| self.driver.sequence(name, self.lock_name));
-        // None at all is for the predicate to say.
-        let Some(oldest) = oldest else { return Ok(()) };
-        if claim.node_name() != Some(oldest) {
-            let path = make_path(&self.base_path, oldest);
-            match claim.session().exists(&path).await? {
-                Some(stat) => *czxid = stat.czxid,
-                None => return Err(Error::NoNode { path }),
+        let mut oldest: Option<(i64, String)> = None;
+        let mut own: Vec<String> = claim.own(children).into_iter().map(ToOwned::to_owned).collect();
+        for name in &own {
+            let path = make_path(&self.base_path, name);
+            let Some(stat) = claim.session().exists(&path).await? else { return Err(Error::NoNode { path }) };
+            if oldest.as_ref().is_none_or(|(created, _)| stat.czxid < *created) {
+                oldest = Some((stat.czxid, name.clone()));
             }
         }
-        let others: Vec<&str> = own.iter().copied().filter(|name| *name != oldest).collect();
-        let oldest = oldest.to_owned();
-        claim.settle(&oldest, &others).await
+        // None at all is for the predicate to say.
+        let Some((created, oldest)) = oldest else { return Ok(()) };
+        own.retain(|name| *name != oldest);
+        let others: Vec<&str> = own.iter().map(String::as_str).collect();
+        claim.settle(&oldest, &others).await?;
+        *czxid = created;
+        Ok(())
     }
 
     /// Waits out a lost connection in the same session, as the retry policy allows.
@@ -276,7 +335,8 @@ impl LockInternals {
         retries.reconnected(session).await
     }
 
-    /// Waits until the node ahead may be gone. `Ok(true)` if it was deleted and our own node's watch was set and silent all the time.
+    /// Waits until the node ahead is gone. `Ok(true)` if it was deleted while both it and our own node were watched, on the connection there was at
+    /// first; `Ok(false)` if a listing has to tell.
     async fn wait_for_node(
         &self,
         session: &Session,
@@ -284,28 +344,35 @@ impl LockInternals {
         ahead: &str,
         watches: &mut Watches,
     ) -> Result<bool, Error> {
-        let mut ahead = match session.get_data_watched(&make_path(&self.base_path, ahead)).await {
-            Ok((_, _, watch)) => watch,
-            Err(Error::NoNode { .. }) => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        if !self.watch_own(session, claim, watches).await? {
-            return Ok(false);
-        }
-        let Some(own) = watches.own.as_mut() else { return Ok(false) };
-        let reason = tokio::select! {
-            biased;
-            _ = own => None,
-            reason = &mut ahead => Some(reason),
-        };
-        if reason.is_none() {
-            // Resolved, so it is to be set anew.
-            watches.own = None;
-        }
-        match reason {
-            Some(WakeReason::Event(EventType::NodeDeleted)) => Ok(true),
-            Some(WakeReason::SessionEnded(_)) => Err(expired(session)),
-            _ => session.end_reason().map_or(Ok(false), |_| Err(expired(session))),
+        let path = make_path(&self.base_path, ahead);
+        let began_at = session.reconnects();
+        loop {
+            let mut ahead = match session.get_data_watched(&path).await {
+                Ok((_, _, watch)) => watch,
+                Err(Error::NoNode { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            if !self.watch_own(session, claim, watches).await? {
+                return Ok(false);
+            }
+            let Some(own) = watches.own.as_mut() else { return Ok(false) };
+            let (reason, of_own) = tokio::select! {
+                biased;
+                reason = own => (reason, true),
+                reason = &mut ahead => (reason, false),
+            };
+            if of_own {
+                // Resolved, so it is to be set anew.
+                watches.own = None;
+            }
+            match reason {
+                WakeReason::SessionEnded(_) => return Err(expired(session)),
+                WakeReason::Event(EventType::NodeDeleted) => {
+                    return Ok(!of_own && session.reconnects() == began_at);
+                }
+                // A reconnect, or data that changed: the node ahead is what is waited for still, if it is there.
+                _ => {}
+            }
         }
     }
 
@@ -337,6 +404,12 @@ impl LockInternals {
         if watches.own.as_ref().is_some_and(|watch| !watch.has_fired()) {
             return Ok(true);
         }
+        if is_broken(Mutant::HandOffWithoutTheOwnWatch) {
+            // A watch that never fires.
+            let (_, watch) = session.exists_watched("/nothing-is-ever-here").await?;
+            watches.own = Some(watch);
+            return Ok(true);
+        }
         watches.own = None;
         match session.get_data_watched(claim.path().unwrap_or_default()).await {
             Ok((_, _, watch)) => {
@@ -360,11 +433,16 @@ impl LockInternals {
         Ok(Acquired { claim, czxid })
     }
 
+    /// The contenders of a listing, by their numbers.
+    pub(crate) fn sort(&self, children: Vec<String>) -> SortedChildren {
+        SortedChildren::new(children, self.lock_name, &*self.driver)
+    }
+
     /// The contenders' names, in order.
     pub(crate) async fn participants(&self) -> Result<Vec<String>> {
         match self.client.get_children().for_path(&self.base_path).await {
             Ok(children) => {
-                let sorted = SortedChildren::new(children, self.lock_name, &*self.driver);
+                let sorted = self.sort(children);
                 Ok(sorted.names().map(ToOwned::to_owned).collect())
             }
             Err(Error::NoNode { .. }) => Ok(Vec::new()),

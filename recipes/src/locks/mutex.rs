@@ -29,7 +29,7 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// Each acquire stands for itself, unless it runs inside [`LockOwner::scope`] or names an owner with [`acquire_as`](Self::acquire_as): within one owner
 /// an inner acquire returns at once, without a request, and the last guard that goes deletes the node. `guard.reenter()` gives a further guard
 /// without any owner. A plain acquire beneath a guard of the same task waits like anybody else, which is for ever if nobody releases that
-/// guard; it logs one warning.
+/// guard; it logs one warning (in tasks; `block_on` is none).
 ///
 /// # Losing the lock
 ///
@@ -78,9 +78,12 @@ pub struct InterProcessMutex {
     inner: Arc<Inner>,
 }
 
+/// What an owner holds; locked while it acquires.
+type Turn = tokio::sync::Mutex<Weak<Hold>>;
+
 struct Inner {
     internals: LockInternals,
-    by_owner: Mutex<HashMap<LockOwner, Weak<Hold>>>,
+    by_owner: Mutex<HashMap<LockOwner, Arc<Turn>>>,
     /// The task that got the lock last without an owner, to warn it of itself.
     last_task: Mutex<Option<(tokio::task::Id, Weak<Hold>)>>,
     warned: AtomicBool,
@@ -157,7 +160,7 @@ impl InterProcessMutex {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without retries.
+    /// As [`acquire`](Self::acquire); `ConnectionLoss` also if there was no answer in the connection timeout.
     ///
     /// # Cancel safety
     ///
@@ -198,32 +201,56 @@ impl InterProcessMutex {
     }
 
     async fn acquire_for(&self, owner: Option<LockOwner>, patience: Patience) -> Result<Option<MutexGuard>> {
-        let inner = &self.inner;
-        match &owner {
-            Some(owner) => {
-                let held = inner.by_owner.lock().get(owner).and_then(Weak::upgrade);
-                if let Some(place) = held.as_ref().and_then(Place::beside) {
-                    return match place.hold().loss() {
-                        Some(reason) => Err(LockError::LockLost { path: self.path().to_owned(), reason }),
-                        None => Ok(Some(MutexGuard { place })),
-                    };
-                }
-            }
-            None => self.warn_of_itself(),
-        }
-        let Some(acquired) = acquire(inner.internals.client(), patience, &inner.internals).await? else {
-            return Ok(None);
+        let Some(owner) = owner else {
+            self.warn_of_itself();
+            let Some(hold) = self.acquire_hold(patience).await? else { return Ok(None) };
+            *self.inner.last_task.lock() = tokio::task::try_id().map(|task| (task, Arc::downgrade(&hold)));
+            return Ok(Some(MutexGuard { place: Place::first(hold) }));
         };
-        let hold = Hold::new(inner.internals.client().clone(), self.path(), acquired);
-        match owner {
-            Some(owner) => {
-                let mut by_owner = inner.by_owner.lock();
-                by_owner.retain(|_, hold| hold.strong_count() > 0);
-                by_owner.insert(owner, Arc::downgrade(&hold));
-            }
-            None => *inner.last_task.lock() = tokio::task::try_id().map(|task| (task, Arc::downgrade(&hold))),
+        // Two acquires of one owner at once: the second waits for the first, and enters beside it.
+        let turn = self.turn_of(owner);
+        let began = tokio::time::Instant::now();
+        let bound = match patience {
+            Patience::Forever => None,
+            Patience::AtMost(budget) => Some(budget),
+            Patience::Once => Some(self.inner.internals.client().connection_timeout()),
+        };
+        let mut held = match bound {
+            None => turn.lock().await,
+            Some(bound) => match tokio::time::timeout(bound, turn.lock()).await {
+                Ok(held) => held,
+                Err(_elapsed) => return Ok(None),
+            },
+        };
+        if let Some(place) = held.upgrade().as_ref().and_then(Place::join) {
+            return match place.hold().loss() {
+                Some(reason) => Err(LockError::LockLost { path: self.path().to_owned(), reason }),
+                None => Ok(Some(MutexGuard { place })),
+            };
         }
+        let patience = match patience {
+            Patience::AtMost(budget) => Patience::AtMost(budget.saturating_sub(began.elapsed())),
+            other => other,
+        };
+        let Some(hold) = self.acquire_hold(patience).await? else { return Ok(None) };
+        *held = Arc::downgrade(&hold);
         Ok(Some(MutexGuard { place: Place::first(hold) }))
+    }
+
+    async fn acquire_hold(&self, patience: Patience) -> Result<Option<Arc<Hold>>> {
+        let internals = &self.inner.internals;
+        let acquired = acquire(internals.client(), patience, internals).await?;
+        Ok(acquired.map(|acquired| Hold::new(internals.client().clone(), self.path(), acquired)))
+    }
+
+    /// Where an owner's acquires of this mutex take turns.
+    fn turn_of(&self, owner: LockOwner) -> Arc<Turn> {
+        let mut by_owner = self.inner.by_owner.lock();
+        // Owners that neither hold nor acquire are forgotten.
+        by_owner.retain(|_, turn| {
+            Arc::strong_count(turn) > 1 || turn.try_lock().map_or(true, |held| held.strong_count() > 0)
+        });
+        Arc::clone(by_owner.entry(owner).or_default())
     }
 
     fn warn_of_itself(&self) {
@@ -281,15 +308,15 @@ impl MutexGuard {
     ///
     /// # Errors
     ///
-    /// `LockLost` if the lock is lost or this guard was released.
+    /// `LockLost` if the lock is lost; `InvalidArgument` if this guard was released.
     pub fn reenter(&self) -> Result<Self> {
         let lost = |reason| LockError::LockLost { path: self.place.hold().lock_path().to_owned(), reason };
         if let Some(reason) = self.place.hold().loss() {
             return Err(lost(reason));
         }
-        match Place::beside(self.place.hold()) {
-            Some(place) if self.place.is_held() => Ok(Self { place }),
-            _ => Err(LockError::invalid("guard", "it was released")),
+        match self.place.beside() {
+            Some(place) => Ok(Self { place }),
+            None => Err(LockError::invalid("guard", "it was released")),
         }
     }
 

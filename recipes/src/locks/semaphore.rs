@@ -75,8 +75,38 @@ struct Inner {
 impl Attempt for Inner {
     async fn attempt(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
         // Dropped when the lease is decided, whichever way: its node is deleted in the background.
-        let Some(_turn) = self.lock.attempt(session, retries, once).await? else { return Ok(None) };
+        let turn = if once {
+            self.turn_while_free(session, retries).await?
+        } else {
+            self.lock.attempt(session, retries, false).await?
+        };
+        let Some(_turn) = turn else { return Ok(None) };
         self.leases.attempt(session, retries, once).await
+    }
+}
+
+impl Inner {
+    /// Waits for the turn to take a lease as long as there seems to be a free one: who has the turn then is just taking his.
+    async fn turn_while_free(&self, session: &Session, retries: &mut RetryLoop) -> Result<Option<Acquired>, Error> {
+        let full = async {
+            loop {
+                let (taken, changed) = match session.get_children_watched(self.leases.base_path()).await {
+                    Ok((children, watch)) => (self.leases.sort(children).len(), watch),
+                    // Nobody has ever taken one.
+                    Err(Error::NoNode { .. }) => return std::future::pending().await,
+                    Err(error) => return Err(error),
+                };
+                if taken >= self.max_leases {
+                    return Ok(None);
+                }
+                changed.await;
+            }
+        };
+        tokio::select! {
+            biased;
+            full = full => full,
+            turn = self.lock.attempt(session, retries, false) => turn,
+        }
     }
 }
 
@@ -166,11 +196,11 @@ impl InterProcessSemaphoreV2 {
         self.acquire_within(Patience::at_most(budget)).await
     }
 
-    /// Asks once: `Ok(None)` if there is no free lease, or somebody else is just taking one. Bounded by the connection timeout.
+    /// Asks once: `Ok(None)` if there is no free lease. It waits for those who are just taking one. Bounded by the connection timeout.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), without retries.
+    /// As [`acquire`](Self::acquire); `ConnectionLoss` also if there was no answer in the connection timeout.
     ///
     /// # Cancel safety
     ///

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use super::DEFAULT_CONTAINER_CHECK_INTERVAL;
 use super::core::{ConnectionId, Core, Output, Settings};
+use crate::wire::{ConnectRequest, OpCode, RequestHeader, Writer};
 
 /// The name of a simulated connection.
 pub(crate) type Connection = ConnectionId;
@@ -20,7 +22,14 @@ impl SimulatedServer {
     pub(crate) fn new(min_session_timeout: Duration, max_session_timeout: Duration) -> Self {
         // The wall clock of a simulation begins in 1970.
         Self {
-            core: Core::new(Settings { min_session_timeout, max_session_timeout, first_session_id: 1, epoch_ms: 0 }),
+            core: Core::new(Settings {
+                min_session_timeout,
+                max_session_timeout,
+                first_session_id: 1,
+                epoch_ms: 0,
+                container_check_interval: DEFAULT_CONTAINER_CHECK_INTERVAL,
+                extended_types: false,
+            }),
         }
     }
 
@@ -49,6 +58,20 @@ impl SimulatedServer {
 
     pub(crate) fn kill_session(&mut self, session: i64, now: Duration) -> Vec<Delivery> {
         self.core.kill_session(session, now).unwrap_or_default()
+    }
+
+    /// Deletes a node in a session of its own.
+    pub(crate) fn delete(&mut self, path: &str, now: Duration) -> Vec<Delivery> {
+        let connection = self.open();
+        let mut connect = Writer::new();
+        ConnectRequest { timeout_ms: 10_000, password: vec![0; 16], ..ConnectRequest::default() }.encode(&mut connect);
+        let mut delete = Writer::new();
+        RequestHeader { xid: 1, op: OpCode::Delete }.encode(&mut delete);
+        delete.string(path).int(-1);
+        let mut close = Writer::new();
+        RequestHeader { xid: 2, op: OpCode::CloseSession }.encode(&mut close);
+        let frames = [connect.into_bytes(), delete.into_bytes(), close.into_bytes()];
+        frames.iter().flat_map(|frame| self.frame(connection, frame, now)).collect()
     }
 
     pub(crate) fn restart(&mut self, now: Duration) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use curator_framework::mutants::{Mutant, is_broken};
 use curator_framework::{
     Acl, Capabilities, Clock, ConnectConfig, ConnectError, Connection, CreateMode, Error, EventType, HandleEvent,
     Permission, Randomness, Reply, ReplyFuture, Request, Response, Result, SessionEnd, Stat, WatchedEvent,
@@ -59,7 +60,8 @@ pub(super) async fn connect(
     });
     let (end, ending) = watch::channel(false);
     let (closed_sender, closed) = watch::channel(false);
-    let session = SessionTask { shared: Arc::clone(&shared), client, greeting, events };
+    let session =
+        SessionTask { shared: Arc::clone(&shared), client, greeting, events, relinked: AtomicBool::new(false) };
     tokio::spawn(async move {
         session.run(link, inbox, ending).await;
         closed_sender.send_replace(true);
@@ -241,6 +243,8 @@ struct SessionTask {
     client: ClientId,
     greeting: ConnectRequest,
     events: mpsc::UnboundedSender<HandleEvent>,
+    /// It has linked again at least once.
+    relinked: AtomicBool,
 }
 
 impl SessionTask {
@@ -266,6 +270,7 @@ impl SessionTask {
                         };
                         match relinked {
                             Some(Some((new_link, new_inbox, sent))) => {
+                                self.relinked.store(true, Ordering::SeqCst);
                                 (link, inbox) = (new_link, new_inbox);
                                 self.tell(HandleEvent::Reconnected { sent, leader_sent: None });
                             }
@@ -320,7 +325,8 @@ impl SessionTask {
             }
             return;
         }
-        let waiting = self.shared.open.lock().waiting.remove(&header.xid);
+        let shift = i32::from(is_broken(Mutant::ShiftTheReplies) && self.relinked.load(Ordering::SeqCst));
+        let waiting = self.shared.open.lock().waiting.remove(&(header.xid + shift));
         if let Some((request, answer)) = waiting {
             let result = decode(&request, header.err, &mut reader);
             // Whoever asked may be gone.

@@ -90,6 +90,11 @@ impl SimulatedEnsemble {
         self.world.kill_session(session);
     }
 
+    /// Somebody deletes a node.
+    pub fn delete(&self, path: &str) {
+        self.world.delete(path);
+    }
+
     /// All servers start again: connections and watches are gone, sessions and data are kept.
     pub fn restart(&self) {
         self.world.restart();

@@ -194,6 +194,13 @@ impl World {
         });
     }
 
+    pub(super) fn delete(&self, path: &str) {
+        self.change(|state, now| {
+            let outputs = state.server.delete(path, now);
+            state.deliver(outputs, now);
+        });
+    }
+
     pub(super) fn restart(&self) {
         self.change(|state, now| {
             let links: Vec<_> = state.links.keys().copied().collect();

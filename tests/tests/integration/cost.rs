@@ -26,8 +26,7 @@ fn requests(server: &TestingServer, path: &str) -> Vec<OpCode> {
 
 #[tokio::test]
 async fn an_uncontended_lock_is_three_requests_and_an_inner_one_none() {
-    let server =
-        TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap();
+    let server = server();
     let client = client(&server).await;
     let mutex = InterProcessMutex::new(client, "/lock").unwrap();
     mutex.acquire().await.unwrap().release().await.unwrap();
@@ -53,8 +52,7 @@ async fn an_uncontended_lock_is_three_requests_and_an_inner_one_none() {
 
 #[tokio::test]
 async fn a_hand_over_between_two_needs_no_listing() {
-    let server =
-        TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap();
+    let server = server();
     let client = client(&server).await;
     let mutex = InterProcessMutex::new(client, "/lock").unwrap();
     let guard = mutex.acquire().await.unwrap();
@@ -74,8 +72,7 @@ async fn a_hand_over_between_two_needs_no_listing() {
 
 #[tokio::test]
 async fn a_departure_wakes_one_waiter_of_many() {
-    let server =
-        TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap();
+    let server = server();
     let client = client(&server).await;
     let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
     let guard = mutex.acquire().await.unwrap();
@@ -97,8 +94,7 @@ async fn a_departure_wakes_one_waiter_of_many() {
 
 #[tokio::test]
 async fn an_uncontended_lease_is_five_requests() {
-    let server =
-        TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap();
+    let server = server();
     let client = client(&server).await;
     let semaphore = InterProcessSemaphoreV2::new(client, "/semaphore", 2).unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();

@@ -1,0 +1,124 @@
+//! Deliberate breaks of the engine, to show that the checks find them. Without the feature `mutants` none of this is in the code.
+
+/// A way to break the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mutant {
+    /// A waiter takes any departure of its predecessor for its own grant.
+    SkipTheRelist,
+    /// An attempt goes on with a node that an earlier one has left, of whichever session it is.
+    TrustTheOldSession,
+    /// Contenders are sorted by their whole names.
+    OrderByName,
+    /// The session's deadline is not looked at.
+    IgnoreTheDeadline,
+    /// Reads move the deadline while something is held.
+    ReadsMoveTheDeadline,
+    /// What an attempt leaves behind is not cleaned up.
+    ForgetTheCleanUp,
+    /// The clean-up lists without a write first.
+    LookUpWithoutAWrite,
+    /// The first waiter of a semaphore watches the node `n` places ahead only.
+    WatchIndexMinusN,
+    /// A hand-over without a listing although the own node was not watched.
+    HandOffWithoutTheOwnWatch,
+    /// After a reconnect every reply goes to the request behind its own.
+    ShiftTheReplies,
+    /// Nobody is woken by a reconnect.
+    SleepThroughReconnects,
+    /// One place more than there is.
+    OneTooMany,
+    /// A holder does not watch its node.
+    LeaveTheOwnNodeAlone,
+    /// Of several nodes of its own an attempt keeps all.
+    KeepTheExtraNodes,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::SkipTheRelist,
+        Self::TrustTheOldSession,
+        Self::OrderByName,
+        Self::IgnoreTheDeadline,
+        Self::ReadsMoveTheDeadline,
+        Self::ForgetTheCleanUp,
+        Self::LookUpWithoutAWrite,
+        Self::WatchIndexMinusN,
+        Self::HandOffWithoutTheOwnWatch,
+        Self::ShiftTheReplies,
+        Self::SleepThroughReconnects,
+        Self::OneTooMany,
+        Self::LeaveTheOwnNodeAlone,
+        Self::KeepTheExtraNodes,
+    ];
+
+    /// Its name, in words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SkipTheRelist => "skip-the-relist",
+            Self::TrustTheOldSession => "trust-the-old-session",
+            Self::OrderByName => "order-by-name",
+            Self::IgnoreTheDeadline => "ignore-the-deadline",
+            Self::ReadsMoveTheDeadline => "reads-move-the-deadline",
+            Self::ForgetTheCleanUp => "forget-the-clean-up",
+            Self::LookUpWithoutAWrite => "look-up-without-a-write",
+            Self::WatchIndexMinusN => "watch-index-minus-n",
+            Self::HandOffWithoutTheOwnWatch => "hand-off-without-the-own-watch",
+            Self::ShiftTheReplies => "shift-the-replies",
+            Self::SleepThroughReconnects => "sleep-through-reconnects",
+            Self::OneTooMany => "one-too-many",
+            Self::LeaveTheOwnNodeAlone => "leave-the-own-node-alone",
+            Self::KeepTheExtraNodes => "keep-the-extra-nodes",
+        }
+    }
+}
+
+#[cfg(feature = "mutants")]
+mod switch {
+    use super::Mutant;
+    use std::cell::Cell;
+
+    thread_local! {
+        static CURRENT: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Breaks the engine on this thread, or mends it.
+    pub fn set(mutant: Option<Mutant>) {
+        CURRENT.set(mutant);
+    }
+
+    thread_local! {
+        static NODE: std::cell::RefCell<Option<String>> = const { std::cell::RefCell::new(None) };
+    }
+
+    /// Keeps the name of a node, for [`Mutant::TrustTheOldSession`]; returns the one that was kept.
+    #[must_use]
+    pub fn keep_node(name: Option<String>) -> Option<String> {
+        NODE.replace(name)
+    }
+
+    /// Whether the engine is broken in this way on this thread.
+    #[must_use]
+    pub fn is_broken(mutant: Mutant) -> bool {
+        CURRENT.get() == Some(mutant)
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub use switch::{is_broken, keep_node, set};
+
+/// Keeps nothing.
+#[cfg(not(feature = "mutants"))]
+#[must_use]
+pub fn keep_node(_: Option<String>) -> Option<String> {
+    None
+}
+
+/// Whether the engine is broken in this way: never.
+#[cfg(not(feature = "mutants"))]
+#[must_use]
+pub const fn is_broken(_: Mutant) -> bool {
+    false
+}

@@ -1,0 +1,103 @@
+//! Runs every lock through simulated storms, thousands of them, and checks what happened.
+//!
+//! ```text
+//! cargo run --release -p curator-test --example simulate -- --seeds 10000
+//! cargo run --release -p curator-test --example simulate -- --seeds 1 --from 4711   # again, with its log
+//! cargo run --release -p curator-test --example simulate -- --list-mutants
+//! cargo run --release -p curator-test --example simulate -- --seeds 500 --mutant skip-the-relist
+//! ```
+//!
+//! The last line is `<n> seeds, <f> failures, <s> s`; the exit status is 1 if there was a failure. A mutant breaks the engine on purpose: then
+//! failures are what one wants to see.
+
+mod storm;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+use curator_framework::mutants::Mutant;
+
+/// Runs every lock through simulated storms and checks what happened.
+#[derive(Debug, Clone, Parser)]
+struct Options {
+    /// How many seeds
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first seed; fresh ones if it is not given
+    #[arg(long)]
+    from: Option<u64>,
+    /// Break the engine in this way
+    #[arg(long, value_parser = mutant)]
+    mutant: Option<Mutant>,
+    /// Print the ways to break the engine
+    #[arg(long)]
+    list_mutants: bool,
+}
+
+fn mutant(name: &str) -> Result<Mutant, String> {
+    let named = Mutant::ALL.into_iter().find(|mutant| mutant.name() == name);
+    named.ok_or_else(|| "there is no such mutant; see --list-mutants".to_owned())
+}
+
+/// How many failures are printed.
+const PRINTED: u64 = 5;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if options.list_mutants {
+        for mutant in Mutant::ALL {
+            println!("{}", mutant.name());
+        }
+        return ExitCode::SUCCESS;
+    }
+    // Small enough to be typed again.
+    let from = options.from.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let began = Instant::now();
+    let (next, failures) = (AtomicU64::new(0), AtomicU64::new(0));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= options.seeds {
+                        return;
+                    }
+                    let seed = from.wrapping_add(index);
+                    if !storms(seed, &options, &failures) {
+                        failures.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.load(Ordering::Relaxed);
+    println!("{} seeds, {failures} failures, {:.1} s", options.seeds, began.elapsed().as_secs_f64());
+    if failures > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS }
+}
+
+/// All storms of one seed; whether they went well.
+fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
+    let mut well = true;
+    for recipe in storm::Recipe::ALL {
+        let outcome = storm::run(seed, recipe, options.mutant);
+        let lone = options.seeds == 1;
+        if lone {
+            for line in &outcome.log {
+                println!("{line}");
+            }
+        }
+        if !outcome.violations.is_empty() {
+            well = false;
+            if lone || failures.load(Ordering::Relaxed) < PRINTED {
+                for violation in &outcome.violations {
+                    println!("seed {seed}, {recipe}: {violation}");
+                }
+                println!("again: --seeds 1 --from {seed}");
+            }
+        }
+    }
+    well
+}

@@ -401,6 +401,12 @@ impl CuratorFramework {
         self.owner.shared.session.borrow().as_ref().map_or(0, |session| session.watches().len())
     }
 
+    /// What is waited for in the current session. For tests that look for leaks.
+    #[must_use]
+    pub fn watched_paths(&self) -> Vec<String> {
+        self.owner.shared.session.borrow().as_ref().map_or_else(Vec::new, |session| session.watches().paths())
+    }
+
     /// Begins a create: Curator's `create()`.
     pub fn create(&self) -> CreateBuilder<'_> {
         CreateBuilder::new(self)

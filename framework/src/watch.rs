@@ -146,6 +146,11 @@ impl WatchRegistry {
         }
     }
 
+    /// What is waited for.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.waiters.lock().by_path.keys().map(|(path, _)| path.clone()).collect()
+    }
+
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.waiters.lock().by_path.values().map(Vec::len).sum()

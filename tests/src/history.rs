@@ -75,10 +75,10 @@ impl Rules {
         Self { max_leases: 1, growing_tokens: true, prompt: None, patience }
     }
 
-    /// The rules of a semaphore with this many leases.
+    /// The rules of a semaphore with this many leases. Its tokens identify the leases, no more; of a single lease they grow.
     #[must_use]
     pub const fn semaphore(max_leases: usize, patience: Duration) -> Self {
-        Self { max_leases, growing_tokens: true, prompt: None, patience }
+        Self { max_leases, growing_tokens: max_leases == 1, prompt: None, patience }
     }
 
     /// As these, and a loss told by the server must reach the holder within this time.

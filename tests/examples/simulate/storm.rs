@@ -93,6 +93,8 @@ struct Book {
     next: u64,
     /// Who holds with which node.
     holding: Vec<(Attempt, String)>,
+    /// Nodes that the servers have taken away.
+    revoked: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -125,6 +127,10 @@ impl Scribe {
     fn granted(&self, attempt: Attempt, guard: &Guard) {
         self.book.lock().holding.push((attempt, guard.path().to_owned()));
         self.step(attempt, Step::Granted(guard.fencing_token()));
+        // The grant may have been on its way when its node was taken away.
+        if self.book.lock().revoked.iter().any(|path| path == guard.path()) {
+            self.leaves(attempt, Step::Revoked);
+        }
     }
 
     fn leaves(&self, attempt: Attempt, step: Step) {
@@ -138,13 +144,24 @@ impl Scribe {
         self.book.lock().history.fault(now, now + lasting + RECOVERY);
     }
 
-    /// Notes whose nodes the servers have just taken away.
-    fn note_revoked(&self) {
-        let holding = self.book.lock().holding.clone();
-        for (attempt, path) in holding {
-            if self.ensemble.owner(&path).is_none() {
-                self.leaves(attempt, Step::Revoked);
+    /// The nodes there are, each with its owner.
+    fn nodes(&self, recipe: Recipe) -> Vec<(String, i64)> {
+        let below = |part: &String| {
+            let paths =
+                self.ensemble.children(part).into_iter().map(|node| format!("{part}/{node}")).collect::<Vec<_>>();
+            paths.into_iter().filter_map(|path| Some((path.clone(), self.ensemble.owner(&path)?)))
+        };
+        recipe.parts().iter().flat_map(below).collect()
+    }
+
+    /// Notes that the servers take nodes away.
+    fn revoke(&self, paths: impl IntoIterator<Item = String>) {
+        for path in paths {
+            let holder = self.book.lock().holding.iter().find(|(_, held)| *held == path).map(|(holder, _)| *holder);
+            if let Some(holder) = holder {
+                self.leaves(holder, Step::Revoked);
             }
+            self.book.lock().revoked.push(path);
         }
     }
 }
@@ -234,6 +251,7 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     scribe.note(format_args!("seed {seed}, {recipe}, latency {latency:?}"));
 
     let mut clients = Vec::new();
+    let mut readers = tokio::task::JoinSet::new();
     let mut workers = tokio::task::JoinSet::new();
     for id in 0..CLIENTS {
         let options = ensemble.client(ClientId(id)).session_timeout(SESSION).connection_timeout(Duration::from_secs(5));
@@ -250,10 +268,11 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
             let lock = Lock::new(client.clone(), recipe).expect("a valid path");
             workers.spawn(work(scribe.clone(), lock, random));
         }
+        readers.spawn(read(client.clone()));
         clients.push(client);
     }
     let ended = {
-        let nemesis = nemesis(&scribe, &mut random);
+        let nemesis = nemesis(&scribe, recipe, &mut random);
         let all = async { while workers.join_next().await.is_some() {} };
         tokio::pin!(nemesis, all);
         // The nemesis ends by itself; what is left then is calm.
@@ -271,6 +290,7 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
         scribe.book.lock().history.left_behind("a worker that waits for ever");
     }
     drop(workers);
+    drop(readers);
     for id in 0..CLIENTS {
         ensemble.repair(ClientId(id));
     }
@@ -283,7 +303,7 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     }
     for client in &clients {
         if client.watchers() > 0 {
-            scribe.book.lock().history.left_behind(format!("{} waiters for watches", client.watchers()));
+            scribe.book.lock().history.left_behind(format!("watches of {:?}", client.watched_paths()));
         }
         client.close().await;
     }
@@ -302,15 +322,23 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
 }
 
+/// Reads go on while a server is cut off, and prove nothing.
+async fn read(client: CuratorFramework) {
+    loop {
+        let _unanswered = timeout(Duration::from_secs(1), client.check_exists().for_path("/")).await;
+        sleep(Duration::from_millis(700)).await;
+    }
+}
+
 async fn work(scribe: Scribe, lock: Lock, mut random: StdRng) {
     for _ in 0..ROUNDS {
         sleep(Duration::from_millis(random.random_range(0..3000))).await;
         let attempt = scribe.ask();
         let short = Duration::from_millis(random.random_range(0..4000));
         let outcome = match random.random_range(0..10) {
-            0..=5 => lock.acquire().await,
-            6 | 7 => lock.acquire_timeout(short * 3).await,
-            8 => lock.try_acquire().await,
+            0..=4 => lock.acquire().await,
+            5 | 6 => lock.acquire_timeout(short * 3).await,
+            7 => lock.try_acquire().await,
             // The future is dropped.
             _ => timeout(short, lock.acquire()).await.unwrap_or(Ok(None)),
         };
@@ -364,7 +392,7 @@ async fn work(scribe: Scribe, lock: Lock, mut random: StdRng) {
 }
 
 /// Does its worst for a while, then mends everything.
-async fn nemesis(scribe: &Scribe, random: &mut StdRng) {
+async fn nemesis(scribe: &Scribe, recipe: Recipe, random: &mut StdRng) {
     let ensemble = &scribe.ensemble;
     for _ in 0..random.random_range(2..9) {
         sleep(Duration::from_millis(random.random_range(200..6000))).await;
@@ -385,8 +413,9 @@ async fn nemesis(scribe: &Scribe, random: &mut StdRng) {
                 let sessions = ensemble.sessions();
                 if let Some(session) = sessions.get(random.random_range(0..sessions.len().max(1))) {
                     scribe.fault(format_args!("session {session} is killed"), Duration::ZERO);
+                    let nodes = scribe.nodes(recipe);
+                    scribe.revoke(nodes.into_iter().filter(|(_, owner)| owner == session).map(|(path, _)| path));
                     ensemble.kill_session(*session);
-                    scribe.note_revoked();
                 }
             }
             5 => {
@@ -396,14 +425,12 @@ async fn nemesis(scribe: &Scribe, random: &mut StdRng) {
                 ensemble.repair(client);
             }
             6 => {
-                scribe.fault(format_args!("the server of {client:?} is behind for {lasting:?}"), lasting);
+                scribe.fault(format_args!("the server of {client:?} is behind for a while"), Duration::from_secs(6));
                 ensemble.stale_reads(client);
-                // It may fall behind again and again, and lose its connection meanwhile.
-                for _ in 0..random.random_range(1..4) {
-                    sleep(lasting / 4).await;
-                    if random.random() {
-                        ensemble.reset(client);
-                    }
+                // It falls behind again and again, and loses its connection meanwhile.
+                for _ in 0..random.random_range(1..12) {
+                    sleep(Duration::from_millis(random.random_range(20..500))).await;
+                    ensemble.reset(client);
                     ensemble.stale_reads(client);
                 }
                 ensemble.repair(client);
@@ -419,20 +446,11 @@ async fn nemesis(scribe: &Scribe, random: &mut StdRng) {
                 }
                 _ => {
                     // An administrator deletes a node.
-                    let nodes = ensemble.children(PATH);
-                    let nodes = if nodes.contains(&"leases".to_owned()) {
-                        ensemble
-                            .children(&format!("{PATH}/leases"))
-                            .iter()
-                            .map(|node| format!("{PATH}/leases/{node}"))
-                            .collect()
-                    } else {
-                        nodes.iter().map(|node| format!("{PATH}/{node}")).collect::<Vec<_>>()
-                    };
-                    if let Some(node) = nodes.get(random.random_range(0..nodes.len().max(1))) {
+                    let nodes = scribe.nodes(recipe);
+                    if let Some((node, _)) = nodes.get(random.random_range(0..nodes.len().max(1))) {
                         scribe.fault(format_args!("somebody deletes {node}"), Duration::ZERO);
+                        scribe.revoke([node.clone()]);
                         ensemble.delete(node);
-                        scribe.note_revoked();
                     }
                 }
             },

@@ -52,6 +52,17 @@ impl Identities {
         }
     }
 
+    /// The schemes, and who the connection is in each.
+    pub(super) fn users(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.known.iter().map(|who| {
+            let user = match who.scheme {
+                "digest" => who.id.split(':').next().unwrap_or_default(),
+                _ => &who.id,
+            };
+            (who.scheme, user)
+        })
+    }
+
     /// Whether `acl` gives one of the bits in `wanted`.
     ///
     /// # Errors

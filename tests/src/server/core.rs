@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::acl::{Identities, READ};
+use super::acl::Identities;
+use super::changes::{Change, Stale};
 use super::log::{LoggedRequest, RequestLog, path_of};
 use super::session::Sessions;
-use super::tree::{Stamp, Tree, parent_path};
-use super::watch::{WatchKind, Watches};
+use super::tree::{Stamp, Tree};
+use super::watch::Watches;
 use crate::wire::{
-    Acl, ConnectRequest, ConnectResponse, DecodeError, ErrorCode, EventKind, OpCode, Reader, ReplyHeader,
-    RequestHeader, WatchEvent, Writer, XID_EVENT, XID_PING, session_password,
+    ConnectRequest, ConnectResponse, DecodeError, ErrorCode, EventKind, OpCode, Reader, ReplyHeader, RequestHeader,
+    WatchEvent, Writer, XID_EVENT, XID_PING, session_password,
 };
 
 /// The state that every event of a node carries: connected.
@@ -47,6 +48,10 @@ pub(super) struct Settings {
     pub(super) first_session_id: i64,
     /// The wall clock when the core begins, in milliseconds since 1970.
     pub(super) epoch_ms: i64,
+    /// How often empty containers and outlived nodes are deleted.
+    pub(super) container_check_interval: Duration,
+    /// Whether nodes may have a time to live.
+    pub(super) extended_types: bool,
 }
 
 /// One connection: no session before its first frame.
@@ -63,6 +68,8 @@ pub(super) enum Failure {
     Reply(ErrorCode),
     /// The connection is closed behind the answer.
     ReplyAndClose(ErrorCode),
+    /// The request makes no sense.
+    Unreadable,
 }
 
 impl From<ErrorCode> for Failure {
@@ -73,7 +80,7 @@ impl From<ErrorCode> for Failure {
 
 impl From<DecodeError> for Failure {
     fn from(_: DecodeError) -> Self {
-        Self::Reply(ErrorCode::MarshallingError)
+        Self::Unreadable
     }
 }
 
@@ -96,6 +103,10 @@ pub(super) struct Core {
     next_connection: u64,
     zxid: i64,
     now: Duration,
+    next_container_check: Duration,
+    /// What the request at hand has changed.
+    pub(super) changes: Vec<Change>,
+    pub(super) stale: Option<Stale>,
     outputs: Vec<Output>,
 }
 
@@ -110,6 +121,9 @@ impl Core {
             next_connection: 1,
             zxid: 0,
             now: Duration::ZERO,
+            next_container_check: settings.container_check_interval,
+            changes: Vec::new(),
+            stale: None,
             outputs: Vec::new(),
             settings,
         }
@@ -135,7 +149,27 @@ impl Core {
     /// A frame has come in. One for a connection that the core has closed is ignored.
     #[must_use]
     pub(super) fn frame(&mut self, connection: ConnectionId, bytes: &[u8], now: Duration) -> Vec<Output> {
+        self.frames(connection, &[bytes], now)
+    }
+
+    /// Frames have come in at once. As in Apache, sequence numbers run over their end
+    /// within such a burst.
+    #[must_use]
+    pub(super) fn frames<B: AsRef<[u8]>>(
+        &mut self,
+        connection: ConnectionId,
+        frames: &[B],
+        now: Duration,
+    ) -> Vec<Output> {
         self.advance(now);
+        for bytes in frames {
+            self.one_frame(connection, bytes.as_ref());
+        }
+        self.tree.forget_overruns();
+        self.take_outputs()
+    }
+
+    fn one_frame(&mut self, connection: ConnectionId, bytes: &[u8]) {
         match self.connections.get(&connection) {
             None => {}
             Some(Connection { session: None, .. }) => match ConnectRequest::decode(&mut Reader::new(bytes)) {
@@ -150,22 +184,40 @@ impl Core {
                 }
             }
         }
-        std::mem::take(&mut self.outputs)
     }
 
-    /// Ends the sessions whose time is over.
+    /// Ends the sessions whose time is over, and now and then deletes what nobody needs.
     #[must_use]
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Output> {
         self.advance(now);
         for session in self.sessions.overdue(self.now) {
             self.expire(session);
         }
-        std::mem::take(&mut self.outputs)
+        if self.next_container_check <= self.now {
+            self.delete_due();
+            let interval = self.settings.container_check_interval;
+            let late = self.now.saturating_sub(self.next_container_check);
+            let skipped = u32::try_from(late.as_nanos() / interval.as_nanos().max(1)).unwrap_or(u32::MAX);
+            let next = interval.saturating_mul(skipped.saturating_add(1));
+            self.next_container_check = self.next_container_check.saturating_add(next).max(self.now);
+        }
+        self.take_outputs()
     }
 
-    /// When the next session ends if no packet comes in.
+    /// When something happens if no packet comes in. A request can make it earlier.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        self.sessions.next_deadline()
+        let check = self.tree.has_reapable().then_some(self.next_container_check);
+        self.sessions.next_deadline().into_iter().chain(check).min()
+    }
+
+    /// Deletes containers without children and nodes that have outlived their time.
+    fn delete_due(&mut self) {
+        for path in self.tree.due(self.wall_ms()) {
+            let at = self.next_stamp();
+            // One that is not to be deleted after all stays.
+            self.delete_node(&path, at).ok();
+        }
+        self.publish(None);
     }
 
     /// Ends a session as if its time were over. `None` if there is no such session.
@@ -176,7 +228,7 @@ impl Core {
             return None;
         }
         self.expire(session);
-        Some(std::mem::take(&mut self.outputs))
+        Some(self.take_outputs())
     }
 
     /// The server starts again: no connection and no watch is left, and every session
@@ -186,6 +238,17 @@ impl Core {
         self.connections.clear();
         self.watches = Watches::default();
         self.sessions.detach_all(self.now);
+        self.next_container_check = self.now.saturating_add(self.settings.container_check_interval);
+        self.restart_stale_reads();
+    }
+
+    /// The server starts again without its data: nodes, sessions and transactions
+    /// begin anew.
+    pub(super) fn restart_empty(&mut self, now: Duration) {
+        self.tree = Tree::new();
+        self.sessions.clear();
+        self.zxid = 0;
+        self.restart(now);
     }
 
     pub(super) fn session_ids(&self) -> Vec<i64> {
@@ -209,7 +272,9 @@ impl Core {
         let timeout = asked.max(self.settings.min_session_timeout).min(self.settings.max_session_timeout);
         let session = if request.session_id == 0 {
             self.zxid += 1;
-            Some(self.sessions.create(connection, timeout, self.now))
+            let session = self.sessions.create(connection, timeout, self.now);
+            self.catch_up(session);
+            Some(session)
         } else {
             // As in Apache, the old connection goes even if the password is wrong.
             if let Some(old) = self.sessions.detach(request.session_id) {
@@ -249,16 +314,20 @@ impl Core {
         self.sessions.touch(caller.session, self.now);
         let path = path_of(header.op, body.rest());
         let result = self.perform(caller, header.op, body);
+        if is_write(header.op) {
+            self.publish(Some(caller.session));
+        }
         let (error, closes) = match result {
             Ok(_) => (ErrorCode::Ok, header.op == OpCode::CloseSession),
             Err(Failure::Reply(error)) => (error, false),
             Err(Failure::ReplyAndClose(error)) => (error, true),
+            Err(Failure::Unreadable) => (ErrorCode::MarshallingError, false),
         };
         let xid = if header.op == OpCode::Ping { XID_PING } else { header.xid };
         let zxid = match header.op {
             OpCode::Auth => 0,
             OpCode::Unknown(_) => -1,
-            _ => self.zxid,
+            _ => self.zxid_seen(caller.session),
         };
         let mut reply = Writer::new();
         ReplyHeader { xid, zxid, err: error.code() }.encode(&mut reply);
@@ -282,29 +351,40 @@ impl Core {
                 Ok(Writer::new())
             }
             OpCode::Auth => self.auth(caller, body),
-            OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
-                self.create(caller, op, body)
-            }
-            OpCode::Delete => self.delete(caller, body),
-            OpCode::SetData => self.set_data(caller, body),
-            OpCode::SetAcl => self.set_acl(caller, body),
+            OpCode::Create
+            | OpCode::Create2
+            | OpCode::CreateContainer
+            | OpCode::CreateTtl
+            | OpCode::Delete
+            | OpCode::SetData
+            | OpCode::SetAcl
+            | OpCode::Check => self.write(caller, op, body),
+            OpCode::Multi => self.multi(caller, body),
+            OpCode::MultiRead => self.multi_read(caller, body),
             OpCode::Exists => self.exists(caller, body),
             OpCode::GetData => self.get_data(caller, body),
             OpCode::GetAcl => self.get_acl(caller, body),
             OpCode::GetChildren | OpCode::GetChildren2 => self.get_children(caller, op, body),
-            OpCode::Sync => self.sync(body),
+            OpCode::GetAllChildrenNumber => self.get_all_children_number(caller, body),
+            OpCode::GetEphemerals => self.get_ephemerals(caller, body),
+            OpCode::WhoAmI => self.who_am_i(caller),
+            OpCode::Sync => self.sync(caller, body),
             OpCode::SetWatches | OpCode::SetWatches2 => self.set_watches(caller, op, body),
+            OpCode::AddWatch => self.add_watch(caller, body),
             OpCode::CheckWatches | OpCode::RemoveWatches => self.find_watches(caller, op, body),
-            // Apache knows these.
-            OpCode::Check
-            | OpCode::Multi
-            | OpCode::MultiRead
-            | OpCode::Reconfig
-            | OpCode::DeleteContainer
-            | OpCode::GetEphemerals
-            | OpCode::GetAllChildrenNumber
-            | OpCode::AddWatch
-            | OpCode::WhoAmI => Err(ErrorCode::Unimplemented.into()),
+            OpCode::Reconfig => {
+                for _joining_leaving_members in 0..3 {
+                    body.optional_string()?;
+                }
+                let _version = body.long()?;
+                self.next_stamp();
+                Err(ErrorCode::ReconfigDisabled.into())
+            }
+            // Only the server itself may ask for it, and Apache takes the whole frame for the path.
+            OpCode::DeleteContainer => {
+                self.next_stamp();
+                Err(ErrorCode::BadArguments.into())
+            }
             // Apache does not, and ends the connection.
             OpCode::CreateSession | OpCode::Sasl | OpCode::Unknown(_) => {
                 Err(Failure::ReplyAndClose(ErrorCode::Unimplemented))
@@ -330,25 +410,61 @@ impl Core {
     /// The next transaction's number and time.
     pub(super) fn next_stamp(&mut self) -> Stamp {
         self.zxid += 1;
+        Stamp { zxid: self.zxid, wall_ms: self.wall_ms() }
+    }
+
+    fn wall_ms(&self) -> i64 {
         let now_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
-        Stamp { zxid: self.zxid, wall_ms: self.settings.epoch_ms.saturating_add(now_ms) }
+        self.settings.epoch_ms.saturating_add(now_ms)
+    }
+
+    /// The newest transaction.
+    pub(super) const fn zxid(&self) -> i64 {
+        self.zxid
+    }
+
+    pub(super) const fn has_extended_types(&self) -> bool {
+        self.settings.extended_types
+    }
+
+    pub(super) fn is_live(&self, session: i64) -> bool {
+        self.sessions.contains(session)
+    }
+
+    pub(super) fn connection_of(&self, session: i64) -> Option<ConnectionId> {
+        self.sessions.connection(session)
+    }
+
+    /// Who a connection is; `None` if it is closed.
+    pub(super) fn identities(&self, connection: ConnectionId) -> Option<&Identities> {
+        self.connections.get(&connection).map(|open| &open.identities)
+    }
+
+    /// The connections, and the session of each.
+    pub(super) fn connections(&self) -> impl ExactSizeIterator<Item = (ConnectionId, Option<i64>)> {
+        self.connections.iter().map(|(id, open)| (*id, open.session))
     }
 
     /// Ends a session and deletes what it owns. Says which connection it had.
     fn end_session(&mut self, session: i64) -> Option<ConnectionId> {
         let at = self.next_stamp();
         for path in self.tree.ephemerals_of(session) {
-            if let Ok(acl) = self.tree.delete(&path, at) {
-                self.node_deleted(&path, &acl);
-            }
+            // A node without children can always be deleted, and it has none.
+            self.delete_node(&path, at).ok();
         }
         self.sessions.remove(session).flatten()
     }
 
     fn expire(&mut self, session: i64) {
-        if let Some(connection) = self.end_session(session) {
+        let connection = self.end_session(session);
+        self.publish(None);
+        if let Some(connection) = connection {
             self.close(connection);
         }
+    }
+
+    pub(super) fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
     }
 
     fn send(&mut self, to: ConnectionId, frame: Writer) {
@@ -360,56 +476,31 @@ impl Core {
         self.outputs.push(Output::Close(connection));
     }
 
-    pub(super) fn node_created(&mut self, path: &str) {
-        let acl = self.acl_of(path);
-        self.fire(WatchKind::Data, path, EventKind::NodeCreated, &acl);
-        self.children_changed(path);
-    }
-
-    /// `acl` is the list that the node had.
-    pub(super) fn node_deleted(&mut self, path: &str, acl: &[Acl]) {
-        for watcher in self.watches.take_both(path) {
-            self.send_event_to_reader(watcher, EventKind::NodeDeleted, path, acl);
-        }
-        self.children_changed(path);
-    }
-
-    pub(super) fn data_changed(&mut self, path: &str) {
-        let acl = self.acl_of(path);
-        self.fire(WatchKind::Data, path, EventKind::NodeDataChanged, &acl);
-    }
-
-    fn children_changed(&mut self, path: &str) {
-        if let Some(parent) = parent_path(path) {
-            let acl = self.acl_of(parent);
-            self.fire(WatchKind::Child, parent, EventKind::NodeChildrenChanged, &acl);
-        }
-    }
-
-    fn acl_of(&self, path: &str) -> Vec<Acl> {
-        self.tree.get(path).map(|node| node.acl.clone()).unwrap_or_default()
-    }
-
-    fn fire(&mut self, kind: WatchKind, path: &str, event: EventKind, acl: &[Acl]) {
-        for watcher in self.watches.take(kind, path) {
-            self.send_event_to_reader(watcher, event, path, acl);
-        }
-    }
-
-    /// The watch of one who may not read the node is used up in silence.
-    fn send_event_to_reader(&mut self, to: ConnectionId, kind: EventKind, path: &str, acl: &[Acl]) {
-        let may_read = |open: &Connection| open.identities.check(acl, READ).is_ok();
-        if self.connections.get(&to).is_some_and(may_read) {
-            self.send_event(to, kind, path);
-        }
-    }
-
     pub(super) fn send_event(&mut self, to: ConnectionId, kind: EventKind, path: &str) {
         let mut frame = Writer::new();
         ReplyHeader { xid: XID_EVENT, zxid: -1, err: 0 }.encode(&mut frame);
         WatchEvent { kind: kind as i32, state: STATE_CONNECTED, path: path.to_owned() }.encode(&mut frame);
         self.send(to, frame);
     }
+}
+
+/// Whether it goes through the leader, so that the session sees everything up to it.
+const fn is_write(op: OpCode) -> bool {
+    matches!(
+        op,
+        OpCode::Create
+            | OpCode::Create2
+            | OpCode::CreateContainer
+            | OpCode::CreateTtl
+            | OpCode::Delete
+            | OpCode::SetData
+            | OpCode::SetAcl
+            | OpCode::Check
+            | OpCode::Multi
+            | OpCode::Reconfig
+            | OpCode::DeleteContainer
+            | OpCode::CloseSession
+    )
 }
 
 #[cfg(test)]

@@ -1,20 +1,21 @@
 //! The TCP side: a thread with a runtime of its own around the [`Core`].
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc as blocking;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::core::{ConnectionId, Core, Output};
+use super::four_letter::{self, Word};
 use crate::wire::{MAX_FRAME, read_frame, write_frame};
 
 /// How many connections may wait to be accepted.
@@ -44,19 +45,20 @@ pub(super) enum Command {
 pub(super) struct Front {
     state: Mutex<State>,
     began: Instant,
-    /// A session may end earlier than the thread thinks.
-    sessions_changed: Notify,
+    /// Something may happen earlier than the thread thinks.
+    deadline_changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     core: Core,
-    peers: HashMap<ConnectionId, Peer>,
+    peers: BTreeMap<ConnectionId, Peer>,
 }
 
 /// The sending side of a connection.
 #[derive(Debug)]
 struct Peer {
+    address: SocketAddr,
     queue: mpsc::UnboundedSender<Vec<u8>>,
     flow: Arc<Flow>,
 }
@@ -103,9 +105,9 @@ impl State {
 impl Front {
     pub(super) fn new(core: Core) -> Self {
         Self {
-            state: Mutex::new(State { core, peers: HashMap::new() }),
+            state: Mutex::new(State { core, peers: BTreeMap::new() }),
             began: Instant::now(),
-            sessions_changed: Notify::new(),
+            deadline_changed: Notify::new(),
         }
     }
 
@@ -131,15 +133,35 @@ impl Front {
         state.carry_out(outputs);
     }
 
-    fn frame(&self, connection: ConnectionId, frame: &[u8]) {
+    pub(super) fn set_stale_reads(&self, stale: bool) {
         let mut state = self.state.lock();
-        let outputs = state.core.frame(connection, frame, self.began.elapsed());
+        let outputs = state.core.set_stale_reads(stale);
         state.carry_out(outputs);
     }
 
-    fn open(&self, address: IpAddr, peer: Peer) -> ConnectionId {
+    fn frames(&self, connection: ConnectionId, frames: &[Vec<u8>]) {
         let mut state = self.state.lock();
-        let connection = state.core.open(address);
+        let before = state.core.next_deadline();
+        let outputs = state.core.frames(connection, frames, self.began.elapsed());
+        state.carry_out(outputs);
+        let is_earlier = match (before, state.core.next_deadline()) {
+            (Some(before), Some(after)) => after < before,
+            (before, after) => before.is_none() && after.is_some(),
+        };
+        if is_earlier {
+            self.deadline_changed.notify_one();
+        }
+    }
+
+    fn answer(&self, word: Word) -> String {
+        let mut state = self.state.lock();
+        let peers = state.peers.iter().map(|(id, peer)| (*id, peer.address)).collect();
+        four_letter::answer(word, &mut state.core, &peers)
+    }
+
+    fn open(&self, peer: Peer) -> ConnectionId {
+        let mut state = self.state.lock();
+        let connection = state.core.open(peer.address.ip());
         state.peers.insert(connection, peer);
         connection
     }
@@ -155,6 +177,13 @@ impl Front {
         let mut state = self.state.lock();
         state.peers.clear();
         state.core.restart(self.began.elapsed());
+    }
+
+    /// All data and sessions are lost. No connection is left.
+    pub(super) fn restart_empty(&self) {
+        let mut state = self.state.lock();
+        state.peers.clear();
+        state.core.restart_empty(self.began.elapsed());
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -252,9 +281,9 @@ pub(super) async fn serve(front: Arc<Front>, mut port: Port, mut commands: mpsc:
                 }
             },
             () = sleep_until(deadline) => front.tick(),
-            () = front.sessions_changed.notified() => {}
+            () = front.deadline_changed.notified() => {}
             (stream, address) = port.accept() => {
-                connections.spawn(connection(Arc::clone(&front), stream, address.ip()));
+                connections.spawn(connection(Arc::clone(&front), stream, address));
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
         }
@@ -275,24 +304,38 @@ async fn sleep_until(deadline: Option<Instant>) {
 }
 
 /// Serves one connection until either end closes it.
-async fn connection(front: Arc<Front>, mut stream: TcpStream, address: IpAddr) {
+async fn connection(front: Arc<Front>, mut stream: TcpStream, address: SocketAddr) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY is not set");
     }
+    let mut first = [0; 4];
+    if stream.read_exact(&mut first).await.is_err() {
+        return;
+    }
+    if let Some(word) = Word::from_bytes(first) {
+        let answer = front.answer(word);
+        let sent = stream.write_all(answer.as_bytes()).await;
+        if sent.is_ok() {
+            stream.shutdown().await.ok();
+        }
+        return;
+    }
     let (queue, mut to_send) = mpsc::unbounded_channel::<Vec<u8>>();
     let flow = Arc::new(Flow::default());
-    let id = front.open(address, Peer { queue, flow: Arc::clone(&flow) });
+    let id = front.open(Peer { address, queue, flow: Arc::clone(&flow) });
     let (reader, mut writer) = stream.split();
 
     let read = async {
-        let mut reader = BufReader::new(reader);
-        let mut is_first = true;
+        let mut reader = BufReader::new(first.as_slice().chain(reader));
         while let Ok(Some(frame)) = read_frame(&mut reader, MAX_FRAME).await {
-            front.frame(id, &frame);
-            if std::mem::take(&mut is_first) {
-                // It began a session. Later frames only make deadlines later.
-                front.sessions_changed.notify_one();
+            let mut burst = vec![frame];
+            while holds_frame(reader.buffer()) {
+                match read_frame(&mut reader, MAX_FRAME).await {
+                    Ok(Some(frame)) => burst.push(frame),
+                    _ => break,
+                }
             }
+            front.frames(id, &burst);
             while flow.pending.load(Ordering::Relaxed) > PAUSE_READING {
                 flow.sent.notified().await;
             }
@@ -319,4 +362,12 @@ async fn connection(front: Arc<Front>, mut stream: TcpStream, address: IpAddr) {
         () = linger => {}
     }
     front.closed(id);
+}
+
+/// Whether a whole frame has arrived already.
+fn holds_frame(buffered: &[u8]) -> bool {
+    buffered.split_first_chunk().is_some_and(|(length, rest)| {
+        let length = usize::try_from(i32::from_be_bytes(*length));
+        length.is_ok_and(|length| length <= rest.len())
+    })
 }

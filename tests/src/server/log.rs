@@ -25,6 +25,7 @@ pub struct LoggedRequest {
 #[derive(Debug, Default, Clone)]
 pub(super) struct RequestLog {
     requests: VecDeque<LoggedRequest>,
+    total: u64,
 }
 
 impl RequestLog {
@@ -33,6 +34,12 @@ impl RequestLog {
             self.requests.pop_front();
         }
         self.requests.push_back(request);
+        self.total += 1;
+    }
+
+    /// How many there were, forgotten or not.
+    pub(super) const fn total(&self) -> u64 {
+        self.total
     }
 
     pub(super) fn to_vec(&self) -> Vec<LoggedRequest> {
@@ -47,14 +54,13 @@ impl RequestLog {
 /// The path in a request's body, for the operations that begin with one.
 pub(super) fn path_of(op: OpCode, body: &[u8]) -> Option<String> {
     use OpCode::{
-        CheckWatches, Create, Create2, CreateContainer, CreateTtl, Delete, Exists, GetAcl, GetChildren, GetChildren2,
-        GetData, RemoveWatches, SetAcl, SetData, Sync,
+        AddWatch, Check, CheckWatches, Create, Create2, CreateContainer, CreateTtl, Delete, Exists, GetAcl,
+        GetAllChildrenNumber, GetChildren, GetChildren2, GetData, GetEphemerals, RemoveWatches, SetAcl, SetData, Sync,
     };
     match op {
-        Create | Create2 | CreateContainer | CreateTtl | Delete | Exists | GetData | SetData | GetAcl | SetAcl
-        | GetChildren | GetChildren2 | Sync | CheckWatches | RemoveWatches => {
-            Reader::new(body).string().ok().map(str::to_owned)
-        }
+        AddWatch | Check | CheckWatches | Create | Create2 | CreateContainer | CreateTtl | Delete | Exists | GetAcl
+        | GetAllChildrenNumber | GetChildren | GetChildren2 | GetData | GetEphemerals | RemoveWatches | SetAcl
+        | SetData | Sync => Reader::new(body).string().ok().map(str::to_owned),
         _ => None,
     }
 }

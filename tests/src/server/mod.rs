@@ -1,32 +1,38 @@
 //! A ZooKeeper server inside the test's process.
 
 mod acl;
+mod builder;
+mod changes;
 mod core;
+mod four_letter;
 mod front;
 mod log;
-mod requests;
+mod multi;
+mod reads;
 mod session;
 pub(crate) mod simulated;
 mod tree;
 mod watch;
+mod watching;
+mod writes;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc as blocking;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use self::core::{Core, Settings};
+pub use self::builder::TestingServerBuilder;
+use self::core::Core;
 use self::front::{Command, Front, Port, serve};
 pub use self::log::LoggedRequest;
 
-/// Apache's default `tickTime`.
-const DEFAULT_TICK: Duration = Duration::from_secs(2);
+/// Apache's default `znode.container.checkIntervalMs`.
+const DEFAULT_CONTAINER_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// How long [`TestingServer::restart`] leaves the port closed.
 const DOWN: Duration = Duration::from_millis(20);
 
@@ -43,21 +49,19 @@ const DOWN: Duration = Duration::from_millis(20);
 ///
 /// # Faults
 /// [`kill_session`](Self::kill_session), [`stop`](Self::stop),
-/// [`restart`](Self::restart), [`freeze`](Self::freeze), [`thaw`](Self::thaw) and
-/// [`set_next_sequence`](Self::set_next_sequence).
+/// [`restart`](Self::restart), [`restart_empty`](Self::restart_empty),
+/// [`freeze`](Self::freeze), [`thaw`](Self::thaw), [`stale_reads`](Self::stale_reads)
+/// and [`set_next_sequence`](Self::set_next_sequence).
 ///
 /// # Differences from Apache
 /// - A session ends when its timeout has passed without a packet. Apache rounds up to
 ///   its next tick.
-/// - `multi`, persistent watches (`addWatch`), `reconfig`, `getEphemerals`,
-///   `getAllChildrenNumber` and `whoAmI` are answered with `Unimplemented`. Nodes with
-///   a time to live are as well, as Apache does by default.
-/// - There are no quotas, no SASL, no super-user and no four-letter words.
-/// - An empty container is never deleted. Apache looks for them once a minute.
+/// - There are no quotas, no SASL and no super-user. Of the four-letter words there are
+///   `ruok`, `srvr`, `stat` and `mntr`; the last two say less.
 /// - `checkWatches` looks at the watches of the connection that asks. Apache 3.8 says
 ///   yes if anyone watches the path.
-/// - A request whose body cannot be read is answered with `MarshallingError`, and the
-///   empty path is no other name for the root.
+/// - The empty path is no other name for the root.
+/// - A `check` outside of a `multi` is answered. Apache answers only if it fails.
 /// - A server that does not keep up holds back the clients that send to it, and closes
 ///   the connection of one that lets 64 MiB of answers and events wait.
 ///
@@ -81,63 +85,6 @@ pub struct TestingServer {
     frozen: Mutex<Option<blocking::Sender<blocking::Sender<()>>>>,
 }
 
-/// Settings for a [`TestingServer`].
-#[derive(Debug, Clone)]
-#[must_use = "nothing starts until `start` is called"]
-pub struct TestingServerBuilder {
-    port: u16,
-    tick: Duration,
-    session_timeouts: Option<(Duration, Duration)>,
-}
-
-impl TestingServerBuilder {
-    /// The port to listen on. The default, 0, takes a free one.
-    pub const fn port(mut self, port: u16) -> Self {
-        self.port = port;
-        self
-    }
-
-    /// Apache's `tickTime`, 2 s by default. A session's timeout is at least two and at
-    /// most twenty ticks, unless [`session_timeouts`](Self::session_timeouts) is set.
-    pub const fn tick(mut self, tick: Duration) -> Self {
-        self.tick = tick;
-        self
-    }
-
-    /// The shortest and the longest session timeout that a client gets, whatever it
-    /// asks for. In whole milliseconds: the wire knows nothing finer.
-    pub const fn session_timeouts(mut self, min: Duration, max: Duration) -> Self {
-        self.session_timeouts = Some((min, max));
-        self
-    }
-
-    /// Starts the server.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for session timeouts below 1 ms,
-    /// above `i32::MAX` ms, or with the minimum above the maximum; and what the
-    /// operating system says if the port is taken or there is no room for a thread.
-    pub fn start(self) -> io::Result<TestingServer> {
-        let (min, max) =
-            self.session_timeouts.unwrap_or_else(|| (self.tick.saturating_mul(2), self.tick.saturating_mul(20)));
-        let longest = Duration::from_millis(i32::MAX as u64);
-        if min < Duration::from_millis(1) || min > max || max > longest {
-            let message = format!("session timeouts from {min:?} to {max:?} are not possible");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
-        let epoch_ms = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
-        let core = Core::new(Settings {
-            min_session_timeout: min,
-            max_session_timeout: max,
-            first_session_id: first_session_id(epoch_ms),
-            epoch_ms,
-        });
-        TestingServer::run(core, SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)))
-    }
-}
-
 /// Starting and finding it.
 impl TestingServer {
     /// Starts a server with the default settings on a free port.
@@ -150,7 +97,7 @@ impl TestingServer {
 
     /// Begins with the default settings.
     pub const fn builder() -> TestingServerBuilder {
-        TestingServerBuilder { port: 0, tick: DEFAULT_TICK, session_timeouts: None }
+        TestingServerBuilder::new()
     }
 
     fn run(core: Core, address: SocketAddr) -> io::Result<Self> {
@@ -223,6 +170,37 @@ impl TestingServer {
         self.listen()
     }
 
+    /// As [`restart`](Self::restart), but all data and sessions are lost, as when the
+    /// disk is new.
+    ///
+    /// Transactions count from 0 again. As with Apache, the server hangs up on a client
+    /// that says it has seen a newer one, until it has caught up with that; to others it
+    /// says that their session has expired.
+    ///
+    /// # Errors
+    /// As [`restart`](Self::restart).
+    pub fn restart_empty(&self) -> io::Result<()> {
+        self.stop();
+        self.front.restart_empty();
+        std::thread::sleep(DOWN);
+        self.listen()
+    }
+
+    /// Makes reads lag behind, as those of clients whose server follows the leader late,
+    /// or lets them see everything again.
+    ///
+    /// While it is on, a session sees the tree as it was when this was switched on, or
+    /// as it was at the answer to the session's newest write or `sync`, whichever is
+    /// newer; for a session that began later, its beginning counts as a write. Writes
+    /// work on the tree as it is. Events come when the session sees what they tell of.
+    ///
+    /// Without effect if it is so already. A [`restart`](Self::restart) lets everyone
+    /// see how it is then; from there reads lag behind again. What tests look at, such
+    /// as [`children`](Self::children), never lags.
+    pub fn stale_reads(&self, stale: bool) {
+        self.front.set_stale_reads(stale);
+    }
+
     /// Stops the server in its tracks, as `SIGSTOP` does: the system goes on accepting
     /// connections and taking bytes for it, but the server neither reads nor writes
     /// nor ends sessions. Without effect if it is frozen already.
@@ -258,6 +236,9 @@ impl TestingServer {
     ///
     /// As in Apache, a child without a number uses one up as well, and the counter
     /// stays at 2147483647 once it is there: the number is given out again and again.
+    /// Only in a burst of requests, sent without waiting for answers, and in a `multi`
+    /// does it run on, to −2147483648 and upwards. Here a burst is what the server finds
+    /// in one read, at most 8 KiB; with Apache it is a matter of luck.
     /// `cversion` in the node's `Stat` follows the counter.
     pub fn set_next_sequence(&self, parent: &str, next: i32) -> bool {
         self.front.with_core(|core| core.tree.set_next_sequence(parent, next))
@@ -313,7 +294,7 @@ impl TestingServer {
     }
 
     /// How many watches are set. A connection has at most one of each kind, data and
-    /// children, on a path.
+    /// children, on a path; a persistent watch is one of both kinds.
     #[must_use]
     pub fn watch_count(&self) -> usize {
         self.front.with_core(|core| core.watches.len())
@@ -343,12 +324,4 @@ impl Drop for TestingServer {
             thread.join().ok();
         }
     }
-}
-
-/// The first session's id, made as Apache makes it: the number of the server in the
-/// top byte, then the time. Servers of one process have numbers of their own.
-fn first_session_id(epoch_ms: i64) -> i64 {
-    static SERVERS: AtomicI64 = AtomicI64::new(0);
-    let server = SERVERS.fetch_add(1, Ordering::Relaxed) % 127 + 1;
-    (server << 56) | ((epoch_ms << 16) & 0x00ff_ffff_ffff_ffff)
 }

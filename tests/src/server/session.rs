@@ -70,6 +70,16 @@ impl Sessions {
         }
     }
 
+    /// The session's connection, if it has one.
+    pub(super) fn connection(&self, id: i64) -> Option<ConnectionId> {
+        self.live.get(&id)?.connection
+    }
+
+    /// Forgets all sessions.
+    pub(super) fn clear(&mut self) {
+        self.live.clear();
+    }
+
     /// Takes the session off its connection, if it has one.
     pub(super) fn detach(&mut self, id: i64) -> Option<ConnectionId> {
         self.live.get_mut(&id)?.connection.take()

@@ -33,6 +33,13 @@ impl SimulatedServer {
         }
     }
 
+    /// As this server, but with the nodes of another one.
+    pub(crate) fn with_nodes_of(&self, other: &Self) -> Self {
+        let mut mixed = self.clone();
+        mixed.core.tree = other.core.tree.clone();
+        mixed
+    }
+
     pub(crate) fn open(&mut self) -> Connection {
         self.core.open(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }

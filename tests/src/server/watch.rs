@@ -1,40 +1,54 @@
-//! One-shot watches.
+//! Watches: who is told of what.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::core::ConnectionId;
+use super::tree::split;
+use crate::wire::EventKind;
 
 /// Which requests set the watch, and so which writes fire it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchKind {
-    /// Set by `getData` and `exists`.
+    /// Set by `getData`, `exists` and `addWatch`.
     Data,
-    /// Set by `getChildren`.
+    /// Set by `getChildren` and `addWatch`.
     Child,
+}
+
+/// How long a watch lasts and how far it sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WatchMode {
+    /// Fires once.
+    Once,
+    /// Stays until it is removed.
+    Persistent,
+    /// Stays, and sees all nodes below as well, but not that children have changed.
+    Recursive,
 }
 
 /// Watches of one kind.
 #[derive(Debug, Default, Clone)]
 struct Table {
-    by_path: HashMap<String, BTreeSet<ConnectionId>>,
+    by_path: HashMap<String, BTreeMap<ConnectionId, WatchMode>>,
     by_connection: HashMap<ConnectionId, HashSet<String>>,
 }
 
 impl Table {
-    fn add(&mut self, path: &str, connection: ConnectionId) {
-        self.by_path.entry(path.to_owned()).or_default().insert(connection);
+    /// A later watch replaces an earlier one of the same connection, whatever its mode.
+    fn add(&mut self, path: &str, connection: ConnectionId, mode: WatchMode) {
+        self.by_path.entry(path.to_owned()).or_default().insert(connection, mode);
         self.by_connection.entry(connection).or_default().insert(path.to_owned());
     }
 
     fn contains(&self, path: &str, connection: ConnectionId) -> bool {
-        self.by_path.get(path).is_some_and(|watchers| watchers.contains(&connection))
+        self.by_path.get(path).is_some_and(|watchers| watchers.contains_key(&connection))
     }
 
     fn remove(&mut self, path: &str, connection: ConnectionId) -> bool {
         let Some(watchers) = self.by_path.get_mut(path) else {
             return false;
         };
-        let removed = watchers.remove(&connection);
+        let removed = watchers.remove(&connection).is_some();
         if watchers.is_empty() {
             self.by_path.remove(path);
         }
@@ -42,12 +56,31 @@ impl Table {
         removed
     }
 
-    fn take(&mut self, path: &str) -> BTreeSet<ConnectionId> {
-        let watchers = self.by_path.remove(path).unwrap_or_default();
-        for connection in &watchers {
-            self.forget_path(path, *connection);
+    fn trigger(&mut self, path: &str, event: EventKind, only: Option<ConnectionId>) -> BTreeSet<ConnectionId> {
+        let is_meant = |connection: &ConnectionId| only.is_none_or(|only| only == *connection);
+        let mut hear = BTreeSet::new();
+        let mut used_up = Vec::new();
+        for (connection, mode) in self.by_path.get(path).into_iter().flatten() {
+            let is_blind = *mode == WatchMode::Recursive && event == EventKind::NodeChildrenChanged;
+            if is_blind || !is_meant(connection) {
+                continue;
+            }
+            hear.insert(*connection);
+            if *mode == WatchMode::Once {
+                used_up.push(*connection);
+            }
         }
-        watchers
+        for connection in used_up {
+            self.remove(path, connection);
+        }
+        if event != EventKind::NodeChildrenChanged {
+            for above in ancestors(path) {
+                let watchers = self.by_path.get(above).into_iter().flatten();
+                let recursive = watchers.filter(|(_, mode)| **mode == WatchMode::Recursive);
+                hear.extend(recursive.map(|(connection, _)| *connection).filter(is_meant));
+            }
+        }
+        hear
     }
 
     fn forget_path(&mut self, path: &str, connection: ConnectionId) {
@@ -66,8 +99,19 @@ impl Table {
     }
 
     fn len(&self) -> usize {
-        self.by_path.values().map(BTreeSet::len).sum()
+        self.by_path.values().map(BTreeMap::len).sum()
     }
+}
+
+/// The paths above `path`, the root last.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    fn parent<'a>(path: &&'a str) -> Option<&'a str> {
+        match *path {
+            "/" => None,
+            path => split(path).map(|(parent, _)| parent),
+        }
+    }
+    std::iter::successors(parent(&path), parent)
 }
 
 /// All watches. A connection has at most one of a kind on a path.
@@ -85,8 +129,15 @@ impl Watches {
         }
     }
 
+    /// Sets a watch that fires once.
     pub(super) fn add(&mut self, kind: WatchKind, path: &str, connection: ConnectionId) {
-        self.table(kind).add(path, connection);
+        self.table(kind).add(path, connection, WatchMode::Once);
+    }
+
+    /// Sets a watch of both kinds.
+    pub(super) fn add_both(&mut self, path: &str, connection: ConnectionId, mode: WatchMode) {
+        self.data.add(path, connection, mode);
+        self.child.add(path, connection, mode);
     }
 
     pub(super) fn contains(&mut self, kind: WatchKind, path: &str, connection: ConnectionId) -> bool {
@@ -98,17 +149,16 @@ impl Watches {
         self.table(kind).remove(path, connection)
     }
 
-    /// Takes off all watches of `path` and says whose they were.
-    pub(super) fn take(&mut self, kind: WatchKind, path: &str) -> BTreeSet<ConnectionId> {
-        self.table(kind).take(path)
-    }
-
-    /// Whom to tell that `path` is gone: each connection once.
-    pub(super) fn take_both(&mut self, path: &str) -> Vec<ConnectionId> {
-        let data = self.data.take(path);
-        let child = self.child.take(path);
-        let only_child: Vec<_> = child.difference(&data).copied().collect();
-        data.into_iter().chain(only_child).collect()
+    /// Whom to tell of an event at `path`, one connection only or all. Watches that
+    /// fire once are taken off.
+    pub(super) fn trigger(
+        &mut self,
+        kind: WatchKind,
+        path: &str,
+        event: EventKind,
+        only: Option<ConnectionId>,
+    ) -> BTreeSet<ConnectionId> {
+        self.table(kind).trigger(path, event, only)
     }
 
     pub(super) fn remove_connection(&mut self, connection: ConnectionId) {
@@ -128,6 +178,10 @@ mod tests {
     const ONE: ConnectionId = ConnectionId(1);
     const TWO: ConnectionId = ConnectionId(2);
 
+    fn fire(watches: &mut Watches, kind: WatchKind, path: &str, event: EventKind) -> Vec<ConnectionId> {
+        watches.trigger(kind, path, event, None).into_iter().collect()
+    }
+
     #[test]
     fn a_watch_fires_once_and_setting_it_twice_makes_one() {
         let mut watches = Watches::default();
@@ -136,19 +190,12 @@ mod tests {
         watches.add(WatchKind::Data, "/a", TWO);
         watches.add(WatchKind::Child, "/a", ONE);
         assert_eq!(watches.len(), 3);
-        assert_eq!(watches.take(WatchKind::Data, "/a"), BTreeSet::from([ONE, TWO]));
-        assert_eq!(watches.take(WatchKind::Data, "/a"), BTreeSet::new());
+        let event = EventKind::NodeDataChanged;
+        let only_two = watches.trigger(WatchKind::Data, "/a", event, Some(TWO));
+        assert_eq!(only_two, BTreeSet::from([TWO]));
+        assert_eq!(fire(&mut watches, WatchKind::Data, "/a", event), [ONE]);
+        assert_eq!(fire(&mut watches, WatchKind::Data, "/a", event), []);
         assert_eq!(watches.len(), 1);
-    }
-
-    #[test]
-    fn a_deleted_node_tells_each_connection_once() {
-        let mut watches = Watches::default();
-        watches.add(WatchKind::Data, "/a", TWO);
-        watches.add(WatchKind::Child, "/a", ONE);
-        watches.add(WatchKind::Child, "/a", TWO);
-        assert_eq!(watches.take_both("/a"), [TWO, ONE]);
-        assert_eq!(watches.len(), 0);
     }
 
     #[test]
@@ -157,11 +204,32 @@ mod tests {
         watches.add(WatchKind::Data, "/a", ONE);
         watches.add(WatchKind::Child, "/b", ONE);
         watches.add(WatchKind::Child, "/b", TWO);
+        watches.add_both("/c", ONE, WatchMode::Recursive);
         watches.remove_connection(ONE);
         assert_eq!(watches.len(), 1);
         assert!(watches.contains(WatchKind::Child, "/b", TWO));
         assert!(watches.remove(WatchKind::Child, "/b", TWO));
         assert!(!watches.remove(WatchKind::Child, "/b", TWO));
         assert!(watches.child.by_connection.is_empty() && watches.child.by_path.is_empty());
+    }
+
+    #[test]
+    fn persistent_watches_stay_and_recursive_ones_see_what_is_below() {
+        let mut watches = Watches::default();
+        watches.add_both("/a", ONE, WatchMode::Persistent);
+        watches.add_both("/", TWO, WatchMode::Recursive);
+        for _ in 0..2 {
+            for (kind, path, event, hear) in [
+                (WatchKind::Data, "/a", EventKind::NodeCreated, &[ONE, TWO][..]),
+                (WatchKind::Child, "/a", EventKind::NodeChildrenChanged, &[ONE]),
+                (WatchKind::Data, "/a/b/c", EventKind::NodeDeleted, &[TWO]),
+                (WatchKind::Child, "/a/b", EventKind::NodeChildrenChanged, &[]),
+                (WatchKind::Child, "/", EventKind::NodeChildrenChanged, &[]),
+                (WatchKind::Data, "/", EventKind::NodeDataChanged, &[TWO]),
+            ] {
+                assert_eq!(fire(&mut watches, kind, path, event), hear, "{path} {event:?}");
+            }
+        }
+        assert_eq!(watches.len(), 4);
     }
 }

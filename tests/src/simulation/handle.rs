@@ -60,8 +60,14 @@ pub(super) async fn connect(
     });
     let (end, ending) = watch::channel(false);
     let (closed_sender, closed) = watch::channel(false);
-    let session =
-        SessionTask { shared: Arc::clone(&shared), client, greeting, events, relinked: AtomicBool::new(false) };
+    let session = SessionTask {
+        shared: Arc::clone(&shared),
+        client,
+        greeting,
+        events,
+        relinked: AtomicBool::new(false),
+        shifted: Mutex::new(None),
+    };
     tokio::spawn(async move {
         session.run(link, inbox, ending).await;
         closed_sender.send_replace(true);
@@ -245,6 +251,8 @@ struct SessionTask {
     events: mpsc::UnboundedSender<HandleEvent>,
     /// It has linked again at least once.
     relinked: AtomicBool,
+    /// The newest answer, where answers are shifted.
+    shifted: Mutex<Option<(i32, Vec<u8>)>>,
 }
 
 impl SessionTask {
@@ -325,10 +333,16 @@ impl SessionTask {
             }
             return;
         }
-        let shift = i32::from(is_broken(Mutant::ShiftTheReplies) && self.relinked.load(Ordering::SeqCst));
-        let waiting = self.shared.open.lock().waiting.remove(&(header.xid + shift));
+        let waiting = self.shared.open.lock().waiting.remove(&header.xid);
         if let Some((request, answer)) = waiting {
-            let result = decode(&request, header.err, &mut reader);
+            let result = if is_broken(Mutant::ShiftTheReplies) && self.relinked.load(Ordering::SeqCst) {
+                // Each request gets its predecessor's answer.
+                let newer = (header.err, reader.rest().to_vec());
+                let (err, body) = self.shifted.lock().replace(newer).unwrap_or((ErrorCode::NoNode.code(), Vec::new()));
+                decode(&request, err, &mut Reader::new(&body))
+            } else {
+                decode(&request, header.err, &mut reader)
+            };
             // Whoever asked may be gone.
             let _gone = answer.send(result);
         }

@@ -12,7 +12,10 @@ use tokio::time::Instant;
 
 use super::ClientId;
 use crate::server::simulated::{Connection, Delivery, SimulatedServer};
-use crate::wire::{OpCode, Reader, RequestHeader};
+use crate::wire::{EventKind, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
+
+/// The state that every event of a node carries: connected.
+const STATE_CONNECTED: i32 = 3;
 
 /// What a client's end of a link receives.
 #[derive(Debug)]
@@ -62,8 +65,24 @@ struct Link {
     /// When the newest message each way arrives: none overtakes another.
     last_up: Duration,
     last_down: Duration,
-    /// What the link's server knew when it fell behind.
-    behind: Option<SimulatedServer>,
+    /// Its connect request has arrived.
+    greeted: bool,
+    behind: Option<Behind>,
+}
+
+/// A server that has fallen behind the leader.
+#[derive(Debug)]
+struct Behind {
+    /// What it knew then.
+    server: SimulatedServer,
+    /// The reads that it has answered, with its answers: some have set watches.
+    answered: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Behind {
+    fn new(server: &SimulatedServer) -> Self {
+        Self { server: server.clone(), answered: Vec::new() }
+    }
 }
 
 /// What is done to a client.
@@ -74,6 +93,8 @@ struct Client {
     held: Vec<Parcel>,
     /// Its server does not follow the leader.
     cut_off: bool,
+    /// The servers that it can reach know no more than this.
+    lagging: Option<SimulatedServer>,
     skipped: Arc<Mutex<Duration>>,
 }
 
@@ -126,8 +147,10 @@ impl World {
             let id = state.next_link;
             state.next_link += 1;
             let connection = state.server.open();
-            let behind = state.clients.entry(client).or_default().cut_off.then(|| state.server.clone());
-            state.links.insert(id, Link { client, connection, inbox, last_up: now, last_down: now, behind });
+            let behind = state.clients.entry(client).or_default().cut_off.then(|| Behind::new(&state.server));
+            state
+                .links
+                .insert(id, Link { client, connection, inbox, last_up: now, last_down: now, greeted: false, behind });
             id
         });
         (link, messages)
@@ -159,6 +182,7 @@ impl World {
             let healed = state.clients.entry(client).or_default();
             healed.partitioned = false;
             healed.cut_off = false;
+            healed.lagging = None;
             for parcel in std::mem::take(&mut healed.held) {
                 state.post(parcel, now);
             }
@@ -177,11 +201,17 @@ impl World {
 
     pub(super) fn lag(&self, client: ClientId, cut_off: bool) {
         self.change(|state, _| {
-            state.clients.entry(client).or_default().cut_off |= cut_off;
+            let known = state.server.clone();
+            let lagging = state.clients.entry(client).or_default();
+            lagging.cut_off |= cut_off;
+            if !cut_off {
+                lagging.lagging.get_or_insert(known);
+            }
             for link in state.links_of(client) {
-                let behind = state.server.clone();
+                let behind = Behind::new(&state.server);
                 if let Some(link) = state.links.get_mut(&link) {
-                    link.behind = Some(behind);
+                    // One that is behind already stays where it is.
+                    link.behind.get_or_insert(behind);
                 }
             }
         });
@@ -296,11 +326,14 @@ impl State {
         }
         match parcel {
             Parcel::ToServer(_, bytes) => {
-                let is_write = goes_through_leader(&bytes);
+                let is_greeting = !std::mem::replace(&mut link.greeted, true);
+                let is_write = is_greeting || goes_through_leader(&bytes);
                 if let Some(behind) = &mut link.behind {
                     if !is_write {
-                        let connection = link.connection;
-                        let outputs = behind.frame(connection, &bytes, now);
+                        let outputs = behind.server.frame(link.connection, &bytes, now);
+                        if let Some(Delivery::Frame { bytes: answer, .. }) = outputs.last() {
+                            behind.answered.push((bytes, answer.clone()));
+                        }
                         self.deliver(outputs, now);
                         return;
                     }
@@ -308,11 +341,18 @@ impl State {
                         client.held.push(Parcel::ToServer(id, bytes));
                         return;
                     }
-                    // The server must have caught up to answer a write.
-                    link.behind = None;
                 }
                 let connection = link.connection;
-                let outputs = self.server.frame(connection, &bytes, now);
+                let mut outputs = Vec::new();
+                // The server must have caught up to answer a write.
+                if let Some(behind) = link.behind.take() {
+                    client.lagging = None;
+                    outputs = catch_up(&mut self.server, connection, behind, now);
+                }
+                outputs.extend(self.server.frame(connection, &bytes, now));
+                if let Some(known) = client.lagging.as_ref().filter(|_| is_greeting) {
+                    link.behind = Some(Behind::new(&self.server.with_nodes_of(known)));
+                }
                 self.deliver(outputs, now);
             }
             Parcel::ClosedByClient(_) => {
@@ -346,9 +386,35 @@ impl Parcel {
     }
 }
 
+/// Sets the watches that a server has set for a client while it was behind, and returns the events of those that have fired meanwhile.
+fn catch_up(server: &mut SimulatedServer, connection: Connection, behind: Behind, now: Duration) -> Vec<Delivery> {
+    let mut events = Vec::new();
+    for (request, answer) in behind.answered {
+        let mut reader = Reader::new(&request);
+        let Ok(RequestHeader { op, .. }) = RequestHeader::decode(&mut reader) else { continue };
+        let (Ok(path), Ok(true)) = (reader.string(), reader.bool()) else { continue };
+        let outputs = server.frame(connection, &request, now);
+        let Some(Delivery::Frame { bytes: current, .. }) = outputs.last() else { continue };
+        // Behind the header's xid and zxid stand the error and the body.
+        if current.get(12..) == answer.get(12..) {
+            continue;
+        }
+        let failed = current.get(12..16) != Some(&[0; 4]);
+        let kind = match op {
+            _ if failed => EventKind::NodeDeleted,
+            OpCode::GetChildren => EventKind::NodeChildrenChanged,
+            _ => EventKind::NodeDataChanged,
+        };
+        let mut event = Writer::new();
+        ReplyHeader { xid: XID_EVENT, zxid: -1, err: 0 }.encode(&mut event);
+        event.int(kind as i32).int(STATE_CONNECTED).string(path);
+        events.push(Delivery::Frame { to: connection, bytes: event.into_bytes() });
+    }
+    events
+}
+
 /// Whether a server cannot answer this frame from what it knows.
 fn goes_through_leader(frame: &[u8]) -> bool {
-    // A connect request begins with a protocol version of 0 and has no such header; it goes to the leader too.
     let header = RequestHeader::decode(&mut Reader::new(frame));
     !header.is_ok_and(|header| {
         matches!(header.op, OpCode::Exists | OpCode::GetData | OpCode::GetChildren | OpCode::GetAcl | OpCode::Ping)

@@ -181,6 +181,8 @@ error_codes! {
     NotReadOnly = -119;
     /// There is no such watch.
     NoWatcher = -121;
+    /// The ensemble's members cannot be changed by request.
+    ReconfigDisabled = -123;
 }
 
 impl ErrorCode {

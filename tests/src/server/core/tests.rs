@@ -210,7 +210,9 @@ fn versions_and_paths_are_checked() {
         (OpCode::Exists, path_watch("/\0", false), ErrorCode::BadArguments),
         (OpCode::GetData, path_watch("//", false), ErrorCode::NoNode),
         (OpCode::GetChildren2, path_watch("/none", true), ErrorCode::NoNode),
-        (OpCode::Multi, Writer::new(), ErrorCode::Unimplemented),
+        (OpCode::Check, delete("/a", 1), ErrorCode::BadVersion),
+        (OpCode::Check, delete("/a", 2), ErrorCode::Ok),
+        (OpCode::Multi, Writer::new(), ErrorCode::MarshallingError),
         (OpCode::Delete, Writer::new(), ErrorCode::MarshallingError),
     ] {
         let shown = format!("{op} {body:?}");

@@ -1,7 +1,7 @@
 //! A core, its clock and what its clients get.
 
 use super::super::*;
-use crate::wire::Stat;
+use crate::wire::{Acl, Stat};
 
 pub(super) const OPEN: &[(i32, &str, &str)] = &[(31, "world", "anyone")];
 
@@ -27,11 +27,17 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new() -> Self {
+        Self::with_extended_types(false)
+    }
+
+    pub(super) fn with_extended_types(extended_types: bool) -> Self {
         let core = Core::new(Settings {
             min_session_timeout: Duration::from_secs(4),
             max_session_timeout: Duration::from_secs(40),
             first_session_id: 0x100,
             epoch_ms: 1_000_000,
+            container_check_interval: Duration::from_secs(60),
+            extended_types,
         });
         Self { core, now: Duration::ZERO, got: BTreeMap::new() }
     }

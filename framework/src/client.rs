@@ -18,6 +18,7 @@ use crate::handshake::MIN_SESSION_TIMEOUT;
 use crate::housekeeping::Leftovers;
 use crate::keeper;
 use crate::listeners::ConnectionStateListenable;
+use crate::observed::Observed;
 use crate::operations::{
     CreateBuilder, DeleteBuilder, ExistsBuilder, GetChildrenBuilder, GetDataBuilder, SetDataBuilder,
 };
@@ -78,7 +79,7 @@ struct Finished(Arc<Shared>);
 impl Drop for Finished {
     fn drop(&mut self) {
         self.0.stop(Stop::AtOnce);
-        if let Some(session) = self.0.session.send_replace(None) {
+        if let Some(session) = self.0.session.replace(None) {
             session.finish(SessionEnd::Closed);
         }
         self.0.finished.send_replace(true);
@@ -123,8 +124,8 @@ pub(crate) struct Shared {
     /// The close of the last session, for `close` to wait for.
     pub(crate) closing: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     owner: OnceLock<Weak<Owner>>,
-    life_cycle: watch::Sender<LifeCycle>,
-    session: watch::Sender<Option<Session>>,
+    life_cycle: Observed<LifeCycle>,
+    session: Observed<Option<Session>>,
     state: watch::Sender<Option<ConnectionState>>,
     listeners: ConnectionStateListenable,
     connect_error: Mutex<Option<Arc<ConnectError>>>,
@@ -134,12 +135,12 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn publish(&self, session: Option<Session>) {
-        self.session.send_replace(session);
+        self.session.replace(session);
     }
 
     /// Wakes those who wait for a connection.
     pub(crate) fn session_changed(&self) {
-        self.session.send_modify(|_| {});
+        self.session.modify(|_| {});
     }
 
     pub(crate) fn state(&self) -> Option<ConnectionState> {
@@ -166,7 +167,7 @@ impl Shared {
     }
 
     fn stop(&self, stop: Stop) {
-        self.life_cycle.send_replace(LifeCycle::Stopped);
+        self.life_cycle.replace(LifeCycle::Stopped);
         self.stop.send_if_modified(|current| {
             let more = stop > *current;
             *current = stop.max(*current);
@@ -217,13 +218,12 @@ impl CuratorFramework {
     pub fn start(&self) -> Result<()> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
         let shared = &self.owner.shared;
-        let mut before = LifeCycle::Latent;
-        shared.life_cycle.send_if_modified(|life_cycle| {
-            before = *life_cycle;
+        let before = shared.life_cycle.modify(|life_cycle| {
+            let before = *life_cycle;
             if before == LifeCycle::Latent {
                 *life_cycle = LifeCycle::Started;
             }
-            before == LifeCycle::Latent
+            before
         });
         match before {
             LifeCycle::Latent => {}
@@ -262,10 +262,8 @@ impl CuratorFramework {
 
     /// Resolves when the client cannot be used: at once if it was not started, else when it is closed.
     async fn not_started(&self) -> Error {
-        let mut life_cycle = self.owner.shared.life_cycle.subscribe();
-        let life_cycle = life_cycle.wait_for(|&life_cycle| life_cycle != LifeCycle::Started).await.map(|state| *state);
-        match life_cycle {
-            Ok(LifeCycle::Latent) => Error::NotStarted,
+        match self.owner.shared.life_cycle.wait_for(|&life_cycle| life_cycle != LifeCycle::Started).await {
+            LifeCycle::Latent => Error::NotStarted,
             _ => Error::Closed,
         }
     }
@@ -329,19 +327,15 @@ impl CuratorFramework {
     pub(crate) async fn session_within(&self, wait: Duration) -> Result<Session> {
         let shared = &self.owner.shared;
         let connected = |session: &Option<Session>| session.as_ref().is_some_and(Session::is_connected);
-        if *shared.life_cycle.borrow() == LifeCycle::Started
-            && let Some(session) = shared.session.borrow().clone().filter(Session::is_connected)
-        {
-            return Ok(session);
+        if shared.life_cycle.get() == LifeCycle::Started {
+            if let Some(session) = shared.session.get().filter(Session::is_connected) {
+                return Ok(session);
+            }
         }
-        let mut sessions = shared.session.subscribe();
         tokio::select! {
             biased;
             error = self.not_started() => Err(error),
-            session = sessions.wait_for(connected) => match session.map(|session| session.clone()) {
-                Ok(Some(session)) => Ok(session),
-                _ => Err(Error::Closed),
-            },
+            session = shared.session.wait_for(connected) => session.ok_or(Error::Closed),
             () = tokio::time::sleep(wait) => Err(self.not_connected("waiting for the connection")),
         }
     }
@@ -398,13 +392,13 @@ impl CuratorFramework {
     /// How many wait for a watch in the current session. For tests that look for leaks.
     #[must_use]
     pub fn watchers(&self) -> usize {
-        self.owner.shared.session.borrow().as_ref().map_or(0, |session| session.watches().len())
+        self.owner.shared.session.get().map_or(0, |session| session.watches().len())
     }
 
     /// What is waited for in the current session. For tests that look for leaks.
     #[must_use]
     pub fn watched_paths(&self) -> Vec<String> {
-        self.owner.shared.session.borrow().as_ref().map_or_else(Vec::new, |session| session.watches().paths())
+        self.owner.shared.session.get().map_or_else(Vec::new, |session| session.watches().paths())
     }
 
     /// Begins a create: Curator's `create()`.
@@ -443,7 +437,7 @@ impl fmt::Debug for CuratorFramework {
         let shared = &self.owner.shared;
         f.debug_struct("CuratorFramework")
             .field("servers", &shared.config.servers)
-            .field("life_cycle", &*shared.life_cycle.borrow())
+            .field("life_cycle", &shared.life_cycle)
             .field("state", &shared.state())
             .finish_non_exhaustive()
     }
@@ -571,8 +565,8 @@ impl CuratorFrameworkBuilder {
             leftovers: Arc::new(Leftovers::default()),
             closing: Mutex::new(None),
             owner: OnceLock::new(),
-            life_cycle: watch::Sender::new(LifeCycle::Latent),
-            session: watch::Sender::new(None),
+            life_cycle: Observed::new(LifeCycle::Latent),
+            session: Observed::new(None),
             state: watch::Sender::new(None),
             listeners: ConnectionStateListenable::new(),
             connect_error: Mutex::new(None),

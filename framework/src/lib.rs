@@ -29,6 +29,7 @@ mod keeper;
 mod listeners;
 #[doc(hidden)]
 pub mod mutants;
+mod observed;
 mod operations;
 mod path;
 mod randomness;

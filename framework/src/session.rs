@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::claim::{NodeClaim, ProtectedId};
 use crate::client::Config;
@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::handle::{Connection, Request, Response, SessionEnd, ZooKeeperHandle};
 use crate::housekeeping::{Housekeeping, Leftovers};
 use crate::mutants::{Mutant, is_broken};
+use crate::observed::Observed;
 use crate::path::{make_path, parent_of};
 use crate::randomness::{Randomness, nowhere};
 use crate::watch::{Watch, WatchKind, WatchRegistry};
@@ -40,7 +41,7 @@ struct Inner {
     randomness: Arc<dyn Randomness>,
     timeout: Duration,
     vital: Mutex<Vital>,
-    link: watch::Sender<Link>,
+    link: Observed<Link>,
     end: OnceLock<SessionEnd>,
     ended: Notify,
     watches: WatchRegistry,
@@ -82,7 +83,7 @@ impl Session {
                 randomness: Arc::clone(&config.randomness),
                 timeout: connection.handle.negotiated_timeout(),
                 vital: Mutex::new(Vital { proofs, claims: 0 }),
-                link: watch::Sender::new(Link { up: true, reconnects: 0 }),
+                link: Observed::new(Link { up: true, reconnects: 0 }),
                 end: OnceLock::new(),
                 ended: Notify::new(),
                 watches: WatchRegistry::default(),
@@ -163,13 +164,13 @@ impl Session {
     /// Whether the session has a connection that is proven.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.end_reason().is_none() && self.inner.link.borrow().up
+        self.end_reason().is_none() && self.inner.link.get().up
     }
 
     /// How often the session was connected again. Watches that were set before the newest time are gone.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
-        self.inner.link.borrow().reconnects
+        self.inner.link.get().reconnects
     }
 
     /// Resolves when the session has a connection.
@@ -178,11 +179,10 @@ impl Session {
     ///
     /// `SessionExpired` when it ends instead, which it does at its deadline at the latest.
     pub async fn connected(&self) -> Result<()> {
-        let mut link = self.inner.link.subscribe();
         tokio::select! {
             biased;
             _ = self.ended() => Err(Error::SessionExpired { request: "waiting for the connection".to_owned() }),
-            _ = link.wait_for(|link| link.up) => Ok(()),
+            _ = self.inner.link.wait_for(|link| link.up) => Ok(()),
         }
     }
 
@@ -197,11 +197,11 @@ impl Session {
     }
 
     pub(crate) fn set_disconnected(&self) {
-        self.inner.link.send_modify(|link| link.up = false);
+        self.inner.link.modify(|link| link.up = false);
     }
 
     pub(crate) fn set_reconnected(&self) {
-        self.inner.link.send_modify(|link| {
+        self.inner.link.modify(|link| {
             link.up = true;
             link.reconnects += 1;
         });
@@ -473,7 +473,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("number", &self.inner.number)
-            .field("link", &*self.inner.link.borrow())
+            .field("link", &self.inner.link)
             .field("end", &self.inner.end.get())
             .finish_non_exhaustive()
     }

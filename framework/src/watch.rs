@@ -191,11 +191,11 @@ impl Watch {
         // Not found below: then there is nothing to take back either.
         let id = std::mem::take(&mut self.id);
         let registry = self.registry.upgrade();
-        if let Some(registry) = &registry
-            && let Some(waiter) = registry.lock().find(&self.key, id)
-        {
-            waiter.wake = Wake::Callback(Box::new(callback));
-            return;
+        if let Some(registry) = &registry {
+            if let Some(waiter) = registry.lock().find(&self.key, id) {
+                waiter.wake = Wake::Callback(Box::new(callback));
+                return;
+            }
         }
         if let Ok(reason) = self.receiver.try_recv() {
             callback(reason);

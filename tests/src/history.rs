@@ -340,10 +340,9 @@ impl Checker<'_> {
         let Some(prompt) = self.rules.prompt else { return };
         let mut late = Vec::new();
         for (attempt, standing) in &self.standing {
-            if let Standing::Taken { at } = *standing
-                && now > at + prompt
-            {
-                late.push((*attempt, at));
+            match *standing {
+                Standing::Taken { at } if now > at + prompt => late.push((*attempt, at)),
+                _ => {}
             }
         }
         for (attempt, at) in late {

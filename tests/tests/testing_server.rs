@@ -156,6 +156,7 @@ fn impossible_settings_are_refused() {
         TestingServer::builder().tick(Duration::ZERO),
         TestingServer::builder().session_timeouts(2 * second, second),
         TestingServer::builder().session_timeouts(second, Duration::MAX),
+        TestingServer::builder().container_check_interval(Duration::ZERO),
     ] {
         let refused = builder.start().unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
@@ -415,6 +416,71 @@ async fn requests_and_the_tree_can_be_looked_at() {
     assert_eq!(server.children("/none"), None);
     assert_eq!(server.data("/a"), Some(b"data".to_vec()));
     assert_eq!(server.data("/none"), None);
+}
+
+#[tokio::test]
+async fn containers_and_nodes_with_a_time_to_live_go_on_the_servers_clock() {
+    let interval = Duration::from_millis(20);
+    let server = TestingServer::builder().container_check_interval(interval).extended_types(true).start().unwrap();
+    let mut client = Raw::connect(&server, 10_000).await;
+    let container = |path: &str, flags: i32| {
+        let mut body = Writer::new();
+        body.string(path).buffer(b"");
+        body.vector([Acl::open()], |body, acl| acl.encode(body)).int(flags);
+        body
+    };
+    assert_eq!(client.call(OpCode::CreateContainer, &container("/container", 4)).await.0, 0);
+    client.create("/container/child", 0).await;
+    let mut body = Writer::new();
+    body.string("/container/child").int(-1);
+    assert_eq!(client.call(OpCode::Delete, &body).await.0, 0);
+    let mut body = container("/brief", 5);
+    body.long(1);
+    assert_eq!(client.call(OpCode::CreateTtl, &body).await.0, 0);
+    until("both are deleted", || !server.exists("/container") && !server.exists("/brief")).await;
+}
+
+#[tokio::test]
+async fn reads_can_lag_behind() {
+    let server = TestingServer::start().unwrap();
+    let mut writer = Raw::connect(&server, 10_000).await;
+    let mut reader = Raw::connect(&server, 10_000).await;
+    let no_node = ErrorCode::NoNode.code();
+    server.stale_reads(true);
+    writer.create("/new", 0).await;
+    assert_eq!(reader.call(OpCode::Exists, &path_watch("/new", true)).await.0, no_node);
+    assert!(server.exists("/new"));
+    server.stale_reads(false);
+    assert_eq!(reader.event().await, (EventKind::NodeCreated as i32, "/new".to_owned()));
+    assert_eq!(reader.call(OpCode::Exists, &path_watch("/new", false)).await.0, 0);
+}
+
+#[tokio::test]
+async fn a_server_can_lose_everything() {
+    let server = TestingServer::start().unwrap();
+    let mut client = Raw::connect(&server, 10_000).await;
+    client.create("/a", 1).await;
+    server.restart_empty().unwrap();
+    assert_eq!(client.frame().await, None);
+    assert_eq!(server.sessions(), [0; 0]);
+    assert!(!server.exists("/a"));
+    let (mut refused, response) = Raw::attach(&server, client.session).await;
+    assert_eq!(response.session_id, 0);
+    assert_eq!(refused.frame().await, None);
+    Raw::connect(&server, 10_000).await.create("/a", 0).await;
+}
+
+#[test]
+fn four_letter_words_are_answered_in_any_pieces() {
+    use std::io::{Read, Write};
+
+    let server = TestingServer::start().unwrap();
+    let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+    stream.write_all(b"ru").unwrap();
+    stream.write_all(b"ok").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "imok");
 }
 
 #[tokio::test]

@@ -134,12 +134,12 @@ impl Attempt for LockInternals {
         let (mut czxid, created_at) = self.create(&mut claim, retries).await?;
         if is_broken(Mutant::TrustTheOldSession) {
             let kept = keep_node(claim.node_name().map(ToOwned::to_owned));
-            if let Some(old) = kept.filter(|old| old.contains(self.lock_name))
-                && let Ok(Some(stat)) = session.exists(&make_path(&self.base_path, &old)).await
-            {
-                session.delete(claim.path().unwrap_or_default(), None).await?;
-                claim.settle(&old, &[]).await?;
-                czxid = stat.czxid;
+            if let Some(old) = kept.filter(|old| old.contains(self.lock_name)) {
+                if let Some(stat) = session.exists(&make_path(&self.base_path, &old)).await? {
+                    session.delete(claim.path().unwrap_or_default(), None).await?;
+                    claim.settle(&old, &[]).await?;
+                    czxid = stat.czxid;
+                }
             }
         }
         let mut watches = Watches::default();
@@ -294,9 +294,10 @@ impl LockInternals {
             );
         }
         for name in sorted.names() {
-            if !created.contains_key(name)
-                && let Some(stat) = session.exists(&make_path(&self.base_path, name)).await?
-            {
+            if created.contains_key(name) {
+                continue;
+            }
+            if let Some(stat) = session.exists(&make_path(&self.base_path, name)).await? {
                 created.insert(name.to_owned(), stat.czxid);
             }
         }

@@ -149,23 +149,17 @@ impl Core {
     /// A frame has come in. One for a connection that the core has closed is ignored.
     #[must_use]
     pub(super) fn frame(&mut self, connection: ConnectionId, bytes: &[u8], now: Duration) -> Vec<Output> {
-        self.frames(connection, &[bytes], now)
+        let outputs = self.frame_in_burst(connection, bytes, now);
+        self.tree.forget_overruns();
+        outputs
     }
 
-    /// Frames have come in at once. As in Apache, sequence numbers run over their end
-    /// within such a burst.
+    /// A frame has come in, and the next one is there already. As in Apache, sequence
+    /// numbers run over their end within such a burst.
     #[must_use]
-    pub(super) fn frames<B: AsRef<[u8]>>(
-        &mut self,
-        connection: ConnectionId,
-        frames: &[B],
-        now: Duration,
-    ) -> Vec<Output> {
+    pub(super) fn frame_in_burst(&mut self, connection: ConnectionId, bytes: &[u8], now: Duration) -> Vec<Output> {
         self.advance(now);
-        for bytes in frames {
-            self.one_frame(connection, bytes.as_ref());
-        }
-        self.tree.forget_overruns();
+        self.one_frame(connection, bytes);
         self.take_outputs()
     }
 

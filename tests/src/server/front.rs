@@ -139,10 +139,15 @@ impl Front {
         state.carry_out(outputs);
     }
 
-    fn frames(&self, connection: ConnectionId, frames: &[Vec<u8>]) {
+    fn frame(&self, connection: ConnectionId, frame: &[u8], is_last: bool) {
         let mut state = self.state.lock();
         let before = state.core.next_deadline();
-        let outputs = state.core.frames(connection, frames, self.began.elapsed());
+        let now = self.began.elapsed();
+        let outputs = if is_last {
+            state.core.frame(connection, frame, now)
+        } else {
+            state.core.frame_in_burst(connection, frame, now)
+        };
         state.carry_out(outputs);
         let is_earlier = match (before, state.core.next_deadline()) {
             (Some(before), Some(after)) => after < before,
@@ -328,14 +333,7 @@ async fn connection(front: Arc<Front>, mut stream: TcpStream, address: SocketAdd
     let read = async {
         let mut reader = BufReader::new(first.as_slice().chain(reader));
         while let Ok(Some(frame)) = read_frame(&mut reader, MAX_FRAME).await {
-            let mut burst = vec![frame];
-            while holds_frame(reader.buffer()) {
-                match read_frame(&mut reader, MAX_FRAME).await {
-                    Ok(Some(frame)) => burst.push(frame),
-                    _ => break,
-                }
-            }
-            front.frames(id, &burst);
+            front.frame(id, &frame, !holds_frame(reader.buffer()));
             while flow.pending.load(Ordering::Relaxed) > PAUSE_READING {
                 flow.sent.notified().await;
             }

@@ -62,6 +62,9 @@ const DOWN: Duration = Duration::from_millis(20);
 ///   yes if anyone watches the path.
 /// - The empty path is no other name for the root.
 /// - A `check` outside of a `multi` is answered. Apache answers only if it fails.
+/// - A `multiRead` of anything but reads is answered with the error alone. Apache puts
+///   an empty result behind it.
+/// - A request to create a session, other than by connecting, is unknown.
 /// - A server that does not keep up holds back the clients that send to it, and closes
 ///   the connection of one that lets 64 MiB of answers and events wait.
 ///

@@ -105,7 +105,8 @@ impl SimulatedEnsemble {
         *self.world.skipped(client).lock() += by;
     }
 
-    /// Sets the number that the next sequential child of a node gets.
+    /// Sets the number that the next sequential child of a node gets. `false` if there is no such node.
+    #[must_use]
     pub fn set_next_sequence(&self, parent: &str, next: i32) -> bool {
         self.world.with_server(|server| server.set_next_sequence(parent, next))
     }

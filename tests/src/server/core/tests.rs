@@ -1,5 +1,6 @@
 //! The core as a client sees it, without sockets and on a clock of the test's own.
 
+mod stale;
 mod world;
 
 use world::*;
@@ -401,6 +402,116 @@ fn set_watches_fires_what_was_missed_and_sets_the_rest() {
 }
 
 #[test]
+fn containers_are_deleted_once_they_are_empty_again() {
+    let mut world = World::new();
+    let client = world.client();
+    for path in ["/used", "/unused", "/busy"] {
+        assert_eq!(world.error(client, OpCode::CreateContainer, create(path, OPEN, 4)), ErrorCode::Ok);
+    }
+    world.create(client, "/used/x", 0);
+    world.create(client, "/busy/x", 0);
+    assert_eq!(world.error(client, OpCode::Delete, delete("/used/x", -1)), ErrorCode::Ok);
+    world.call(client, OpCode::Exists, path_watch("/used", true));
+    world.core.closed(client.connection);
+    let client = world.client();
+    world.call(client, OpCode::Exists, path_watch("/used", true));
+    for _ in 0..7 {
+        world.sleep(8_000);
+        world.call(client, OpCode::Ping, Writer::new());
+    }
+    world.sleep(3_999);
+    assert!(world.core.tree.contains("/used"));
+    world.sleep(1);
+    assert_eq!(world.got(client), [event(EventKind::NodeDeleted, "/used")]);
+    assert!(world.core.tree.contains("/unused") && world.core.tree.contains("/busy"));
+    assert_eq!(world.core.next_deadline(), Some(Duration::from_secs(66)));
+}
+
+#[test]
+fn nodes_outlive_their_time_by_one_check_at_most() {
+    let mut world = World::with_extended_types(true);
+    let client = world.client();
+    let ttl = |path: &str, flags: i32, ttl: i64| {
+        let mut body = create(path, OPEN, flags);
+        body.long(ttl);
+        body
+    };
+    for (flags, millis, error) in [
+        (5, 0, ErrorCode::BadArguments),
+        (5, -1, ErrorCode::BadArguments),
+        (5, 1 << 40, ErrorCode::BadArguments),
+        (0, 1000, ErrorCode::BadArguments),
+        (5, 59_999, ErrorCode::Ok),
+        (5, 59_999, ErrorCode::NodeExists),
+    ] {
+        assert_eq!(world.error(client, OpCode::CreateTtl, ttl("/t", flags, millis)), error, "{flags} {millis}");
+    }
+    assert_eq!(world.create(client, "/t", 5), ErrorCode::BadArguments);
+    assert_eq!(world.error(client, OpCode::CreateTtl, ttl("/s-", 6, 60_000)), ErrorCode::Ok);
+    assert_eq!(world.create(client, "/t/child", 1), ErrorCode::Ok);
+    assert_eq!(world.stat(client, "/t").unwrap().ephemeral_owner, 0);
+    // The child goes with its session, after 10 s.
+    world.sleep(60_000);
+    assert!(!world.core.tree.contains("/t"));
+    assert!(world.core.tree.contains("/s-0000000001"));
+    world.sleep(60_000);
+    assert!(!world.core.tree.contains("/s-0000000001"));
+    assert_eq!(world.core.next_deadline(), None);
+}
+
+#[test]
+fn a_server_that_restarts_empty_knows_nobody() {
+    let mut world = World::new();
+    let client = world.client();
+    world.create(client, "/a", 1);
+    world.core.restart_empty(world.now);
+    assert!(!world.core.tree.contains("/a"));
+    let mut attach = ConnectRequest {
+        session_id: client.session,
+        password: session_password(client.session).to_vec(),
+        ..ConnectRequest::default()
+    };
+    assert_eq!(world.handshake(&attach).1.map(|response| response.session_id), Some(0));
+    attach.last_zxid_seen = 2;
+    assert_eq!(world.handshake(&attach).1, None);
+    let new = world.client();
+    assert_ne!(new.session, client.session);
+    assert_eq!(world.stat(new, "/"), world.core.tree.get("/").ok().map(|node| node.stat()));
+}
+
+/// As measured with Apache: lone creates get the last number again, and a burst runs on.
+#[test]
+fn sequence_numbers_run_over_in_a_burst_only() {
+    let mut world = World::new();
+    let client = world.client();
+    assert!(world.core.tree.set_next_sequence("/", i32::MAX - 1));
+    let names = |world: &World| {
+        let mut names: Vec<_> = world.core.tree.get("/").unwrap().children().cloned().collect();
+        names.retain(|name| name != "zookeeper");
+        names.sort_unstable();
+        names
+    };
+    for prefix in ["/a", "/b", "/c"] {
+        world.create(client, prefix, 2);
+    }
+    assert_eq!(names(&world), ["a2147483646", "b2147483647", "c2147483647"]);
+    let frames: Vec<_> = (0..3)
+        .map(|xid| {
+            let mut frame = Writer::new();
+            RequestHeader { xid, op: OpCode::Create }.encode(&mut frame);
+            frame.raw(&create("/d", OPEN, 2).into_bytes());
+            frame.into_bytes()
+        })
+        .collect();
+    for frame in &frames {
+        assert_eq!(world.core.frame_in_burst(client.connection, frame, world.now).len(), 1);
+    }
+    world.call(client, OpCode::Ping, Writer::new());
+    world.create(client, "/e", 2);
+    assert_eq!(names(&world)[3..], ["d-2147483647", "d-2147483648", "d2147483647", "e2147483647"]);
+}
+
+#[test]
 fn requests_are_logged_with_their_outcome() {
     let mut world = World::new();
     let client = world.client();
@@ -444,18 +555,30 @@ fn no_input_makes_it_panic() {
     for round in 0..5_000 {
         let path = ["/", "/a", "/a/b", "/a/n-", "/zookeeper", "a", "/a/"][random.random_range(0..7)];
         let mut frame = Writer::new();
-        let code = [1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 14, 15, 17, 18, 19, 21, 100, 101, 105];
+        let code = [
+            1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 14, 14, 15, 16, 17, 18, 19, 20, 21, 22, 100, 101, 103,
+            104, 105, 106, 107,
+        ];
         let code = code[random.random_range(0..code.len())];
         frame.int(round).int(code);
         let body = match code {
             1 | 15 | 19 | 21 => create(path, OPEN, random.random_range(0..7)),
-            2 | 17 | 18 => delete(path, random.random_range(-1..3)),
+            2 | 13 | 17 | 18 | 106 => delete(path, random.random_range(-1..3)),
             5 => set_data(path, -1),
             7 => {
                 let mut body = Writer::new();
                 body.string(path);
                 write_acl(&mut body, OPEN);
                 body.int(-1);
+                body
+            }
+            14 => {
+                let mut body = Writer::new();
+                for _ in 0..random.random_range(0..3) {
+                    body.int(1).bool(false).int(-1).raw(&create(path, OPEN, random.random_range(0..5)).into_bytes());
+                    body.int(2).bool(false).int(-1).raw(&delete(path, -1).into_bytes());
+                }
+                body.int(-1).bool(true).int(-1);
                 body
             }
             100 => auth("digest", path.as_bytes()),

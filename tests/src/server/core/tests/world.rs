@@ -48,7 +48,7 @@ impl World {
         self.deliver(outputs);
     }
 
-    fn deliver(&mut self, outputs: Vec<Output>) {
+    pub(super) fn deliver(&mut self, outputs: Vec<Output>) {
         for output in outputs {
             match output {
                 Output::Close(to) => self.got.entry(to).or_default().push(Got::Closed),

@@ -1,0 +1,57 @@
+//! A value that can be waited for.
+
+use std::fmt;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// A value whose changes wake those who wait for it, in the order in which they came. (Tokio's `watch` wakes them in a random order, which a
+/// simulation cannot repeat.)
+pub(crate) struct Observed<T> {
+    value: Mutex<T>,
+    changed: Notify,
+}
+
+impl<T: Clone> Observed<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), changed: Notify::new() }
+    }
+
+    pub(crate) fn get(&self) -> T {
+        self.value.lock().clone()
+    }
+
+    /// Replaces the value and returns the one before.
+    pub(crate) fn replace(&self, value: T) -> T {
+        let before = std::mem::replace(&mut *self.value.lock(), value);
+        self.changed.notify_waiters();
+        before
+    }
+
+    pub(crate) fn modify<R>(&self, modify: impl FnOnce(&mut T) -> R) -> R {
+        let result = modify(&mut self.value.lock());
+        self.changed.notify_waiters();
+        result
+    }
+
+    /// Waits until the value is as wanted.
+    pub(crate) async fn wait_for(&self, wanted: impl Fn(&T) -> bool) -> T {
+        loop {
+            // From here on no change is missed.
+            let changed = self.changed.notified();
+            {
+                let value = self.value.lock();
+                if wanted(&value) {
+                    return value.clone();
+                }
+            }
+            changed.await;
+        }
+    }
+}
+
+impl<T: Clone + fmt::Debug> fmt::Debug for Observed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}

@@ -1,0 +1,17 @@
+//! The in-process server against Apache ZooKeeper 3.8: the same raw requests to both,
+//! and every reply and event compared.
+//!
+//! `CURATOR_TEST_APACHE=host:port` names a server that runs for all tests; without it
+//! they start one.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod access;
+mod differences;
+mod multi;
+mod nodes;
+mod random;
+mod request;
+mod sessions;
+mod side;
+mod watches;

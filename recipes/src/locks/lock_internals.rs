@@ -80,7 +80,8 @@ pub(crate) async fn acquire(
     if patience == Patience::Once {
         // Each bounded by the connection timeout. No answer in that time is an error, not a "no".
         let session = retries.session().await?;
-        let attempt = tokio::time::timeout(client.connection_timeout(), what.attempt(&session, &mut retries, true));
+        let attempt =
+            tokio::time::timeout(client.connection_timeout(), Box::pin(what.attempt(&session, &mut retries, true)));
         return match attempt.await {
             Ok(Err(Error::SessionExpired { .. })) if session.end_reason() == Some(SessionEnd::Closed) => {
                 Err(Error::Closed.into())
@@ -92,7 +93,8 @@ pub(crate) async fn acquire(
     let attempts = async {
         loop {
             let error = match retries.session().await {
-                Ok(session) => match what.attempt(&session, &mut retries, false).await {
+                // On the heap, once: the future of an acquire stays small wherever it is kept.
+                Ok(session) => match Box::pin(what.attempt(&session, &mut retries, false)).await {
                     Ok(outcome) => return Ok(outcome),
                     Err(Error::SessionExpired { .. }) if session.end_reason() == Some(SessionEnd::Closed) => {
                         return Err(Error::Closed);

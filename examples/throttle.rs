@@ -13,7 +13,7 @@
 //! work to reach it; 2 if something went wrong; 130 after Ctrl-C, which gives back all leases.
 
 use std::error::Error;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
-use curator_recipes::{InterProcessSemaphoreV2, LockError};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, Release};
 use curator_test::TestingServer;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
@@ -110,9 +110,14 @@ impl Display {
                 bar.set_position(done as u64);
                 bar.set_message(format!("{working} of {} at work, {waiting} waiting", self.permits));
             }
-            None => println!("job {job} {what}: {working} at work, {waiting} waiting, {done} done"),
+            None => say(&format!("job {job} {what}: {working} at work, {waiting} waiting, {done} done")),
         }
     }
+}
+
+/// Prints a line; whoever read them may have gone.
+fn say(line: &str) {
+    let _gone = writeln!(std::io::stdout(), "{line}");
 }
 
 #[tokio::main]
@@ -161,18 +166,28 @@ async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     };
     // Dropping a job drops its lease, or its place in the queue; closing waits until the nodes are deleted.
     jobs.shutdown().await;
-    for client in &clients {
-        client.close().await;
+    let reachable = clients.iter().all(CuratorFramework::is_connected);
+    let mut closing = JoinSet::new();
+    for client in clients {
+        closing.spawn(async move { client.close().await });
+    }
+    tokio::select! {
+        _ = closing.join_all() => {}
+        _ = tokio::signal::ctrl_c() => {}
     }
     if let Some(bar) = &display.bar {
         bar.finish_and_clear();
     }
     if !finished? {
-        eprintln!("interrupted, all leases are given back");
+        if reachable {
+            eprintln!("interrupted, all leases are given back");
+        } else {
+            eprintln!("interrupted without a connection: the server takes the leases back when the sessions end");
+        }
         return Ok(ExitCode::from(130));
     }
     let (most, done) = (count.most.load(Ordering::SeqCst), count.done.load(Ordering::SeqCst));
-    println!("{done} jobs done, at most {most} at once (limit {})", options.permits);
+    say(&format!("{done} jobs done, at most {most} at once (limit {})", options.permits));
     let enough_work = options.jobs >= 2 * options.permits && options.work_ms >= 20;
     let wrong = most > options.permits || (enough_work && most < options.permits);
     Ok(if wrong { ExitCode::from(1) } else { ExitCode::SUCCESS })
@@ -204,10 +219,13 @@ async fn job(
         drop(working);
         match lost {
             None => {
-                count.done.fetch_add(1, Ordering::SeqCst);
-                lease.release().await?;
-                display.step(number, "is done", &count);
-                return Ok(());
+                // What was done without a lease does not count.
+                let Release::AlreadyLost(reason) = lease.release().await? else {
+                    count.done.fetch_add(1, Ordering::SeqCst);
+                    display.step(number, "is done", &count);
+                    return Ok(());
+                };
+                display.step(number, &format!("had lost its lease ({reason}) and begins again"), &count);
             }
             Some(reason) => display.step(number, &format!("lost its lease ({reason}) and begins again"), &count),
         }

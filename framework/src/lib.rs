@@ -10,11 +10,13 @@
 //!
 //! | after | what happens |
 //! | --- | --- |
-//! | a third of the timeout | a heartbeat; while something is held, one that the leader must answer |
+//! | a third of the timeout | a heartbeat |
+//! | an eighth, while something is held | one that the leader must answer |
 //! | two thirds | [`ConnectionState::Suspended`] |
 //! | three quarters | [`ConnectionState::Lost`]: guards are lost, a new session is opened |
 //!
-//! The clock goes on while the machine sleeps.
+//! While something is held, what counts is a little older than the newest answer: a server that is cut off from its leader right after an answer has
+//! told the leader only of what its clients had sent half a tick before. The clock goes on while the machine sleeps.
 
 mod claim;
 mod client;

@@ -1,6 +1,7 @@
 //! Throttles jobs to N at once, however many processes they run in.
 //!
-//! M jobs in several client sessions share one semaphore with N leases. Each job takes a lease, works, and gives it back.
+//! M jobs in several client sessions share one semaphore with N leases. Each job takes a lease, works, and gives it
+//! back.
 //!
 //! ```text
 //! cargo run --example throttle
@@ -8,9 +9,10 @@
 //! cargo run --example throttle -- --connect zk1:2181,zk2:2181
 //! ```
 //!
-//! Without `--connect` it starts a ZooKeeper server inside of itself. The last line tells how many jobs worked at once at the
-//! most, by the example's own count. The exit status is 1 if that was more than the limit, or less although there was enough
-//! work to reach it; 2 if something went wrong; 130 after Ctrl-C, which gives back all leases.
+//! Without `--connect` it starts a ZooKeeper server inside of itself. The last line tells how many jobs worked at
+//! once at the most, by the example's own count. The exit status is 1 if that was more than the limit, or less
+//! although there was enough work to reach it; 2 if something went wrong; 130 after Ctrl-C, which gives back all
+//! leases.
 
 use std::error::Error;
 use std::io::{IsTerminal, Write as _};

@@ -21,7 +21,8 @@ use crate::zookeeper::{Acl, CreateMode, EventType, Stat};
 /// The number of characters of `_c_<uuid>-`.
 const PREFIX_LENGTH: usize = 40;
 
-/// The `_c_<uuid>-` before a node's name by which its creator finds it again when the reply was lost: Curator's protection.
+/// The `_c_<uuid>-` before a node's name by which its creator finds it again when the reply was lost: Curator's
+/// protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProtectedId(Uuid);
 
@@ -68,8 +69,9 @@ impl fmt::Display for LossReason {
 
 /// The ownership of one node under one session, from before its create is sent until it is deleted.
 ///
-/// However the owner fails (an error, a time-out, a dropped future), the claim's `Drop` hands the node to the session's housekeeping, which finds
-/// and deletes it. While a claim exists, the session's deadline counts the leader's answers only.
+/// However the owner fails (an error, a time-out, a dropped future), the claim's `Drop` hands the node to the
+/// session's housekeeping, which finds and deletes it. While a claim exists, the session's deadline counts the
+/// leader's answers only.
 #[derive(Debug)]
 pub struct NodeClaim {
     session: Session,
@@ -159,8 +161,8 @@ impl NodeClaim {
         self.node.as_deref().map(|node| node.path.as_str())
     }
 
-    /// Sends one create, and those of the parents if they are missing (persistent and empty). No retry: after `ConnectionLoss` it may be called
-    /// again, and [`settle`](Self::settle) then says which of the nodes is kept.
+    /// Sends one create, and those of the parents if they are missing (persistent and empty). No retry: after
+    /// `ConnectionLoss` it may be called again, and [`settle`](Self::settle) then says which of the nodes is kept.
     ///
     /// # Errors
     ///
@@ -248,7 +250,8 @@ impl NodeClaim {
         self.done = true;
     }
 
-    /// Has the housekeeping watch the node from `after` on, so that its deletion by somebody else is noticed, also after each reconnect.
+    /// Has the housekeeping watch the node from `after` on, so that its deletion by somebody else is noticed, also
+    /// after each reconnect.
     pub fn watch_node(&self, after: Duration) {
         if is_broken(Mutant::LeaveTheOwnNodeAlone) {
             return;
@@ -344,7 +347,8 @@ pub struct LossSignal {
 }
 
 impl LossSignal {
-    /// Why the node is lost, if it is. Local, no request; right also at the first look after the process or the machine slept.
+    /// Why the node is lost, if it is. Local, no request; right also at the first look after the process or the
+    /// machine slept.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         if let Some(end) = self.session.end_reason() {

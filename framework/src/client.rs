@@ -38,8 +38,9 @@ pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// A client of a ZooKeeper ensemble: Curator's `CuratorFramework`.
 ///
-/// Cheap to clone; all clones are one client with one session at a time. Dropping the last clone ends the session at once while the
-/// runtime lives (locks that are held keep a clone), else by the server's timer; [`close`](Self::close) also waits for it.
+/// Cheap to clone; all clones are one client with one session at a time. Dropping the last clone ends the session at
+/// once while the runtime lives (locks that are held keep a clone), else by the server's timer;
+/// [`close`](Self::close) also waits for it.
 ///
 /// # Examples
 ///
@@ -185,7 +186,8 @@ impl Shared {
 }
 
 impl CuratorFramework {
-    /// Begins to describe a client. The connect string is a list of servers, `host:port[,host:port …]`; without a port it is 2181.
+    /// Begins to describe a client. The connect string is a list of servers, `host:port[,host:port …]`; without a
+    /// port it is 2181.
     pub fn builder(connect_string: impl Into<String>) -> CuratorFrameworkBuilder {
         CuratorFrameworkBuilder {
             connect_string: connect_string.into(),
@@ -232,7 +234,8 @@ impl CuratorFramework {
         }
         shared.finished.send_replace(false);
         let shared = Arc::clone(shared);
-        // However the task ends, also with its runtime or by a panic in a clock or a factory, `close` must not wait for it.
+        // However the task ends, also with its runtime or by a panic in a clock or a factory, `close` must not wait
+        // for it.
         let finished = Finished(Arc::clone(&shared));
         runtime.spawn(async move {
             keeper::keep(shared).await;
@@ -274,7 +277,8 @@ impl CuratorFramework {
         self.owner.shared.state()
     }
 
-    /// The connection's state as a channel, for async code. It tells the newest state; for every one in between use a listener.
+    /// The connection's state as a channel, for async code. It tells the newest state; for every one in between use a
+    /// listener.
     #[must_use]
     pub fn watch_connection_state(&self) -> watch::Receiver<Option<ConnectionState>> {
         self.owner.shared.state.subscribe()
@@ -292,12 +296,12 @@ impl CuratorFramework {
         &self.owner.shared.listeners
     }
 
-    /// Closes the client: deletes what is still to be deleted, for at most `max_close_wait`, then closes the session and waits for that, for at most
-    /// `max_close_wait` again. From its first moment every new operation gets `Closed`; what is held is lost when the session is closed. Closing
-    /// twice is fine.
+    /// Closes the client: deletes what is still to be deleted, for at most `max_close_wait`, then closes the session
+    /// and waits for that, for at most `max_close_wait` again. From its first moment every new operation gets
+    /// `Closed`; what is held is lost when the session is closed. Closing twice is fine.
     ///
-    /// If no server can be reached, the session ends by the server's timer; the client crate's tasks then stay until a server
-    /// is back or the runtime ends.
+    /// If no server can be reached, the session ends by the server's timer; the client crate's tasks then stay until
+    /// a server is back or the runtime ends.
     ///
     /// # Cancel safety
     ///
@@ -466,9 +470,10 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// The session timeout to ask for; the server may grant another one. Default 60 s, at least 2 s. A short one hands the locks of a dead
-    /// process on sooner, and takes those of a slow one. All servers must grant the same (`minSessionTimeout`, `maxSessionTimeout`), and it
-    /// must be at least two of their ticks: on that rests what is known of a session's end.
+    /// The session timeout to ask for; the server may grant another one. Default 60 s, at least 2 s. A short one
+    /// hands the locks of a dead process on sooner, and takes those of a slow one. All servers must grant the same
+    /// (`minSessionTimeout`, `maxSessionTimeout`), and it must be at least two of their ticks: on that rests what is
+    /// known of a session's end.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -480,13 +485,15 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// How long [`CuratorFramework::close`] waits for deletes that are under way, and again for the session's close. Default 1 s.
+    /// How long [`CuratorFramework::close`] waits for deletes that are under way, and again for the session's close.
+    /// Default 1 s.
     pub fn max_close_wait(mut self, wait: Duration) -> Self {
         self.max_close_wait = wait;
         self
     }
 
-    /// Adds credentials, which are given to every connection before anything else. May be called several times. (Curator's overwrites.)
+    /// Adds credentials, which are given to every connection before anything else. May be called several times.
+    /// (Curator's overwrites.)
     pub fn authorization(mut self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Self {
         self.auth.push(AuthInfo { scheme: scheme.into(), auth: auth.into() });
         self
@@ -504,13 +511,15 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// The clock on which deadlines are measured. Default: [`BootClock`]; tests under paused time give [`TokioClock`](crate::TokioClock).
+    /// The clock on which deadlines are measured. Default: [`BootClock`]; tests under paused time give
+    /// [`TokioClock`](crate::TokioClock).
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Where the names of nodes and the spread of pauses come from. Default: the thread's own generator. For tests that want the same run again.
+    /// Where the names of nodes and the spread of pauses come from. Default: the thread's own generator. For tests
+    /// that want the same run again.
     pub fn randomness(mut self, randomness: impl Randomness) -> Self {
         self.randomness = Arc::new(randomness);
         self
@@ -520,8 +529,8 @@ impl CuratorFrameworkBuilder {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig`, naming the option: an empty or unparsable connect string, a session timeout under 2 s or above 2^31 − 1 ms, a
-    /// connection timeout of zero, no retry policy.
+    /// `InvalidConfig`, naming the option: an empty or unparsable connect string, a session timeout under 2 s or
+    /// above 2^31 − 1 ms, a connection timeout of zero, no retry policy.
     pub fn build(self) -> Result<CuratorFramework> {
         let servers = parse_connect_string(&self.connect_string)?;
         if self.session_timeout < MIN_SESSION_TIMEOUT {

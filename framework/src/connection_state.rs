@@ -69,9 +69,10 @@ pub(crate) fn next_state(state: Option<ConnectionState>, event: StateEvent) -> O
 
 /// What is known of a session's life, from the requests that were answered.
 ///
-/// A follower passes a write on to the leader but not the word that its client lives: that it sends every half tick, together for all its clients. So
-/// an answered write proves that the follower followed at that moment, and only what the follower had heard half a tick earlier is certain to
-/// have reached the leader. Half a tick is at most a quarter of the session timeout, as the smallest timeout is two ticks.
+/// A follower passes a write on to the leader but not the word that its client lives: that it sends every half tick,
+/// together for all its clients. So an answered write proves that the follower followed at that moment, and only what
+/// the follower had heard half a tick earlier is certain to have reached the leader. Half a tick is at most a quarter
+/// of the session timeout, as the smallest timeout is two ticks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proofs {
     timeout: Duration,
@@ -115,13 +116,14 @@ impl Proofs {
         self.leader = self.leader.max(self.any);
     }
 
-    /// What counts: while something is held only what the leader knows, because a read proves nothing about the session.
+    /// What counts: while something is held only what the leader knows, because a read proves nothing about the
+    /// session.
     fn base(&self, claims: bool) -> Duration {
         if claims { self.leader } else { self.any.max(self.leader) }
     }
 
-    /// When a heartbeat is due: a third of the timeout after the newest answer; an eighth while something is held, because what the leader is known to
-    /// know is always a little older than the newest answer.
+    /// When a heartbeat is due: a third of the timeout after the newest answer; an eighth while something is held,
+    /// because what the leader is known to know is always a little older than the newest answer.
     pub(crate) fn heartbeat(&self, claims: bool) -> Duration {
         if claims {
             self.recent.back().map_or(self.leader, |(newest, _)| *newest) + self.timeout / 8

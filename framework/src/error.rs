@@ -156,7 +156,8 @@ impl Error {
         ) || matches!(self, Self::ZooKeeper { code, .. } if !matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED))
     }
 
-    /// Whether the leader itself gave this answer. What is forbidden or malformed a follower may refuse by itself, also one that is cut off.
+    /// Whether the leader itself gave this answer. What is forbidden or malformed a follower may refuse by itself,
+    /// also one that is cut off.
     pub(crate) fn is_answer_of_leader(&self) -> bool {
         matches!(
             self,

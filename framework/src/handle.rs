@@ -1,7 +1,8 @@
 //! The seam between the framework and a ZooKeeper client crate.
 //!
-//! A [`ZooKeeperHandle`] lives for exactly one ZooKeeper session, and a reply that it delivers belongs to the request that it
-//! answers. What a client crate does not guarantee of that by itself, its implementation of these traits has to add.
+//! A [`ZooKeeperHandle`] lives for exactly one ZooKeeper session, and a reply that it delivers belongs to the request
+//! that it answers. What a client crate does not guarantee of that by itself, its implementation of these traits has
+//! to add.
 
 use std::fmt;
 use std::future::Future;
@@ -251,7 +252,8 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     /// The client's name, for messages.
     fn client(&self) -> &'static str;
 
-    /// Ends the handle: from now on every answer is `SessionExpired`, and the session is closed on the server as soon as that can be done.
+    /// Ends the handle: from now on every answer is `SessionExpired`, and the session is closed on the server as soon
+    /// as that can be done.
     fn end(&self);
 
     /// Resolves when the session is closed, or never if no server can be reached. Call [`end`](Self::end) first.

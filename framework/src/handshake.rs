@@ -1,7 +1,8 @@
-//! A short talk with the ensemble before the client crate connects: which server answers, and which session timeout is granted.
+//! A short talk with the ensemble before the client crate connects: which server answers, and which session timeout
+//! is granted.
 //!
-//! The client crate hides the negotiated timeout, abandons a server that answers slowly, and has no bound on its connects; so
-//! one session is opened here and closed again at once (two quorum writes a connect).
+//! The client crate hides the negotiated timeout, abandons a server that answers slowly, and has no bound on its
+//! connects; so one session is opened here and closed again at once (two quorum writes a connect).
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +19,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::error::ConnectError;
 use crate::randomness::Randomness;
 
-/// The smallest session timeout that the client crate survives: below, it counts in whole seconds and reconnects for ever.
+/// The smallest session timeout that the client crate survives: below, it counts in whole seconds and reconnects for
+/// ever.
 pub(crate) const MIN_SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connect response is 41 bytes; nothing much longer is one.

@@ -15,7 +15,8 @@ use crate::session::{Schedule, Session};
 /// The first pause between two tries to connect; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest sleep while a session lives: timers stop while the machine sleeps, so the clock is looked at often enough.
+/// The longest sleep while a session lives: timers stop while the machine sleeps, so the clock is looked at often
+/// enough.
 const LONGEST_LOOK_AWAY: Duration = Duration::from_secs(1);
 
 /// Keeps the client connected until it is stopped.

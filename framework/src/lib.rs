@@ -1,12 +1,12 @@
-//! A ZooKeeper client in the manner of Apache Curator's framework: it keeps one session at a time, knows when that session can no longer be relied on,
-//! retries what may be retried, and leaves nothing behind.
+//! A ZooKeeper client in the manner of Apache Curator's framework: it keeps one session at a time, knows when that
+//! session can no longer be relied on, retries what may be retried, and leaves nothing behind.
 //!
 //! Start with [`CuratorFramework`]. The locks are in the crate `curator-recipes`.
 //!
 //! # How a session is judged
 //!
-//! A server forgets a session that it has not heard of for the session timeout, and only then gives its locks to others. So the client counts from
-//! the moment at which it *sent* the newest request that the leader has answered:
+//! A server forgets a session that it has not heard of for the session timeout, and only then gives its locks to
+//! others. So the client counts from the moment at which it *sent* the newest request that the leader has answered:
 //!
 //! | after | what happens |
 //! | --- | --- |
@@ -15,8 +15,9 @@
 //! | two thirds | [`ConnectionState::Suspended`] |
 //! | three quarters | [`ConnectionState::Lost`]: guards are lost, a new session is opened |
 //!
-//! While something is held, what counts is a little older than the newest answer: a server that is cut off from its leader right after an answer has
-//! told the leader only of what its clients had sent half a tick before. The clock goes on while the machine sleeps.
+//! While something is held, what counts is a little older than the newest answer: a server that is cut off from its
+//! leader right after an answer has told the leader only of what its clients had sent half a tick before. The clock
+//! goes on while the machine sleeps.
 
 mod claim;
 mod client;

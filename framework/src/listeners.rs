@@ -14,8 +14,8 @@ use crate::safe_notify::SafeNotifyExecutor;
 ///
 /// Implemented for closures `Fn(&CuratorFramework, ConnectionState)`.
 pub trait ConnectionStateListener: Send + Sync + 'static {
-    /// Called once for each change, in order, on a thread that is no runtime's worker. It may block, panic, call back into the
-    /// client and add or remove listeners, without harm to the session or to another listener.
+    /// Called once for each change, in order, on a thread that is no runtime's worker. It may block, panic, call back
+    /// into the client and add or remove listeners, without harm to the session or to another listener.
     fn state_changed(&self, client: &CuratorFramework, state: ConnectionState);
 }
 
@@ -51,8 +51,8 @@ impl ConnectionStateListenable {
 
     /// Adds a listener. It is told of the changes from now on, not of the state there is.
     ///
-    /// It is given the client with each call: a listener that keeps a clone of its own keeps the client, whose session then ends only with
-    /// [`CuratorFramework::close`].
+    /// It is given the client with each call: a listener that keeps a clone of its own keeps the client, whose
+    /// session then ends only with [`CuratorFramework::close`].
     pub fn add_listener(&self, listener: impl ConnectionStateListener) -> ListenerId {
         let id = ListenerId(self.next.fetch_add(1, Ordering::Relaxed));
         self.entries.lock().push(Entry { id, listener: Arc::new(listener), executor: SafeNotifyExecutor::new() });

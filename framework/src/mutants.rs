@@ -1,4 +1,5 @@
-//! Deliberate breaks of the engine, to show that the checks find them. Without the feature `mutants` none of this is in the code.
+//! Deliberate breaks of the engine, to show that the checks find them. Without the feature `mutants` none of this is
+//! in the code.
 
 /// A way to break the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,8 +5,8 @@ use std::fmt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// A value whose changes wake those who wait for it, in the order in which they came. (Tokio's `watch` wakes them in a random order, which a
-/// simulation cannot repeat.)
+/// A value whose changes wake those who wait for it, in the order in which they came. (Tokio's `watch` wakes them in
+/// a random order, which a simulation cannot repeat.)
 pub(crate) struct Observed<T> {
     value: Mutex<T>,
     changed: Notify,

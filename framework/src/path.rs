@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 ///
-/// `InvalidPath`, with the path and what is wrong with it: empty, relative, a slash at its end, an empty element, `.` or `..` as an
-/// element, or a character that ZooKeeper does not allow.
+/// `InvalidPath`, with the path and what is wrong with it: empty, relative, a slash at its end, an empty element, `.`
+/// or `..` as an element, or a character that ZooKeeper does not allow.
 pub fn validate_path(path: &str) -> Result<()> {
     let invalid = |reason| Err(Error::InvalidPath { path: path.to_owned(), reason });
     let Some(rest) = path.strip_prefix('/') else {
@@ -40,7 +40,8 @@ pub fn validate_path(path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Joins a parent and a child with one slash. Slashes at the ends of either do not matter: Curator's `ZKPaths.makePath`.
+/// Joins a parent and a child with one slash. Slashes at the ends of either do not matter: Curator's
+/// `ZKPaths.makePath`.
 #[must_use]
 pub fn make_path(parent: &str, child: &str) -> String {
     let parent = parent.strip_prefix('/').unwrap_or(parent);

@@ -59,8 +59,8 @@ pub(crate) fn unit(source: &dyn Randomness) -> f64 {
     unit
 }
 
-/// The path of a node that cannot exist, under a parent that does not: so nobody but the leader can answer a write to it, whatever the
-/// root's access control list says.
+/// The path of a node that cannot exist, under a parent that does not: so nobody but the leader can answer a write to
+/// it, whatever the root's access control list says.
 pub(crate) fn nowhere(source: &dyn Randomness) -> String {
     format!("/{}/none", uuid(source))
 }

@@ -37,8 +37,8 @@ pub trait RetryPolicy: Send + Sync + fmt::Debug + 'static {
 
 /// Retries a set number of times, with a pause that grows: Curator's `ExponentialBackoffRetry`.
 ///
-/// The pause is `base × max(1, r)` where `r` is a random integer in `[0, 2^(count + 1))`, at most `max_pause`. So the first pause
-/// is exactly `base`.
+/// The pause is `base × max(1, r)` where `r` is a random integer in `[0, 2^(count + 1))`, at most `max_pause`. So the
+/// first pause is exactly `base`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExponentialBackoffRetry {
     base: Duration,

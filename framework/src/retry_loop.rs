@@ -12,9 +12,9 @@ use crate::session::Session;
 
 /// Carries one operation through its retries: Curator's `RetryLoop`.
 ///
-/// It knows the time spent and the retries made, asks the client's [`RetryPolicy`](crate::RetryPolicy), and does the sleeping. Waiting for a
-/// connection is bounded by the connection timeout over the whole operation, not for each try. Nested steps of one operation
-/// share one loop, so their budgets do not multiply.
+/// It knows the time spent and the retries made, asks the client's [`RetryPolicy`](crate::RetryPolicy), and does the
+/// sleeping. Waiting for a connection is bounded by the connection timeout over the whole operation, not for each
+/// try. Nested steps of one operation share one loop, so their budgets do not multiply.
 #[derive(Debug)]
 pub struct RetryLoop {
     client: CuratorFramework,
@@ -33,7 +33,8 @@ impl RetryLoop {
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` when the time to wait for a connection is over, with what was wrong with each server; `NotStarted`, `Closed`.
+    /// `ConnectionLoss` when the time to wait for a connection is over, with what was wrong with each server;
+    /// `NotStarted`, `Closed`.
     pub async fn session(&mut self) -> Result<Session> {
         let began = Instant::now();
         let session = self.client.session_within(self.wait_left).await;
@@ -53,15 +54,16 @@ impl RetryLoop {
         connected.unwrap_or_else(|_elapsed| Err(self.client.not_connected("waiting for the connection")))
     }
 
-    /// Says that a step succeeded: retries, time and the wait for a connection are counted anew from here. A long wait in which the
-    /// connection is lost now and then does not use up its retries.
+    /// Says that a step succeeded: retries, time and the wait for a connection are counted anew from here. A long
+    /// wait in which the connection is lost now and then does not use up its retries.
     pub fn progressed(&mut self) {
         self.started = Instant::now();
         self.count = 0;
         self.wait_left = self.client.connection_timeout();
     }
 
-    /// Says that a try failed. Returns after the policy's pause if there is to be another one, else gives the error back.
+    /// Says that a try failed. Returns after the policy's pause if there is to be another one, else gives the error
+    /// back.
     ///
     /// # Errors
     ///
@@ -70,7 +72,8 @@ impl RetryLoop {
         if self.client.retry_policy().allow_retry(&error) { self.pause_after(error).await } else { Err(error) }
     }
 
-    /// As [`failed`](Self::failed) for an error that the recipe knows how to mend, so that the policy decides about number and pause only.
+    /// As [`failed`](Self::failed) for an error that the recipe knows how to mend, so that the policy decides about
+    /// number and pause only.
     ///
     /// # Errors
     ///

@@ -11,8 +11,9 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs jobs one after the other, in order, on a thread of its own.
 ///
-/// The thread is made when there is something to run and ends when there is nothing left; it is detached, so it never holds up the end of a
-/// runtime. A job that blocks delays only the jobs behind it in the same executor; a job that panics is reported and the next one runs.
+/// The thread is made when there is something to run and ends when there is nothing left; it is detached, so it never
+/// holds up the end of a runtime. A job that blocks delays only the jobs behind it in the same executor; a job that
+/// panics is reported and the next one runs.
 #[derive(Clone)]
 pub(crate) struct SafeNotifyExecutor {
     queue: Arc<Mutex<Queue>>,

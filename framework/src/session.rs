@@ -23,8 +23,8 @@ use crate::zookeeper::{Acl, CreateMode, Stat};
 
 /// One ZooKeeper session. A recipe takes one for each attempt and sends every request of that attempt through it.
 ///
-/// When the session is over, every request fails with [`Error::SessionExpired`]; none is carried over to the next session. So nothing is ever
-/// decided on a node of an earlier one (CURATOR-604).
+/// When the session is over, every request fails with [`Error::SessionExpired`]; none is carried over to the next
+/// session. So nothing is ever decided on a node of an earlier one (CURATOR-604).
 ///
 /// # Cancel safety
 ///
@@ -94,7 +94,8 @@ impl Session {
         session
     }
 
-    /// The session's number in its client, from 1. It is not ZooKeeper's session id, which is [`Stat::ephemeral_owner`] of its nodes.
+    /// The session's number in its client, from 1. It is not ZooKeeper's session id, which is
+    /// [`Stat::ephemeral_owner`] of its nodes.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.inner.number
@@ -106,7 +107,8 @@ impl Session {
         self.inner.timeout
     }
 
-    /// Until when the session certainly lives, on the client's clock. While a claim exists only what the leader knows counts.
+    /// Until when the session certainly lives, on the client's clock. While a claim exists only what the leader knows
+    /// counts.
     pub(crate) fn deadline(&self) -> Duration {
         let vital = self.inner.vital.lock();
         vital.proofs.deadline(vital.claims > 0)
@@ -137,8 +139,8 @@ impl Session {
         self.deadline().saturating_sub(self.inner.clock.now())
     }
 
-    /// Whether the session certainly lives. It compares the clock with the deadline and depends on no timer, so it is right
-    /// also at the first look after the process or the machine slept.
+    /// Whether the session certainly lives. It compares the clock with the deadline and depends on no timer, so it is
+    /// right also at the first look after the process or the machine slept.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !self.remaining().is_zero()
@@ -278,7 +280,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`; `ConnectionLoss`, `SessionExpired`.
+    /// `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`; `ConnectionLoss`,
+    /// `SessionExpired`.
     pub async fn create(&self, path: &str, data: Vec<u8>, acl: Vec<Acl>, mode: CreateMode) -> Result<(String, Stat)> {
         match self.request(Request::Create { path: path.to_owned(), data, acl, mode }).await? {
             Response::Created { path, stat } => Ok((path, stat)),
@@ -361,7 +364,8 @@ impl Session {
         }
     }
 
-    /// As [`get_data`](Self::get_data), and a watch for the change or deletion of the node. A missing node leaves no watch on the server.
+    /// As [`get_data`](Self::get_data), and a watch for the change or deletion of the node. A missing node leaves no
+    /// watch on the server.
     ///
     /// # Errors
     ///
@@ -435,8 +439,8 @@ impl Session {
         }
     }
 
-    /// A write that changes nothing. When it is answered, every earlier write of this session is either applied or never will
-    /// be, and what is read next is not older than that.
+    /// A write that changes nothing. When it is answered, every earlier write of this session is either applied or
+    /// never will be, and what is read next is not older than that.
     ///
     /// # Errors
     ///

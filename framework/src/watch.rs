@@ -1,7 +1,8 @@
 //! The framework's own watch registry.
 //!
-//! The server keeps one watch for each path and kind of a session; here stands who waits for it. A waiter is woken by its event, by any
-//! reconnect (watches do not survive one), and by the end of the session. A wake-up is a hint: whoever is woken reads again.
+//! The server keeps one watch for each path and kind of a session; here stands who waits for it. A waiter is woken by
+//! its event, by any reconnect (watches do not survive one), and by the end of the session. A wake-up is a hint:
+//! whoever is woken reads again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,7 +42,8 @@ type Callback = Box<dyn FnOnce(WakeReason) + Send>;
 
 /// How a waiter is woken.
 enum Wake {
-    /// By its future. This is done under the registry's lock, so that a waiter which is not in the registry has its word already.
+    /// By its future. This is done under the registry's lock, so that a waiter which is not in the registry has its
+    /// word already.
     Future(oneshot::Sender<WakeReason>),
     /// By a call, outside of the lock.
     Callback(Callback),

@@ -1,15 +1,19 @@
 //! The adapter to the crate `zookeeper-async`, the only file that names it.
 //!
-//! The crate goes on under a new session after an expiry, matches replies by their order alone, does not repeat credentials or watches, and
-//! can neither say which session it has nor be told to stop. All guard rails against that live here:
+//! The crate goes on under a new session after an expiry, matches replies by their order alone, does not repeat
+//! credentials or watches, and can neither say which session it has nor be told to stop. All guard rails against that
+//! live here:
 //!
-//! * The state callback itself ends the handle at an expiry, before anything else; every reply is delivered only after that flag was read.
+//! * The state callback itself ends the handle at an expiry, before anything else; every reply is delivered only
+//!   after that flag was read.
 //! * Each reply belongs to the connection on which its request was submitted; after a reconnect it counts as lost.
-//! * After every connect, once all older requests are answered or dropped, the credentials go first, then probes, alone: reads whose answers are
-//!   known and differ; then, where the session owns ephemeral nodes, a create that shows the session's id. Only then is the handle connected.
+//! * After every connect, once all older requests are answered or dropped, the credentials go first, then probes,
+//!   alone: reads whose answers are known and differ; then, where the session owns ephemeral nodes, a create that
+//!   shows the session's id. Only then is the handle connected.
 //! * The answer to every create is compared with its request, and its owner with that of the creates before.
-//! * At most [`PLACES`] requests are inside the crate, whose queue of 64 can block itself. The handle's own task drives them: a caller that goes
-//!   away, or does not look, neither frees its request's place nor keeps it. A panic of the crate over a reply ends the handle.
+//! * At most [`PLACES`] requests are inside the crate, whose queue of 64 can block itself. The handle's own task
+//!   drives them: a caller that goes away, or does not look, neither frees its request's place nor keeps it. A panic
+//!   of the crate over a reply ends the handle.
 //! * An ended handle's close goes last into the queue and is repeated until the crate says that it was sent.
 
 use std::collections::HashSet;
@@ -44,7 +48,8 @@ use crate::randomness::{Randomness, nowhere};
 use crate::zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 
 const CLIENT: &str = "zookeeper-async";
-/// Requests inside the crate at once. Its queue has 64 places; the rest is for probe, credentials, heartbeat, close and its own ping.
+/// Requests inside the crate at once. Its queue has 64 places; the rest is for probe, credentials, heartbeat, close
+/// and its own ping.
 const PLACES: u32 = 58;
 /// The pause between the crate's tries to reach a server, and between our tries to probe and to close.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -131,7 +136,8 @@ struct Shared {
     /// The epoch in which the crate said "connected".
     up: watch::Sender<u64>,
     places: Arc<Semaphore>,
-    /// The crate takes a request at its future's first poll; polled one by one, none of them ever waits for another there.
+    /// The crate takes a request at its future's first poll; polled one by one, none of them ever waits for another
+    /// there.
     submitting: Mutex<()>,
     requests: mpsc::UnboundedSender<Driven>,
     /// The name of the node that shows the session's id; it may be left of an earlier proof.
@@ -222,8 +228,8 @@ impl Shared {
         // The crate decodes a reply where it is waited for, and panics on some.
         let mut future = AssertUnwindSafe(future).catch_unwind();
         let first = {
-            // The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and whatever is left of the
-            // task's budget.
+            // The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and
+            // whatever is left of the task's budget.
             let _alone = self.submitting.lock();
             let mut context = Context::from_waker(Waker::noop());
             std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
@@ -360,7 +366,8 @@ impl Shared {
         asking.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// Waits until a server has answered the crate's connect; for the first one, which may have been missed, a moment at most.
+    /// Waits until a server has answered the crate's connect; for the first one, which may have been missed, a moment
+    /// at most.
     async fn reached(&self) {
         let mut up = self.up.subscribe();
         let reached = up.wait_for(|&up| up == self.epoch());
@@ -399,7 +406,8 @@ impl Shared {
                 _ => return Err(Disproof::Lost),
             }
         }
-        // Two reads whose answers are known and differ: with replies shifted by one, at least one of them gets another one's answer.
+        // Two reads whose answers are known and differ: with replies shifted by one, at least one of them gets
+        // another one's answer.
         let missing = Request::Exists { path: nowhere(&*self.randomness), watch: false };
         let reply = self.send(missing, epoch, None).await;
         match Disproof::check(reply.result)? {
@@ -416,9 +424,10 @@ impl Shared {
         Ok((leader_sent.unwrap_or(sent).max(sent), leader_sent))
     }
 
-    /// A server may swap the session silently at a reconnect. Where the session owns ephemeral nodes, that would leave locks held by nobody;
-    /// so another one is created, and its owner compared. It goes below the root; where that is forbidden, beside one of those nodes, where its name
-    /// sorts behind every contender's. What a lost connection leaves of it is deleted at the next proof.
+    /// A server may swap the session silently at a reconnect. Where the session owns ephemeral nodes, that would
+    /// leave locks held by nobody; so another one is created, and its owner compared. It goes below the root; where
+    /// that is forbidden, beside one of those nodes, where its name sorts behind every contender's. What a lost
+    /// connection leaves of it is deleted at the next proof.
     async fn prove_identity(self: &Arc<Self>, epoch: u64) -> Result<Option<Duration>, Disproof> {
         let (left, parents) = {
             let ephemerals = self.ephemerals.lock();
@@ -513,7 +522,8 @@ impl Expectation {
     }
 }
 
-/// Whether the server appended this to a sequential name: ten digits, or a minus sign and ten digits after the counter's end.
+/// Whether the server appended this to a sequential name: ten digits, or a minus sign and ten digits after the
+/// counter's end.
 fn is_sequence(suffix: &str) -> bool {
     let digits = suffix.strip_prefix('-').unwrap_or(suffix);
     digits.len() >= 9 && digits.len() <= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -746,14 +756,15 @@ impl Monitor {
         }
     }
 
-    /// Closes the session behind everything that is in the crate's queue, as often as it takes: a reconnect throws the queue away. The crate has no
-    /// other way to be stopped: a session of which nobody knows would be kept alive for ever.
+    /// Closes the session behind everything that is in the crate's queue, as often as it takes: a reconnect throws
+    /// the queue away. The crate has no other way to be stopped: a session of which nobody knows would be kept alive
+    /// for ever.
     async fn close(mut self) {
         loop {
             let shared = Arc::clone(&self.shared);
             let closing = async move {
-                // The crate drops the connection as soon as the close is written, so the close must go on one that is known to
-                // work: not on one that is broken already, and not right behind a connect request.
+                // The crate drops the connection as soon as the close is written, so the close must go on one that is
+                // known to work: not on one that is broken already, and not right behind a connect request.
                 shared.reached().await;
                 match shared.zookeeper.exists(&nowhere(&*shared.randomness), false).await {
                     Err(ZkError::ConnectionLoss) => Err(ZkError::ConnectionLoss),

@@ -1,4 +1,5 @@
-//! Apache Curator's recipes for async Rust: locks between processes through ZooKeeper, on the same paths and with the same nodes as Java's Curator.
+//! Apache Curator's recipes for async Rust: locks between processes through ZooKeeper, on the same paths and with the
+//! same nodes as Java's Curator.
 //!
 //! | recipe | for |
 //! | --- | --- |

@@ -1,12 +1,12 @@
 //! What happened to a lock, and whether that was right.
 //!
-//! A [`History`] is a list of steps with their times, from a simulation or from real processes. [`History::check`] finds what must not happen:
-//! too many holders, readers beside a writer, tokens that do not grow, somebody served out of turn, a free place beside somebody who waits,
-//! something left at the end.
+//! A [`History`] is a list of steps with their times, from a simulation or from real processes. [`History::check`]
+//! finds what must not happen: too many holders, readers beside a writer, tokens that do not grow, somebody served
+//! out of turn, a free place beside somebody who waits, something left at the end.
 //!
-//! A holder holds from its grant until it begins to release or is told of its loss. Where the *server* ended a session or a node, nobody can tell the
-//! holder in time; such an end is a step of its own, [`Step::Revoked`]: exclusion counts the holder until then, and its loss must be told within
-//! [`Rules::prompt`].
+//! A holder holds from its grant until it begins to release or is told of its loss. Where the *server* ended a
+//! session or a node, nobody can tell the holder in time; such an end is a step of its own, [`Step::Revoked`]:
+//! exclusion counts the holder until then, and its loss must be told within [`Rules::prompt`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,7 +75,8 @@ impl Rules {
         Self { max_leases: 1, growing_tokens: true, prompt: None, patience }
     }
 
-    /// The rules of a semaphore with this many leases. Its tokens identify the leases, no more; of a single lease they grow.
+    /// The rules of a semaphore with this many leases. Its tokens identify the leases, no more; of a single lease
+    /// they grow.
     #[must_use]
     pub const fn semaphore(max_leases: usize, patience: Duration) -> Self {
         Self { max_leases, growing_tokens: max_leases == 1, prompt: None, patience }

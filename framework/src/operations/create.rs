@@ -37,8 +37,8 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
-    /// Puts `_c_<uuid>-` before the node's name, so that a node whose reply was lost is found again instead of created twice or left behind:
-    /// Curator's `withProtection`.
+    /// Puts `_c_<uuid>-` before the node's name, so that a node whose reply was lost is found again instead of
+    /// created twice or left behind: Curator's `withProtection`.
     pub fn with_protection(mut self) -> Self {
         self.protection = true;
         self
@@ -62,12 +62,14 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
-    /// Creates the node and returns its path, with the prefix of the protection and the number that the server appended.
+    /// Creates the node and returns its path, with the prefix of the protection and the number that the server
+    /// appended.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`; `ConnectionLoss` and `SessionExpired` when the
-    /// retry policy gives up. Without protection a lost reply makes a retry of a plain create answer `NodeExists`.
+    /// `InvalidPath`, `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`;
+    /// `ConnectionLoss` and `SessionExpired` when the retry policy gives up. Without protection a lost reply makes a
+    /// retry of a plain create answer `NodeExists`.
     ///
     /// # Cancel safety
     ///
@@ -144,8 +146,8 @@ impl<'a> CreateBuilder<'a> {
         }
     }
 
-    /// The claim for this session. A node of an earlier session is about to go with it if it is ephemeral, so it gets a new
-    /// name (CURATOR-498); else it is the same node under the same name.
+    /// The claim for this session. A node of an earlier session is about to go with it if it is ephemeral, so it gets
+    /// a new name (CURATOR-498); else it is the same node under the same name.
     fn claim_in<'c>(&self, claim: &'c mut Option<NodeClaim>, session: Session, path: &str) -> &'c mut NodeClaim {
         let mut earlier = None;
         if let Some(old) = claim.take_if(|claim| claim.session().number() != session.number()) {

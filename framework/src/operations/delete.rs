@@ -25,8 +25,8 @@ impl<'a> DeleteBuilder<'a> {
         self
     }
 
-    /// If the connection fails, or the future is dropped, the delete goes on in the background until it is done or the client is closed; the error
-    /// is still returned. As in Curator, what goes on does not look at the version.
+    /// If the connection fails, or the future is dropped, the delete goes on in the background until it is done or
+    /// the client is closed; the error is still returned. As in Curator, what goes on does not look at the version.
     pub fn guaranteed(mut self) -> Self {
         self.guaranteed = true;
         self
@@ -36,7 +36,8 @@ impl<'a> DeleteBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `NotEmpty`, `BadVersion`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
+    /// `InvalidPath`, `NoNode`, `NotEmpty`, `BadVersion`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the
+    /// retry policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -46,7 +47,8 @@ impl<'a> DeleteBuilder<'a> {
         let version = self.version;
         let deleted =
             with_retries(self.client, path, |session| async move { session.delete(path, version).await }).await;
-        // Only what may still succeed goes on: not a node that is missing, has children, or is not ours to delete (CURATOR-42).
+        // Only what may still succeed goes on: not a node that is missing, has children, or is not ours to delete
+        // (CURATOR-42).
         if deleted.as_ref().err().is_none_or(|error| !error.is_retryable()) {
             unfinished.guaranteed = false;
         }

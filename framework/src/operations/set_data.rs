@@ -35,8 +35,8 @@ impl<'a> SetDataBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `BadVersion`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up. After a lost reply a
-    /// retry with a version answers `BadVersion` although the data was changed.
+    /// `InvalidPath`, `NoNode`, `BadVersion`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy
+    /// gives up. After a lost reply a retry with a version answers `BadVersion` although the data was changed.
     ///
     /// # Cancel safety
     ///

@@ -36,8 +36,8 @@ impl SortedChildren {
         Self { children }
     }
 
-    /// Whether a number is so near the end of ZooKeeper's counter that numbers do not tell the order any more: the server repeats 2^31 − 1, and goes
-    /// on below zero in bursts.
+    /// Whether a number is so near the end of ZooKeeper's counter that numbers do not tell the order any more: the
+    /// server repeats 2^31 − 1, and goes on below zero in bursts.
     pub(crate) fn is_near_the_end(&self) -> bool {
         self.children.iter().any(|(sequence, _)| !(0..NEAR_THE_END).contains(sequence))
     }
@@ -104,12 +104,14 @@ pub enum Predicate {
 ///
 /// A driver decides and does nothing: the engine creates, lists and watches.
 pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
-    /// The place of a child in the order, or `None` for a child that is no contender. Curator's `fixForSorting`, as a number.
+    /// The place of a child in the order, or `None` for a child that is no contender. Curator's `fixForSorting`, as a
+    /// number.
     fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
         standard_sequence(name, lock_name)
     }
 
-    /// The mode of the lock's nodes. A persistent node outlives its session: nobody else gets the lock until it is deleted.
+    /// The mode of the lock's nodes. A persistent node outlives its session: nobody else gets the lock until it is
+    /// deleted.
     fn create_mode(&self) -> CreateMode {
         CreateMode::EphemeralSequential
     }
@@ -128,8 +130,9 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
         if index < max_leases + usize::from(is_broken(Mutant::OneTooMany)) {
             return Predicate::Acquired;
         }
-        // With several places, any departure ahead frees one: only the first in line watches for that, the others watch their neighbour.
-        // (Curator watches `children[index - max_leases]`, which leaves waiters beside a free place.)
+        // With several places, any departure ahead frees one: only the first in line watches for that, the others
+        // watch their neighbour. (Curator watches `children[index - max_leases]`, which leaves waiters beside a free
+        // place.)
         if is_broken(Mutant::WatchIndexMinusN) && max_leases > 1 {
             let node = children.get(index - max_leases).unwrap_or_default().to_owned();
             return Predicate::WatchNode { node, blocks_alone: false };

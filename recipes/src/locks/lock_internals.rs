@@ -1,7 +1,8 @@
 //! The engine of every lock: Curator's `LockInternals`.
 //!
-//! Create a protected node, list, decide, watch, wait, decide again; all of one attempt in one session. A [`NodeClaim`] owns the node from before the create
-//! is sent, so whatever happens to the attempt (an error, its budget, a dropped future) the node is cleaned up.
+//! Create a protected node, list, decide, watch, wait, decide again; all of one attempt in one session. A
+//! [`NodeClaim`] owns the node from before the create is sent, so whatever happens to the attempt (an error, its
+//! budget, a dropped future) the node is cleaned up.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -209,8 +210,8 @@ impl Attempt for LockInternals {
                     let waited = self.wait_for_node(session, &claim, &node, &mut watches).await;
                     match waited {
                         Ok(deleted) => {
-                            // Exactly one node stood before ours, both were watched on one connection, and events come in order: ours is
-                            // still there, so it is first. No listing is needed to know it.
+                            // Exactly one node stood before ours, both were watched on one connection, and events
+                            // come in order: ours is still there, so it is first. No listing is needed to know it.
                             let alone = blocks_alone || is_broken(Mutant::SkipTheRelist);
                             if deleted && alone && session.reconnects() == reconnects {
                                 return self.granted(claim, czxid, watches).map(Some);
@@ -262,8 +263,8 @@ impl LockInternals {
         &self.base_path
     }
 
-    /// Creates the node, again and again if need be: under the same prefix, so that all of them are found. Returns its `czxid` and on
-    /// which connection of the session it was created.
+    /// Creates the node, again and again if need be: under the same prefix, so that all of them are found. Returns
+    /// its `czxid` and on which connection of the session it was created.
     async fn create(&self, claim: &mut NodeClaim, retries: &mut RetryLoop) -> Result<(i64, u64), Error> {
         let data = self.node_data.as_deref().unwrap_or_else(|| self.client.default_data());
         let session = claim.session().clone();
@@ -278,7 +279,8 @@ impl LockInternals {
         }
     }
 
-    /// The contenders in order: by their numbers, and near the end of ZooKeeper's counter by the transactions that created them, one look each.
+    /// The contenders in order: by their numbers, and near the end of ZooKeeper's counter by the transactions that
+    /// created them, one look each.
     async fn in_order(
         &self,
         session: &Session,
@@ -338,8 +340,8 @@ impl LockInternals {
         retries.reconnected(session).await
     }
 
-    /// Waits until the node ahead is gone. `Ok(true)` if it was deleted while both it and our own node were watched, on the connection there was at
-    /// first; `Ok(false)` if a listing has to tell.
+    /// Waits until the node ahead is gone. `Ok(true)` if it was deleted while both it and our own node were watched,
+    /// on the connection there was at first; `Ok(false)` if a listing has to tell.
     async fn wait_for_node(
         &self,
         session: &Session,
@@ -424,7 +426,8 @@ impl LockInternals {
         }
     }
 
-    /// Hands the node over to a guard, if the session certainly lives. From now on its deletion by somebody else is noticed.
+    /// Hands the node over to a guard, if the session certainly lives. From now on its deletion by somebody else is
+    /// noticed.
     fn granted(&self, claim: NodeClaim, czxid: i64, watches: Watches) -> Result<Acquired, Error> {
         if !claim.session().is_alive() {
             return Err(expired(claim.session()));

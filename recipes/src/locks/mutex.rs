@@ -21,30 +21,33 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 
 /// A mutex across processes: Curator's `InterProcessMutex`.
 ///
-/// Where `tokio::sync::Mutex` excludes the tasks of one process, this one excludes everybody who uses the same path on the same ensemble, Java's
-/// Curator included. Cheap to clone; all clones are one mutex.
+/// Where `tokio::sync::Mutex` excludes the tasks of one process, this one excludes everybody who uses the same path
+/// on the same ensemble, Java's Curator included. Cheap to clone; all clones are one mutex.
 ///
 /// # Reentrancy
 ///
-/// Each acquire stands for itself, unless it runs inside [`LockOwner::scope`] or names an owner with [`acquire_as`](Self::acquire_as): within one owner
-/// an inner acquire returns at once, without a request, and the last guard that goes deletes the node. `guard.reenter()` gives a further guard
-/// without any owner. A plain acquire beneath a guard of the same task waits like anybody else, which is for ever if nobody releases that
-/// guard; it logs one warning (in tasks; `block_on` is none).
+/// Each acquire stands for itself, unless it runs inside [`LockOwner::scope`] or names an owner with
+/// [`acquire_as`](Self::acquire_as): within one owner an inner acquire returns at once, without a request, and the
+/// last guard that goes deletes the node. `guard.reenter()` gives a further guard without any owner. A plain acquire
+/// beneath a guard of the same task waits like anybody else, which is for ever if nobody releases that guard; it logs
+/// one warning (in tasks; `block_on` is none).
 ///
 /// # Losing the lock
 ///
-/// A lock in ZooKeeper lives in a session, and a session can end. [`MutexGuard::lost`] tells of it; how soon depends on what happened:
+/// A lock in ZooKeeper lives in a session, and a session can end. [`MutexGuard::lost`] tells of it; how soon depends
+/// on what happened:
 ///
 /// | certainly before anybody else gets the lock | promptly (one event, one reconnect or one heartbeat) | not at all |
 /// | --- | --- | --- |
 /// | silent network, frozen server, server cut off from its leader, machine asleep (seen when it wakes) | session killed on the server, node deleted by somebody, session swapped by the server | process paused between a look and the write that follows; server data restored from a backup |
 ///
-/// Against the second and third column gives [`MutexGuard::fencing_token`] to the resource, and let the resource refuse a token smaller than one it has
-/// seen.
+/// Against the second and third column gives [`MutexGuard::fencing_token`] to the resource, and let the resource
+/// refuse a token smaller than one it has seen.
 ///
 /// # Fairness
 ///
-/// First come, first served, in the order in which the server created the nodes. A waiter whose session ends joins again at the back.
+/// First come, first served, in the order in which the server created the nodes. A waiter whose session ends joins
+/// again at the back.
 ///
 /// # Examples
 ///
@@ -62,8 +65,9 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 ///
 /// # Differences from Curator
 ///
-/// A guard is the holder, not a thread: it may move between tasks, and whoever has it may release it. Loss is told. Children that are no contenders are ignored,
-/// where Curator lets them block. Parents are persistent, not containers.
+/// A guard is the holder, not a thread: it may move between tasks, and whoever has it may release it. Loss is told.
+/// Children that are no contenders are ignored, where Curator lets them block. Parents are persistent, not
+/// containers.
 ///
 /// # ZooKeeper layout
 ///
@@ -71,8 +75,9 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 ///
 /// # Cost
 ///
-/// Without contention three requests: create, list, delete. A hold longer than a tenth of the session timeout adds one read. A waiter has two
-/// watches, and a hand-over takes at most one listing, which grows with the queue (55 bytes a contender). An inner acquire of an owner: none.
+/// Without contention three requests: create, list, delete. A hold longer than a tenth of the session timeout adds
+/// one read. A waiter has two watches, and a hand-over takes at most one listing, which grows with the queue (55
+/// bytes a contender). An inner acquire of an owner: none.
 #[derive(Clone)]
 pub struct InterProcessMutex {
     inner: Arc<Inner>,
@@ -137,13 +142,15 @@ impl InterProcessMutex {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the place in the queue is given up, and a node that was created is deleted in the background.
+    /// When the future is dropped, the place in the queue is given up, and a node that was created is deleted in the
+    /// background.
     pub async fn acquire(&self) -> Result<MutexGuard> {
         self.acquire_for(LockOwner::current(), Patience::Forever).await?.ok_or_else(|| self.unreachable())
     }
 
-    /// Waits for the lock for at most `budget`, which covers everything: the connection, missing parents, the queue. `Ok(None)` if it was not
-    /// granted in that time. With a budget of zero it asks once, as [`try_acquire`](Self::try_acquire).
+    /// Waits for the lock for at most `budget`, which covers everything: the connection, missing parents, the queue.
+    /// `Ok(None)` if it was not granted in that time. With a budget of zero it asks once, as
+    /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     ///
@@ -284,22 +291,26 @@ impl fmt::Debug for InterProcessMutex {
     }
 }
 
-/// The lock, as long as it is kept. Dropping it releases in the background; [`release`](Self::release) also tells how that went.
+/// The lock, as long as it is kept. Dropping it releases in the background; [`release`](Self::release) also tells how
+/// that went.
 #[must_use = "if unused the lock is released at once"]
 pub struct MutexGuard {
     place: Place,
 }
 
 impl MutexGuard {
-    /// Releases the lock and says whether it was held until now. May be called again, after an error or a success; the answer stays the same.
+    /// Releases the lock and says whether it was held until now. May be called again, after an error or a success;
+    /// the answer stays the same.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` if the node could not be deleted and the retry policy gave up. The lock is still to be released: call it again, or drop the guard.
+    /// `ConnectionLoss` if the node could not be deleted and the retry policy gave up. The lock is still to be
+    /// released: call it again, or drop the guard.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the lock is not held any more; the node is deleted when the guard is dropped, or by the next call.
+    /// When the future is dropped, the lock is not held any more; the node is deleted when the guard is dropped, or
+    /// by the next call.
     pub async fn release(&self) -> Result<Release> {
         self.place.release().await
     }
@@ -329,8 +340,8 @@ impl MutexGuard {
         self.place.lost()
     }
 
-    /// Whether the lock is certainly held now. Local and cheap: it compares the clock with the session's deadline, so it is right also at
-    /// the first look after the process slept.
+    /// Whether the lock is certainly held now. Local and cheap: it compares the clock with the session's deadline, so
+    /// it is right also at the first look after the process slept.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.place.is_held()
@@ -342,9 +353,9 @@ impl MutexGuard {
         self.place.remaining()
     }
 
-    /// A number that grows with every grant of this lock (the node's `czxid`). Give it to the resource with every write; a resource that refuses
-    /// a smaller number than one it has seen is safe from a holder that does not know of its loss. It survives the lock's path and changes of
-    /// leader, not a restored backup.
+    /// A number that grows with every grant of this lock (the node's `czxid`). Give it to the resource with every
+    /// write; a resource that refuses a smaller number than one it has seen is safe from a holder that does not know
+    /// of its loss. It survives the lock's path and changes of leader, not a restored backup.
     #[must_use]
     pub fn fencing_token(&self) -> i64 {
         self.place.fencing_token()

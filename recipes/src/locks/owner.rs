@@ -9,10 +9,10 @@ tokio::task_local! {
 
 /// An owner of locks: the counterpart of Curator's thread.
 ///
-/// A lock that an owner holds can be acquired by the same owner again, at once and without a request. In Curator the owner is the thread. A task is
-/// no thread: guards move to workers, and futures that are joined or buffered share their task. So without an owner each acquire stands for itself,
-/// and owners are explicit: inside of [`scope`](Self::scope), or by name with
-/// [`InterProcessMutex::acquire_as`](crate::InterProcessMutex::acquire_as).
+/// A lock that an owner holds can be acquired by the same owner again, at once and without a request. In Curator the
+/// owner is the thread. A task is no thread: guards move to workers, and futures that are joined or buffered share
+/// their task. So without an owner each acquire stands for itself, and owners are explicit: inside of
+/// [`scope`](Self::scope), or by name with [`InterProcessMutex::acquire_as`](crate::InterProcessMutex::acquire_as).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LockOwner {
     id: u64,

@@ -20,8 +20,9 @@ const LEASES: &str = "leases";
 
 /// A semaphore across processes: Curator's `InterProcessSemaphoreV2`.
 ///
-/// Where `tokio::sync::Semaphore` counts the permits of one process, this one counts the leases of everybody who uses the same path on the same ensemble, Java's
-/// Curator included. All of them must use the same limit: it is not stored in ZooKeeper. Cheap to clone; all clones are one semaphore.
+/// Where `tokio::sync::Semaphore` counts the permits of one process, this one counts the leases of everybody who uses
+/// the same path on the same ensemble, Java's Curator included. All of them must use the same limit: it is not stored
+/// in ZooKeeper. Cheap to clone; all clones are one semaphore.
 ///
 /// # Reentrancy
 ///
@@ -29,7 +30,8 @@ const LEASES: &str = "leases";
 ///
 /// # Losing the lock
 ///
-/// A lease can be lost as a mutex can: see [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock), and [`Lease::lost`].
+/// A lease can be lost as a mutex can: see [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock), and
+/// [`Lease::lost`].
 ///
 /// # Fairness
 ///
@@ -55,7 +57,8 @@ const LEASES: &str = "leases";
 ///
 /// # ZooKeeper layout
 ///
-/// `<path>/locks/_c_<uuid>-lock-<number>`, a mutex that is held while waiting for a lease, and `<path>/leases/_c_<uuid>-lease-<number>`, as Curator's.
+/// `<path>/locks/_c_<uuid>-lock-<number>`, a mutex that is held while waiting for a lease, and
+/// `<path>/leases/_c_<uuid>-lease-<number>`, as Curator's.
 ///
 /// # Cost
 ///
@@ -86,7 +89,8 @@ impl Attempt for Inner {
 }
 
 impl Inner {
-    /// Waits for the turn to take a lease as long as there seems to be a free one: who has the turn then is just taking his.
+    /// Waits for the turn to take a lease as long as there seems to be a free one: who has the turn then is just
+    /// taking his.
     async fn turn_while_free(&self, session: &Session, retries: &mut RetryLoop) -> Result<Option<Acquired>, Error> {
         let full = async {
             loop {
@@ -173,7 +177,8 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the place in the queue is given up, and nodes that were created are deleted in the background.
+    /// When the future is dropped, the place in the queue is given up, and nodes that were created are deleted in the
+    /// background.
     pub async fn acquire(&self) -> Result<Lease> {
         match self.acquire_within(Patience::Forever).await? {
             Some(lease) => Ok(lease),
@@ -182,8 +187,9 @@ impl InterProcessSemaphoreV2 {
         }
     }
 
-    /// Waits for a lease for at most `budget`, which covers everything: the connection, missing parents, the queue. `Ok(None)` if none was granted in
-    /// that time. With a budget of zero it asks once, as [`try_acquire`](Self::try_acquire).
+    /// Waits for a lease for at most `budget`, which covers everything: the connection, missing parents, the queue.
+    /// `Ok(None)` if none was granted in that time. With a budget of zero it asks once, as
+    /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     ///
@@ -196,7 +202,8 @@ impl InterProcessSemaphoreV2 {
         self.acquire_within(Patience::at_most(budget)).await
     }
 
-    /// Asks once: `Ok(None)` if there is no free lease. It waits for those who are just taking one. Bounded by the connection timeout.
+    /// Asks once: `Ok(None)` if there is no free lease. It waits for those who are just taking one. Bounded by the
+    /// connection timeout.
     ///
     /// # Errors
     ///
@@ -235,22 +242,26 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
     }
 }
 
-/// One lease, as long as it is kept. Dropping it gives it back in the background; [`release`](Self::release) also tells how that went.
+/// One lease, as long as it is kept. Dropping it gives it back in the background; [`release`](Self::release) also
+/// tells how that went.
 #[must_use = "if unused the lease is given back at once"]
 pub struct Lease {
     place: Place,
 }
 
 impl Lease {
-    /// Gives the lease back and says whether it was held until now. May be called again, after an error or a success; the answer stays the same.
+    /// Gives the lease back and says whether it was held until now. May be called again, after an error or a success;
+    /// the answer stays the same.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` if the node could not be deleted and the retry policy gave up. The lease is still to be given back: call it again, or drop it.
+    /// `ConnectionLoss` if the node could not be deleted and the retry policy gave up. The lease is still to be given
+    /// back: call it again, or drop it.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the lease is not held any more; the node is deleted when the lease is dropped, or by the next call.
+    /// When the future is dropped, the lease is not held any more; the node is deleted when the lease is dropped, or
+    /// by the next call.
     pub async fn release(&self) -> Result<Release> {
         self.place.release().await
     }
@@ -276,8 +287,8 @@ impl Lease {
         self.place.remaining()
     }
 
-    /// The node's `czxid`. It identifies the lease and orders its creation among the others; it does not grow with each grant, since
-    /// several leases are held at once.
+    /// The node's `czxid`. It identifies the lease and orders its creation among the others; it does not grow with
+    /// each grant, since several leases are held at once.
     #[must_use]
     pub fn fencing_token(&self) -> i64 {
         self.place.fencing_token()

@@ -7,8 +7,8 @@
 //! cargo run --release -p curator-test --example simulate -- --seeds 500 --mutant skip-the-relist
 //! ```
 //!
-//! The last line is `<n> seeds, <f> failures, <s> s`; the exit status is 1 if there was a failure. A mutant breaks the engine on purpose: then
-//! failures are what one wants to see.
+//! The last line is `<n> seeds, <f> failures, <s> s`; the exit status is 1 if there was a failure. A mutant breaks
+//! the engine on purpose: then failures are what one wants to see.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 

@@ -17,10 +17,12 @@ use tokio::time::Instant;
 use self::handle::connect;
 use self::world::World;
 
-/// A simulated ensemble: the in-process server's core behind [`ZooKeeperFactory`], with a network that a seed determines.
+/// A simulated ensemble: the in-process server's core behind [`ZooKeeperFactory`], with a network that a seed
+/// determines.
 ///
-/// It needs a current-thread runtime whose time is paused. Messages take a random time each, in order on each connection; faults are called by
-/// name, for all that a client sends and receives. The same seed and the same calls give the same run.
+/// It needs a current-thread runtime whose time is paused. Messages take a random time each, in order on each
+/// connection; faults are called by name, for all that a client sends and receives. The same seed and the same calls
+/// give the same run.
 ///
 /// Clients come from [`client`](Self::client), with the clock and the randomness of the simulation.
 #[derive(Debug, Clone)]
@@ -74,8 +76,8 @@ impl SimulatedEnsemble {
         self.world.repair(client);
     }
 
-    /// The client's server stops to follow the leader: it answers reads from what it knows and passes no write on, while the leader hears nothing of the
-    /// client's session.
+    /// The client's server stops to follow the leader: it answers reads from what it knows and passes no write on,
+    /// while the leader hears nothing of the client's session.
     pub fn cut_off_server(&self, client: ClientId) {
         self.world.lag(client, true);
     }

@@ -386,7 +386,8 @@ impl Parcel {
     }
 }
 
-/// Sets the watches that a server has set for a client while it was behind, and returns the events of those that have fired meanwhile.
+/// Sets the watches that a server has set for a client while it was behind, and returns the events of those that have
+/// fired meanwhile.
 fn catch_up(server: &mut SimulatedServer, connection: Connection, behind: Behind, now: Duration) -> Vec<Delivery> {
     let mut events = Vec::new();
     for (request, answer) in behind.answered {

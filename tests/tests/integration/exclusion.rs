@@ -136,7 +136,8 @@ on_every_server! {
         assert!(other.acquire_timeout(Duration::ZERO).await.unwrap().is_some());
     }
 
-    /// Curator's lost `testInterruptedDuringAcquire` (CURATOR-79): the future is polled k times and dropped, for every k until it waits.
+    /// Curator's lost `testInterruptedDuringAcquire` (CURATOR-79): the future is polled k times and dropped, for
+    /// every k until it waits.
     async fn a_dropped_acquire_leaves_no_node(env) {
         let path = env.path("deep/down/lock");
         let client = env.client().await;

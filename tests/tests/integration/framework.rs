@@ -104,7 +104,8 @@ on_every_server! {
         assert!(states.recv_timeout(Duration::from_millis(1)).is_err());
     }
 
-    /// Curator's `TestFrameworkEdges.testReconnectAfterLoss` and `TestEnabledSessionExpiredState.testReconnectWithoutExpiration`.
+    /// Curator's `TestFrameworkEdges.testReconnectAfterLoss` and
+    /// `TestEnabledSessionExpiredState.testReconnectWithoutExpiration`.
     async fn a_short_outage_suspends_and_reconnects_the_same_session(env) {
         let proxy = env.proxy();
         let client = connected(builder(proxy.address())).await;

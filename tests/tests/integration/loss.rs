@@ -83,7 +83,8 @@ on_every_server! {
     async fn a_holder_whose_node_is_deleted_learns_of_it(env) {
         let client = env.client().await;
         let mutex = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap();
-        // One that waited has a watch on its node already; one that did not gets it after a tenth of the session timeout.
+        // One that waited has a watch on its node already; one that did not gets it after a tenth of the session
+        // timeout.
         let guard = mutex.acquire().await.unwrap();
         let waited = { let mutex = mutex.clone(); tokio::spawn(async move { mutex.acquire().await.unwrap() }) };
         env.wait_for_children(&client, mutex.path(), 2).await;

@@ -1,5 +1,5 @@
-//! The recipes and the framework against real servers: each test of `on_every_server!` runs unchanged on the in-process server and on Apache
-//! ZooKeeper.
+//! The recipes and the framework against real servers: each test of `on_every_server!` runs unchanged on the
+//! in-process server and on Apache ZooKeeper.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 

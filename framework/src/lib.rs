@@ -35,6 +35,7 @@ pub mod mutants;
 mod observed;
 mod operations;
 mod path;
+mod places;
 mod randomness;
 mod retry;
 mod retry_loop;

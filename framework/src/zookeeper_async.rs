@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use zookeeper_async as crate_api;
 use zookeeper_async::{ZkError, ZkState, ZooKeeper};
 
@@ -44,13 +44,14 @@ use crate::handle::{
 };
 use crate::handshake::shake_hands;
 use crate::path::{make_path, parent_of};
+use crate::places::Places;
 use crate::randomness::{Randomness, nowhere};
 use crate::zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 
 const CLIENT: &str = "zookeeper-async";
 /// Requests inside the crate at once. Its queue has 64 places; the rest is for probe, credentials, heartbeat, close
 /// and its own ping.
-const PLACES: u32 = 58;
+const PLACES: usize = 58;
 /// The pause between the crate's tries to reach a server, and between our tries to probe and to close.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// In how many places a proof of the session's id is tried.
@@ -135,7 +136,7 @@ struct Shared {
     ready: AtomicU64,
     /// The epoch in which the crate said "connected".
     up: watch::Sender<u64>,
-    places: Arc<Semaphore>,
+    places: Places<Asked>,
     /// The crate takes a request at its future's first poll; polled one by one, none of them ever waits for another
     /// there.
     submitting: Mutex<()>,
@@ -153,6 +154,35 @@ struct Ephemerals {
 }
 
 type CrateFuture = Pin<Box<dyn Future<Output = Result<Response, ZkError>> + Send>>;
+/// A request, and where its answer goes.
+struct Asked {
+    request: Request,
+    answer: oneshot::Sender<Reply>,
+}
+
+impl Asked {
+    /// Answers that the request was not sent.
+    fn refuse(self, error: impl FnOnce(String) -> Error) {
+        let reply = Reply { sent: None, result: Err(error(self.request.to_string())) };
+        // Whoever asked may be gone.
+        let _gone = self.answer.send(reply);
+    }
+}
+
+/// A request's place inside the crate.
+struct Place(Arc<Shared>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.leave_place();
+    }
+}
+
+/// The monitor is gone, and with it the connection.
+fn lost(request: String, sent: bool) -> Reply {
+    Reply { sent: None, result: Err(Error::ConnectionLoss { request, sent, cause: None }) }
+}
+
 /// A request inside the crate, with its place.
 type Driven = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -177,44 +207,83 @@ impl Shared {
         self.ready.load(Ordering::SeqCst) == epoch && self.epoch() == epoch
     }
 
-    /// Sends a request to the crate and waits for its answer on the same connection.
-    async fn send(self: &Arc<Self>, request: Request, epoch: u64, place: Option<OwnedSemaphorePermit>) -> Reply {
+    /// Sends a request beside the places: for what goes alone, or must not wait.
+    async fn send(self: &Arc<Self>, request: Request, epoch: u64) -> Reply {
+        let name = request.to_string();
+        let (answer, answered) = oneshot::channel();
+        self.begin(Asked { request, answer }, epoch, None);
+        answered.await.unwrap_or_else(|_monitor_gone| lost(name, true))
+    }
+
+    /// Gives a request to the crate, and to the monitor, which drives it until it is answered.
+    fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>) {
+        let Asked { request, answer } = asked;
         let name = request.to_string();
         let expectation = Expectation::of(&request);
         let sent = self.clock.now();
-        let result = self.drive(self.crate_request(request), place).await;
-        let result = if self.has_ended() {
-            Err(Error::SessionExpired { request: name })
-        } else if self.epoch() != epoch {
-            // Whose answer this is cannot be known.
-            Err(Error::ConnectionLoss { request: name, sent: true, cause: None })
-        } else {
-            match result {
-                Ok(response) if self.is_expected(&expectation, &response) => Ok(response),
-                Ok(response) => {
-                    tracing::error!(request = %name, ?response, "the answer belongs to another request or session: the handle ends");
-                    self.disprove();
-                    Err(Error::SessionExpired { request: name })
-                }
-                Err(ZkError::SessionExpired) => {
-                    self.expired.store(true, Ordering::SeqCst);
-                    self.disprove();
-                    Err(Error::SessionExpired { request: name })
-                }
-                // The answer was none to this request, or none at all.
-                Err(ZkError::MarshallingError) => {
-                    self.disprove();
-                    Err(Error::SessionExpired { request: name })
-                }
-                Err(error) => {
-                    if error == ZkError::NoNode {
-                        self.forget_ephemeral(&expectation);
-                    }
-                    Err(translate_error(error, &expectation.path, name))
-                }
-            }
+        // The crate decodes a reply where it is waited for, and panics on some.
+        let mut future = AssertUnwindSafe(self.crate_request(request)).catch_unwind();
+        let first = {
+            // The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and
+            // whatever is left of the task's budget.
+            let _alone = self.submitting.lock();
+            let mut context = Context::from_waker(Waker::noop());
+            std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
         };
-        Reply { sent: Some(sent), result }
+        let shared = Arc::clone(self);
+        let driven: Driven = Box::pin(async move {
+            let answered = match first {
+                Poll::Ready(answered) => answered,
+                Poll::Pending => future.await,
+            };
+            let result = shared.judge(answered.unwrap_or(Err(ZkError::MarshallingError)), epoch, &expectation, name);
+            // Whoever asked may be gone.
+            let _gone = answer.send(Reply { sent: Some(sent), result });
+            drop(place);
+        });
+        // Without a monitor the handle has ended; whoever asked learns it from the channel.
+        let _monitor_gone = self.requests.send(driven);
+    }
+
+    /// What an answer is worth.
+    fn judge(
+        &self,
+        answer: Result<Response, ZkError>,
+        epoch: u64,
+        expectation: &Expectation,
+        name: String,
+    ) -> Result<Response> {
+        if self.has_ended() {
+            return Err(Error::SessionExpired { request: name });
+        }
+        if self.epoch() != epoch {
+            // Whose answer this is cannot be known.
+            return Err(Error::ConnectionLoss { request: name, sent: true, cause: None });
+        }
+        match answer {
+            Ok(response) if self.is_expected(expectation, &response) => Ok(response),
+            Ok(response) => {
+                tracing::error!(request = %name, ?response, "another request's answer: the handle ends");
+                self.disprove();
+                Err(Error::SessionExpired { request: name })
+            }
+            Err(ZkError::SessionExpired) => {
+                self.expired.store(true, Ordering::SeqCst);
+                self.disprove();
+                Err(Error::SessionExpired { request: name })
+            }
+            // The answer was none to this request, or none at all.
+            Err(ZkError::MarshallingError) => {
+                self.disprove();
+                Err(Error::SessionExpired { request: name })
+            }
+            Err(error) => {
+                if error == ZkError::NoNode {
+                    self.forget_ephemeral(expectation);
+                }
+                Err(translate_error(error, &expectation.path, name))
+            }
+        }
     }
 
     /// An answer has shown that the handle is of no use any more.
@@ -223,37 +292,38 @@ impl Shared {
         self.disproved.notify_one();
     }
 
-    /// Gives a request to the crate at once, and to the monitor until it is answered.
-    async fn drive(&self, future: CrateFuture, place: Option<OwnedSemaphorePermit>) -> Result<Response, ZkError> {
-        // The crate decodes a reply where it is waited for, and panics on some.
-        let mut future = AssertUnwindSafe(future).catch_unwind();
-        let first = {
-            // The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and
-            // whatever is left of the task's budget.
-            let _alone = self.submitting.lock();
-            let mut context = Context::from_waker(Waker::noop());
-            std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
-        };
-        let answered = match first {
-            Poll::Ready(answered) => answered,
-            Poll::Pending => {
-                let (answer, answered) = oneshot::channel();
-                let driven: Driven = Box::pin(async move {
-                    let answered = future.await;
-                    drop(place);
-                    // Whoever asked may be gone.
-                    let _gone = answer.send(answered);
-                });
-                if self.requests.send(driven).is_err() {
-                    return Err(ZkError::ConnectionLoss);
-                }
-                match answered.await {
-                    Ok(answered) => answered,
-                    Err(_monitor_gone) => return Err(ZkError::ConnectionLoss),
-                }
+    /// Begins a request that has a place, if there is somebody to answer it; else says so.
+    fn begin_in_place(self: &Arc<Self>, asked: Asked) -> Result<(), ()> {
+        let epoch = self.epoch();
+        if asked.answer.is_closed() {
+            return Err(());
+        }
+        if self.has_ended() {
+            asked.refuse(|request| Error::SessionExpired { request });
+            return Err(());
+        }
+        if !self.is_ready(epoch) {
+            asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
+            return Err(());
+        }
+        self.begin(asked, epoch, Some(Place(Arc::clone(self))));
+        Ok(())
+    }
+
+    /// Leaves a place to the next request in line that can begin.
+    fn leave_place(self: &Arc<Self>) {
+        while let Some(next) = self.places.leave() {
+            if self.begin_in_place(next).is_ok() {
+                return;
             }
-        };
-        answered.unwrap_or(Err(ZkError::MarshallingError))
+        }
+    }
+
+    /// Those in line were not sent, and are not to wait for another connection.
+    fn refuse_waiting(&self) {
+        for asked in self.places.take_waiting() {
+            asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
+        }
     }
 
     fn crate_request(self: &Arc<Self>, request: Request) -> CrateFuture {
@@ -341,7 +411,7 @@ impl Shared {
     }
 
     /// Waits until the crate says that it is connected and no request of an older connection is open.
-    async fn settle(&self, first: bool) -> (u64, Option<OwnedSemaphorePermit>) {
+    async fn settle(&self, first: bool) -> u64 {
         let mut up = self.up.subscribe();
         loop {
             let epoch = self.epoch();
@@ -352,9 +422,10 @@ impl Shared {
             } else if connected.await.is_err() || self.epoch() != epoch {
                 continue;
             }
-            let all = Arc::clone(&self.places).acquire_many_owned(PLACES).await.ok();
+            // Nothing new begins as long as the connection is not proven.
+            self.places.all_free().await;
             if self.epoch() == epoch {
-                return (epoch, all);
+                return epoch;
             }
         }
     }
@@ -382,17 +453,14 @@ impl Shared {
     /// Proves a new connection: see the module's documentation. Returns when the newest answered requests were sent.
     async fn establish(self: Arc<Self>, first: bool) -> Result<(Duration, Option<Duration>), SessionEnd> {
         loop {
-            let (epoch, alone) = self.settle(first).await;
+            let epoch = self.settle(first).await;
             match self.prove(epoch).await {
                 Ok(proof) if self.epoch() == epoch => {
                     self.ready.store(epoch, Ordering::SeqCst);
                     return Ok(proof);
                 }
                 Err(Disproof::Ended(end)) => return Err(end),
-                Ok(_) | Err(Disproof::Lost) => {
-                    drop(alone);
-                    tokio::time::sleep(RETRY_PAUSE).await;
-                }
+                Ok(_) | Err(Disproof::Lost) => tokio::time::sleep(RETRY_PAUSE).await,
             }
         }
     }
@@ -409,12 +477,12 @@ impl Shared {
         // Two reads whose answers are known and differ: with replies shifted by one, at least one of them gets
         // another one's answer.
         let missing = Request::Exists { path: nowhere(&*self.randomness), watch: false };
-        let reply = self.send(missing, epoch, None).await;
+        let reply = self.send(missing, epoch).await;
         match Disproof::check(reply.result)? {
             Response::Exists(None) => {}
             _ => return Err(Disproof::Ended(SessionEnd::Inconsistent)),
         }
-        let reply = self.send(Request::Exists { path: "/".to_owned(), watch: false }, epoch, None).await;
+        let reply = self.send(Request::Exists { path: "/".to_owned(), watch: false }, epoch).await;
         let sent = reply.sent.unwrap_or_default();
         match Disproof::check(reply.result)? {
             Response::Exists(Some(Stat { czxid: 0, ephemeral_owner: 0, .. })) => {}
@@ -444,7 +512,7 @@ impl Shared {
             }
             (left.into_iter().cloned().collect::<Vec<_>>(), parents)
         };
-        let delete = |path: String| self.send(Request::Delete { path, version: None }, epoch, None);
+        let delete = |path: String| self.send(Request::Delete { path, version: None }, epoch);
         for path in left {
             Disproof::unless_answered(delete(path).await.result)?;
         }
@@ -454,7 +522,7 @@ impl Shared {
             let create = Request::Create { path: path.clone(), data: Vec::new(), acl, mode: CreateMode::Ephemeral };
             // If the reply is lost, there may be one.
             self.ephemerals.lock().paths.insert(path.clone());
-            let created = self.send(create, epoch, None).await;
+            let created = self.send(create, epoch).await;
             match created.result {
                 Ok(_) => {
                     Disproof::unless_answered(delete(path).await.result)?;
@@ -550,16 +618,18 @@ impl ZooKeeperHandle for Handle {
     fn submit(&self, request: Request) -> ReplyFuture {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let place = Arc::clone(&shared.places).acquire_owned().await.ok();
-            let epoch = shared.epoch();
-            let not_sent = |error| Reply { sent: None, result: Err(error) };
-            if shared.has_ended() {
-                return not_sent(Error::SessionExpired { request: request.to_string() });
+            let name = request.to_string();
+            let (answer, answered) = oneshot::channel();
+            let asked = Asked { request, answer };
+            // Nobody waits in line for a connection.
+            if !shared.has_ended() && !shared.is_ready(shared.epoch()) {
+                asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
+            } else if let Some(asked) = shared.places.enter(asked) {
+                if shared.begin_in_place(asked).is_err() {
+                    shared.leave_place();
+                }
             }
-            if !shared.is_ready(epoch) {
-                return not_sent(Error::ConnectionLoss { request: request.to_string(), sent: false, cause: None });
-            }
-            shared.send(request, epoch, place).await
+            answered.await.unwrap_or_else(|_monitor_gone| lost(name, true))
         })
     }
 
@@ -576,7 +646,7 @@ impl ZooKeeperHandle for Handle {
             if !shared.is_ready(epoch) {
                 return Err(Error::ConnectionLoss { request: request.to_string(), sent: false, cause: None });
             }
-            let reply = shared.send(request, epoch, None).await;
+            let reply = shared.send(request, epoch).await;
             match reply.result {
                 // Of a write only these come from the leader.
                 Ok(_) | Err(Error::NoNode { .. }) => Ok(reply.sent.unwrap_or_default()),
@@ -637,7 +707,7 @@ fn start(
         epoch: AtomicU64::new(0),
         ready: AtomicU64::new(NOT_READY),
         up: watch::Sender::new(NOT_READY),
-        places: Arc::new(Semaphore::new(PLACES as usize)),
+        places: Places::new(PLACES),
         submitting: Mutex::new(()),
         requests,
         identity: format!("{}session", ProtectedId::new(&*config.randomness).prefix()),
@@ -692,6 +762,7 @@ impl Monitor {
     async fn run(mut self, mut transport: mpsc::UnboundedReceiver<Transport>, mut ending: watch::Receiver<bool>) {
         let end = self.watch_over(&mut transport, &mut ending).await;
         self.shared.ended.store(true, Ordering::SeqCst);
+        self.shared.refuse_waiting();
         self.tell(HandleEvent::Ended(end));
         self.close().await;
     }
@@ -715,6 +786,7 @@ impl Monitor {
                 _ = ending.wait_for(|&end| end) => return SessionEnd::Closed,
                 told = transport.recv() => match told {
                     Some(Transport::Lost) => {
+                        self.shared.refuse_waiting();
                         if std::mem::take(&mut told_connected) {
                             self.tell(HandleEvent::Disconnected);
                         }

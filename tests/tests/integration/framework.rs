@@ -9,9 +9,11 @@ use curator_framework::{
     Acl, ConnectionState, CreateMode, CuratorFramework, Error, Permission, RetryAttempt, RetryNTimes, RetryPolicy,
 };
 use curator_recipes::{InterProcessMutex, LockError};
+use curator_test::FaultProxy;
 use curator_test::wire::OpCode;
+use futures_util::FutureExt;
 
-use crate::env::{PATIENCE, builder, children, connected, eventually, in_time};
+use crate::env::{Env, Kind, PATIENCE, builder, children, connected, eventually, in_time};
 
 on_every_server! {
     async fn nodes_are_created_read_changed_listed_and_deleted(env) {
@@ -194,6 +196,63 @@ on_every_server! {
         }
     }
 
+    /// The place of a request is not its caller's to keep: a future that nobody looks at holds nothing up.
+    async fn a_request_that_nobody_waits_for_does_not_hold_up_a_reconnect(env) {
+        let proxy = env.proxy();
+        let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(20))).await;
+        let session = client.session().await.unwrap();
+        proxy.latency(Duration::from_millis(50));
+        let mut stalled: Vec<_> = (0..60).map(|_| Box::pin(session.exists("/"))).collect();
+        for future in &mut stalled {
+            assert!(future.as_mut().now_or_never().is_none());
+        }
+        let connections = proxy.total_connections();
+        proxy.reset();
+        in_time(proxy.wait_for_connections(connections + 1)).await;
+        in_time(client.check_exists().for_path("/")).await.unwrap();
+        assert_eq!(client.session().await.unwrap().number(), session.number(), "the same session");
+        drop(stalled);
+    }
+
+    /// What shows the session's id at a reconnect is gone afterwards, also if the connection breaks over it.
+    async fn a_reconnect_leaves_nothing_beside_what_is_held(env) {
+        let proxy = env.proxy();
+        let direct = env.client().await;
+        let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(20))).await;
+        let parent = env.path("members");
+        let ephemeral = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
+        let member = ephemeral.for_path(&format!("{parent}/me")).await.unwrap();
+        let of_sessions = async || {
+            let mut below = children(&direct, "/").await;
+            below.retain(|name| name.ends_with("-session"));
+            below.extend(children(&direct, &parent).await);
+            below
+        };
+        for fault in [FaultProxy::drop_reply, FaultProxy::drop_request] {
+            for op in [OpCode::Create2, OpCode::Delete] {
+                let faults = proxy.faults_done();
+                fault(&proxy, op, 1);
+                proxy.reset();
+                in_time(proxy.wait_for_faults(faults + 1)).await;
+                in_time(client.check_exists().for_path(&member)).await.unwrap().expect("the session lives");
+            }
+        }
+        // Others have sessions of their own at the root, for a moment.
+        eventually("only the member is left", async || of_sessions().await == ["me"]).await;
+    }
+
+    async fn a_close_waits_no_longer_than_what_is_to_be_deleted_takes(env) {
+        let client = connected(builder(env.address()).max_close_wait(Duration::from_secs(20))).await;
+        let node = env.path("node");
+        client.create().creating_parents_if_needed().for_path(&node).await.unwrap();
+        // Dropped after it was sent: it goes on in the background.
+        assert!(client.delete().guaranteed().for_path(&node).now_or_never().is_none());
+        let start = Instant::now();
+        in_time(client.close()).await;
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        assert!(env.client().await.check_exists().for_path(&node).await.unwrap().is_none());
+    }
+
     async fn closing_is_bounded_when_no_server_answers(env) {
         let proxy = env.proxy();
         let client = connected(builder(proxy.address()).max_close_wait(Duration::from_millis(300))).await;
@@ -232,4 +291,33 @@ on_every_server! {
         proxy.latency(Duration::ZERO);
         proxy.drop_reply(OpCode::Delete, 1);
     }
+}
+
+/// Java sends what is above U+FFFF in a form that is no UTF-8, over which the client crate panics.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_cannot_be_read_ends_the_session_and_closes_it() {
+    let env = Env::new(Kind::Apache);
+    let (client, direct) = (env.client().await, env.client().await);
+    let (node, strange) = (env.path("ephemeral"), env.path("strange"));
+    let ephemeral = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
+    ephemeral.for_path(&node).await.unwrap();
+    let acl = [Acl::new(Permission::ALL, "world", "anyone"), Acl::new(Permission::READ, "digest", "\u{1f600}:abc")];
+    client.create().with_acl(acl).for_path(&strange).await.unwrap();
+    let session = client.session().await.unwrap();
+    let answer = in_time(session.get_acl(&strange)).await;
+    assert!(matches!(answer, Err(Error::SessionExpired { .. })), "{answer:?}");
+    // Not by its timer: that takes ten seconds and more.
+    let start = Instant::now();
+    eventually("the session is closed", async || direct.check_exists().for_path(&node).await.unwrap().is_none()).await;
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    assert!(in_time(client.check_exists().for_path(&strange)).await.unwrap().is_some());
+}
+
+#[test]
+fn closing_after_the_runtime_is_gone_returns() {
+    let server = curator_test::TestingServer::start().unwrap();
+    let first = tokio::runtime::Runtime::new().unwrap();
+    let client = first.block_on(connected(builder(server.address())));
+    drop(first);
+    tokio::runtime::Runtime::new().unwrap().block_on(in_time(client.close()));
 }

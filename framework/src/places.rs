@@ -1,0 +1,86 @@
+//! A bounded number of places, and a queue before them that needs nobody to look at it.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Places for so many at once; who finds none free waits in line. Unlike with a semaphore, a place is never given to a
+/// future that nobody polls: what waits is the thing itself, and whoever leaves a place begins the next one.
+#[derive(Debug)]
+pub(crate) struct Places<T> {
+    state: Mutex<State<T>>,
+    all: usize,
+    idle: Notify,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    free: usize,
+    waiting: VecDeque<T>,
+}
+
+impl<T> Places<T> {
+    pub(crate) fn new(all: usize) -> Self {
+        Self { state: Mutex::new(State { free: all, waiting: VecDeque::new() }), all, idle: Notify::new() }
+    }
+
+    /// Gives a thing a place, and the thing back to begin it; or puts it in line.
+    pub(crate) fn enter(&self, thing: T) -> Option<T> {
+        let mut state = self.state.lock();
+        if state.free == 0 {
+            state.waiting.push_back(thing);
+            return None;
+        }
+        state.free -= 1;
+        Some(thing)
+    }
+
+    /// Leaves a place. The next thing in line has it, and is to begin.
+    pub(crate) fn leave(&self) -> Option<T> {
+        let mut state = self.state.lock();
+        let next = state.waiting.pop_front();
+        if next.is_none() {
+            state.free += 1;
+            if state.free == self.all {
+                self.idle.notify_waiters();
+            }
+        }
+        next
+    }
+
+    /// Takes out all who wait.
+    pub(crate) fn take_waiting(&self) -> VecDeque<T> {
+        std::mem::take(&mut self.state.lock().waiting)
+    }
+
+    /// Resolves when every place is free.
+    pub(crate) async fn all_free(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if self.state.lock().free == self.all {
+                return;
+            }
+            idle.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_leaves_begins_the_next_in_line() {
+        let places = Places::new(2);
+        assert_eq!(
+            (places.enter(1), places.enter(2), places.enter(3), places.enter(4)),
+            (Some(1), Some(2), None, None)
+        );
+        assert_eq!(places.leave(), Some(3));
+        assert_eq!(places.take_waiting(), [4]);
+        assert_eq!((places.leave(), places.leave()), (None, None));
+        places.all_free().await;
+        assert_eq!(places.enter(5), Some(5));
+    }
+}

@@ -80,6 +80,10 @@ pub(crate) struct Proofs {
     any: Duration,
     /// From here the leader counts the session's time, or later.
     leader: Duration,
+    /// When the newest request that the leader answered was sent.
+    asked_leader: Duration,
+    /// Something has begun to be held and the leader has not answered since: what had kept the connection before.
+    grace: Option<Duration>,
     /// When answered requests were sent and answered: enough of the last timeout to look back a quarter of it.
     recent: VecDeque<(Duration, Duration)>,
 }
@@ -89,13 +93,15 @@ impl Proofs {
     pub(crate) fn new(timeout: Duration, established: Duration, sent: Duration) -> Self {
         // That the session was made the leader knows of itself.
         let recent = VecDeque::from([(established, Duration::ZERO)]);
-        Self { timeout, any: sent, leader: established, recent }
+        Self { timeout, any: sent, leader: established, asked_leader: established, grace: None, recent }
     }
 
     /// Books an answer that came `now` to a request that left at `sent`.
     pub(crate) fn answered(&mut self, sent: Duration, now: Duration, through_leader: bool) {
         self.any = self.any.max(sent);
         if through_leader {
+            self.grace = None;
+            self.asked_leader = self.asked_leader.max(sent);
             let heard_by = sent.saturating_sub(self.timeout / 4);
             let reported = self.recent.iter().rev().find(|(_, answered)| *answered <= heard_by);
             if let Some((reported, _)) = reported {
@@ -111,22 +117,23 @@ impl Proofs {
         }
     }
 
-    /// Something begins to be held. Until now nothing was, so what kept the connection is proof enough for the start.
+    /// Something begins to be held. Until the leader answers for the first time nothing is, so until then what kept the
+    /// connection is proof enough; a read is none for what is granted by that answer.
     pub(crate) fn holding_begins(&mut self) {
-        self.leader = self.leader.max(self.any);
+        self.grace = Some(self.any);
     }
 
-    /// What counts: while something is held only what the leader knows, because a read proves nothing about the
-    /// session.
+    /// What counts: while something is held only what the leader knows, because a read proves nothing about the session.
     fn base(&self, claims: bool) -> Duration {
-        if claims { self.leader } else { self.any.max(self.leader) }
+        let idle = if claims { self.grace } else { Some(self.any) };
+        self.leader.max(idle.unwrap_or_default())
     }
 
-    /// When a heartbeat is due: a third of the timeout after the newest answer; an eighth while something is held,
-    /// because what the leader is known to know is always a little older than the newest answer.
+    /// When a heartbeat is due: a third of the timeout after the newest answer. While something is held, an eighth after
+    /// the newest answer of the leader, because what the leader is known to know is always a little older than that.
     pub(crate) fn heartbeat(&self, claims: bool) -> Duration {
         if claims {
-            self.recent.back().map_or(self.leader, |(newest, _)| *newest) + self.timeout / 8
+            self.asked_leader.max(self.grace.unwrap_or_default()) + self.timeout / 8
         } else {
             self.base(claims) + self.timeout / 3
         }
@@ -186,6 +193,32 @@ mod tests {
         assert_eq!(proofs.heartbeat(false), seconds(14));
         proofs.holding_begins();
         assert_eq!(proofs.deadline(true), seconds(19));
+    }
+
+    #[test]
+    fn reads_do_not_put_off_the_heartbeat_of_what_is_held() {
+        let mut proofs = Proofs::new(seconds(16), seconds(100), seconds(100));
+        proofs.holding_begins();
+        proofs.answered(seconds(101), seconds(101), true);
+        for read in 102..110 {
+            proofs.answered(seconds(read), seconds(read), false);
+        }
+        assert_eq!(proofs.heartbeat(true), seconds(101 + 2));
+        assert_eq!(proofs.heartbeat(false), seconds(109) + seconds(16) / 3);
+    }
+
+    /// A lock taken right behind a read, and the follower cut off right behind the grant: the leader has heard of neither.
+    #[test]
+    fn a_read_is_no_proof_for_what_is_granted_after_it() {
+        let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
+        for read in [113, 126, 139] {
+            proofs.answered(seconds(read), seconds(read), false);
+        }
+        proofs.holding_begins();
+        assert_eq!(proofs.deadline(true), seconds(139 + 30), "nothing is held before the create is answered");
+        proofs.answered(seconds(140), seconds(140), true);
+        // What was sent at 126 is the newest that the leader certainly knows of: its time ends at 166.
+        assert_eq!(proofs.deadline(true), seconds(126 + 40));
     }
 
     /// The follower is cut off right behind an answer: the leader has heard of the client a ping earlier at the latest.

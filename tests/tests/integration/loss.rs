@@ -110,6 +110,20 @@ on_every_server! {
         in_time(mutex.acquire_as(&owner)).await.unwrap().release().await.unwrap();
     }
 
+    /// Reads prove nothing about the session, so they must not take the place of the heartbeat that does.
+    async fn a_holder_that_reads_all_the_time_keeps_its_lock(env) {
+        let timeout = Duration::from_secs(3);
+        let client = connected(builder(env.address()).session_timeout(timeout)).await;
+        let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
+        let until = Instant::now() + timeout * 3 / 2;
+        while Instant::now() < until {
+            client.get_data().for_path(guard.path()).await.unwrap();
+            assert!(guard.is_held());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(guard.release().await.unwrap(), Release::Released);
+    }
+
     async fn a_holder_cut_off_in_silence_is_told_before_the_next_one_is_granted(env) {
         let path = env.path("lock");
         let proxy = env.proxy();

@@ -12,11 +12,12 @@ use crate::error::{Error, Result};
 use crate::handle::SessionEnd;
 use crate::housekeeping::Remains;
 use crate::mutants::{Mutant, is_broken};
+use crate::new_node::NewNode;
 use crate::path::{make_path, node_from_path};
 use crate::randomness::{Randomness, uuid};
 use crate::session::Session;
 use crate::watch::{WakeReason, Watch};
-use crate::zookeeper::{Acl, CreateMode, EventType, Stat};
+use crate::zookeeper::{CreateMode, EventType, Stat};
 
 /// The number of characters of `_c_<uuid>-`.
 const PREFIX_LENGTH: usize = 40;
@@ -56,6 +57,9 @@ pub enum LossReason {
     Session(SessionEnd),
     /// The node was deleted by somebody else.
     NodeDeleted,
+    /// The connection was in a state that the client's
+    /// [`ConnectionStateErrorPolicy`](crate::ConnectionStateErrorPolicy) takes for an error.
+    ConnectionError,
 }
 
 impl fmt::Display for LossReason {
@@ -63,6 +67,7 @@ impl fmt::Display for LossReason {
         match self {
             Self::Session(end) => end.fmt(f),
             Self::NodeDeleted => f.write_str("the node was deleted by somebody else"),
+            Self::ConnectionError => f.write_str("the connection was suspended"),
         }
     }
 }
@@ -94,6 +99,7 @@ pub struct NodeClaim {
 /// What is known of a claimed node.
 #[derive(Debug)]
 pub(crate) struct ClaimedNode {
+    /// As the server knows it.
     pub(crate) path: String,
     /// Its owner has begun to delete it.
     deleting: AtomicBool,
@@ -158,33 +164,40 @@ impl NodeClaim {
     /// The path of the node, once it is known.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
-        self.node.as_deref().map(|node| node.path.as_str())
+        self.node.as_deref().map(|node| self.session.root().local(&node.path))
     }
 
-    /// Sends one create, and those of the parents if they are missing (persistent and empty). No retry: after
+    fn node_at(&self, path: &str) -> Arc<ClaimedNode> {
+        Arc::new(ClaimedNode::new(&self.session.root().full(path)))
+    }
+
+    /// Sends one create, and those of the parents that are missing, as the new node wants it. No retry: after
     /// `ConnectionLoss` it may be called again, and [`settle`](Self::settle) then says which of the nodes is kept.
     ///
     /// # Errors
     ///
     /// As [`Session::create`]; `NoNode` when the parent goes again as soon as it is created.
-    pub async fn create(&mut self, data: &[u8], acl: &[Acl], creating_parents: bool) -> Result<(String, Stat)> {
+    pub async fn create(&mut self, node: &NewNode<'_>) -> Result<(String, Stat)> {
         let path = Session::protected_path(&self.parent, self.id, &self.name);
+        let acl = node.acl.map_or_else(|| self.session.acl_for(&path), <[_]>::to_vec);
         let mut parents_created = false;
         loop {
             // Before the answer comes everything is possible, also if this future is dropped.
             let was_uncertain = self.uncertain;
             self.asked = true;
             self.uncertain = true;
-            let created = self.session.create(&path, data.to_vec(), acl.to_vec(), self.mode).await;
+            let created = self.session.create(&path, node.data.to_vec(), acl.clone(), self.mode).await;
             self.uncertain = was_uncertain;
             match created {
                 Ok((path, stat)) => {
-                    self.node = Some(Arc::new(ClaimedNode::new(&path)));
+                    self.node = Some(self.node_at(&path));
                     return Ok((path, stat));
                 }
-                Err(Error::NoNode { .. }) if creating_parents && !parents_created => {
-                    self.session.create_parents(&path, &Acl::open_unsafe()).await?;
-                    parents_created = true;
+                Err(error @ Error::NoNode { .. }) if !parents_created => {
+                    parents_created = self.session.create_parents(&path, node).await?;
+                    if !parents_created {
+                        return Err(error);
+                    }
                 }
                 Err(error) => {
                     self.uncertain |= error.outcome_unknown();
@@ -208,7 +221,7 @@ impl NodeClaim {
     pub async fn settle(&mut self, keep: &str, others: &[&str]) -> Result<()> {
         let path = make_path(&self.parent, keep);
         if self.path() != Some(path.as_str()) {
-            self.node = Some(Arc::new(ClaimedNode::new(&path)));
+            self.node = Some(self.node_at(&path));
         }
         for other in others.iter().filter(|_| !is_broken(Mutant::KeepTheExtraNodes)) {
             match self.session.delete(&make_path(&self.parent, other), None).await {
@@ -231,7 +244,8 @@ impl NodeClaim {
         let was_ours = !node.deleted.is_raised();
         node.deleting.store(true, Ordering::SeqCst);
         let tried = std::mem::replace(&mut self.delete_sent, true);
-        let was_there = match self.session.delete(&node.path, None).await {
+        let path = self.session.root().local(&node.path);
+        let was_there = match self.session.delete(path, None).await {
             Ok(()) => true,
             // If an earlier try was sent, it may be that one that deleted the node.
             Err(Error::NoNode { .. }) => tried && was_ours,
@@ -284,7 +298,7 @@ impl NodeClaim {
     /// What tells of the node's loss; it can outlive the claim.
     #[must_use]
     pub fn loss_signal(&self) -> LossSignal {
-        LossSignal { session: self.session.clone(), node: self.node.clone() }
+        LossSignal { session: self.session.clone(), node: self.node.clone(), errors: self.session.errors() }
     }
 
     /// The node's name, once it is known.
@@ -296,11 +310,13 @@ impl NodeClaim {
 
 impl Drop for NodeClaim {
     fn drop(&mut self) {
+        let parent = self.session.root().full(&self.parent).into_owned();
+        self.session.reaper().used(&parent, self.session.clock().now());
         if self.asked && !self.done && !is_broken(Mutant::ForgetTheCleanUp) {
             self.session.housekeeping().clean(
                 &self.session,
                 Remains::Claimed {
-                    parent: std::mem::take(&mut self.parent),
+                    parent,
                     prefix: self.id.prefix(),
                     path: if self.uncertain { None } else { self.node.take().map(|node| node.path.clone()) },
                     ephemeral: self.mode.is_ephemeral(),
@@ -344,6 +360,8 @@ impl Raised {
 pub struct LossSignal {
     session: Session,
     node: Option<Arc<ClaimedNode>>,
+    /// How often the connection had been in an error state when the claim was granted.
+    errors: u64,
 }
 
 impl LossSignal {
@@ -356,6 +374,9 @@ impl LossSignal {
         }
         if self.node.as_deref().is_some_and(|node| node.deleted.is_raised()) {
             return Some(LossReason::NodeDeleted);
+        }
+        if self.session.errors() > self.errors {
+            return Some(LossReason::ConnectionError);
         }
         (!self.session.is_alive()).then_some(LossReason::Session(SessionEnd::DeadlinePassed))
     }
@@ -372,6 +393,7 @@ impl LossSignal {
             biased;
             end = self.session.ended() => LossReason::Session(end),
             () = deleted => LossReason::NodeDeleted,
+            () = self.session.errors_above(self.errors) => LossReason::ConnectionError,
         }
     }
 }

@@ -9,22 +9,30 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::access::{AclProvider, DefaultAclProvider};
 use crate::clock::{BootClock, Clock};
-use crate::connection_state::{ConnectionState, StateEvent, next_state};
-use crate::ensemble::parse_connect_string;
+use crate::connection_state::{
+    ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StateEvent, next_state,
+};
+use crate::ensemble::{EnsembleProvider, FixedEnsembleProvider, parse_connect_string};
 use crate::error::{ConnectError, Error, Result};
 use crate::handle::{SessionEnd, ZooKeeperFactory};
 use crate::handshake::MIN_SESSION_TIMEOUT;
-use crate::housekeeping::Leftovers;
+use crate::housekeeping::{Delete, Leftovers, Remains};
 use crate::keeper;
 use crate::listeners::ConnectionStateListenable;
+use crate::local_address::local_address;
+use crate::new_node::Parents;
 use crate::observed::Observed;
 use crate::operations::{
-    CreateBuilder, DeleteBuilder, ExistsBuilder, GetChildrenBuilder, GetDataBuilder, SetDataBuilder,
+    CreateBuilder, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, SetAclBuilder,
+    SetDataBuilder,
 };
 use crate::randomness::{Randomness, ThreadRandomness};
+use crate::reaper::Reaper;
 use crate::retry::RetryPolicy;
 use crate::retry_loop::RetryLoop;
+use crate::root::Root;
 use crate::session::Session;
 use crate::zookeeper::AuthInfo;
 use crate::zookeeper_async::ZookeeperAsyncFactory;
@@ -35,6 +43,9 @@ pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DEFAULT_CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Curator's default for how long `close` waits: 1 s.
 pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// How long an empty parent that this client made in place of a container stays after its last use: 60 s, as often as
+/// ZooKeeper looks for empty containers.
+pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A client of a ZooKeeper ensemble: Curator's `CuratorFramework`.
 ///
@@ -61,6 +72,8 @@ pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct CuratorFramework {
     owner: Arc<Owner>,
+    /// What stands before the paths that this clone is given.
+    root: Root,
 }
 
 /// What all clones of a client share; the session ends with it.
@@ -106,7 +119,9 @@ enum LifeCycle {
 /// The validated options.
 #[derive(Debug)]
 pub(crate) struct Config {
-    pub(crate) servers: Vec<String>,
+    pub(crate) ensemble: Arc<dyn EnsembleProvider>,
+    /// Of the connect string.
+    pub(crate) chroot: String,
     pub(crate) session_timeout: Duration,
     pub(crate) connection_timeout: Duration,
     pub(crate) max_close_wait: Duration,
@@ -116,6 +131,10 @@ pub(crate) struct Config {
     pub(crate) factory: Arc<dyn ZooKeeperFactory>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
+    pub(crate) acl_provider: Arc<dyn AclProvider>,
+    pub(crate) error_policy: Arc<dyn ConnectionStateErrorPolicy>,
+    pub(crate) reaper: Arc<Reaper>,
+    pub(crate) container_parents: bool,
 }
 
 /// What the client and its task share.
@@ -130,6 +149,8 @@ pub(crate) struct Shared {
     state: watch::Sender<Option<ConnectionState>>,
     listeners: ConnectionStateListenable,
     connect_error: Mutex<Option<Arc<ConnectError>>>,
+    /// Of the newest try to connect.
+    servers: Mutex<Vec<String>>,
     stop: watch::Sender<Stop>,
     finished: watch::Sender<bool>,
 }
@@ -153,10 +174,36 @@ impl Shared {
         let after = next_state(before, event);
         let (Some(state), true) = (after, before != after) else { return };
         tracing::info!(%state, "connection state");
+        if let Some(session) = self.session.get() {
+            // Whoever holds something hears of it before anybody else.
+            session.is_in(state);
+        }
         self.state.send_replace(after);
         if let Some(owner) = self.owner.get().and_then(Weak::upgrade) {
-            self.listeners.notify(&CuratorFramework { owner }, state);
+            let root = Root::new(&self.config.chroot, "").unwrap_or_default();
+            self.listeners.notify(&CuratorFramework { owner, root }, state);
         }
+    }
+
+    /// Where to connect to now, as the provider says.
+    pub(crate) fn ask_for_servers(&self) -> Result<Vec<String>, ConnectError> {
+        let connect_string = self.config.ensemble.connect_string();
+        let wrong = |reason: String| Err(ConnectError::new(connect_string.clone(), reason));
+        match parse_connect_string(&connect_string) {
+            Ok(ensemble) if ensemble.chroot == self.config.chroot => {
+                self.servers.lock().clone_from(&ensemble.servers);
+                Ok(ensemble.servers)
+            }
+            Ok(ensemble) => wrong(format!("its chroot {:?} was {:?} before", ensemble.chroot, self.config.chroot)),
+            Err(error) => wrong(error.to_string()),
+        }
+    }
+
+    /// The transport was lost, to whichever of the servers.
+    pub(crate) fn connection_lost(&self) {
+        let servers = self.servers.lock().clone();
+        let lost = servers.into_iter().map(|server| (server, "the connection was lost".to_owned()));
+        self.connect_failed(ConnectError::from_failures(lost.collect()));
     }
 
     pub(crate) fn connect_failed(&self, error: ConnectError) {
@@ -186,21 +233,43 @@ impl Shared {
 }
 
 impl CuratorFramework {
-    /// Begins to describe a client. The connect string is a list of servers, `host:port[,host:port …]`; without a
-    /// port it is 2181.
+    /// Begins to describe a client. The connect string is a list of servers, `host:port[,host:port …][/chroot]`; without
+    /// a port it is 2181. All paths of the client are below the chroot, which must be there.
     pub fn builder(connect_string: impl Into<String>) -> CuratorFrameworkBuilder {
         CuratorFrameworkBuilder {
-            connect_string: connect_string.into(),
+            ensemble: Arc::new(FixedEnsembleProvider::new(connect_string)),
             session_timeout: DEFAULT_SESSION_TIMEOUT,
             connection_timeout: DEFAULT_CONNECTION_TIMEOUT,
             max_close_wait: DEFAULT_MAX_CLOSE_WAIT,
             auth: Vec::new(),
             retry_policy: None,
-            default_data: Vec::new(),
+            default_data: None,
             factory: Arc::new(ZookeeperAsyncFactory),
             clock: Arc::new(BootClock),
             randomness: Arc::new(ThreadRandomness),
+            namespace: String::new(),
+            acl_provider: Arc::new(DefaultAclProvider),
+            error_policy: Arc::new(SessionConnectionStateErrorPolicy),
+            reap_interval: Some(DEFAULT_REAP_INTERVAL),
+            container_parents: true,
         }
+    }
+
+    /// The same client for paths below another namespace, or below none if it is empty: Curator's `usingNamespace`.
+    /// It shares the session, the state and the listeners, and it is closed with it. The namespace's node is created
+    /// with the first node in it, with the access control list that the [`AclProvider`] has for it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig` for a namespace that is no path without its first slash.
+    pub fn using_namespace(&self, namespace: &str) -> Result<Self> {
+        Ok(Self { owner: Arc::clone(&self.owner), root: self.root.with_namespace(namespace)? })
+    }
+
+    /// The namespace, empty if there is none.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.root.namespace()
     }
 
     /// A client with the default timeouts, not started yet: Curator's `CuratorFrameworkFactory.newClient`.
@@ -264,7 +333,7 @@ impl CuratorFramework {
     }
 
     /// Resolves when the client cannot be used: at once if it was not started, else when it is closed.
-    async fn not_started(&self) -> Error {
+    pub(crate) async fn not_started(&self) -> Error {
         match self.owner.shared.life_cycle.wait_for(|&life_cycle| life_cycle != LifeCycle::Started).await {
             LifeCycle::Latent => Error::NotStarted,
             _ => Error::Closed,
@@ -333,13 +402,15 @@ impl CuratorFramework {
         let connected = |session: &Option<Session>| session.as_ref().is_some_and(Session::is_connected);
         if shared.life_cycle.get() == LifeCycle::Started {
             if let Some(session) = shared.session.get().filter(Session::is_connected) {
-                return Ok(session);
+                return Ok(session.below(self.root.clone()));
             }
         }
         tokio::select! {
             biased;
             error = self.not_started() => Err(error),
-            session = shared.session.wait_for(connected) => session.ok_or(Error::Closed),
+            session = shared.session.wait_for(connected) => {
+                session.map(|session| session.below(self.root.clone())).ok_or(Error::Closed)
+            }
             () = tokio::time::sleep(wait) => Err(self.not_connected("waiting for the connection")),
         }
     }
@@ -389,8 +460,15 @@ impl CuratorFramework {
         RetryLoop::new(self.clone())
     }
 
-    pub(crate) fn leftovers(&self) -> &Leftovers {
-        &self.owner.shared.leftovers
+    /// Has a node deleted some time, in whichever session.
+    pub(crate) fn delete_some_time(&self, path: &str, delete: Delete) {
+        self.owner.shared.leftovers.add(Remains::Guaranteed { path: self.root.full(path).into_owned(), delete });
+    }
+
+    /// How the parents of a lock's nodes are to be created.
+    #[must_use]
+    pub fn lock_parents(&self) -> Parents {
+        if self.owner.shared.config.container_parents { Parents::Containers } else { Parents::Persistent }
     }
 
     /// How many wait for a watch in the current session. For tests that look for leaks.
@@ -430,6 +508,28 @@ impl CuratorFramework {
         SetDataBuilder::new(self)
     }
 
+    /// Begins a read of a node's access control list: Curator's `getACL()`.
+    pub fn get_acl(&self) -> GetAclBuilder<'_> {
+        GetAclBuilder::new(self)
+    }
+
+    /// Begins a change of a node's access control list: Curator's `setACL()`.
+    pub fn set_acl(&self) -> SetAclBuilder<'_> {
+        SetAclBuilder::new(self)
+    }
+
+    /// Creates a node and its parents as [containers](Parents::Containers), as far as they are missing: Curator's
+    /// `createContainers`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`, `NoAuth`, `InvalidAcl`, `NoChildrenForEphemerals`; `ConnectionLoss` and `SessionExpired` when
+    /// the retry policy gives up.
+    pub async fn create_containers(&self, path: &str) -> Result<()> {
+        let below = crate::path::make_path(path, "foo");
+        self.check_exists().creating_parent_containers_if_needed().for_path(&below).await.map(|_| ())
+    }
+
     /// Begins a listing of a node's children: Curator's `getChildren()`.
     pub fn get_children(&self) -> GetChildrenBuilder<'_> {
         GetChildrenBuilder::new(self)
@@ -440,7 +540,8 @@ impl fmt::Debug for CuratorFramework {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shared = &self.owner.shared;
         f.debug_struct("CuratorFramework")
-            .field("servers", &shared.config.servers)
+            .field("ensemble", &shared.config.ensemble)
+            .field("namespace", &self.namespace())
             .field("life_cycle", &shared.life_cycle)
             .field("state", &shared.state())
             .finish_non_exhaustive()
@@ -451,16 +552,21 @@ impl fmt::Debug for CuratorFramework {
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct CuratorFrameworkBuilder {
-    connect_string: String,
+    ensemble: Arc<dyn EnsembleProvider>,
     session_timeout: Duration,
     connection_timeout: Duration,
     max_close_wait: Duration,
     auth: Vec<AuthInfo>,
     retry_policy: Option<Arc<dyn RetryPolicy>>,
-    default_data: Vec<u8>,
+    default_data: Option<Vec<u8>>,
     factory: Arc<dyn ZooKeeperFactory>,
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
+    namespace: String,
+    acl_provider: Arc<dyn AclProvider>,
+    error_policy: Arc<dyn ConnectionStateErrorPolicy>,
+    reap_interval: Option<Duration>,
+    container_parents: bool,
 }
 
 impl CuratorFrameworkBuilder {
@@ -499,9 +605,53 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// The data of nodes that are created without data of their own. Default: none.
+    /// The data of nodes that are created without data of their own. Default: this host's address as text, as in
+    /// Curator, or nothing if the host's name cannot be resolved. (The name is looked up once in a process, when the
+    /// first such client is built.) Nothing in the recipes reads it: it is for those who look at the nodes.
     pub fn default_data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.default_data = data.into();
+        self.default_data = Some(data.into());
+        self
+    }
+
+    /// Where the ensemble is, in place of the connect string, for a list that changes while the client runs. It is
+    /// asked when the client is built, and again before each try to establish a session.
+    pub fn ensemble_provider(mut self, provider: impl EnsembleProvider) -> Self {
+        self.ensemble = Arc::new(provider);
+        self
+    }
+
+    /// The node below which all paths of the client are, without its first slash. Default: none.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// What gives nodes their access control lists where the operation does not. Default: open to everybody. A
+    /// `Vec<Acl>` is the same list for all.
+    pub fn acl_provider(mut self, provider: impl AclProvider) -> Self {
+        self.acl_provider = Arc::new(provider);
+        self
+    }
+
+    /// Which connection states cost the locks that are held. Default:
+    /// [`SessionConnectionStateErrorPolicy`]. (Curator's default is the standard one, which its lock recipes do not
+    /// look at.)
+    pub fn connection_state_error_policy(mut self, policy: impl ConnectionStateErrorPolicy) -> Self {
+        self.error_policy = Arc::new(policy);
+        self
+    }
+
+    /// How long an empty parent that this client made in place of a container stays after this client has used it
+    /// last; `None` to leave them. Default: 60 s. It matters only where the client crate has no containers, as
+    /// `zookeeper-async`; then parents of locks that were made by a client which is closed stay.
+    pub fn reap_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.reap_interval = interval.into();
+        self
+    }
+
+    /// Makes the parents of locks persistent: Curator's `dontUseContainerParents`.
+    pub fn dont_use_container_parents(mut self) -> Self {
+        self.container_parents = false;
         self
     }
 
@@ -530,9 +680,10 @@ impl CuratorFrameworkBuilder {
     /// # Errors
     ///
     /// `InvalidConfig`, naming the option: an empty or unparsable connect string, a session timeout under 2 s or
-    /// above 2^31 − 1 ms, a connection timeout of zero, no retry policy.
+    /// above 2^31 − 1 ms, a connection timeout or a reap interval of zero, no retry policy, a namespace that is no path.
     pub fn build(self) -> Result<CuratorFramework> {
-        let servers = parse_connect_string(&self.connect_string)?;
+        let ensemble = parse_connect_string(&self.ensemble.connect_string())?;
+        let root = Root::new(&ensemble.chroot, &self.namespace)?;
         if self.session_timeout < MIN_SESSION_TIMEOUT {
             return Err(Error::invalid_config(
                 "session timeout",
@@ -558,18 +709,26 @@ impl CuratorFrameworkBuilder {
                 "the session timeout is shorter than the connection timeout"
             );
         }
+        if self.reap_interval.is_some_and(|interval| interval.is_zero()) {
+            return Err(Error::invalid_config("reap interval", "it is zero"));
+        }
         let shared = Arc::new(Shared {
             config: Config {
-                servers,
+                ensemble: self.ensemble,
+                chroot: ensemble.chroot,
                 session_timeout: self.session_timeout,
                 connection_timeout: self.connection_timeout,
                 max_close_wait: self.max_close_wait,
                 auth: self.auth,
                 retry_policy,
-                default_data: self.default_data,
+                default_data: self.default_data.unwrap_or_else(|| local_address().as_bytes().to_vec()),
                 factory: self.factory,
                 clock: self.clock,
                 randomness: self.randomness,
+                acl_provider: self.acl_provider,
+                error_policy: self.error_policy,
+                reaper: Arc::new(Reaper::new(self.reap_interval)),
+                container_parents: self.container_parents,
             },
             leftovers: Arc::new(Leftovers::default()),
             closing: Mutex::new(None),
@@ -579,12 +738,13 @@ impl CuratorFrameworkBuilder {
             state: watch::Sender::new(None),
             listeners: ConnectionStateListenable::new(),
             connect_error: Mutex::new(None),
+            servers: Mutex::new(ensemble.servers),
             stop: watch::Sender::new(Stop::Not),
             finished: watch::Sender::new(true),
         });
         let owner = Arc::new(Owner { shared });
         // Set once, here.
         let _first = owner.shared.owner.set(Arc::downgrade(&owner));
-        Ok(CuratorFramework { owner })
+        Ok(CuratorFramework { owner, root })
     }
 }

@@ -40,6 +40,34 @@ impl fmt::Display for ConnectionState {
     }
 }
 
+/// Which states of the connection mean that what is held can no longer be relied on: Curator's
+/// `ConnectionStateErrorPolicy`.
+pub trait ConnectionStateErrorPolicy: Send + Sync + fmt::Debug + 'static {
+    /// Whether a lock that is held when the connection comes into this state counts as lost. `Lost` always does.
+    fn is_error_state(&self, state: ConnectionState) -> bool;
+}
+
+/// `Suspended` and `Lost`: Curator's `StandardConnectionStateErrorPolicy`. Every hiccup of the network costs the locks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StandardConnectionStateErrorPolicy;
+
+impl ConnectionStateErrorPolicy for StandardConnectionStateErrorPolicy {
+    fn is_error_state(&self, state: ConnectionState) -> bool {
+        matches!(state, ConnectionState::Suspended | ConnectionState::Lost)
+    }
+}
+
+/// `Lost` only: Curator's `SessionConnectionStateErrorPolicy`. The default here, because `Lost` comes before the server
+/// can give the lock to anybody else.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionConnectionStateErrorPolicy;
+
+impl ConnectionStateErrorPolicy for SessionConnectionStateErrorPolicy {
+    fn is_error_state(&self, state: ConnectionState) -> bool {
+        state == ConnectionState::Lost
+    }
+}
+
 /// What happened to the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StateEvent {
@@ -51,6 +79,8 @@ pub(crate) enum StateEvent {
     Answered,
     /// The session is over, or none was established in its time.
     SessionOver,
+    /// The server that answers is cut off from the others and serves reads only.
+    ReadOnly,
 }
 
 /// The state after an event; `None` is "never connected". The same state again is no transition.
@@ -64,6 +94,7 @@ pub(crate) fn next_state(state: Option<ConnectionState>, event: StateEvent) -> O
         (StateEvent::Answered, Some(Suspended)) => Some(Reconnected),
         (StateEvent::Answered, state) => state,
         (StateEvent::SessionOver, _) => Some(Lost),
+        (StateEvent::ReadOnly, _) => Some(ReadOnly),
     }
 }
 
@@ -158,6 +189,7 @@ mod tests {
     #[test]
     fn every_transition_of_the_table() {
         use StateEvent::{Answered, SessionEstablished, SessionOver, Silent};
+        let (read_only, went_read_only) = (Some(ConnectionState::ReadOnly), StateEvent::ReadOnly);
         for (state, event, next) in [
             (None, SessionEstablished, Some(Connected)),
             (None, Silent, Some(Suspended)),
@@ -174,6 +206,13 @@ mod tests {
             (Some(Lost), Silent, Some(Lost)),
             (Some(Lost), Answered, Some(Lost)),
             (Some(Lost), SessionEstablished, Some(Reconnected)),
+            (None, went_read_only, read_only),
+            (Some(Connected), went_read_only, read_only),
+            (Some(Lost), went_read_only, read_only),
+            (read_only, SessionEstablished, Some(Reconnected)),
+            (read_only, Silent, Some(Suspended)),
+            (read_only, Answered, read_only),
+            (read_only, SessionOver, Some(Lost)),
         ] {
             assert_eq!(next_state(state, event), next, "{state:?} {event:?}");
         }

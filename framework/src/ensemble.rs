@@ -1,22 +1,74 @@
 //! Which servers there are.
 
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use crate::error::{Error, Result};
 
 const DEFAULT_PORT: u16 = 2181;
 
-/// The servers of a connect string, `host:port[,host:port …]`, each with its port.
-pub(crate) fn parse_connect_string(connect_string: &str) -> Result<Vec<String>> {
+/// Says where the ensemble is: Curator's `EnsembleProvider`.
+///
+/// It is asked before each try to establish a session, so a list that changes counts from the next session on. A
+/// session in hand stays with the servers that it was made with, because the client crate cannot be told of others: if
+/// none of those is left, the session is `Lost` in its time and the next one is made with the new list.
+pub trait EnsembleProvider: Send + Sync + fmt::Debug + 'static {
+    /// The connect string, `host:port[,host:port …][/chroot]`. Must not block. The chroot must be the same each time.
+    fn connect_string(&self) -> String;
+}
+
+/// A connect string that changes only when it is told to: Curator's `FixedEnsembleProvider`. Clones share it.
+#[derive(Debug, Clone)]
+pub struct FixedEnsembleProvider {
+    connect_string: Arc<Mutex<String>>,
+}
+
+impl FixedEnsembleProvider {
+    /// A provider of this connect string.
+    #[must_use]
+    pub fn new(connect_string: impl Into<String>) -> Self {
+        Self { connect_string: Arc::new(Mutex::new(connect_string.into())) }
+    }
+
+    /// Changes it: Curator's `setConnectionString`. It counts from the next session on.
+    pub fn set_connect_string(&self, connect_string: impl Into<String>) {
+        *self.connect_string.lock() = connect_string.into();
+    }
+}
+
+impl EnsembleProvider for FixedEnsembleProvider {
+    fn connect_string(&self) -> String {
+        self.connect_string.lock().clone()
+    }
+}
+
+/// What a connect string says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ensemble {
+    /// Each with its port.
+    pub(crate) servers: Vec<String>,
+    /// Empty or a path.
+    pub(crate) chroot: String,
+}
+
+/// Reads a connect string, `host:port[,host:port …][/chroot]`.
+pub(crate) fn parse_connect_string(connect_string: &str) -> Result<Ensemble> {
     let invalid = |reason: String| Err(Error::invalid_config("connect string", reason));
     if connect_string.trim().is_empty() {
         return invalid("it is empty".to_owned());
     }
-    if let Some((_, chroot)) = connect_string.split_once('/') {
-        return invalid(format!(
-            "{connect_string:?} has a chroot (/{chroot}), which is not supported: put it before your paths"
-        ));
+    let (list, chroot) = match connect_string.trim().find('/') {
+        Some(slash) => connect_string.trim().split_at(slash),
+        None => (connect_string, ""),
+    };
+    let chroot = if chroot == "/" { "" } else { chroot };
+    if let (false, Err(Error::InvalidPath { reason, .. })) = (chroot.is_empty(), crate::path::validate_path(chroot)) {
+        return invalid(format!("its chroot {chroot:?} is no path: {reason}"));
     }
     let mut servers = Vec::new();
-    for server in connect_string.split(',').map(str::trim) {
+    for server in list.split(',').map(str::trim) {
         // An IPv6 address stands in brackets, so that its colons are not taken for the port's.
         let (host, port) = match server.rfind(']') {
             Some(end) if server.starts_with('[') => (&server[..=end], server[end + 1..].strip_prefix(':')),
@@ -36,7 +88,7 @@ pub(crate) fn parse_connect_string(connect_string: &str) -> Result<Vec<String>> 
         }
         servers.push(format!("{host}:{port}"));
     }
-    Ok(servers)
+    Ok(Ensemble { servers, chroot: chroot.to_owned() })
 }
 
 #[cfg(test)]
@@ -51,7 +103,7 @@ mod tests {
             ("127.0.0.1:2181", vec!["127.0.0.1:2181"]),
             ("[::1]:2182,[fe80::1]", vec!["[::1]:2182", "[fe80::1]:2181"]),
         ] {
-            assert_eq!(parse_connect_string(given).unwrap(), servers, "{given}");
+            assert_eq!(parse_connect_string(given).unwrap().servers, servers, "{given}");
         }
     }
 
@@ -74,8 +126,18 @@ mod tests {
     }
 
     #[test]
-    fn a_chroot_is_refused_by_name() {
-        let error = parse_connect_string("a:1/locks").unwrap_err().to_string();
-        assert!(error.contains("chroot (/locks)"), "{error}");
+    fn a_chroot_stands_behind_the_servers() {
+        for (given, chroot) in [("a:1/locks", "/locks"), ("a:1,b:2/apps/locks", "/apps/locks"), ("a/", ""), ("a", "")] {
+            assert_eq!(parse_connect_string(given).unwrap().chroot, chroot, "{given}");
+        }
+        let error = parse_connect_string("a:1/locks/").unwrap_err().to_string();
+        assert_eq!(error, "invalid connect string: its chroot \"/locks/\" is no path: it ends with a slash");
+    }
+
+    #[test]
+    fn a_fixed_provider_changes_when_it_is_told_to() {
+        let provider = FixedEnsembleProvider::new("a:1");
+        provider.clone().set_connect_string("b:2");
+        assert_eq!(provider.connect_string(), "b:2");
     }
 }

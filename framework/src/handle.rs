@@ -174,6 +174,8 @@ pub type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
 pub struct Capabilities {
     /// Container nodes, which the server removes when they are empty.
     pub containers: bool,
+    /// Nodes with a time to live.
+    pub ttl: bool,
     /// Transactions.
     pub transactions: bool,
     /// A `sync` request.
@@ -228,6 +230,8 @@ pub enum HandleEvent {
         /// When the newest answered request that went through the leader was sent, if there was one.
         leader_sent: Option<Duration>,
     },
+    /// The server is cut off from the others and serves reads only.
+    ReadOnly,
     /// The session is over. Nothing comes after it.
     Ended(SessionEnd),
     /// An event of a watch.

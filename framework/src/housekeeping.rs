@@ -14,7 +14,9 @@ use tokio::sync::{Notify, mpsc};
 use crate::claim::ClaimedNode;
 use crate::error::{Error, Result};
 use crate::mutants::{Mutant, is_broken};
+use crate::operations::delete_tree;
 use crate::path::make_path;
+use crate::reaper::{Idle, Reaper};
 use crate::session::Session;
 use crate::watch::WakeReason;
 use crate::zookeeper::EventType;
@@ -30,7 +32,16 @@ pub(crate) enum Remains {
     /// What is left of a claim: its node, or if that is not certain whatever under the parent has the prefix.
     Claimed { parent: String, prefix: String, path: Option<String>, ephemeral: bool },
     /// A node that somebody asked to delete for certain.
-    Guaranteed { path: String },
+    Guaranteed { path: String, delete: Delete },
+}
+
+/// How a node is to be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Delete {
+    /// The version that it must have.
+    pub(crate) version: Option<i32>,
+    /// With all that is below it.
+    pub(crate) children: bool,
 }
 
 impl Remains {
@@ -86,10 +97,11 @@ impl Cleaning {
 }
 
 impl Housekeeping {
-    pub(crate) fn new(leftovers: Arc<Leftovers>) -> (Self, HousekeepingTask) {
+    pub(crate) fn new(leftovers: Arc<Leftovers>, reaper: Arc<Reaper>) -> (Self, HousekeepingTask) {
         let (sender, jobs) = mpsc::unbounded_channel();
         let cleaning = Arc::new(Cleaning::default());
-        let task = HousekeepingTask { jobs, cleaning: Arc::clone(&cleaning), leftovers: Arc::clone(&leftovers) };
+        let task =
+            HousekeepingTask { jobs, cleaning: Arc::clone(&cleaning), leftovers: Arc::clone(&leftovers), reaper };
         (Self { jobs: sender, cleaning, leftovers }, task)
     }
 
@@ -139,6 +151,7 @@ pub(crate) struct HousekeepingTask {
     jobs: mpsc::UnboundedReceiver<Job>,
     cleaning: Arc<Cleaning>,
     leftovers: Arc<Leftovers>,
+    reaper: Arc<Reaper>,
 }
 
 /// A job under way; what could not be deleted comes back.
@@ -156,11 +169,14 @@ impl HousekeepingTask {
                     running.push(Box::pin(clean(session.clone(), remains, Arc::clone(&self.cleaning))));
                 } else if let Some(node) = guarded.pop_due(now) {
                     running.push(Box::pin(guard(session.clone(), node)));
+                } else if let Some(idle) = self.reaper.take_due(now) {
+                    running.push(Box::pin(reap(session.clone(), idle, Arc::clone(&self.reaper))));
                 } else {
                     break;
                 }
             }
-            let next_due = guarded.next_due().filter(|_| running.len() < AT_ONCE);
+            let due = [guarded.next_due(), self.reaper.next_due()].into_iter().flatten().min();
+            let next_due = due.filter(|_| running.len() < AT_ONCE);
             tokio::select! {
                 biased;
                 _ = session.ended() => break,
@@ -174,6 +190,7 @@ impl HousekeepingTask {
                     Some(Job::Guard { due, node }) => guarded.push(due, node),
                     None => break,
                 },
+                () = self.reaper.first_made.notified() => {}
                 () = sleep_until_due(next_due, now) => {}
             }
         }
@@ -227,11 +244,26 @@ impl Guarded {
     }
 }
 
+/// Deletes a parent that nobody uses, if it is empty. Whatever comes of it is right: who creates in it at the same time
+/// is either first, and it is not empty, or finds it missing and makes it again.
+async fn reap(session: Session, idle: Idle, reaper: Arc<Reaper>) -> Option<Remains> {
+    match session.delete(&idle.path, None).await {
+        Ok(()) => {
+            tracing::debug!(path = idle.path, "deleted a parent that nobody used");
+            reaper.gone(&idle);
+        }
+        Err(Error::NoNode { .. }) => reaper.gone(&idle),
+        // It is used by somebody else, or there is no connection: an interval later perhaps.
+        Err(error) => tracing::debug!(path = idle.path, %error, "a parent stays"),
+    }
+    None
+}
+
 /// Deletes what is left; what cannot be deleted now is given back.
 async fn clean(session: Session, remains: Remains, cleaning: Arc<Cleaning>) -> Option<Remains> {
     match try_clean(&session, &remains).await {
         Ok(()) => {}
-        Err(error) if error.is_retryable() => {
+        Err(error) if error.is_retryable() || session.end_reason().is_some() => {
             if session.connected().await.is_ok() {
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
@@ -245,9 +277,8 @@ async fn clean(session: Session, remains: Remains, cleaning: Arc<Cleaning>) -> O
 
 async fn try_clean(session: &Session, remains: &Remains) -> Result<()> {
     match remains {
-        Remains::Guaranteed { path } | Remains::Claimed { path: Some(path), .. } => {
-            delete_if_there(session, path).await
-        }
+        Remains::Guaranteed { path, delete } => delete_if_there(session, path, *delete).await,
+        Remains::Claimed { path: Some(path), .. } => delete_if_there(session, path, Delete::default()).await,
         Remains::Claimed { parent, prefix, path: None, .. } => {
             // The list may come from a server that is behind; an answered write is the proof that it is not.
             if !is_broken(Mutant::LookUpWithoutAWrite) {
@@ -258,15 +289,19 @@ async fn try_clean(session: &Session, remains: &Remains) -> Result<()> {
                 children => children?,
             };
             for child in children.iter().filter(|child| child.starts_with(prefix)) {
-                delete_if_there(session, &make_path(parent, child)).await?;
+                delete_if_there(session, &make_path(parent, child), Delete::default()).await?;
             }
             Ok(())
         }
     }
 }
 
-async fn delete_if_there(session: &Session, path: &str) -> Result<()> {
-    match session.delete(path, None).await {
+async fn delete_if_there(session: &Session, path: &str, delete: Delete) -> Result<()> {
+    let deleted = match delete.children {
+        true => delete_tree(session, path, delete.version).await,
+        false => session.delete(path, delete.version).await,
+    };
+    match deleted {
         Err(Error::NoNode { .. }) => Ok(()),
         deleted => deleted,
     }
@@ -302,6 +337,7 @@ async fn guard(session: Session, node: Weak<ClaimedNode>) -> Option<Remains> {
                 session.connected().await.ok()?;
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
+            Err(_) if session.end_reason().is_some() => return None,
             Err(error) => {
                 tracing::warn!(%error, %path, "the node that is held cannot be watched");
                 return None;

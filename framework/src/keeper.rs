@@ -7,7 +7,6 @@ use tokio::sync::mpsc;
 
 use crate::client::{Shared, Stop};
 use crate::connection_state::{ConnectionState, StateEvent};
-use crate::error::ConnectError;
 use crate::handle::{ConnectConfig, Connection, HandleEvent, SessionEnd};
 use crate::mutants::{Mutant, is_broken};
 use crate::session::{Schedule, Session};
@@ -48,8 +47,8 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
 /// Tries to connect until it succeeds; `None` when the client is stopped.
 async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
     let config = &shared.config;
-    let attempt = ConnectConfig {
-        servers: config.servers.clone(),
+    let attempt = |servers| ConnectConfig {
+        servers,
         session_timeout: config.session_timeout,
         // A little less than a caller waits, so that the caller can be told what was wrong.
         connection_timeout: config.connection_timeout * 9 / 10,
@@ -60,7 +59,11 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
     let connecting = async {
         let mut pause = FIRST_PAUSE;
         loop {
-            match config.factory.connect(&attempt).await {
+            let connected = match shared.ask_for_servers() {
+                Ok(servers) => config.factory.connect(&attempt(servers)).await,
+                Err(error) => Err(error),
+            };
+            match connected {
                 Ok(connection) => return connection,
                 Err(error) => {
                     tracing::warn!(%error, "not connected");
@@ -150,9 +153,7 @@ async fn watch_over(
                 Some(HandleEvent::Disconnected) => {
                     tracing::info!(session = session.number(), "disconnected");
                     session.set_disconnected();
-                    let servers = shared.config.servers.iter();
-                    let lost = servers.map(|server| (server.clone(), "the connection was lost".to_owned()));
-                    shared.connect_failed(ConnectError::from_failures(lost.collect()));
+                    shared.connection_lost();
                     heartbeat = None;
                     shared.session_changed();
                     shared.happened(StateEvent::Silent);
@@ -168,6 +169,7 @@ async fn watch_over(
                     shared.session_changed();
                     shared.happened(StateEvent::Answered);
                 }
+                Some(HandleEvent::ReadOnly) => shared.happened(StateEvent::ReadOnly),
                 Some(HandleEvent::Ended(end)) => return end,
                 None => return SessionEnd::ClientFailed,
             },

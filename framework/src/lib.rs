@@ -19,6 +19,7 @@
 //! leader right after an answer has told the leader only of what its clients had sent half a tick before. The clock
 //! goes on while the machine sleeps.
 
+mod access;
 mod claim;
 mod client;
 mod clock;
@@ -30,35 +31,47 @@ mod handshake;
 mod housekeeping;
 mod keeper;
 mod listeners;
+mod local_address;
 #[doc(hidden)]
 pub mod mutants;
+mod new_node;
 mod observed;
 mod operations;
 mod path;
 mod places;
 mod randomness;
+mod reaper;
 mod retry;
 mod retry_loop;
+mod root;
 mod safe_notify;
 mod session;
 mod watch;
 mod zookeeper;
 mod zookeeper_async;
 
+pub use access::{AclProvider, DefaultAclProvider};
 pub use claim::{LossReason, LossSignal, NodeClaim, ProtectedId};
 pub use client::{
     CuratorFramework, CuratorFrameworkBuilder, DEFAULT_CONNECTION_TIMEOUT, DEFAULT_MAX_CLOSE_WAIT,
-    DEFAULT_SESSION_TIMEOUT,
+    DEFAULT_REAP_INTERVAL, DEFAULT_SESSION_TIMEOUT,
 };
 pub use clock::{BootClock, Clock, TokioClock};
-pub use connection_state::ConnectionState;
+pub use connection_state::{
+    ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
+};
+pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
 pub use error::{ConnectError, Error, Result};
 pub use handle::{
     Capabilities, ConnectConfig, Connection, HandleEvent, Reply, ReplyFuture, Request, Response, SessionEnd,
     ZooKeeperFactory, ZooKeeperHandle,
 };
 pub use listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
-pub use operations::{CreateBuilder, DeleteBuilder, ExistsBuilder, GetChildrenBuilder, GetDataBuilder, SetDataBuilder};
+pub use new_node::{NewNode, Parents};
+pub use operations::{
+    CreateBuilder, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, SetAclBuilder,
+    SetDataBuilder, Watched,
+};
 pub use path::{make_path, node_from_path, parent_of, validate_path};
 pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
 pub use retry::{ExponentialBackoffRetry, RetryAttempt, RetryNTimes, RetryPolicy};

@@ -77,14 +77,17 @@ impl RetryLoop {
     ///
     /// # Errors
     ///
-    /// The error itself when the policy gives up.
+    /// The error itself when the policy gives up; `Closed` when the client is closed meanwhile.
     pub async fn pause_after(&mut self, error: Error) -> Result<()> {
         let attempt =
             RetryAttempt { count: self.count, elapsed: self.started.elapsed(), random: unit(self.client.randomness()) };
         let Some(pause) = self.client.retry_policy().next_pause(attempt) else { return Err(error) };
         tracing::debug!(%error, retry = self.count + 1, ?pause, "retrying");
         self.count += 1;
-        tokio::time::sleep(pause).await;
-        Ok(())
+        tokio::select! {
+            biased;
+            closed = self.client.not_started() => Err(closed),
+            () = tokio::time::sleep(pause) => Ok(()),
+        }
     }
 }

@@ -7,17 +7,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::access::AclProvider;
 use crate::claim::{NodeClaim, ProtectedId};
 use crate::client::Config;
 use crate::clock::Clock;
-use crate::connection_state::Proofs;
+use crate::connection_state::{ConnectionState, ConnectionStateErrorPolicy, Proofs};
 use crate::error::{Error, Result};
 use crate::handle::{Connection, Request, Response, SessionEnd, ZooKeeperHandle};
 use crate::housekeeping::{Housekeeping, Leftovers};
 use crate::mutants::{Mutant, is_broken};
+use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
 use crate::path::{make_path, parent_of};
 use crate::randomness::{Randomness, nowhere};
+use crate::reaper::Reaper;
+use crate::root::Root;
 use crate::watch::{Watch, WatchKind, WatchRegistry};
 use crate::zookeeper::{Acl, CreateMode, Stat};
 
@@ -32,6 +36,8 @@ use crate::zookeeper::{Acl, CreateMode, Stat};
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
+    /// What stands before the paths of whoever has it.
+    root: Root,
 }
 
 struct Inner {
@@ -46,6 +52,9 @@ struct Inner {
     ended: Notify,
     watches: WatchRegistry,
     housekeeping: Housekeeping,
+    acl_provider: Arc<dyn AclProvider>,
+    error_policy: Arc<dyn ConnectionStateErrorPolicy>,
+    reaper: Arc<Reaper>,
 }
 
 /// What is due when.
@@ -68,12 +77,14 @@ struct Vital {
 struct Link {
     up: bool,
     reconnects: u64,
+    /// How often the connection was in a state that the client's policy takes for an error.
+    errors: u64,
 }
 
 impl Session {
     /// A session that was just established, with its housekeeping task.
     pub(crate) fn new(number: u64, connection: &Connection, config: &Config, leftovers: Arc<Leftovers>) -> Self {
-        let (housekeeping, tasks) = Housekeeping::new(leftovers);
+        let (housekeeping, tasks) = Housekeeping::new(leftovers, Arc::clone(&config.reaper));
         let proofs = Proofs::new(connection.handle.negotiated_timeout(), connection.established, connection.sent);
         let session = Self {
             inner: Arc::new(Inner {
@@ -83,15 +94,28 @@ impl Session {
                 randomness: Arc::clone(&config.randomness),
                 timeout: connection.handle.negotiated_timeout(),
                 vital: Mutex::new(Vital { proofs, claims: 0 }),
-                link: Observed::new(Link { up: true, reconnects: 0 }),
+                link: Observed::new(Link { up: true, reconnects: 0, errors: 0 }),
                 end: OnceLock::new(),
                 ended: Notify::new(),
                 watches: WatchRegistry::default(),
                 housekeeping,
+                acl_provider: Arc::clone(&config.acl_provider),
+                error_policy: Arc::clone(&config.error_policy),
+                reaper: Arc::clone(&config.reaper),
             }),
+            root: Root::default(),
         };
         tokio::spawn(tasks.run(session.clone()));
         session
+    }
+
+    /// The same session for paths below this root.
+    pub(crate) fn below(&self, root: Root) -> Self {
+        Self { inner: Arc::clone(&self.inner), root }
+    }
+
+    pub(crate) fn root(&self) -> &Root {
+        &self.root
     }
 
     /// The session's number in its client, from 1. It is not ZooKeeper's session id, which is
@@ -179,11 +203,11 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `SessionExpired` when it ends instead, which it does at its deadline at the latest.
+    /// `SessionExpired` when it ends instead, which it does at its deadline at the latest; `Closed`.
     pub async fn connected(&self) -> Result<()> {
         tokio::select! {
             biased;
-            _ = self.ended() => Err(Error::SessionExpired { request: "waiting for the connection".to_owned() }),
+            _ = self.ended() => Err(self.gone("waiting for the connection")),
             _ = self.inner.link.wait_for(|link| link.up) => Ok(()),
         }
     }
@@ -196,6 +220,32 @@ impl Session {
         self.inner.ended.notify_waiters();
         self.inner.handle.end();
         self.inner.watches.session_ended(end);
+    }
+
+    /// The connection is in this state now; if the client's policy takes it for an error, everything held is lost.
+    pub(crate) fn is_in(&self, state: ConnectionState) {
+        if self.inner.error_policy.is_error_state(state) {
+            self.inner.link.modify(|link| link.errors += 1);
+        }
+    }
+
+    /// How often the connection was in an error state. Where silence is one, it is looked at as well, so that the
+    /// first look after a sleep is right.
+    pub(crate) fn errors(&self) -> u64 {
+        let errors = self.inner.link.get().errors;
+        let silence_is_error = self.inner.error_policy.is_error_state(ConnectionState::Suspended);
+        if silence_is_error && self.inner.clock.now() >= self.schedule().silent {
+            return self.inner.link.modify(|link| {
+                link.errors += 1;
+                link.errors
+            });
+        }
+        errors
+    }
+
+    /// Resolves when the connection has been in an error state more often than this.
+    pub(crate) async fn errors_above(&self, errors: u64) {
+        self.inner.link.wait_for(|link| link.errors > errors).await;
     }
 
     pub(crate) fn set_disconnected(&self) {
@@ -247,12 +297,29 @@ impl Session {
         &self.inner.housekeeping
     }
 
+    pub(crate) fn reaper(&self) -> &Reaper {
+        &self.inner.reaper
+    }
+
+    /// The path as the server knows it.
+    fn full(&self, path: &str) -> String {
+        self.root.full(path).into_owned()
+    }
+
+    /// The error of a request in a session that is over: `Closed` if the client was closed, else `SessionExpired`.
+    #[must_use]
+    pub fn gone(&self, request: impl Into<String>) -> Error {
+        match self.end_reason() {
+            Some(SessionEnd::Closed) => Error::Closed,
+            _ => Error::SessionExpired { request: request.into() },
+        }
+    }
+
     /// Sends one request in this session. No retry.
     async fn request(&self, request: Request) -> Result<Response> {
-        let expired = |name: String| Err(Error::SessionExpired { request: name });
         let through_leader = request.goes_through_leader();
         if self.end_reason().is_some() {
-            return expired(request.to_string());
+            return Err(self.gone(request.to_string()));
         }
         let path = request.path().to_owned();
         let name = request.name();
@@ -260,11 +327,11 @@ impl Session {
         let reply = tokio::select! {
             biased;
             reply = reply => reply,
-            _ = self.ended() => return expired(format!("{name} {path}")),
+            _ = self.ended() => return Err(self.gone(format!("{name} {path}"))),
         };
         // The end may have come in while the reply waited to be looked at.
         if self.end_reason().is_some() {
-            return expired(format!("{name} {path}"));
+            return Err(self.gone(format!("{name} {path}")));
         }
         let (answered, by_leader) = match &reply.result {
             Ok(_) => (true, through_leader),
@@ -283,26 +350,80 @@ impl Session {
     /// `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`; `ConnectionLoss`,
     /// `SessionExpired`.
     pub async fn create(&self, path: &str, data: Vec<u8>, acl: Vec<Acl>, mode: CreateMode) -> Result<(String, Stat)> {
-        match self.request(Request::Create { path: path.to_owned(), data, acl, mode }).await? {
-            Response::Created { path, stat } => Ok((path, stat)),
+        let can = self.inner.handle.capabilities();
+        let unsupported = match mode {
+            CreateMode::Container if !can.containers => Some("create containers"),
+            CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_) if !can.ttl => {
+                Some("create nodes with a time to live")
+            }
+            _ => None,
+        };
+        if let Some(request) = unsupported {
+            return Err(Error::Unsupported { request: request.to_owned(), client: self.inner.handle.client() });
+        }
+        match self.request(Request::Create { path: self.full(path), data, acl, mode }).await? {
+            Response::Created { path, stat } => {
+                self.inner.reaper.used(parent_of(&path), self.inner.clock.now());
+                Ok((self.root.local(&path).to_owned(), stat))
+            }
             other => Err(unexpected("create", path, &other)),
         }
     }
 
-    /// Creates the parents of a node, persistent and empty, as far as they are missing.
+    /// The access control list of a node that is given none: what the client's
+    /// [`AclProvider`](crate::AclProvider) says about its path, which it is given with the namespace.
+    #[must_use]
+    pub fn acl_for(&self, path: &str) -> Vec<Acl> {
+        self.provided_acl(&self.root.full(path))
+    }
+
+    fn provided_acl(&self, full: &str) -> Vec<Acl> {
+        let provider = &self.inner.acl_provider;
+        provider.acl_for_path(self.root.without_chroot(full)).unwrap_or_else(|| provider.default_acl())
+    }
+
+    /// Creates what is missing above a node, empty: its parents, if the new node wants that, and in any case the node
+    /// of the namespace. Call it after `NoNode`, so that nothing above what exists is looked at. `Ok(false)` if there is
+    /// nothing that it may create.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create).
-    pub async fn create_parents(&self, path: &str, acl: &[Acl]) -> Result<()> {
-        let mut missing = vec![parent_of(path).to_owned()];
+    /// As [`create`](Self::create); `NoNode` if a chroot is missing, which is never created.
+    pub async fn create_parents(&self, path: &str, node: &NewNode<'_>) -> Result<bool> {
+        let lowest = match node.parents {
+            Parents::Expected => self.root.namespace_node().map(str::to_owned),
+            Parents::Persistent | Parents::Containers => Some(self.root.full_parent(path)),
+        };
+        let server = self.below(Root::default());
+        let Some(lowest) = lowest else { return Ok(false) };
+        let mut missing = vec![lowest];
         while let Some(parent) = missing.last() {
-            if parent == "/" {
-                missing.pop();
-                continue;
+            if self.root.is_given(parent) {
+                if parent == "/" {
+                    missing.pop();
+                    continue;
+                }
+                return Err(Error::NoNode { path: parent.clone() });
             }
-            match self.create(parent, Vec::new(), acl.to_vec(), CreateMode::Persistent).await {
-                Ok(_) | Err(Error::NodeExists { .. }) => {
+            let of_namespace = self.root.is_of_namespace(parent);
+            let acl = match node.acl.filter(|_| node.acl_on_parents && !of_namespace) {
+                Some(acl) => acl.to_vec(),
+                None => self.provided_acl(parent),
+            };
+            // A namespace outlives what is in it.
+            let container = node.parents == Parents::Containers && !of_namespace;
+            let mode = match container && self.inner.handle.capabilities().containers {
+                true => CreateMode::Container,
+                false => CreateMode::Persistent,
+            };
+            match server.create(parent, Vec::new(), acl, mode).await {
+                Ok(_) => {
+                    if container && mode != CreateMode::Container {
+                        self.inner.reaper.made(parent, self.inner.clock.now());
+                    }
+                    missing.pop();
+                }
+                Err(Error::NodeExists { .. }) => {
                     missing.pop();
                 }
                 Err(Error::NoNode { .. }) => {
@@ -312,7 +433,7 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Deletes a node.
@@ -321,7 +442,7 @@ impl Session {
     ///
     /// `NoNode`, `NotEmpty`, `BadVersion`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
     pub async fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
-        match self.request(Request::Delete { path: path.to_owned(), version }).await? {
+        match self.request(Request::Delete { path: self.full(path), version }).await? {
             Response::Deleted => Ok(()),
             other => Err(unexpected("delete", path, &other)),
         }
@@ -333,7 +454,7 @@ impl Session {
     ///
     /// `ConnectionLoss`, `SessionExpired`.
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>> {
-        match self.request(Request::Exists { path: path.to_owned(), watch: false }).await? {
+        match self.request(Request::Exists { path: self.full(path), watch: false }).await? {
             Response::Exists(stat) => Ok(stat),
             other => Err(unexpected("exists", path, &other)),
         }
@@ -345,8 +466,8 @@ impl Session {
     ///
     /// As [`exists`](Self::exists).
     pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
-        let watch = self.inner.watches.register(path, WatchKind::Data);
-        match self.request(Request::Exists { path: path.to_owned(), watch: true }).await? {
+        let watch = self.inner.watches.register(&self.full(path), WatchKind::Data);
+        match self.request(Request::Exists { path: self.full(path), watch: true }).await? {
             Response::Exists(stat) => Ok((stat, watch)),
             other => Err(unexpected("exists", path, &other)),
         }
@@ -358,7 +479,7 @@ impl Session {
     ///
     /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
     pub async fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
-        match self.request(Request::GetData { path: path.to_owned(), watch: false }).await? {
+        match self.request(Request::GetData { path: self.full(path), watch: false }).await? {
             Response::Data(data, stat) => Ok((data, stat)),
             other => Err(unexpected("getData", path, &other)),
         }
@@ -371,8 +492,8 @@ impl Session {
     ///
     /// As [`get_data`](Self::get_data).
     pub async fn get_data_watched(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
-        let watch = self.inner.watches.register(path, WatchKind::Data);
-        match self.request(Request::GetData { path: path.to_owned(), watch: true }).await? {
+        let watch = self.inner.watches.register(&self.full(path), WatchKind::Data);
+        match self.request(Request::GetData { path: self.full(path), watch: true }).await? {
             Response::Data(data, stat) => Ok((data, stat, watch)),
             other => Err(unexpected("getData", path, &other)),
         }
@@ -384,7 +505,7 @@ impl Session {
     ///
     /// `NoNode`, `BadVersion`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
     pub async fn set_data(&self, path: &str, data: Vec<u8>, version: Option<i32>) -> Result<Stat> {
-        match self.request(Request::SetData { path: path.to_owned(), data, version }).await? {
+        match self.request(Request::SetData { path: self.full(path), data, version }).await? {
             Response::Stat(stat) => Ok(stat),
             other => Err(unexpected("setData", path, &other)),
         }
@@ -396,7 +517,7 @@ impl Session {
     ///
     /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
     pub async fn get_children(&self, path: &str) -> Result<Vec<String>> {
-        match self.request(Request::GetChildren { path: path.to_owned(), watch: false }).await? {
+        match self.request(Request::GetChildren { path: self.full(path), watch: false }).await? {
             Response::Children(children) => Ok(children),
             other => Err(unexpected("getChildren", path, &other)),
         }
@@ -408,8 +529,8 @@ impl Session {
     ///
     /// As [`get_children`](Self::get_children).
     pub async fn get_children_watched(&self, path: &str) -> Result<(Vec<String>, Watch)> {
-        let watch = self.inner.watches.register(path, WatchKind::Children);
-        match self.request(Request::GetChildren { path: path.to_owned(), watch: true }).await? {
+        let watch = self.inner.watches.register(&self.full(path), WatchKind::Children);
+        match self.request(Request::GetChildren { path: self.full(path), watch: true }).await? {
             Response::Children(children) => Ok((children, watch)),
             other => Err(unexpected("getChildren", path, &other)),
         }
@@ -421,7 +542,7 @@ impl Session {
     ///
     /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
     pub async fn get_acl(&self, path: &str) -> Result<(Vec<Acl>, Stat)> {
-        match self.request(Request::GetAcl { path: path.to_owned() }).await? {
+        match self.request(Request::GetAcl { path: self.full(path) }).await? {
             Response::Acl(acl, stat) => Ok((acl, stat)),
             other => Err(unexpected("getACL", path, &other)),
         }
@@ -433,7 +554,7 @@ impl Session {
     ///
     /// `NoNode`, `BadVersion`, `NoAuth`, `InvalidAcl`; `ConnectionLoss`, `SessionExpired`.
     pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<i32>) -> Result<Stat> {
-        match self.request(Request::SetAcl { path: path.to_owned(), acl, version }).await? {
+        match self.request(Request::SetAcl { path: self.full(path), acl, version }).await? {
             Response::Stat(stat) => Ok(stat),
             other => Err(unexpected("setACL", path, &other)),
         }
@@ -446,7 +567,7 @@ impl Session {
     ///
     /// `ConnectionLoss`, `SessionExpired`.
     pub async fn order(&self) -> Result<()> {
-        match self.delete(&nowhere(&*self.inner.randomness), None).await {
+        match self.below(Root::default()).delete(&nowhere(&*self.inner.randomness), None).await {
             Ok(()) | Err(Error::NoNode { .. }) => Ok(()),
             Err(error) => Err(error),
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::BitOr;
+use std::time::Duration;
 
 /// What the server knows of a node.
 ///
@@ -117,6 +118,13 @@ pub enum CreateMode {
     Ephemeral,
     /// Goes with the session that created it; the server appends a number to its name.
     EphemeralSequential,
+    /// Goes when it had children and has none any more.
+    Container,
+    /// Goes when it was not changed and had no children for this long. The server must allow it
+    /// (`extendedTypesEnabled`).
+    PersistentWithTtl(Duration),
+    /// The same; the server appends a number to its name.
+    PersistentSequentialWithTtl(Duration),
 }
 
 impl CreateMode {
@@ -129,7 +137,7 @@ impl CreateMode {
     /// Whether the server appends a number to the name.
     #[must_use]
     pub const fn is_sequential(self) -> bool {
-        matches!(self, Self::PersistentSequential | Self::EphemeralSequential)
+        matches!(self, Self::PersistentSequential | Self::EphemeralSequential | Self::PersistentSequentialWithTtl(_))
     }
 }
 

@@ -337,6 +337,10 @@ impl Shared {
                         CreateMode::PersistentSequential => crate_api::CreateMode::PersistentSequential,
                         CreateMode::Ephemeral => crate_api::CreateMode::Ephemeral,
                         CreateMode::EphemeralSequential => crate_api::CreateMode::EphemeralSequential,
+                        // The session asks the capabilities first.
+                        CreateMode::Container
+                        | CreateMode::PersistentWithTtl(_)
+                        | CreateMode::PersistentSequentialWithTtl(_) => return Err(crate_api::ZkError::Unimplemented),
                     };
                     let acl = acl.into_iter().map(to_crate_acl).collect();
                     let (path, stat) = zookeeper.create2(&path, data, acl, mode).await?;

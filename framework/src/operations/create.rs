@@ -1,9 +1,13 @@
 //! Creating nodes.
 
+use std::time::Duration;
+
 use crate::claim::NodeClaim;
 use crate::client::CuratorFramework;
 use crate::error::{Error, Result};
+use crate::new_node::{NewNode, Parents};
 use crate::path::{make_path, node_from_path, parent_of, validate_path};
+use crate::retry_loop::RetryLoop;
 use crate::session::Session;
 use crate::zookeeper::{Acl, CreateMode, Stat};
 
@@ -14,9 +18,21 @@ pub struct CreateBuilder<'a> {
     client: &'a CuratorFramework,
     mode: CreateMode,
     data: Option<Vec<u8>>,
-    acl: Vec<Acl>,
-    creating_parents: bool,
+    acl: Option<Vec<Acl>>,
+    acl_on_parents: bool,
+    parents: Parents,
     protection: bool,
+    existing: Existing,
+}
+
+/// What to do about a node that exists already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    Refuse,
+    /// Change its data if it has this version, whatever version if none is given.
+    SetData(Option<i32>),
+    /// Take it for ours if it has our data and was never changed.
+    AcceptTheSame,
 }
 
 impl<'a> CreateBuilder<'a> {
@@ -25,15 +41,24 @@ impl<'a> CreateBuilder<'a> {
             client,
             mode: CreateMode::Persistent,
             data: None,
-            acl: Acl::open_unsafe(),
-            creating_parents: false,
+            acl: None,
+            acl_on_parents: false,
+            parents: Parents::Expected,
             protection: false,
+            existing: Existing::Refuse,
         }
     }
 
     /// Creates missing parents too, persistent and empty.
     pub fn creating_parents_if_needed(mut self) -> Self {
-        self.creating_parents = true;
+        self.parents = Parents::Persistent;
+        self
+    }
+
+    /// Creates missing parents too, as [containers](Parents::Containers), or persistent if the client does not use
+    /// containers.
+    pub fn creating_parent_containers_if_needed(mut self) -> Self {
+        self.parents = self.client.lock_parents();
         self
     }
 
@@ -50,15 +75,56 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
+    /// How long a persistent node stays when it is not changed and has no children: Curator's `withTtl`. Not every
+    /// client crate can do that, nor every server.
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.mode = match self.mode {
+            CreateMode::PersistentSequential | CreateMode::PersistentSequentialWithTtl(_) => {
+                CreateMode::PersistentSequentialWithTtl(ttl)
+            }
+            _ => CreateMode::PersistentWithTtl(ttl),
+        };
+        self
+    }
+
     /// The node's data. Default: the client's default data.
     pub fn with_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// The access control list of the node; its parents are open. Default: open to everybody.
+    /// The node's access control list. Default: what the client's [`AclProvider`](crate::AclProvider) says, which
+    /// parents that are created get in any case.
     pub fn with_acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
-        self.acl = acl.into();
+        self.acl = Some(acl.into());
+        self.acl_on_parents = false;
+        self
+    }
+
+    /// As [`with_acl`](Self::with_acl), and parents that are created get the same list: Curator's
+    /// `withACL(list, true)`. The node of the namespace does not.
+    pub fn with_acl_also_on_parents(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.acl = Some(acl.into());
+        self.acl_on_parents = true;
+        self
+    }
+
+    /// If the node exists its data is changed instead: Curator's `orSetData`.
+    pub fn or_set_data(mut self) -> Self {
+        self.existing = Existing::SetData(None);
+        self
+    }
+
+    /// As [`or_set_data`](Self::or_set_data) if the node has this version, else `BadVersion`.
+    pub fn or_set_data_with_version(mut self, version: i32) -> Self {
+        self.existing = Existing::SetData(Some(version));
+        self
+    }
+
+    /// If the node exists with the same data and was never changed, that is success: it may be the one whose reply
+    /// was lost. Curator's `idempotent`.
+    pub fn idempotent(mut self) -> Self {
+        self.existing = Existing::AcceptTheSame;
         self
     }
 
@@ -67,8 +133,8 @@ impl<'a> CreateBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`;
-    /// `ConnectionLoss` and `SessionExpired` when the retry policy gives up. Without protection a lost reply makes a
+    /// `InvalidPath`, `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`,
+    /// `BadVersion` (of a node that exists), `Unsupported` (containers, time to live); `ConnectionLoss` and `SessionExpired` when the retry policy gives up. Without protection a lost reply makes a
     /// retry of a plain create answer `NodeExists`.
     ///
     /// # Cancel safety
@@ -78,7 +144,7 @@ impl<'a> CreateBuilder<'a> {
         self.for_path_with_stat(path).await.map(|(path, _)| path)
     }
 
-    /// As [`for_path`](Self::for_path), with the node's stat.
+    /// As [`for_path`](Self::for_path), with the node's stat: Curator's `storingStatIn`.
     ///
     /// # Errors
     ///
@@ -98,11 +164,15 @@ impl<'a> CreateBuilder<'a> {
         if self.protection { self.create_protected(path, &data).await } else { self.create_plain(path, &data).await }
     }
 
+    fn node<'n>(&'n self, data: &'n [u8]) -> NewNode<'n> {
+        NewNode { data, acl: self.acl.as_deref(), parents: self.parents, acl_on_parents: self.acl_on_parents }
+    }
+
     async fn create_plain(&self, path: &str, data: &[u8]) -> Result<(String, Stat)> {
         let mut retries = self.client.retry_loop();
         loop {
             let result = match retries.session().await {
-                Ok(session) => self.create_once(&session, path, data).await,
+                Ok(session) => self.create_once(&session, &mut retries, path, data).await,
                 Err(error) => Err(error),
             };
             match result {
@@ -112,13 +182,42 @@ impl<'a> CreateBuilder<'a> {
         }
     }
 
-    async fn create_once(&self, session: &Session, path: &str, data: &[u8]) -> Result<(String, Stat)> {
-        match session.create(path, data.to_vec(), self.acl.clone(), self.mode).await {
-            Err(Error::NoNode { .. }) if self.creating_parents => {
-                session.create_parents(path, &Acl::open_unsafe()).await?;
-                session.create(path, data.to_vec(), self.acl.clone(), self.mode).await
+    async fn create_once(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        path: &str,
+        data: &[u8],
+    ) -> Result<(String, Stat)> {
+        let acl = self.acl.clone().unwrap_or_else(|| session.acl_for(path));
+        let create = || session.create(path, data.to_vec(), acl.clone(), self.mode);
+        loop {
+            let mut created = create().await;
+            if matches!(created, Err(Error::NoNode { .. })) && session.create_parents(path, &self.node(data)).await? {
+                created = create().await;
             }
-            created => created,
+            let (Err(Error::NodeExists { .. }), true) = (&created, self.existing != Existing::Refuse) else {
+                return created;
+            };
+            match self.take_existing(session, path, data).await {
+                Ok(Some(stat)) => return Ok((path.to_owned(), stat)),
+                Ok(None) => return created,
+                // It was deleted meanwhile.
+                Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The stat of the node that exists, if it will do.
+    async fn take_existing(&self, session: &Session, path: &str, data: &[u8]) -> Result<Option<Stat>> {
+        match self.existing {
+            Existing::Refuse => Ok(None),
+            Existing::SetData(version) => session.set_data(path, data.to_vec(), version).await.map(Some),
+            Existing::AcceptTheSame => {
+                let (found, stat) = session.get_data(path).await?;
+                Ok((stat.version == 0 && found == data).then_some(stat))
+            }
         }
     }
 
@@ -184,6 +283,6 @@ impl<'a> CreateBuilder<'a> {
                 }
             }
         }
-        claim.create(data, &self.acl, self.creating_parents).await
+        claim.create(&self.node(data)).await
     }
 }

@@ -1,9 +1,10 @@
 //! Deleting nodes.
 
 use crate::client::CuratorFramework;
-use crate::error::Result;
-use crate::housekeeping::Remains;
+use crate::error::{Error, Result};
+use crate::housekeeping::Delete;
 use crate::operations::with_retries;
+use crate::session::Session;
 
 /// A delete that is being described: Curator's `DeleteBuilder`.
 #[derive(Debug, Clone)]
@@ -12,11 +13,13 @@ pub struct DeleteBuilder<'a> {
     client: &'a CuratorFramework,
     version: Option<i32>,
     guaranteed: bool,
+    children: bool,
+    quietly: bool,
 }
 
 impl<'a> DeleteBuilder<'a> {
     pub(crate) fn new(client: &'a CuratorFramework) -> Self {
-        Self { client, version: None, guaranteed: false }
+        Self { client, version: None, guaranteed: false, children: false, quietly: false }
     }
 
     /// Deletes the node only if it has this version.
@@ -26,10 +29,29 @@ impl<'a> DeleteBuilder<'a> {
     }
 
     /// If the connection fails, or the future is dropped, the delete goes on in the background until it is done or
-    /// the client is closed; the error is still returned. As in Curator, what goes on does not look at the version.
+    /// the client is closed; the error is still returned. What goes on is the same delete. (Curator's forgets the
+    /// version and the children.)
     pub fn guaranteed(mut self) -> Self {
         self.guaranteed = true;
         self
+    }
+
+    /// Deletes what is below the node too, whatever its version; children that come meanwhile as well.
+    pub fn deleting_children_if_needed(mut self) -> Self {
+        self.children = true;
+        self
+    }
+
+    /// A node that does not exist is no error.
+    pub fn quietly(mut self) -> Self {
+        self.quietly = true;
+        self
+    }
+
+    /// A node that does not exist is no error: it may be this delete, whose reply was lost, that deleted it. The same
+    /// as [`quietly`](Self::quietly) under the name that says why.
+    pub fn idempotent(self) -> Self {
+        self.quietly()
     }
 
     /// Deletes the node.
@@ -37,36 +59,77 @@ impl<'a> DeleteBuilder<'a> {
     /// # Errors
     ///
     /// `InvalidPath`, `NoNode`, `NotEmpty`, `BadVersion`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the
-    /// retry policy gives up.
+    /// retry policy gives up. After a lost reply a retry answers `NoNode`, unless it is quiet.
     ///
     /// # Cancel safety
     ///
     /// When the future is dropped the node may be deleted; if guaranteed, it will be.
     pub async fn for_path(self, path: &str) -> Result<()> {
-        let mut unfinished = Unfinished { client: self.client, path, guaranteed: self.guaranteed };
-        let version = self.version;
-        let deleted =
-            with_retries(self.client, path, |session| async move { session.delete(path, version).await }).await;
+        let mut unfinished = Unfinished { delete: &self, path, goes_on: self.guaranteed };
+        let children = self.children;
+        let deleted = with_retries(self.client, path, |session| {
+            let version = self.version;
+            async move {
+                if children { delete_tree(&session, path, version).await } else { session.delete(path, version).await }
+            }
+        })
+        .await;
         // Only what may still succeed goes on: not a node that is missing, has children, or is not ours to delete
         // (CURATOR-42).
         if deleted.as_ref().err().is_none_or(|error| !error.is_retryable()) {
-            unfinished.guaranteed = false;
+            unfinished.goes_on = false;
         }
-        deleted
+        match deleted {
+            Err(Error::NoNode { .. }) if self.quietly => Ok(()),
+            deleted => deleted,
+        }
     }
 }
 
 /// A guaranteed delete that was not finished goes to the housekeeping when this is dropped.
 struct Unfinished<'a> {
-    client: &'a CuratorFramework,
+    delete: &'a DeleteBuilder<'a>,
     path: &'a str,
-    guaranteed: bool,
+    goes_on: bool,
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        if self.guaranteed {
-            self.client.leftovers().add(Remains::Guaranteed { path: self.path.to_owned() });
+        if self.goes_on {
+            let DeleteBuilder { client, version, children, .. } = *self.delete;
+            client.delete_some_time(self.path, Delete { version, children });
         }
     }
+}
+
+/// Deletes a node and all that is below it: Curator's `ZKPaths.deleteChildren`.
+///
+/// # Errors
+///
+/// As [`Session::delete`], of the node itself; what is missing below it is gone already.
+pub(crate) async fn delete_tree(session: &Session, path: &str, version: Option<i32>) -> Result<()> {
+    // The nodes to delete, each behind those that are above it.
+    let mut open = vec![path.to_owned()];
+    while let Some(node) = open.last() {
+        let is_top = open.len() == 1;
+        match session.delete(node, if is_top { version } else { None }).await {
+            Ok(()) => {
+                open.pop();
+            }
+            Err(Error::NoNode { .. }) if !is_top => {
+                open.pop();
+            }
+            Err(Error::NotEmpty { .. }) => match session.get_children(node).await {
+                Ok(children) => {
+                    let below: Vec<_> = children.iter().map(|child| crate::path::make_path(node, child)).collect();
+                    open.extend(below);
+                }
+                // Gone meanwhile: the next delete says so.
+                Err(Error::NoNode { .. }) => {}
+                Err(error) => return Err(error),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

@@ -7,8 +7,9 @@ mod set_data;
 
 pub use create::CreateBuilder;
 pub use delete::DeleteBuilder;
-pub use read::{ExistsBuilder, GetChildrenBuilder, GetDataBuilder};
-pub use set_data::SetDataBuilder;
+pub(crate) use delete::delete_tree;
+pub use read::{ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, Watched};
+pub use set_data::{SetAclBuilder, SetDataBuilder};
 
 use std::future::Future;
 

@@ -1,9 +1,10 @@
 //! Changing nodes.
 
 use crate::client::CuratorFramework;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::operations::with_retries;
-use crate::zookeeper::Stat;
+use crate::session::Session;
+use crate::zookeeper::{Acl, Stat};
 
 /// A change of a node's data, being described: Curator's `SetDataBuilder`.
 #[derive(Debug, Clone)]
@@ -12,11 +13,12 @@ pub struct SetDataBuilder<'a> {
     client: &'a CuratorFramework,
     version: Option<i32>,
     data: Option<Vec<u8>>,
+    idempotent: bool,
 }
 
 impl<'a> SetDataBuilder<'a> {
     pub(crate) fn new(client: &'a CuratorFramework) -> Self {
-        Self { client, version: None, data: None }
+        Self { client, version: None, data: None, idempotent: false }
     }
 
     /// Changes the data only if the node has this version.
@@ -31,22 +33,88 @@ impl<'a> SetDataBuilder<'a> {
         self
     }
 
+    /// If the node has the version after the one asked for, and the new data, that is success: it may be this change,
+    /// whose reply was lost. Curator's `idempotent`.
+    pub fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+
     /// Changes the data and returns the node's new stat.
     ///
     /// # Errors
     ///
     /// `InvalidPath`, `NoNode`, `BadVersion`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy
-    /// gives up. After a lost reply a retry with a version answers `BadVersion` although the data was changed.
+    /// gives up. After a lost reply a retry with a version answers `BadVersion` although the data was changed, unless
+    /// it is idempotent.
     ///
     /// # Cancel safety
     ///
     /// When the future is dropped the data may be changed.
     pub async fn for_path(self, path: &str) -> Result<Stat> {
         let data = self.data.unwrap_or_else(|| self.client.default_data().to_vec());
-        let version = self.version;
+        let (version, idempotent) = (self.version, self.idempotent);
         with_retries(self.client, path, |session| {
             let data = data.clone();
-            async move { session.set_data(path, data, version).await }
+            async move {
+                match (session.set_data(path, data.clone(), version).await, version) {
+                    (Err(error @ Error::BadVersion { .. }), Some(version)) if idempotent => {
+                        changed_already(&session, path, &data, version).await?.ok_or(error)
+                    }
+                    (result, _) => result,
+                }
+            }
+        })
+        .await
+    }
+}
+
+async fn changed_already(session: &Session, path: &str, data: &[u8], version: i32) -> Result<Option<Stat>> {
+    let (found, stat) = session.get_data(path).await?;
+    Ok((stat.version == version.wrapping_add(1) && found == data).then_some(stat))
+}
+
+/// A change of a node's access control list, being described: Curator's `SetACLBuilder`.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is changed before for_path"]
+pub struct SetAclBuilder<'a> {
+    client: &'a CuratorFramework,
+    version: Option<i32>,
+    acl: Option<Vec<Acl>>,
+}
+
+impl<'a> SetAclBuilder<'a> {
+    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+        Self { client, version: None, acl: None }
+    }
+
+    /// Changes the list only if it has this version ([`Stat::aversion`]).
+    pub fn with_version(mut self, version: i32) -> Self {
+        self.version = Some(version);
+        self
+    }
+
+    /// The new list. Default: what the client's [`AclProvider`](crate::AclProvider) says.
+    pub fn with_acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.acl = Some(acl.into());
+        self
+    }
+
+    /// Changes the list and returns the node's new stat.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`, `NoNode`, `BadVersion`, `NoAuth`, `InvalidAcl`; `ConnectionLoss` and `SessionExpired` when the
+    /// retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the list may be changed.
+    pub async fn for_path(self, path: &str) -> Result<Stat> {
+        let (acl, version) = (self.acl, self.version);
+        with_retries(self.client, path, |session| {
+            let acl = acl.clone().unwrap_or_else(|| session.acl_for(path));
+            async move { session.set_acl(path, acl, version).await }
         })
         .await
     }

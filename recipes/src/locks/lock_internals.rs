@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::{
-    Acl, CuratorFramework, Error, EventType, NodeClaim, RetryLoop, Session, SessionEnd, WakeReason, Watch, make_path,
+    CuratorFramework, Error, EventType, NewNode, NodeClaim, RetryLoop, Session, WakeReason, Watch, make_path,
     node_from_path, validate_path,
 };
 
@@ -84,9 +84,6 @@ pub(crate) async fn acquire(
         let attempt =
             tokio::time::timeout(client.connection_timeout(), Box::pin(what.attempt(&session, &mut retries, true)));
         return match attempt.await {
-            Ok(Err(Error::SessionExpired { .. })) if session.end_reason() == Some(SessionEnd::Closed) => {
-                Err(Error::Closed.into())
-            }
             Ok(outcome) => Ok(outcome?),
             Err(_elapsed) => Err(client.no_answer("asking for a lock").into()),
         };
@@ -97,9 +94,6 @@ pub(crate) async fn acquire(
                 // On the heap, once: the future of an acquire stays small wherever it is kept.
                 Ok(session) => match Box::pin(what.attempt(&session, &mut retries, false)).await {
                     Ok(outcome) => return Ok(outcome),
-                    Err(Error::SessionExpired { .. }) if session.end_reason() == Some(SessionEnd::Closed) => {
-                        return Err(Error::Closed);
-                    }
                     Err(error) => error,
                 },
                 Err(error) => error,
@@ -267,10 +261,11 @@ impl LockInternals {
     /// its `czxid` and on which connection of the session it was created.
     async fn create(&self, claim: &mut NodeClaim, retries: &mut RetryLoop) -> Result<(i64, u64), Error> {
         let data = self.node_data.as_deref().unwrap_or_else(|| self.client.default_data());
+        let node = NewNode::new(data).with_parents(self.client.lock_parents());
         let session = claim.session().clone();
         loop {
             let reconnects = session.reconnects();
-            match claim.create(data, &Acl::open_unsafe(), true).await {
+            match claim.create(&node).await {
                 Ok((_, stat)) => return Ok((stat.czxid, reconnects)),
                 // The parents were removed as soon as they were made, by somebody who clears away empty ones.
                 Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
@@ -458,7 +453,7 @@ impl LockInternals {
 }
 
 fn expired(session: &Session) -> Error {
-    Error::SessionExpired { request: format!("waiting for a lock in session {}", session.number()) }
+    session.gone(format!("waiting for a lock in session {}", session.number()))
 }
 
 /// The last element of a node's path.

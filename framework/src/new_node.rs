@@ -1,0 +1,42 @@
+//! A node that is to be created.
+
+use crate::zookeeper::Acl;
+
+/// What to do about parents that are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Parents {
+    /// They have to be there.
+    #[default]
+    Expected,
+    /// Create them, persistent and empty.
+    Persistent,
+    /// Create them as containers, which go when they are empty for a while. Where the client has no containers they
+    /// are persistent, and this client deletes them when they are empty and it has not used them for its
+    /// [reap interval](crate::CuratorFrameworkBuilder::reap_interval).
+    Containers,
+}
+
+/// A node that is to be created: all but its name and its mode.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NewNode<'a> {
+    pub(crate) data: &'a [u8],
+    pub(crate) acl: Option<&'a [Acl]>,
+    pub(crate) parents: Parents,
+    pub(crate) acl_on_parents: bool,
+}
+
+impl<'a> NewNode<'a> {
+    /// A node with this data, whose parents are there, and whose access control list is the client's
+    /// [`AclProvider`](crate::AclProvider)'s.
+    #[must_use]
+    pub const fn new(data: &'a [u8]) -> Self {
+        Self { data, acl: None, parents: Parents::Expected, acl_on_parents: false }
+    }
+
+    /// With these parents.
+    #[must_use]
+    pub const fn with_parents(mut self, parents: Parents) -> Self {
+        self.parents = parents;
+        self
+    }
+}

@@ -1,0 +1,160 @@
+//! What stands before the paths of a client: the chroot of its connect string, then its namespace.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::path::{parent_of, validate_path};
+
+/// The node that a client's paths are below. No client crate is ever told of it: it is added to what is asked and
+/// taken off what is answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Root(Option<Arc<Prefix>>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Prefix {
+    /// Chroot and namespace, without a slash at the end.
+    path: String,
+    /// How much of it is the chroot.
+    chroot: usize,
+}
+
+impl Root {
+    /// # Errors
+    ///
+    /// `InvalidPath` for a chroot that is no path, `InvalidNamespace` for a namespace that is none.
+    pub(crate) fn new(chroot: &str, namespace: &str) -> Result<Self> {
+        let chroot = if chroot == "/" { "" } else { chroot };
+        if !chroot.is_empty() {
+            validate_path(chroot)?;
+        }
+        if namespace.is_empty() {
+            let whole = Prefix { path: chroot.to_owned(), chroot: chroot.len() };
+            return Ok(Self((!chroot.is_empty()).then(|| Arc::new(whole))));
+        }
+        let below = format!("/{namespace}");
+        if let Err(Error::InvalidPath { reason, .. }) = validate_path(&below) {
+            return Err(Error::invalid_config("namespace", format!("{namespace:?}: {reason}")));
+        }
+        Ok(Self(Some(Arc::new(Prefix { path: format!("{chroot}{below}"), chroot: chroot.len() }))))
+    }
+
+    /// The same chroot with another namespace.
+    pub(crate) fn with_namespace(&self, namespace: &str) -> Result<Self> {
+        Self::new(self.chroot(), namespace)
+    }
+
+    pub(crate) fn chroot(&self) -> &str {
+        self.0.as_ref().map_or("", |prefix| &prefix.path[..prefix.chroot])
+    }
+
+    /// Without slashes at its ends; empty if there is none.
+    pub(crate) fn namespace(&self) -> &str {
+        self.0.as_ref().and_then(|prefix| prefix.path.get(prefix.chroot + 1..)).unwrap_or_default()
+    }
+
+    /// The path as the server knows it.
+    pub(crate) fn full<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        match &self.0 {
+            None => Cow::Borrowed(path),
+            Some(prefix) if path == "/" => Cow::Owned(prefix.path.clone()),
+            Some(prefix) => Cow::Owned(format!("{}{path}", prefix.path)),
+        }
+    }
+
+    /// The path as the client's user knows it; what is not below the root is left as it is.
+    pub(crate) fn local<'a>(&self, path: &'a str) -> &'a str {
+        let below = self.0.as_ref().and_then(|prefix| path.strip_prefix(prefix.path.as_str()));
+        match below {
+            Some("") => "/",
+            Some(below) if below.starts_with('/') => below,
+            _ => path,
+        }
+    }
+
+    /// A server's path as somebody below the chroot, but in no namespace, would write it.
+    pub(crate) fn without_chroot<'a>(&self, full: &'a str) -> &'a str {
+        match full.get(self.chroot().len()..) {
+            Some("") | None => "/",
+            Some(below) => below,
+        }
+    }
+
+    /// Whether this node stands outside of the chroot or is the chroot itself: nothing that we may make.
+    pub(crate) fn is_given(&self, full: &str) -> bool {
+        full == "/" || full.len() <= self.chroot().len()
+    }
+
+    /// Whether this node is the namespace's, or above it.
+    pub(crate) fn is_of_namespace(&self, full: &str) -> bool {
+        self.0.as_ref().is_some_and(|prefix| full.len() <= prefix.path.len())
+    }
+
+    /// The lowest node that has to be there before anything can be created in the namespace.
+    pub(crate) fn namespace_node(&self) -> Option<&str> {
+        let prefix = self.0.as_ref()?;
+        (prefix.path.len() > prefix.chroot).then_some(prefix.path.as_str())
+    }
+
+    /// The parent of a path as the server knows it.
+    pub(crate) fn full_parent(&self, path: &str) -> String {
+        self.full(parent_of(path)).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(chroot: &str, namespace: &str) -> Root {
+        Root::new(chroot, namespace).unwrap()
+    }
+
+    #[test]
+    fn nothing_stands_before_the_paths_of_most_clients() {
+        let none = root("", "");
+        assert_eq!(none, Root::default());
+        assert_eq!((none.full("/a").as_ref(), none.local("/a"), none.namespace()), ("/a", "/a", ""));
+        assert_eq!(root("/", ""), none);
+    }
+
+    #[test]
+    fn what_is_added_is_taken_off_again() {
+        for (root, full) in
+            [(root("", "ns"), "/ns"), (root("/zoo/apps", ""), "/zoo/apps"), (root("/zoo", "ns/inner"), "/zoo/ns/inner")]
+        {
+            assert_eq!(root.full("/"), full);
+            assert_eq!(root.full("/a/b"), format!("{full}/a/b"));
+            for path in ["/", "/a", "/a/b"] {
+                assert_eq!(root.local(&root.full(path)), path);
+            }
+        }
+        assert_eq!(root("/zoo", "ns/inner").namespace(), "ns/inner");
+        assert_eq!(root("/zoo", "ns").with_namespace("other").unwrap(), root("/zoo", "other"));
+        assert_eq!(root("/zoo", "ns").with_namespace("").unwrap(), root("/zoo", ""));
+    }
+
+    /// Curator cuts `/ns` off `/nsother` too.
+    #[test]
+    fn a_node_that_only_begins_like_the_namespace_is_not_below_it() {
+        assert_eq!(root("", "ns").local("/nsother/a"), "/nsother/a");
+    }
+
+    #[test]
+    fn what_may_be_made_is_below_the_chroot() {
+        let root = root("/zoo", "ns");
+        assert!(root.is_given("/") && root.is_given("/zoo") && !root.is_given("/zoo/ns"));
+        assert!(root.is_of_namespace("/zoo/ns") && !root.is_of_namespace("/zoo/ns/a"));
+        assert_eq!(root.namespace_node(), Some("/zoo/ns"));
+        assert_eq!(root.without_chroot("/zoo/ns/a"), "/ns/a");
+        assert_eq!(root.without_chroot("/zoo"), "/");
+        assert_eq!(root.full_parent("/a"), "/zoo/ns");
+    }
+
+    /// Curator's `TestNamespaceFacade.testInvalid`.
+    #[test]
+    fn an_invalid_namespace_is_named() {
+        let error = Root::new("", "/snafu").unwrap_err();
+        assert_eq!(error.to_string(), "invalid namespace: \"/snafu\": it has an empty element");
+    }
+}

@@ -180,6 +180,9 @@ impl NodeClaim {
     pub async fn create(&mut self, node: &NewNode<'_>) -> Result<(String, Stat)> {
         let path = Session::protected_path(&self.parent, self.id, &self.name);
         let acl = node.acl.map_or_else(|| self.session.acl_for(&path), <[_]>::to_vec);
+        if let Some(schemas) = self.session.schemas() {
+            schemas.check_create(&make_path(&self.parent, &self.name), self.mode, node.data, &acl)?;
+        }
         let mut parents_created = false;
         loop {
             // Before the answer comes everything is possible, also if this future is dropped.

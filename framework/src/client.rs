@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::access::{AclProvider, DefaultAclProvider};
 use crate::clock::{BootClock, Clock};
+use crate::compression::{CompressionProvider, GzipCompressionProvider};
 use crate::connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StateEvent, next_state,
 };
@@ -33,6 +35,7 @@ use crate::reaper::Reaper;
 use crate::retry::RetryPolicy;
 use crate::retry_loop::RetryLoop;
 use crate::root::Root;
+use crate::schema::SchemaSet;
 use crate::session::Session;
 use crate::zookeeper::AuthInfo;
 use crate::zookeeper_async::ZookeeperAsyncFactory;
@@ -135,6 +138,9 @@ pub(crate) struct Config {
     pub(crate) error_policy: Arc<dyn ConnectionStateErrorPolicy>,
     pub(crate) reaper: Arc<Reaper>,
     pub(crate) container_parents: bool,
+    pub(crate) compression: Arc<dyn CompressionProvider>,
+    pub(crate) compress: bool,
+    pub(crate) schemas: Option<Arc<SchemaSet>>,
 }
 
 /// What the client and its task share.
@@ -252,6 +258,9 @@ impl CuratorFramework {
             error_policy: Arc::new(SessionConnectionStateErrorPolicy),
             reap_interval: Some(DEFAULT_REAP_INTERVAL),
             container_parents: true,
+            compression: Arc::new(GzipCompressionProvider),
+            compress: false,
+            schemas: None,
         }
     }
 
@@ -460,6 +469,38 @@ impl CuratorFramework {
         RetryLoop::new(self.clone())
     }
 
+    /// Data as it is to be written at this path; `compress` is what the operation says, if it says something.
+    ///
+    /// # Errors
+    ///
+    /// `Compression`.
+    pub fn to_stored(&self, path: &str, data: Vec<u8>, compress: Option<bool>) -> Result<Vec<u8>> {
+        let config = &self.owner.shared.config;
+        if !compress.unwrap_or(config.compress) {
+            return Ok(data);
+        }
+        let failed = |error: io::Error| Error::Compression { path: path.to_owned(), reason: error.to_string() };
+        config.compression.compress(&self.root.full(path), &data).map_err(failed)
+    }
+
+    /// Data that was read at this path as it was before it was [written](Self::to_stored).
+    ///
+    /// # Errors
+    ///
+    /// `Compression`.
+    pub fn from_stored(&self, path: &str, stored: Vec<u8>, compressed: Option<bool>) -> Result<Vec<u8>> {
+        let config = &self.owner.shared.config;
+        if !compressed.unwrap_or(config.compress) {
+            return Ok(stored);
+        }
+        let failed = |error: io::Error| Error::Compression { path: path.to_owned(), reason: error.to_string() };
+        config.compression.decompress(&self.root.full(path), &stored).map_err(failed)
+    }
+
+    pub(crate) fn schemas(&self) -> Option<&SchemaSet> {
+        self.owner.shared.config.schemas.as_deref()
+    }
+
     /// Has a node deleted some time, in whichever session.
     pub(crate) fn delete_some_time(&self, path: &str, delete: Delete) {
         self.owner.shared.leftovers.add(Remains::Guaranteed { path: self.root.full(path).into_owned(), delete });
@@ -567,6 +608,9 @@ pub struct CuratorFrameworkBuilder {
     error_policy: Arc<dyn ConnectionStateErrorPolicy>,
     reap_interval: Option<Duration>,
     container_parents: bool,
+    compression: Arc<dyn CompressionProvider>,
+    compress: bool,
+    schemas: Option<SchemaSet>,
 }
 
 impl CuratorFrameworkBuilder {
@@ -646,6 +690,26 @@ impl CuratorFrameworkBuilder {
     /// `zookeeper-async`; then parents of locks that were made by a client which is closed stay.
     pub fn reap_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.reap_interval = interval.into();
+        self
+    }
+
+    /// Compresses the data of all nodes that are written, and decompresses what is read, unless the operation says
+    /// otherwise: Curator's `enableCompression`. All clients of a lock must do the same, or a revocation is not
+    /// understood.
+    pub fn enable_compression(mut self) -> Self {
+        self.compress = true;
+        self
+    }
+
+    /// How data is compressed. Default: gzip. Nothing is compressed by this alone.
+    pub fn compression_provider(mut self, provider: impl CompressionProvider) -> Self {
+        self.compression = Arc::new(provider);
+        self
+    }
+
+    /// What nodes may look like. Default: anything.
+    pub fn schema_set(mut self, schemas: SchemaSet) -> Self {
+        self.schemas = Some(schemas);
         self
     }
 
@@ -729,6 +793,9 @@ impl CuratorFrameworkBuilder {
                 error_policy: self.error_policy,
                 reaper: Arc::new(Reaper::new(self.reap_interval)),
                 container_parents: self.container_parents,
+                compression: self.compression,
+                compress: self.compress,
+                schemas: self.schemas.map(Arc::new),
             },
             leftovers: Arc::new(Leftovers::default()),
             closing: Mutex::new(None),

@@ -23,8 +23,10 @@ mod access;
 mod claim;
 mod client;
 mod clock;
+mod compression;
 mod connection_state;
 mod ensemble;
+mod ensure_containers;
 mod error;
 mod handle;
 mod handshake;
@@ -45,7 +47,9 @@ mod retry;
 mod retry_loop;
 mod root;
 mod safe_notify;
+mod schema;
 mod session;
+mod session_fail;
 mod watch;
 mod zookeeper;
 mod zookeeper_async;
@@ -57,10 +61,12 @@ pub use client::{
     DEFAULT_REAP_INTERVAL, DEFAULT_SESSION_TIMEOUT,
 };
 pub use clock::{BootClock, Clock, TokioClock};
+pub use compression::{CompressionProvider, GzipCompressionProvider};
 pub use connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
 };
 pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
+pub use ensure_containers::EnsureContainers;
 pub use error::{ConnectError, Error, Result};
 pub use handle::{
     Capabilities, ConnectConfig, Connection, HandleEvent, Reply, ReplyFuture, Request, Response, SessionEnd,
@@ -76,7 +82,9 @@ pub use path::{make_path, node_from_path, parent_of, validate_path};
 pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
 pub use retry::{ExponentialBackoffRetry, RetryAttempt, RetryNTimes, RetryPolicy};
 pub use retry_loop::RetryLoop;
+pub use schema::{Allowance, Schema, SchemaSet, SchemaValidator};
 pub use session::Session;
+pub use session_fail::SessionFailMode;
 pub use watch::{WakeReason, Watch};
 pub use zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 pub use zookeeper_async::ZookeeperAsyncFactory;

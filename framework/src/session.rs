@@ -22,6 +22,7 @@ use crate::path::{make_path, parent_of};
 use crate::randomness::{Randomness, nowhere};
 use crate::reaper::Reaper;
 use crate::root::Root;
+use crate::schema::SchemaSet;
 use crate::watch::{Watch, WatchKind, WatchRegistry};
 use crate::zookeeper::{Acl, CreateMode, Stat};
 
@@ -55,6 +56,7 @@ struct Inner {
     acl_provider: Arc<dyn AclProvider>,
     error_policy: Arc<dyn ConnectionStateErrorPolicy>,
     reaper: Arc<Reaper>,
+    schemas: Option<Arc<SchemaSet>>,
 }
 
 /// What is due when.
@@ -102,6 +104,7 @@ impl Session {
                 acl_provider: Arc::clone(&config.acl_provider),
                 error_policy: Arc::clone(&config.error_policy),
                 reaper: Arc::clone(&config.reaper),
+                schemas: config.schemas.clone(),
             }),
             root: Root::default(),
         };
@@ -299,6 +302,10 @@ impl Session {
 
     pub(crate) fn reaper(&self) -> &Reaper {
         &self.inner.reaper
+    }
+
+    pub(crate) fn schemas(&self) -> Option<&SchemaSet> {
+        self.inner.schemas.as_deref()
     }
 
     /// The path as the server knows it.

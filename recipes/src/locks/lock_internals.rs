@@ -261,7 +261,8 @@ impl LockInternals {
     /// its `czxid` and on which connection of the session it was created.
     async fn create(&self, claim: &mut NodeClaim, retries: &mut RetryLoop) -> Result<(i64, u64), Error> {
         let data = self.node_data.as_deref().unwrap_or_else(|| self.client.default_data());
-        let node = NewNode::new(data).with_parents(self.client.lock_parents());
+        let stored = self.client.to_stored(&self.base_path, data.to_vec(), None)?;
+        let node = NewNode::new(&stored).with_parents(self.client.lock_parents());
         let session = claim.session().clone();
         loop {
             let reconnects = session.reconnects();

@@ -61,7 +61,10 @@ pub use listeners::{ConnectionStateListenable, ConnectionStateListener, Listener
 pub use operations::{CreateBuilder, DeleteBuilder, ExistsBuilder, GetChildrenBuilder, GetDataBuilder, SetDataBuilder};
 pub use path::{make_path, node_from_path, parent_of, validate_path};
 pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
-pub use retry::{ExponentialBackoffRetry, RetryAttempt, RetryNTimes, RetryPolicy};
+pub use retry::{
+    BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime,
+    RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
+};
 pub use retry_loop::RetryLoop;
 pub use session::Session;
 pub use watch::{WakeReason, Watch};

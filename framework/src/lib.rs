@@ -36,16 +36,18 @@ mod observed;
 mod operations;
 mod path;
 mod places;
+pub mod protected;
 mod randomness;
 mod retry;
 mod retry_loop;
 mod safe_notify;
 mod session;
 mod watch;
+pub mod zk_paths;
 mod zookeeper;
 mod zookeeper_async;
 
-pub use claim::{LossReason, LossSignal, NodeClaim, ProtectedId};
+pub use claim::{LossReason, LossSignal, NodeClaim};
 pub use client::{
     CuratorFramework, CuratorFrameworkBuilder, DEFAULT_CONNECTION_TIMEOUT, DEFAULT_MAX_CLOSE_WAIT,
     DEFAULT_SESSION_TIMEOUT,
@@ -60,6 +62,7 @@ pub use handle::{
 pub use listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
 pub use operations::{CreateBuilder, DeleteBuilder, ExistsBuilder, GetChildrenBuilder, GetDataBuilder, SetDataBuilder};
 pub use path::{make_path, node_from_path, parent_of, validate_path};
+pub use protected::ProtectedId;
 pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
 pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime,

@@ -63,6 +63,16 @@ pub struct CuratorFramework {
     owner: Arc<Owner>,
 }
 
+/// A client that is not kept by this.
+#[derive(Clone)]
+pub(crate) struct WeakClient(Weak<Owner>);
+
+impl WeakClient {
+    pub(crate) fn upgrade(&self) -> Option<CuratorFramework> {
+        self.0.upgrade().map(|owner| CuratorFramework { owner })
+    }
+}
+
 /// What all clones of a client share; the session ends with it.
 struct Owner {
     shared: Arc<Shared>,
@@ -373,6 +383,10 @@ impl CuratorFramework {
     #[must_use]
     pub fn default_data(&self) -> &[u8] {
         &self.owner.shared.config.default_data
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.owner))
     }
 
     pub(crate) fn retry_policy(&self) -> &dyn RetryPolicy {

@@ -19,6 +19,7 @@
 //! leader right after an answer has told the leader only of what its clients had sent half a tick before. The clock
 //! goes on while the machine sleeps.
 
+mod circuit_breaker;
 mod claim;
 mod client;
 mod clock;

@@ -213,3 +213,193 @@ impl fmt::Debug for ConnectionStateListenable {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+
+    use super::ConnectionState::{Lost, ReadOnly, Reconnected, Suspended};
+    use super::*;
+    use crate::randomness::ThreadRandomness;
+    use crate::retry::{RetryForever, RetryNTimes, RetryOneTime};
+
+    const PAUSE: Duration = Duration::from_secs(10);
+
+    fn client() -> CuratorFramework {
+        CuratorFramework::new_client("localhost", RetryOneTime::new(PAUSE)).unwrap()
+    }
+
+    fn breaking(policy: impl RetryPolicy) -> ConnectionStateListenable {
+        ConnectionStateListenable::circuit_breaking(policy, Arc::new(ThreadRandomness))
+    }
+
+    /// What a listener was told. Reading blocks the test's runtime, so that its time stands still.
+    struct Told(Receiver<ConnectionState>);
+
+    impl Told {
+        fn through(listeners: &ConnectionStateListenable) -> Self {
+            let (sender, receiver) = channel();
+            listeners.add_listener(move |_: &CuratorFramework, state| sender.send(state).unwrap());
+            Self(receiver)
+        }
+
+        fn directly(listeners: &ConnectionStateListenable) -> Self {
+            let (sender, receiver) = channel();
+            listeners.add_listener_directly(move |_: &CuratorFramework, state| sender.send(state).unwrap());
+            Self(receiver)
+        }
+
+        fn next(&self) -> ConnectionState {
+            self.0.recv_timeout(Duration::from_secs(60)).unwrap()
+        }
+
+        fn are(&self, states: &[ConnectionState]) {
+            let told = states.iter().map(|_| self.next()).collect::<Vec<_>>();
+            assert_eq!(told, states);
+        }
+    }
+
+    fn tasks() -> usize {
+        tokio::runtime::Handle::current().metrics().num_alive_tasks()
+    }
+
+    /// Runs whatever can run without the time going on.
+    async fn settle() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_behind_the_breaker_is_spared_the_noise() {
+        let (client, listeners) = (client(), breaking(RetryForever::new(PAUSE).unwrap()));
+        let (through, directly) = (Told::through(&listeners), Told::directly(&listeners));
+        let noise = [Reconnected, Suspended, Reconnected, Suspended, Reconnected, Suspended, Lost, Reconnected];
+        listeners.notify(&client, Suspended);
+        for state in noise {
+            listeners.notify(&client, state);
+        }
+        through.are(&[Suspended, Lost]);
+        directly.are(&[Suspended]);
+        directly.are(&noise);
+        tokio::time::sleep(PAUSE + SHORTEST_LOOK).await;
+        through.are(&[Reconnected]);
+        // The circuit is closed, so the next one passes and opens it again.
+        listeners.notify(&client, ReadOnly);
+        listeners.notify(&client, Suspended);
+        through.are(&[ReadOnly, Suspended]);
+        directly.are(&[ReadOnly, Suspended]);
+        assert_eq!(tasks(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_circuit_stays_open_as_long_as_the_policy_says() {
+        let (client, listeners) = (client(), breaking(RetryNTimes::new(3, PAUSE)));
+        let through = Told::through(&listeners);
+        listeners.notify(&client, Lost);
+        listeners.notify(&client, Suspended);
+        tokio::time::sleep(3 * PAUSE - SHORTEST_LOOK).await;
+        assert_eq!(tasks(), 1);
+        assert!(format!("{listeners:?}").contains("open_circuit: Some(true)"));
+        tokio::time::sleep(2 * SHORTEST_LOOK).await;
+        through.are(&[Lost, Suspended]);
+        assert_eq!(tasks(), 0);
+        assert!(format!("{listeners:?}").contains("open_circuit: Some(false)"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_without_pauses_does_not_spin() {
+        let (client, listeners) = (client(), breaking(RetryNTimes::new(3, Duration::ZERO)));
+        let through = Told::through(&listeners);
+        let began = Instant::now();
+        listeners.notify(&client, Lost);
+        listeners.notify(&client, Suspended);
+        while tasks() > 0 {
+            tokio::time::sleep(SHORTEST_LOOK).await;
+        }
+        assert!(began.elapsed() >= 3 * SHORTEST_LOOK);
+        through.are(&[Lost, Suspended]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clearing_ends_the_timer_and_closes_the_circuit() {
+        let (client, listeners) = (client(), breaking(RetryForever::new(PAUSE).unwrap()));
+        let before = Told::through(&listeners);
+        listeners.notify(&client, Suspended);
+        before.are(&[Suspended]);
+        assert_eq!(tasks(), 1);
+        listeners.clear();
+        settle().await;
+        assert_eq!(tasks(), 0);
+        let after = Told::through(&listeners);
+        listeners.notify(&client, Reconnected);
+        after.are(&[Reconnected]);
+        let gone = before.0.recv_timeout(Duration::from_secs(60));
+        assert_eq!(gone, Err(RecvTimeoutError::Disconnected), "its listener is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dropping_the_listeners_ends_the_timer() {
+        let (client, listeners) = (client(), breaking(RetryForever::new(PAUSE).unwrap()));
+        listeners.notify(&client, Suspended);
+        drop(listeners);
+        settle().await;
+        assert_eq!(tasks(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_open_circuit_does_not_keep_the_client() {
+        let (client, listeners) = (client(), breaking(RetryForever::new(PAUSE).unwrap()));
+        listeners.notify(&client, Suspended);
+        let weak = client.downgrade();
+        drop(client);
+        assert!(weak.upgrade().is_none());
+        tokio::time::sleep(PAUSE + SHORTEST_LOOK).await;
+        assert_eq!(tasks(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_removes_itself_and_adds_another() {
+        for listeners in [ConnectionStateListenable::new(), breaking(RetryNTimes::new(0, PAUSE))] {
+            let (client, listeners) = (client(), Arc::new(listeners));
+            let (sender, told) = channel();
+            let (ids, id) = channel::<ListenerId>();
+            let (inner, id) = (Arc::downgrade(&listeners), Mutex::new(id));
+            let own = listeners.add_listener(move |_: &CuratorFramework, state| {
+                let listeners = inner.upgrade().unwrap();
+                listeners.remove_listener(id.lock().recv().unwrap());
+                let later = sender.clone();
+                listeners.add_listener(move |_: &CuratorFramework, state| later.send(state).unwrap());
+                sender.send(state).unwrap();
+            });
+            ids.send(own).unwrap();
+            listeners.notify(&client, Suspended);
+            let told = Told(told);
+            told.are(&[Suspended]);
+            listeners.notify(&client, Lost);
+            listeners.notify(&client, Reconnected);
+            told.are(&[Lost, Reconnected]);
+        }
+    }
+
+    /// Every listener gets the changes of many sessions in their order, also beside one that is slow.
+    #[tokio::test(start_paused = true)]
+    async fn every_listener_is_told_in_order() {
+        let (client, listeners) = (client(), ConnectionStateListenable::new());
+        let (release, blocked) = channel::<()>();
+        let (sender, slow) = channel();
+        let blocked = Mutex::new(blocked);
+        listeners.add_listener(move |_: &CuratorFramework, state| {
+            let _released = blocked.lock().recv();
+            sender.send(state).unwrap();
+        });
+        let fast = Told::through(&listeners);
+        let changes = [Suspended, Lost, Reconnected].repeat(30);
+        for &state in &changes {
+            listeners.notify(&client, state);
+        }
+        fast.are(&changes);
+        drop(release);
+        Told(slow).are(&changes);
+    }
+}

@@ -265,6 +265,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_circuit_that_was_not_to_open_may_open_later() {
+        let switch = Arc::new(Switch(AtomicBool::new(false)));
+        let mut circuit = Circuit::new(Arc::clone(&switch));
+        assert_eq!(circuit.change(Suspended), forward(Suspended));
+        switch.0.store(true, Ordering::SeqCst);
+        assert_eq!(circuit.change(Lost), forward_and_look(Lost));
+    }
+
     /// Curator's `TestCircuitBreakingConnectionStateListener.testRetryOnce`.
     #[test]
     fn one_retry_is_one_pause() {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::handle::SessionEnd;
@@ -14,40 +13,10 @@ use crate::housekeeping::Remains;
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::NewNode;
 use crate::path::{make_path, node_from_path};
-use crate::randomness::{Randomness, uuid};
+use crate::protected::ProtectedId;
 use crate::session::Session;
 use crate::watch::{WakeReason, Watch};
 use crate::zookeeper::{CreateMode, EventType, Stat};
-
-/// The number of characters of `_c_<uuid>-`.
-const PREFIX_LENGTH: usize = 40;
-
-/// The `_c_<uuid>-` before a node's name by which its creator finds it again when the reply was lost: Curator's
-/// protection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ProtectedId(Uuid);
-
-impl ProtectedId {
-    pub(crate) fn new(randomness: &dyn Randomness) -> Self {
-        Self(uuid(randomness))
-    }
-
-    /// `_c_<uuid>-`, as Curator writes it.
-    #[must_use]
-    pub fn prefix(self) -> String {
-        format!("_c_{}-", self.0.hyphenated())
-    }
-
-    /// The id in a node's name, if it has one: Curator's `ProtectedUtils.extractProtectedId`.
-    #[must_use]
-    pub fn of(name: &str) -> Option<Self> {
-        let id = name.strip_prefix("_c_")?.get(..PREFIX_LENGTH - 4)?;
-        if name.as_bytes().get(PREFIX_LENGTH - 1) != Some(&b'-') || name.len() <= PREFIX_LENGTH {
-            return None;
-        }
-        Uuid::try_parse(id).ok().map(Self)
-    }
-}
 
 /// Why something that was held in ZooKeeper is no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -397,31 +366,6 @@ impl LossSignal {
             end = self.session.ended() => LossReason::Session(end),
             () = deleted => LossReason::NodeDeleted,
             () = self.session.errors_above(self.errors) => LossReason::ConnectionError,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::randomness::ThreadRandomness;
-
-    /// Curator's `TestCreate.testProtectedUtils`.
-    #[test]
-    fn protected_names_have_curators_shape() {
-        let id = ProtectedId::new(&ThreadRandomness);
-        let prefix = id.prefix();
-        assert_eq!(prefix.len(), PREFIX_LENGTH);
-        assert_eq!(ProtectedId::of(&format!("{prefix}lock-0000000001")), Some(id));
-        for name in [
-            "lock-0000000001",
-            "_c_-lock-0000000001",
-            "_c_00000000-0000-0000-0000-000000000000",
-            "_c_00000000-0000-0000-0000-000000000000-",
-            "_c_x0000000-0000-0000-0000-000000000000-lock",
-            "_c_ü",
-        ] {
-            assert_eq!(ProtectedId::of(name), None, "{name}");
         }
     }
 }

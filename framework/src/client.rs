@@ -79,6 +79,19 @@ pub struct CuratorFramework {
     root: Root,
 }
 
+/// A client that is not kept by this.
+#[derive(Clone)]
+pub(crate) struct WeakClient {
+    owner: Weak<Owner>,
+    root: Root,
+}
+
+impl WeakClient {
+    pub(crate) fn upgrade(&self) -> Option<CuratorFramework> {
+        self.owner.upgrade().map(|owner| CuratorFramework { owner, root: self.root.clone() })
+    }
+}
+
 /// What all clones of a client share; the session ends with it.
 struct Owner {
     shared: Arc<Shared>,
@@ -261,6 +274,7 @@ impl CuratorFramework {
             compression: Arc::new(GzipCompressionProvider),
             compress: false,
             schemas: None,
+            circuit_breaker: None,
         }
     }
 
@@ -455,6 +469,10 @@ impl CuratorFramework {
         &self.owner.shared.config.default_data
     }
 
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient { owner: Arc::downgrade(&self.owner), root: self.root.clone() }
+    }
+
     pub(crate) fn retry_policy(&self) -> &dyn RetryPolicy {
         &*self.owner.shared.config.retry_policy
     }
@@ -611,6 +629,7 @@ pub struct CuratorFrameworkBuilder {
     compression: Arc<dyn CompressionProvider>,
     compress: bool,
     schemas: Option<SchemaSet>,
+    circuit_breaker: Option<Arc<dyn RetryPolicy>>,
 }
 
 impl CuratorFrameworkBuilder {
@@ -707,6 +726,15 @@ impl CuratorFrameworkBuilder {
         self
     }
 
+    /// Spares the listeners a connection that comes and goes: after the first state without a connection they are told
+    /// nothing until the policy's pause is over and the connection is there, or the policy gives up; a first `Lost`
+    /// passes. One breaker serves all of them. Curator's `CircuitBreakingConnectionStateListener` and
+    /// `ConnectionStateListenerManagerFactory.circuitBreaking`.
+    pub fn circuit_breaking_listeners(mut self, policy: impl RetryPolicy) -> Self {
+        self.circuit_breaker = Some(Arc::new(policy));
+        self
+    }
+
     /// What nodes may look like. Default: anything.
     pub fn schema_set(mut self, schemas: SchemaSet) -> Self {
         self.schemas = Some(schemas);
@@ -776,6 +804,10 @@ impl CuratorFrameworkBuilder {
         if self.reap_interval.is_some_and(|interval| interval.is_zero()) {
             return Err(Error::invalid_config("reap interval", "it is zero"));
         }
+        let listeners = match self.circuit_breaker {
+            Some(policy) => ConnectionStateListenable::circuit_breaking(policy, Arc::clone(&self.randomness)),
+            None => ConnectionStateListenable::new(),
+        };
         let shared = Arc::new(Shared {
             config: Config {
                 ensemble: self.ensemble,
@@ -803,7 +835,7 @@ impl CuratorFrameworkBuilder {
             life_cycle: Observed::new(LifeCycle::Latent),
             session: Observed::new(None),
             state: watch::Sender::new(None),
-            listeners: ConnectionStateListenable::new(),
+            listeners,
             connect_error: Mutex::new(None),
             servers: Mutex::new(ensemble.servers),
             stop: watch::Sender::new(Stop::Not),

@@ -20,6 +20,7 @@
 //! goes on while the machine sleeps.
 
 mod access;
+mod circuit_breaker;
 mod claim;
 mod client;
 mod clock;
@@ -41,6 +42,7 @@ mod observed;
 mod operations;
 mod path;
 mod places;
+pub mod protected;
 mod randomness;
 mod reaper;
 mod retry;
@@ -51,11 +53,12 @@ mod schema;
 mod session;
 mod session_fail;
 mod watch;
+pub mod zk_paths;
 mod zookeeper;
 mod zookeeper_async;
 
 pub use access::{AclProvider, DefaultAclProvider};
-pub use claim::{LossReason, LossSignal, NodeClaim, ProtectedId};
+pub use claim::{LossReason, LossSignal, NodeClaim};
 pub use client::{
     CuratorFramework, CuratorFrameworkBuilder, DEFAULT_CONNECTION_TIMEOUT, DEFAULT_MAX_CLOSE_WAIT,
     DEFAULT_REAP_INTERVAL, DEFAULT_SESSION_TIMEOUT,
@@ -79,8 +82,12 @@ pub use operations::{
     SetDataBuilder, Watched,
 };
 pub use path::{make_path, node_from_path, parent_of, validate_path};
+pub use protected::ProtectedId;
 pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
-pub use retry::{ExponentialBackoffRetry, RetryAttempt, RetryNTimes, RetryPolicy};
+pub use retry::{
+    BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime,
+    RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
+};
 pub use retry_loop::RetryLoop;
 pub use schema::{Allowance, Schema, SchemaSet, SchemaValidator};
 pub use session::Session;

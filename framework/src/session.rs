@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::access::AclProvider;
-use crate::claim::{NodeClaim, ProtectedId};
+use crate::claim::NodeClaim;
 use crate::client::Config;
 use crate::clock::Clock;
 use crate::connection_state::{ConnectionState, ConnectionStateErrorPolicy, Proofs};
@@ -19,6 +19,7 @@ use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
 use crate::path::{make_path, parent_of};
+use crate::protected::ProtectedId;
 use crate::randomness::{Randomness, nowhere};
 use crate::reaper::Reaper;
 use crate::root::Root;

@@ -19,6 +19,25 @@
 //! leader right after an answer has told the leader only of what its clients had sent half a tick before. The clock
 //! goes on while the machine sleeps.
 
+//!
+//! # Tracing
+//!
+//! Names and fields that stay, for those who filter or count them. No event carries credentials or data; the client
+//! crate `zookeeper-async` itself logs the password of a session at the level *info*, so keep its target at *warn*.
+//!
+//! | level | event or span | fields |
+//! | --- | --- | --- |
+//! | info | span `connect` | |
+//! | info | `session established` | `session`, `timeout` |
+//! | info | `session ended` | `session`, `reason` |
+//! | info | `disconnected`, `reconnected` | `session` |
+//! | info | `connection state` | `state` |
+//! | warn | `not connected` | `error` |
+//! | warn | `slow request`: longer than a tenth of the session timeout | `session`, `request`, `path`, `elapsed` |
+//! | trace | `request` | `session`, `request`, `path`, `elapsed`, `error` |
+//! | debug | `retrying` | `error`, `retry`, `pause` |
+//! | warn | `a node cannot be deleted and is left behind` | `error`, `remains` |
+
 mod access;
 mod circuit_breaker;
 mod claim;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::access::AclProvider;
 use crate::claim::NodeClaim;
@@ -26,6 +27,9 @@ use crate::root::Root;
 use crate::schema::SchemaSet;
 use crate::watch::{Watch, WatchKind, WatchRegistry};
 use crate::zookeeper::{Acl, CreateMode, Stat};
+
+/// A request that takes longer than this part of the session timeout is slow.
+const SLOW: u32 = 10;
 
 /// One ZooKeeper session. A recipe takes one for each attempt and sends every request of that attempt through it.
 ///
@@ -331,6 +335,7 @@ impl Session {
         }
         let path = request.path().to_owned();
         let name = request.name();
+        let began = Instant::now();
         let reply = self.inner.handle.submit(request);
         let reply = tokio::select! {
             biased;
@@ -340,6 +345,12 @@ impl Session {
         // The end may have come in while the reply waited to be looked at.
         if self.end_reason().is_some() {
             return Err(self.gone(format!("{name} {path}")));
+        }
+        let elapsed = began.elapsed();
+        let outcome = reply.result.as_ref().err();
+        tracing::trace!(session = self.inner.number, request = name, path, ?elapsed, error = ?outcome, "request");
+        if elapsed > self.inner.timeout / SLOW {
+            tracing::warn!(session = self.inner.number, request = name, path, ?elapsed, "slow request");
         }
         let (answered, by_leader) = match &reply.result {
             Ok(_) => (true, through_leader),
@@ -598,7 +609,7 @@ impl Session {
 }
 
 fn unexpected(request: &str, path: &str, response: &Response) -> Error {
-    tracing::error!(request, path, ?response, "a handle answered a request with another one's response");
+    tracing::error!(request, path, answer = response.kind(), "a handle answered a request with another one's response");
     Error::SessionExpired { request: format!("{request} {path}") }
 }
 

@@ -263,7 +263,7 @@ impl Shared {
         match answer {
             Ok(response) if self.is_expected(expectation, &response) => Ok(response),
             Ok(response) => {
-                tracing::error!(request = %name, ?response, "another request's answer: the handle ends");
+                tracing::error!(request = %name, answer = response.kind(), "another request's answer: the handle ends");
                 self.disprove();
                 Err(Error::SessionExpired { request: name })
             }

@@ -435,7 +435,8 @@ impl Session {
                 true => CreateMode::Container,
                 false => CreateMode::Persistent,
             };
-            match server.create(parent, Vec::new(), acl, mode).await {
+            let data = if missing.len() == 1 { node.parent_data.to_vec() } else { Vec::new() };
+            match server.create(parent, data, acl, mode).await {
                 Ok(_) => {
                     if container && mode != CreateMode::Container {
                         self.inner.reaper.made(parent, self.inner.clock.now());

@@ -180,7 +180,13 @@ impl<'a> CreateBuilder<'a> {
     }
 
     fn node<'n>(&'n self, data: &'n [u8]) -> NewNode<'n> {
-        NewNode { data, acl: self.acl.as_deref(), parents: self.parents, acl_on_parents: self.acl_on_parents }
+        NewNode {
+            data,
+            acl: self.acl.as_deref(),
+            parents: self.parents,
+            acl_on_parents: self.acl_on_parents,
+            parent_data: &[],
+        }
     }
 
     async fn create_plain(&self, path: &str, data: &[u8]) -> Result<(String, Stat)> {

@@ -52,7 +52,13 @@ impl<'a> ExistsBuilder<'a> {
         if self.parents == Parents::Expected || session.exists(parent_of(path)).await?.is_some() {
             return Ok(());
         }
-        let node = NewNode { parents: self.parents, acl: self.acl.as_deref(), acl_on_parents: true, data: &[] };
+        let node = NewNode {
+            parents: self.parents,
+            acl: self.acl.as_deref(),
+            acl_on_parents: true,
+            data: &[],
+            parent_data: &[],
+        };
         session.create_parents(path, &node).await.map(|_| ())
     }
 

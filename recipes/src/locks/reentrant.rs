@@ -1,0 +1,150 @@
+//! Locks that an owner may acquire again.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::error::{LockError, Result};
+use crate::locks::hold::{Hold, Place};
+use crate::locks::lock_internals::{LockInternals, Patience, acquire};
+use crate::locks::owner::LockOwner;
+
+/// What an owner holds; locked while it acquires.
+type Turn = Arc<tokio::sync::Mutex<Weak<Hold>>>;
+
+/// A lock of the engine, and who holds it through this object.
+#[derive(Debug)]
+pub(crate) struct Reentrant {
+    internals: LockInternals,
+    by_owner: Mutex<HashMap<LockOwner, Turn>>,
+    /// The task that got the lock last without an owner, to warn it of itself.
+    last_task: Mutex<Option<(tokio::task::Id, Weak<Hold>)>>,
+    warned: AtomicBool,
+}
+
+/// How an owner comes in.
+pub(crate) enum Entry {
+    /// It holds the lock already.
+    Inner(Place),
+    /// It is its turn to acquire, in the time that is left.
+    Turn(tokio::sync::OwnedMutexGuard<Weak<Hold>>, Patience),
+    /// The time is over: another acquire of the same owner takes longer.
+    TimeOver,
+}
+
+impl Reentrant {
+    pub(crate) fn new(internals: LockInternals) -> Self {
+        Self {
+            internals,
+            by_owner: Mutex::new(HashMap::new()),
+            last_task: Mutex::new(None),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn internals(&self) -> &LockInternals {
+        &self.internals
+    }
+
+    /// Acquires for an owner, or for nobody in particular.
+    pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, patience: Patience) -> Result<Option<Place>> {
+        let Some(owner) = owner else { return self.acquire_for_nobody(patience).await };
+        match self.enter(owner, patience).await? {
+            Entry::Inner(place) => Ok(Some(place)),
+            Entry::TimeOver => Ok(None),
+            Entry::Turn(mut turn, patience) => {
+                let Some(hold) = self.acquire_hold(patience).await? else { return Ok(None) };
+                *turn = Arc::downgrade(&hold);
+                Ok(Some(Place::first(hold)))
+            }
+        }
+    }
+
+    pub(crate) async fn acquire_for_nobody(&self, patience: Patience) -> Result<Option<Place>> {
+        self.warn_of_itself();
+        let Some(hold) = self.acquire_hold(patience).await? else { return Ok(None) };
+        *self.last_task.lock() = tokio::task::try_id().map(|task| (task, Arc::downgrade(&hold)));
+        Ok(Some(Place::first(hold)))
+    }
+
+    /// Two acquires of one owner at once: the second waits for the first, and enters beside it.
+    pub(crate) async fn enter(&self, owner: LockOwner, patience: Patience) -> Result<Entry> {
+        let turn = self.turn_of(owner).lock_owned();
+        let began = Instant::now();
+        let bound = match patience {
+            Patience::Forever => None,
+            Patience::AtMost(budget) => Some(budget),
+            Patience::Once => Some(self.internals.client().connection_timeout()),
+        };
+        let held = match bound {
+            None => turn.await,
+            Some(bound) => match tokio::time::timeout(bound, turn).await {
+                Ok(held) => held,
+                Err(_elapsed) => return Ok(Entry::TimeOver),
+            },
+        };
+        if let Some(place) = held.upgrade().as_ref().and_then(Place::join) {
+            return match place.hold().loss() {
+                Some(reason) => Err(LockError::LockLost { path: self.internals.base_path().to_owned(), reason }),
+                None => Ok(Entry::Inner(place)),
+            };
+        }
+        let patience = match patience {
+            Patience::AtMost(budget) => Patience::AtMost(left(budget, began)),
+            other => other,
+        };
+        Ok(Entry::Turn(held, patience))
+    }
+
+    /// What the owner holds now, if it holds something.
+    pub(crate) fn held_by(&self, owner: &LockOwner) -> Option<Arc<Hold>> {
+        let turn = self.by_owner.lock().get(owner).map(Arc::clone)?;
+        // While it is locked the owner is only just acquiring.
+        let hold = turn.try_lock().ok()?.upgrade()?;
+        hold.is_shared().then_some(hold)
+    }
+
+    /// What the owner holds is from now on none of this lock.
+    pub(crate) fn forget(&self, owner: &LockOwner) {
+        self.by_owner.lock().remove(owner);
+    }
+
+    pub(crate) async fn acquire_hold(&self, patience: Patience) -> Result<Option<Arc<Hold>>> {
+        let internals = &self.internals;
+        let acquired = acquire(internals.client(), internals.base_path(), patience, internals).await?;
+        Ok(acquired.map(|acquired| internals.hold(internals.base_path(), acquired)))
+    }
+
+    /// Where an owner's acquires of this lock take turns.
+    fn turn_of(&self, owner: LockOwner) -> Turn {
+        let mut by_owner = self.by_owner.lock();
+        // Owners that neither hold nor acquire are forgotten.
+        by_owner.retain(|_, turn| {
+            Arc::strong_count(turn) > 1 || turn.try_lock().map_or(true, |held| held.strong_count() > 0)
+        });
+        Arc::clone(by_owner.entry(owner).or_default())
+    }
+
+    fn warn_of_itself(&self) {
+        let own = tokio::task::try_id();
+        let holds = match &*self.last_task.lock() {
+            Some((task, hold)) => own == Some(*task) && hold.upgrade().is_some_and(|hold| hold.is_shared()),
+            None => false,
+        };
+        if holds && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                path = self.internals.base_path(),
+                "the task that holds this lock acquires it again and waits for itself; use LockOwner for nested acquires"
+            );
+        }
+    }
+}
+
+/// What is left of a budget.
+pub(crate) fn left(budget: Duration, began: Instant) -> Duration {
+    budget.saturating_sub(began.elapsed())
+}

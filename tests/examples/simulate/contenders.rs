@@ -161,6 +161,14 @@ impl Scribe {
         Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
     }
 
+    /// Notes an error: only connections and sessions may fail.
+    fn error(&self, attempt: Attempt, error: &LockError) {
+        self.note(format_args!("{attempt:?}: {error}"));
+        if !matches!(error, LockError::Framework(error) if error.is_retryable()) {
+            self.wrong(format!("an error of {attempt:?}: {error}"));
+        }
+    }
+
     fn step(&self, attempt: Attempt, step: Step) {
         self.write(|book, now| book.step(now, attempt, step));
     }
@@ -338,7 +346,7 @@ pub(crate) async fn work(scribe: Scribe, lock: Lock, mut random: StdRng, pace: P
                 continue;
             }
             Err(error) => {
-                scribe.note(format_args!("{attempt:?}: {error}"));
+                scribe.error(attempt, &error);
                 scribe.step(attempt, Step::GaveUp);
                 continue;
             }
@@ -369,7 +377,7 @@ pub(crate) async fn work(scribe: Scribe, lock: Lock, mut random: StdRng, pace: P
             }
             _ => {
                 if let Err(error) = guard.release().await {
-                    scribe.note(format_args!("{attempt:?}: {error}"));
+                    scribe.error(attempt, &error);
                 }
             }
         }

@@ -1,0 +1,210 @@
+//! Whoever does the worst to a storm's clients, with two hands.
+
+use std::time::Duration;
+
+use curator_test::FaultProxy;
+use curator_test::wire::OpCode;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::time::{sleep, timeout};
+
+use crate::contenders::Scribe;
+use crate::ground::Ground;
+
+/// What is asked most.
+const ASKED: [OpCode; 7] = [
+    OpCode::Create2,
+    OpCode::Create2,
+    OpCode::GetChildren,
+    OpCode::GetData,
+    OpCode::Delete,
+    OpCode::Exists,
+    OpCode::CreateSession,
+];
+/// How long it is waited for an aimed fault.
+const AIMED: Duration = Duration::from_millis(1500);
+
+/// Breaks connections with one hand, and sessions, nodes and servers with the other.
+pub(crate) struct Nemesis<'a> {
+    scribe: &'a Scribe,
+    ground: &'a Ground,
+    seed: u64,
+}
+
+fn milliseconds(random: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
+    Duration::from_millis(random.random_range(range))
+}
+
+impl<'a> Nemesis<'a> {
+    pub(crate) const fn new(scribe: &'a Scribe, ground: &'a Ground, seed: u64) -> Self {
+        Self { scribe, ground, seed }
+    }
+
+    /// Does its worst for a while. What it has begun is to be mended.
+    pub(crate) async fn rage(&self) {
+        let wire = async {
+            let mut random = StdRng::seed_from_u64(self.seed ^ 1 << 60);
+            for _ in 0..random.random_range(4..11) {
+                sleep(milliseconds(&mut random, 60..1500)).await;
+                self.break_the_wire(&mut random).await;
+            }
+        };
+        let server = async {
+            let mut random = StdRng::seed_from_u64(self.seed ^ 2 << 60);
+            for _ in 0..random.random_range(2..7) {
+                sleep(milliseconds(&mut random, 60..3000)).await;
+                self.break_the_server(&mut random).await;
+            }
+        };
+        tokio::join!(wire, server);
+    }
+
+    fn fault(&self, what: impl std::fmt::Display, lasting: Duration) {
+        self.scribe.fault(what, lasting);
+    }
+
+    async fn break_the_wire(&self, random: &mut StdRng) {
+        let client = random.random_range(0..self.ground.clients());
+        let proxy = self.ground.proxy(client);
+        let lasting = milliseconds(random, 30..4000);
+        match random.random_range(0..13) {
+            0 => {
+                self.fault(format_args!("client {client} is reset"), Duration::ZERO);
+                proxy.reset();
+            }
+            1 | 2 => {
+                self.fault(format_args!("client {client} is partitioned for {lasting:?}"), lasting);
+                self.ground.partition(client);
+                sleep(lasting).await;
+                self.ground.repair(client);
+            }
+            3 => {
+                self.fault(format_args!("client {client} is refused for {lasting:?}"), lasting);
+                proxy.refuse();
+                proxy.reset();
+                sleep(lasting).await;
+                proxy.accept();
+            }
+            4 => {
+                let latency = milliseconds(random, 5..300);
+                self.fault(format_args!("client {client} is slow by {latency:?} for {lasting:?}"), lasting);
+                proxy.latency(latency);
+                sleep(lasting).await;
+                proxy.latency(Duration::ZERO);
+            }
+            5..=8 => self.aim(client, random).await,
+            9 | 10 => self.delay_connects(client, random).await,
+            11 => {
+                self.fault(format_args!("client {client} gets another session"), Duration::ZERO);
+                proxy.swap_session();
+                proxy.reset();
+            }
+            _ => {
+                self.fault(format_args!("client {client} is reset again and again"), Duration::from_secs(3));
+                for _ in 0..random.random_range(2..12) {
+                    proxy.reset();
+                    sleep(milliseconds(random, 5..300)).await;
+                }
+            }
+        }
+    }
+
+    /// Loses a request or an answer.
+    async fn aim(&self, client: usize, random: &mut StdRng) {
+        let proxy = self.ground.proxy(client);
+        let faults = [FaultProxy::drop_reply, FaultProxy::drop_request, FaultProxy::cut_frame];
+        let fault = random.random_range(0..faults.len());
+        let op = ASKED[random.random_range(0..ASKED.len())];
+        let nth = random.random_range(1..4);
+        let name = ["loses an answer", "loses a request", "gets half an answer"][fault];
+        self.fault(format_args!("client {client} {name}: {} number {nth}", op.name()), AIMED);
+        let done = proxy.faults_done() + 1;
+        faults[fault](proxy, op, nth);
+        if op == OpCode::CreateSession {
+            proxy.reset();
+        }
+        if timeout(AIMED, proxy.wait_for_faults(done)).await.is_err() {
+            self.scribe.note("that is still to come");
+        }
+    }
+
+    /// The client crate gives up a connect after two seconds.
+    async fn delay_connects(&self, client: usize, random: &mut StdRng) {
+        let proxy = self.ground.proxy(client);
+        let late = if random.random() { milliseconds(random, 1985..2015) } else { milliseconds(random, 10..2500) };
+        self.fault(format_args!("client {client} is connected late by {late:?}"), late * 2);
+        proxy.late_connect_answer(late);
+        for _ in 0..random.random_range(1..4) {
+            proxy.reset();
+            sleep(milliseconds(random, 5..200)).await;
+        }
+        sleep(late).await;
+        proxy.late_connect_answer(Duration::ZERO);
+    }
+
+    async fn break_the_server(&self, random: &mut StdRng) {
+        let lasting = milliseconds(random, 30..4000);
+        match (random.random_range(0..9), self.ground.own_server()) {
+            (0, Some(server)) => {
+                self.fault("the server starts again", Duration::ZERO);
+                if let Err(error) = server.restart() {
+                    self.scribe.wrong(format!("a server that does not start again: {error}"));
+                }
+            }
+            (1, Some(server)) => {
+                self.fault(format_args!("the server freezes for {lasting:?}"), lasting);
+                server.freeze();
+                sleep(lasting).await;
+                server.thaw();
+            }
+            (2 | 3, Some(server)) => {
+                self.fault("the server's reads lag behind for a while", Duration::from_secs(4));
+                server.stale_reads(true);
+                for _ in 0..random.random_range(1..12) {
+                    sleep(milliseconds(random, 10..250)).await;
+                    self.ground.proxy(random.random_range(0..self.ground.clients())).reset();
+                }
+                server.stale_reads(false);
+            }
+            (4, _) => {
+                self.fault("all clients are reset", Duration::ZERO);
+                (0..self.ground.clients()).for_each(|client| self.ground.proxy(client).reset());
+            }
+            (5 | 6, _) => self.delete_a_node(random).await,
+            _ => self.kill_a_session(random).await,
+        }
+    }
+
+    async fn delete_a_node(&self, random: &mut StdRng) {
+        match self.ground.nodes().await {
+            Ok(nodes) if !nodes.is_empty() => {
+                let (node, _) = &nodes[random.random_range(0..nodes.len())];
+                self.fault(format_args!("somebody deletes {node}"), Duration::ZERO);
+                self.scribe.revoke([node.clone()]);
+                if let Err(error) = self.ground.delete(node).await {
+                    self.scribe.wrong(format!("an administrator who cannot delete {node}: {error}"));
+                }
+            }
+            Ok(_) => {}
+            Err(error) => self.scribe.wrong(format!("an administrator who cannot list: {error}")),
+        }
+    }
+
+    /// Nothing passes meanwhile, so that it is known which nodes go with the session.
+    async fn kill_a_session(&self, random: &mut StdRng) {
+        self.ground.hold_on();
+        match self.ground.nodes().await {
+            Ok(nodes) if !nodes.is_empty() => {
+                let (_, session) = nodes[random.random_range(0..nodes.len())];
+                self.fault(format_args!("session {session:#x} is killed"), Duration::ZERO);
+                self.scribe.revoke(nodes.into_iter().filter(|(_, owner)| *owner == session).map(|(path, _)| path));
+                if let Err(error) = self.ground.kill_session(session).await {
+                    self.scribe.wrong(format!("a session that cannot be killed: {error}"));
+                }
+            }
+            Ok(_) => {}
+            Err(error) => self.scribe.wrong(format!("an administrator who cannot list: {error}")),
+        }
+        self.ground.go_on();
+    }
+}

@@ -84,7 +84,7 @@ impl Ground {
         };
         let proxies: Vec<_> = (0..clients).map(|_| FaultProxy::start(address).unwrap()).collect();
         let administrator = with_credentials(CuratorFramework::builder(address.to_string()))
-            .session_timeout(Duration::from_secs(20))
+            .session_timeout(Duration::from_secs(5))
             .connection_timeout(Duration::from_secs(20))
             .retry_policy(RetryNTimes::new(100, Duration::from_millis(50)))
             .build()

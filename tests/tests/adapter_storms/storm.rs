@@ -87,6 +87,7 @@ async fn storm(seed: u64, recipe: Recipe, kind: &Kind) -> Outcome {
         scribe.wrong(left);
     }
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    // The client crate leaves timers for two thirds of a session.
     if until(RECOVERY, async || tasks() == 0).await.is_err() {
         scribe.wrong(format!("{} tasks", tasks()));
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, LossReason};
+use curator_framework::{CuratorFramework, Error, LossReason};
 use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, Lease, LockError, MutexGuard, Release};
 use curator_test::history::{Attempt, History, Mode, Rules, Step, Violation};
 use parking_lot::Mutex;
@@ -161,12 +161,19 @@ impl Scribe {
         Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
     }
 
-    /// Notes an error: only connections and sessions may fail.
+    /// Notes an error: only connections and sessions may fail, and who does not wait may miss a node that was deleted.
     fn error(&self, attempt: Attempt, error: &LockError) {
-        self.note(format_args!("{attempt:?}: {error}"));
-        if !matches!(error, LockError::Framework(error) if error.is_retryable()) {
-            self.wrong(format!("an error of {attempt:?}: {error}"));
-        }
+        self.write(|book, now| {
+            book.note(now, format_args!("{attempt:?}: {error}"));
+            let fair = match error {
+                LockError::Framework(Error::NoNode { path }) => book.revoked.iter().any(|(revoked, _)| revoked == path),
+                LockError::Framework(error) => error.is_retryable(),
+                _ => false,
+            };
+            if !fair {
+                book.history.left_behind(format!("an error of {attempt:?}: {error}"));
+            }
+        });
     }
 
     fn step(&self, attempt: Attempt, step: Step) {

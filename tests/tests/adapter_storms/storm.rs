@@ -83,14 +83,18 @@ async fn storm(seed: u64, recipe: Recipe, kind: &Kind) -> Outcome {
         }
     }
     drop(clients);
-    if let Some(left) = ground.clear().await {
-        scribe.wrong(left);
+    ground.clear().await;
+    if let Some(server) = ground.own_server() {
+        if until(RECOVERY, async || server.sessions().is_empty()).await.is_err() {
+            scribe.wrong(format!("sessions {:?}", server.sessions()));
+        }
     }
+    // The client crate leaves timers for two thirds of a session, and needs a server to end.
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    // The client crate leaves timers for two thirds of a session.
     if until(RECOVERY, async || tasks() == 0).await.is_err() {
         scribe.wrong(format!("{} tasks", tasks()));
     }
+    drop(ground);
     scribe.outcome(&recipe.rules(PATIENCE, LATE))
 }
 

@@ -70,6 +70,8 @@ pub(crate) struct Pace {
     pub(crate) speed: u32,
     /// How often each asks for the lock.
     pub(crate) rounds: u32,
+    /// One hold of so many is a long one.
+    pub(crate) long: u32,
     /// Whether a holder looks at its guard before each piece of work, as one should; else it relies on being told.
     pub(crate) looks: bool,
 }
@@ -361,7 +363,7 @@ pub(crate) async fn work(scribe: Scribe, lock: Lock, mut random: StdRng, pace: P
         if !scribe.granted(attempt, &guard).await {
             continue;
         }
-        let long = random.random_range(0..8) == 0;
+        let long = random.random_range(0..pace.long) == 0;
         let until = Instant::now() + pace.random(&mut random, if long { 4000..16000 } else { 0..1500 });
         let mut lost = !guard.is_held();
         while !lost && Instant::now() < until {

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const THE_END: Duration = Duration::from_secs(3600);
 const CLIENTS: u32 = 3;
 const WORKERS: u32 = 2;
-const PACE: Pace = Pace { speed: 1, rounds: 4, looks: true };
+const PACE: Pace = Pace { speed: 1, rounds: 4, long: 8, looks: true };
 
 /// Runs one storm.
 pub(crate) fn run(seed: u64, recipe: Recipe, mutant: Option<Mutant>) -> Outcome {

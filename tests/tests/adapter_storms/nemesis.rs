@@ -67,34 +67,37 @@ impl<'a> Nemesis<'a> {
         let client = random.random_range(0..self.ground.clients());
         let proxy = self.ground.proxy(client);
         let lasting = milliseconds(random, 30..4000);
-        match random.random_range(0..13) {
+        match random.random_range(0..14) {
             0 => {
                 self.fault(format_args!("client {client} is reset"), Duration::ZERO);
                 proxy.reset();
             }
-            1 | 2 => {
-                self.fault(format_args!("client {client} is partitioned for {lasting:?}"), lasting);
-                self.ground.partition(client);
+            1..=3 => {
+                // Long enough for the end of any session, now and then; and often it hits who holds.
+                let lasting = if random.random() { lasting } else { milliseconds(random, 4000..6000) };
+                let other = (client + random.random_range(0..2)) % self.ground.clients();
+                self.fault(format_args!("clients {client} and {other} are partitioned for {lasting:?}"), lasting);
+                [client, other].into_iter().for_each(|client| self.ground.partition(client));
                 sleep(lasting).await;
-                self.ground.repair(client);
+                [client, other].into_iter().for_each(|client| self.ground.repair(client));
             }
-            3 => {
+            4 => {
                 self.fault(format_args!("client {client} is refused for {lasting:?}"), lasting);
                 proxy.refuse();
                 proxy.reset();
                 sleep(lasting).await;
                 proxy.accept();
             }
-            4 => {
+            5 => {
                 let latency = milliseconds(random, 5..300);
                 self.fault(format_args!("client {client} is slow by {latency:?} for {lasting:?}"), lasting);
                 proxy.latency(latency);
                 sleep(lasting).await;
                 proxy.latency(Duration::ZERO);
             }
-            5..=8 => self.aim(client, random).await,
-            9 | 10 => self.delay_connects(client, random).await,
-            11 => {
+            6..=9 => self.aim(client, random).await,
+            10 | 11 => self.delay_connects(client, random).await,
+            12 => {
                 self.fault(format_args!("client {client} gets another session"), Duration::ZERO);
                 proxy.swap_session();
                 proxy.reset();

@@ -15,7 +15,7 @@ use crate::nemesis::Nemesis;
 
 const CLIENTS: usize = 3;
 const WORKERS: u64 = 2;
-const PACE: Pace = Pace { speed: 3, rounds: 5, looks: false };
+const PACE: Pace = Pace { speed: 3, rounds: 4, long: 3, looks: false };
 /// How long a client may take to be back after a fault.
 const RECOVERY: Duration = Duration::from_secs(8);
 /// How long a place may stay free outside of faults, on a busy machine.

@@ -50,6 +50,15 @@ enum Server {
     Apache(SocketAddr),
 }
 
+/// A contender's node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) path: String,
+    pub(crate) session: i64,
+    created: i64,
+    client: Option<usize>,
+}
+
 /// One storm's.
 #[derive(Debug)]
 pub(crate) struct Ground {
@@ -114,9 +123,10 @@ impl Ground {
         }
     }
 
-    /// The options of one of the clients.
+    /// The options of one of the clients. Its nodes carry its number.
     pub(crate) fn client(&self, client: usize) -> CuratorFrameworkBuilder {
         with_credentials(CuratorFramework::builder(self.proxies[client].connect_string()))
+            .default_data(client.to_string())
     }
 
     pub(crate) fn clients(&self) -> usize {
@@ -169,18 +179,32 @@ impl Ground {
         }
     }
 
-    /// The contenders' nodes, each with the session that owns it.
-    pub(crate) async fn nodes(&self) -> Result<Vec<(String, i64)>, Error> {
+    /// The contenders' nodes.
+    pub(crate) async fn nodes(&self) -> Result<Vec<Node>, Error> {
         let mut nodes = Vec::new();
         for part in self.recipe.parts(&self.path()) {
             for name in self.administrator.get_children().for_path(&part).await? {
                 let path = format!("{part}/{name}");
-                if let Some(stat) = self.administrator.check_exists().for_path(&path).await? {
-                    nodes.push((path, stat.ephemeral_owner));
+                match self.administrator.get_data().for_path(&path).await {
+                    Ok((data, stat)) => nodes.push(Node {
+                        path,
+                        created: stat.czxid,
+                        session: stat.ephemeral_owner,
+                        client: String::from_utf8_lossy(&data).parse().ok(),
+                    }),
+                    Err(Error::NoNode { .. }) => {}
+                    Err(error) => return Err(error),
                 }
             }
         }
         Ok(nodes)
+    }
+
+    /// The client that holds the lock or is about to, if there is one.
+    pub(crate) async fn holder(&self) -> Option<usize> {
+        let nodes = self.nodes().await.ok()?;
+        let part = self.recipe.parts(&self.path()).swap_remove(0);
+        nodes.into_iter().filter(|node| node.path.starts_with(&part)).min_by_key(|node| node.created)?.client
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Result<(), Error> {

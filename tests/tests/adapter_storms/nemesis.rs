@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::contenders::Scribe;
 use crate::ground::Ground;
+use crate::storm::PATIENT;
 
 /// What is asked most.
 const ASKED: [OpCode; 7] = [
@@ -64,7 +65,9 @@ impl<'a> Nemesis<'a> {
     }
 
     async fn break_the_wire(&self, random: &mut StdRng) {
-        let client = random.random_range(0..self.ground.clients());
+        // Whoever holds has the most to lose.
+        let holder = if random.random() { self.ground.holder().await } else { None };
+        let client = holder.unwrap_or_else(|| random.random_range(0..self.ground.clients()));
         let proxy = self.ground.proxy(client);
         let lasting = milliseconds(random, 30..4000);
         match random.random_range(0..14) {
@@ -73,7 +76,7 @@ impl<'a> Nemesis<'a> {
                 proxy.reset();
             }
             1..=3 => {
-                // Long enough for the end of any session, now and then; and often it hits who holds.
+                // Long enough for the end of any session, now and then.
                 let lasting = if random.random() { lasting } else { milliseconds(random, 4000..6000) };
                 let other = (client + random.random_range(0..2)) % self.ground.clients();
                 self.fault(format_args!("clients {client} and {other} are partitioned for {lasting:?}"), lasting);
@@ -131,17 +134,18 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// The client crate gives up a connect after two seconds.
+    /// The client crate gives up a connect after two seconds, and may read its answer on the next connection.
     async fn delay_connects(&self, client: usize, random: &mut StdRng) {
+        let just_then = random.random_range(0..3) > 0;
+        // Other sessions are over by then.
+        let client = if just_then { PATIENT } else { client };
         let proxy = self.ground.proxy(client);
-        let late = if random.random() { milliseconds(random, 1985..2015) } else { milliseconds(random, 10..2500) };
+        let late = if just_then { milliseconds(random, 1994..2008) } else { milliseconds(random, 10..2500) };
         self.fault(format_args!("client {client} is connected late by {late:?}"), late * 2);
         proxy.late_connect_answer(late);
-        for _ in 0..random.random_range(1..4) {
-            proxy.reset();
-            sleep(milliseconds(random, 5..200)).await;
-        }
+        proxy.reset();
         sleep(late).await;
+        // What the crate begins now is answered at once, behind what is late.
         proxy.late_connect_answer(Duration::ZERO);
     }
 
@@ -181,7 +185,7 @@ impl<'a> Nemesis<'a> {
     async fn delete_a_node(&self, random: &mut StdRng) {
         match self.ground.nodes().await {
             Ok(nodes) if !nodes.is_empty() => {
-                let (node, _) = &nodes[random.random_range(0..nodes.len())];
+                let node = &nodes[random.random_range(0..nodes.len())].path;
                 self.fault(format_args!("somebody deletes {node}"), Duration::ZERO);
                 self.scribe.revoke([node.clone()]);
                 if let Err(error) = self.ground.delete(node).await {
@@ -198,9 +202,10 @@ impl<'a> Nemesis<'a> {
         self.ground.hold_on();
         match self.ground.nodes().await {
             Ok(nodes) if !nodes.is_empty() => {
-                let (_, session) = nodes[random.random_range(0..nodes.len())];
+                let session = nodes[random.random_range(0..nodes.len())].session;
                 self.fault(format_args!("session {session:#x} is killed"), Duration::ZERO);
-                self.scribe.revoke(nodes.into_iter().filter(|(_, owner)| *owner == session).map(|(path, _)| path));
+                let its = nodes.into_iter().filter(|node| node.session == session);
+                self.scribe.revoke(its.map(|node| node.path));
                 if let Err(error) = self.ground.kill_session(session).await {
                     self.scribe.wrong(format!("a session that cannot be killed: {error}"));
                 }

@@ -15,13 +15,16 @@ use crate::nemesis::Nemesis;
 
 const CLIENTS: usize = 3;
 const WORKERS: u64 = 2;
-const PACE: Pace = Pace { speed: 3, rounds: 4, long: 3, looks: false };
+/// The client with the longest session.
+pub(crate) const PATIENT: usize = 0;
+const LONGEST: Duration = Duration::from_secs(8);
+const PACE: Pace = Pace { speed: 2, rounds: 3, long: 3, looks: false };
 /// How long a client may take to be back after a fault.
 const RECOVERY: Duration = Duration::from_secs(8);
 /// How long a place may stay free outside of faults, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// How late a contender may note what happened: more than the longest session.
-const LATE: Duration = Duration::from_secs(8);
+const LATE: Duration = Duration::from_secs(10);
 /// Longer than all need when nothing happens any more.
 const THE_END: Duration = Duration::from_secs(40);
 
@@ -53,7 +56,7 @@ async fn storm(seed: u64, recipe: Recipe, kind: &Kind) -> Outcome {
     let mut readers = JoinSet::new();
     let mut workers = JoinSet::new();
     for id in 0..CLIENTS {
-        let session = Duration::from_secs(random.random_range(2..5));
+        let session = if id == PATIENT { LONGEST } else { Duration::from_secs(random.random_range(2..5)) };
         let options = ground.client(id).session_timeout(session).connection_timeout(Duration::from_secs(5));
         let client = if random.random() {
             options.retry_policy(RetryNTimes::new(100, Duration::from_millis(100))).build()

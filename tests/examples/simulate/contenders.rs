@@ -217,12 +217,25 @@ impl Scribe {
                 book.leaves(now, attempt, Step::Revoked);
             }
         });
-        if let (false, Some(late)) = (counts, self.late) {
-            if timeout(late, guard.lost()).await.is_err() {
-                self.wrong(format!("{attempt:?} is not told that {} is lost", guard.path()));
-            }
+        if !counts {
+            self.is_told(attempt, guard).await;
         }
         counts
+    }
+
+    /// Before it releases: whether the holder was told that its node was taken away, if it was.
+    async fn was_told(&self, attempt: Attempt, guard: &Guard) -> bool {
+        let revoked = self.book.lock().revoked.iter().any(|(path, _)| path == guard.path());
+        revoked && self.is_told(attempt, guard).await
+    }
+
+    async fn is_told(&self, attempt: Attempt, guard: &Guard) -> bool {
+        let Some(late) = self.late else { return false };
+        let told = timeout(late, guard.lost()).await.is_ok();
+        if !told {
+            self.wrong(format!("{attempt:?} is not told that {} is lost", guard.path()));
+        }
+        told
     }
 }
 
@@ -373,7 +386,7 @@ pub(crate) async fn work(scribe: Scribe, lock: Lock, mut random: StdRng, pace: P
                 () = sleep(pace.milliseconds(100)) => pace.looks && !guard.is_held(),
             };
         }
-        if lost {
+        if lost || scribe.was_told(attempt, &guard).await {
             scribe.leaves(attempt, Step::Lost);
         }
         scribe.leaves(attempt, Step::Releasing);

@@ -140,13 +140,16 @@ impl<'a> Nemesis<'a> {
         // Other sessions are over by then.
         let client = if just_then { PATIENT } else { client };
         let proxy = self.ground.proxy(client);
-        let late = if just_then { milliseconds(random, 1994..2008) } else { milliseconds(random, 10..2500) };
-        self.fault(format_args!("client {client} is connected late by {late:?}"), late * 2);
-        proxy.late_connect_answer(late);
-        proxy.reset();
-        sleep(late).await;
-        // What the crate begins now is answered at once, behind what is late.
-        proxy.late_connect_answer(Duration::ZERO);
+        let late = if just_then { milliseconds(random, 1997..2005) } else { milliseconds(random, 10..2500) };
+        self.fault(format_args!("client {client} is connected late by {late:?}"), late * 3);
+        for _ in 0..if just_then { 3 } else { 1 } {
+            proxy.late_connect_answer(late);
+            proxy.reset();
+            sleep(late).await;
+            // What the crate begins now is answered at once, behind what is late.
+            proxy.late_connect_answer(Duration::ZERO);
+            sleep(milliseconds(random, 50..500)).await;
+        }
     }
 
     async fn break_the_server(&self, random: &mut StdRng) {

@@ -405,6 +405,9 @@ impl LockInternals {
             let reconnects = session.reconnects();
             match claim.create(&node).await {
                 Ok((_, stat)) => return Ok((stat.czxid, reconnects)),
+                // At the end of the counter the same number again: the create whose reply was lost has made the node.
+                // What it is, is settled with the first listing.
+                Err(Error::NodeExists { .. }) if claim.is_uncertain() => return Ok((0, reconnects)),
                 // The parents were removed as soon as they were made, by somebody who clears away empty ones.
                 Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
                 Err(error) => self.survive(error, &session, retries).await?,

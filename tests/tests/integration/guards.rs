@@ -6,6 +6,8 @@ use std::time::Duration;
 use curator_recipes::{
     InterProcessMutex, InterProcessSemaphoreV2, LockError, LockOwner, LossReason, MutexGuard, Release,
 };
+use curator_test::wire::OpCode;
+use curator_test::{FaultProxy, TestingServer};
 use futures_util::FutureExt;
 
 use crate::env::{builder, children, connected, eventually, in_time};
@@ -236,7 +238,7 @@ on_every_server! {
 /// Near its end the counter repeats 2^31 − 1: the order is that of creation then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_the_end_of_the_sequence_numbers_the_order_is_that_of_creation() {
-    let server = curator_test::TestingServer::start().unwrap();
+    let server = TestingServer::start().unwrap();
     let client = connected(builder(server.address())).await;
     let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
     mutex.acquire().await.unwrap().release().await.unwrap();
@@ -266,4 +268,23 @@ async fn at_the_end_of_the_sequence_numbers_the_order_is_that_of_creation() {
     assert!(served.iter().map(|(_, token)| *token).is_sorted_by(|one, other| one < other) && served[0].1 > first);
     held = in_time(mutex.acquire()).await.unwrap();
     assert!(held.is_held());
+}
+
+/// There a create whose reply was lost has taken the name that its repetition would get.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_the_end_of_the_sequence_numbers_a_create_whose_reply_was_lost_is_found_again() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let client = connected(builder(proxy.address())).await;
+    let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
+    mutex.acquire().await.unwrap().release().await.unwrap();
+    assert!(server.set_next_sequence("/lock", i32::MAX));
+    proxy.drop_reply(OpCode::Create2, 1);
+    let guard = in_time(mutex.acquire()).await.unwrap();
+    assert_eq!(proxy.faults_done(), 1);
+    assert_eq!(server.children("/lock").unwrap(), [guard.node_name()]);
+    let stat = client.check_exists().for_path(guard.path()).await.unwrap().unwrap();
+    assert_eq!(stat.czxid, guard.fencing_token());
+    assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
+    assert!(server.children("/lock").unwrap().is_empty());
 }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`TestingServer`] | a ZooKeeper server in the test's process, in memory, without a JVM |
 //! | [`ApacheServer`] | a real Apache ZooKeeper server, from Debian's package |
+//! | [`ApacheCluster`] | three real servers or more, with links between them that can be cut |
 //! | [`FaultProxy`] | stands before any server and misbehaves on command |
 //! | [`kill_session`] | ends a session on any server |
 //! | [`SimulatedEnsemble`] | an ensemble and its network under paused time, from one seed |
@@ -40,7 +41,7 @@ mod server;
 mod simulation;
 pub mod wire;
 
-pub use apache::{ApacheError, ApacheServer, ApacheServerBuilder};
+pub use apache::{ApacheCluster, ApacheClusterBuilder, ApacheError, ApacheServer, ApacheServerBuilder};
 pub use kill_session::kill_session;
 pub use proxy::FaultProxy;
 pub use server::{LoggedRequest, TestingServer, TestingServerBuilder};

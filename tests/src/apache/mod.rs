@@ -1,4 +1,9 @@
-//! A real Apache ZooKeeper server for tests.
+//! Real Apache ZooKeeper servers for tests.
+
+mod cluster;
+mod link;
+
+pub use cluster::{ApacheCluster, ApacheClusterBuilder};
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -165,17 +170,22 @@ impl ApacheServerBuilder {
     }
 
     fn start_once(&self, launcher: Launcher) -> Result<ApacheServer, ApacheError> {
+        let server = self.prepare(launcher, "")?;
+        server.launch(&mut server.child.lock())?;
+        let version = server.ask_version()?;
+        Ok(ApacheServer { version, ..server })
+    }
+
+    /// A server that is not started, with further lines in its configuration.
+    fn prepare(&self, launcher: Launcher, lines: &str) -> Result<ApacheServer, ApacheError> {
         let folder = tempfile::Builder::new()
             .prefix("curator-test-apache-")
             .tempdir()
             .map_err(ApacheError::io("make a temporary folder"))?;
         let address = free_address().map_err(ApacheError::io("find a free port"))?;
-        fs::write(config_file(folder.path()), self.config(folder.path(), address))
+        fs::write(config_file(folder.path()), self.config(folder.path(), address) + lines)
             .map_err(ApacheError::io("write the configuration"))?;
-        let server = ApacheServer { launcher, address, child: Mutex::new(None), version: String::new(), folder };
-        server.launch(&mut server.child.lock())?;
-        let version = server.ask_version()?;
-        Ok(ApacheServer { version, ..server })
+        Ok(ApacheServer { launcher, address, child: Mutex::new(None), version: String::new(), folder })
     }
 
     fn config(&self, folder: &Path, address: SocketAddr) -> String {
@@ -341,6 +351,15 @@ impl ApacheServer {
     }
 
     fn launch(&self, child: &mut Option<Process>) -> Result<(), ApacheError> {
+        self.begin(child)?;
+        match child {
+            Some(process) => self.wait_until_serving(process).inspect_err(|_| drop(child.take())),
+            None => Err(ApacheError::Stopped),
+        }
+    }
+
+    /// Starts the process and waits for nothing.
+    fn begin(&self, child: &mut Option<Process>) -> Result<(), ApacheError> {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -350,8 +369,18 @@ impl ApacheServer {
             .launcher
             .command(&config_file(self.folder.path()), log)
             .map_err(ApacheError::io("open the server's log"))?;
-        let process = Process(spawn(command).map_err(ApacheError::io("start Java"))?);
-        self.wait_until_serving(child.insert(process)).inspect_err(|_| drop(child.take()))
+        *child = Some(Process(spawn(command).map_err(ApacheError::io("start Java"))?));
+        Ok(())
+    }
+
+    /// Says so if the process has ended by itself.
+    fn check_running(&self) -> Result<(), ApacheError> {
+        let mut child = self.child.lock();
+        let Some(process) = child.as_mut() else { return Ok(()) };
+        match process.0.try_wait().map_err(ApacheError::io("look at the server"))? {
+            Some(status) => Err(ApacheError::Ended { status, log: self.log_end() }),
+            None => Ok(()),
+        }
     }
 
     fn wait_until_serving(&self, process: &mut Process) -> Result<(), ApacheError> {

@@ -13,8 +13,8 @@ use super::{command, data_folder, free_address};
 
 /// How many ticks a follower may be behind its leader, or without a word from it.
 const SYNC_LIMIT: u32 = 5;
-/// How many ticks a follower may take to join.
-const INIT_LIMIT: u32 = 20;
+/// How many ticks a follower may take to join, and a leader waits for followers before it looks for another one.
+const INIT_LIMIT: u32 = 5;
 
 /// Options of an [`ApacheCluster`]; made by [`ApacheCluster::builder`].
 #[derive(Debug, Clone)]

@@ -503,6 +503,9 @@ impl Launcher {
             // the same moment can leave the server with a connection that it never answers.
             .arg("-Dzookeeper.nio.numSelectorThreads=1")
             .arg("-Dzookeeper.nio.numWorkerThreads=0")
+            // Servers that disagree about who leads talk again soon, not after a minute.
+            .arg("-Dzookeeper.fastleader.minNotificationInterval=100")
+            .arg("-Dzookeeper.fastleader.maxNotificationInterval=1000")
             .arg("-Dorg.slf4j.simpleLogger.showDateTime=true")
             .arg("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
             .args(["-cp", &self.class_path, MAIN_CLASS])

@@ -392,7 +392,7 @@ impl LockInternalsDriver for ReadDriver {
         let Some(index) = children.position(ours) else { return Predicate::Missing };
         let mut writers = children.names().take(index).filter(|name| kind_of(name) == ParticipantKind::Write);
         let first = writers.next();
-        match (first, writers.last()) {
+        match (first, writers.next_back()) {
             (None, _) => Predicate::Acquired,
             (Some(only), None) => Predicate::WatchNode { node: only.to_owned(), blocks_alone: true },
             // Those before it are gone when it is, but for those that give up.

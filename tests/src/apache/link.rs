@@ -85,6 +85,8 @@ async fn accept_all(listener: &TcpListener, upstream: SocketAddr, is_cut: &watch
             whole(&mut is_cut).await;
             // Dropped: the one side learns that the other cannot be reached.
             let Ok(far) = TcpStream::connect(upstream).await else { return };
+            // If it cannot be set the connection is broken already.
+            drop((near.set_nodelay(true), far.set_nodelay(true)));
             let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
             tokio::join!(pass(near_in, far_out, is_cut.clone()), pass(far_in, near_out, is_cut));
         });

@@ -49,7 +49,7 @@ async fn a_client_survives_a_cluster_whose_servers_fail_in_turn() {
     for worker in 0..WORKERS {
         workers.spawn(work(client.clone(), Arc::clone(&load), worker));
     }
-    workers.spawn(watch(client.clone(), Arc::clone(&load)));
+    let watcher = tokio::spawn(watch(client.clone(), Arc::clone(&load)));
 
     let began = Instant::now();
     let mut warm = None;
@@ -83,10 +83,11 @@ async fn a_client_survives_a_cluster_whose_servers_fail_in_turn() {
 
     // Everything works in the calm.
     load.stopping.store(true, Ordering::SeqCst);
-    client.set_data().with_data("the end").for_path("/watched").await.unwrap();
     while let Some(ended) = timeout(PATIENCE, workers.join_next()).await.expect("a worker does not end") {
         ended.expect("a worker panicked");
     }
+    client.set_data().with_data("the end").for_path("/watched").await.unwrap();
+    timeout(PATIENCE, watcher).await.expect("the watch does not fire").expect("the watcher panicked");
     let (done, failed) = (load.done.load(Ordering::SeqCst), load.failed.load(Ordering::SeqCst));
     println!("{done} calls done, {failed} failed, {} events", load.events.load(Ordering::SeqCst));
     assert!(done > 20 * WORKERS, "hardly anything was done");
@@ -187,10 +188,9 @@ async fn watch(client: CuratorFramework, load: Arc<Load>) {
         if data == b"the end" {
             return;
         }
-        match changed.await {
-            WakeReason::Event(_) => drop(load.events.fetch_add(1, Ordering::SeqCst)),
-            // The watch has to be set anew.
-            _ => {}
+        // Else it has to be set anew.
+        if let WakeReason::Event(_) = changed.await {
+            load.events.fetch_add(1, Ordering::SeqCst);
         }
     }
 }

@@ -11,6 +11,8 @@
 //! | [`history`] | what happened to a lock, and whether that was right |
 //! | [`wire`] | ZooKeeper's protocol, for raw requests |
 //!
+//! The page [`guide`] shows how to test your own code with them.
+//!
 //! # Examples
 //!
 //! ```
@@ -34,6 +36,7 @@
 //! ```
 
 mod apache;
+pub mod guide;
 pub mod history;
 mod kill_session;
 mod proxy;

@@ -1,0 +1,1 @@
+//! Java's Curator and this one at the same paths.

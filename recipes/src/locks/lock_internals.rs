@@ -629,6 +629,12 @@ impl LockInternals {
         SortedChildren::with_patterns(children, self.shape.lock_name, patterns, &*self.shape.driver)
     }
 
+    /// The number of a contender.
+    pub(crate) fn sequence(&self, name: &str) -> Option<i64> {
+        let alone = self.sort(vec![name.to_owned()]);
+        alone.numbered().next().map(|(number, _)| number)
+    }
+
     /// What a contender of a listing would do next.
     pub(crate) fn decide(&self, sorted: &SortedChildren, name: &str) -> Predicate {
         self.shape.driver.gets_the_lock(sorted, name, self.shape.limit.get())

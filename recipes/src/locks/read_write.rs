@@ -362,10 +362,18 @@ impl Halves {
         let standing = |sorted: &SortedChildren, name: &str| {
             let kind = kind_of(name);
             let half = if kind == ParticipantKind::Write { &self.write } else { &self.read };
-            wanted(kind).then(|| Standing { kind, holds: half.internals().decide(sorted, name) == Predicate::Acquired })
+            let first = first_of_its_number(sorted, name);
+            wanted(kind)
+                .then(|| Standing { kind, holds: half.internals().decide(sorted, first) == Predicate::Acquired })
         };
         self.write.internals().participants(standing).await
     }
+}
+
+/// The first node that has the number of this one: a writer that reads too has two, which stand and go for themselves.
+fn first_of_its_number<'a>(sorted: &'a SortedChildren, name: &'a str) -> &'a str {
+    let number = sorted.numbered().find_map(|(number, other)| (other == name).then_some(number));
+    sorted.numbered().find_map(|(other, first)| (Some(other) == number).then_some(first)).unwrap_or(name)
 }
 
 /// The half that a node belongs to, by its name or its path.

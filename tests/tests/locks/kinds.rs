@@ -49,15 +49,8 @@ impl InterProcessLock for OneLease {
 }
 
 impl Which {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Mutex,
-        Self::SemaphoreMutex,
-        Self::Multi,
-        Self::Read,
-        Self::Write,
-        Self::OneLease,
-        Self::OneDirectLease,
-    ];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Mutex, Self::SemaphoreMutex, Self::Multi, Self::Read, Self::Write, Self::OneLease, Self::OneDirectLease];
 
     /// Those that one has at a time.
     pub(crate) fn exclusive() -> impl Iterator<Item = Self> {

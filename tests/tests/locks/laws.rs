@@ -245,10 +245,7 @@ impl InterProcessLock for Boxed {
         self.0.acquire().await
     }
 
-    async fn acquire_timeout(
-        &self,
-        budget: Duration,
-    ) -> curator_recipes::Result<Option<curator_recipes::LockGuard>> {
+    async fn acquire_timeout(&self, budget: Duration) -> curator_recipes::Result<Option<curator_recipes::LockGuard>> {
         self.0.acquire_timeout(budget).await
     }
 

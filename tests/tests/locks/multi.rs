@@ -53,6 +53,7 @@ on_every_server! {
         let options = builder(proxy.address()).session_timeout(Duration::from_secs(30));
         let options = options.connection_timeout(Duration::from_millis(300));
         let bad_client = connected(options.retry_policy(RetryNTimes::new(0, Duration::ZERO))).await;
+        let bad_again = bad_client.clone();
         let (good_path, bad_path) = (env.path("good"), env.path("bad"));
         let good = Arc::new(InterProcessMutex::new(good_client.clone(), &good_path).unwrap());
         let bad = Arc::new(InterProcessSemaphoreMutex::new(bad_client, &bad_path).unwrap());
@@ -68,6 +69,7 @@ on_every_server! {
         assert_eq!(children(&good_client, &format!("{bad_path}/leases")).await.len(), 1, "the bad one is not");
         assert!(!guard.is_held() && !multi.is_acquired_in_this_process());
         proxy.accept();
+        crate::env::eventually("it is connected again", async || bad_again.is_connected()).await;
         assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
         assert_eq!(children(&good_client, &format!("{bad_path}/leases")).await, [""; 0]);
     }

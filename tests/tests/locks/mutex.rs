@@ -28,7 +28,7 @@ struct LastComeFirstServed;
 
 impl LockInternalsDriver for LastComeFirstServed {
     fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
-        curator_recipes::standard_sequence(name, lock_name).map(|number| -number)
+        curator_recipes::standard_sequence(name, lock_name).map(|number| 1000 - number)
     }
 
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
@@ -82,8 +82,9 @@ on_every_server! {
         let mutex = InterProcessMutex::with_driver(client.clone(), &path, LastComeFirstServed).unwrap();
         let first = in_time(mutex.acquire()).await.unwrap();
         let second = in_time(mutex.acquire()).await.unwrap();
-        let nodes = mutex.participant_nodes().await.unwrap();
-        assert_eq!(nodes, [second.path(), first.path()]);
+        let nodes = mutex.participants().await.unwrap();
+        let seen: Vec<_> = nodes.iter().map(|node| (node.path.as_str(), node.sequence)).collect();
+        assert_eq!(seen, [(second.path(), 999), (first.path(), 1000)]);
         second.release().await.unwrap();
         first.release().await.unwrap();
     }

@@ -81,8 +81,14 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
 
         assert!(mutex.try_acquire().await.unwrap().is_none());
         assert!(mutex.acquire_timeout(Duration::from_millis(30)).await.unwrap().is_none());
-        let waiter = { let mutex = mutex.clone(); tokio::spawn(async move { mutex.acquire().await.unwrap() }) };
-        let cancelled = { let mutex = mutex.clone(); tokio::spawn(async move { mutex.acquire().await.unwrap() }) };
+        let waiter = {
+            let mutex = mutex.clone();
+            tokio::spawn(async move { mutex.acquire().await.unwrap() })
+        };
+        let cancelled = {
+            let mutex = mutex.clone();
+            tokio::spawn(async move { mutex.acquire().await.unwrap() })
+        };
         eventually("both wait", async || server.children("/lock").unwrap().len() == 3).await;
         cancelled.abort();
         assert!(cancelled.await.unwrap_err().is_cancelled());

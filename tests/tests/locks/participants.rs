@@ -6,8 +6,9 @@ use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LockOptions,
     ParticipantKind,
 };
+use curator_test::TestingServer;
 
-use crate::env::{children, in_time};
+use crate::env::{builder, children, connected, in_time};
 
 on_every_server! {
     async fn the_holder_is_the_first_and_each_node_tells_its_own(env) {
@@ -94,6 +95,30 @@ on_every_server! {
         let all = mutex.participants().await.unwrap();
         assert_eq!(all.iter().map(|one| (one.path.as_str(), one.holds)).collect::<Vec<_>>(), [(guard.path(), true)]);
         assert_eq!(children(&client, &format!("{}/leases", mutex.path())).await.len(), 1);
+        guard.release().await.unwrap();
+    }
+}
+
+/// Near the end of the counter the order is that of creation; the number is still the server's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn near_the_end_of_the_sequence_numbers_the_order_is_that_of_creation() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address())).await;
+    let lock = InterProcessReadWriteLock::new(client.clone(), "/lock").unwrap();
+    lock.read_lock().acquire().await.unwrap().release().await.unwrap();
+    assert!(server.set_next_sequence("/lock", i32::MAX - 1));
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(in_time(lock.read_lock().acquire()).await.unwrap());
+    }
+    let all = lock.participants().await.unwrap();
+    let paths: Vec<_> = all.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(paths, held.iter().map(|guard| guard.path()).collect::<Vec<_>>());
+    let numbers: Vec<_> = all.iter().map(|one| one.sequence).collect();
+    assert_eq!(numbers[..2], [i64::from(i32::MAX) - 1, i64::from(i32::MAX)]);
+    assert!(numbers.iter().all(|number| i32::try_from(*number).is_ok()), "{numbers:?}");
+    assert!(all.iter().all(|one| one.holds && one.kind == ParticipantKind::Read));
+    for guard in held {
         guard.release().await.unwrap();
     }
 }

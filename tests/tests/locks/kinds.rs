@@ -25,12 +25,12 @@ pub(crate) enum Which {
     OneDirectLease,
 }
 
-/// A semaphore with one lease.
+/// A semaphore as a lock.
 #[derive(Debug)]
-struct OneLease(InterProcessSemaphoreV2);
+pub(crate) struct AnyLease(pub(crate) InterProcessSemaphoreV2);
 
 #[async_trait]
-impl InterProcessLock for OneLease {
+impl InterProcessLock for AnyLease {
     async fn acquire(&self) -> Result<LockGuard> {
         self.0.acquire().await.map(Into::into)
     }
@@ -74,8 +74,8 @@ impl Which {
             }
             Self::Read => Arc::new(InterProcessReadWriteLock::new(client, path).unwrap().read_lock()),
             Self::Write => Arc::new(InterProcessReadWriteLock::new(client, path).unwrap().write_lock()),
-            Self::OneLease => Arc::new(OneLease(InterProcessSemaphoreV2::new(client, path, 1).unwrap())),
-            Self::OneDirectLease => Arc::new(OneLease(
+            Self::OneLease => Arc::new(AnyLease(InterProcessSemaphoreV2::new(client, path, 1).unwrap())),
+            Self::OneDirectLease => Arc::new(AnyLease(
                 InterProcessSemaphoreV2::with_protocol(client, path, 1, SemaphoreProtocol::Direct, LockOptions::new())
                     .unwrap(),
             )),

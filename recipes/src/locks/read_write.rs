@@ -305,13 +305,13 @@ impl Halves {
         match self.read.enter(owner.clone(), patience).await? {
             Entry::Inner(place) => Ok(Some(place)),
             Entry::TimeOver => Ok(None),
-            Entry::Turn(mut turn, patience) => {
+            Entry::Turn(turn, patience) => {
                 let place = match self.write.held_by(&owner) {
                     Some(writing) => self.read_beside(&writing, patience).await?,
                     None => self.read.acquire_hold(patience).await?.map(Place::first),
                 };
                 if let Some(place) = &place {
-                    *turn = Arc::downgrade(place.hold());
+                    turn.has(place.hold());
                 }
                 Ok(place)
             }
@@ -354,7 +354,8 @@ impl Halves {
         let claim = created?;
         claim.watch_node(claim.session().timeout() / 10);
         let (czxid, path) = (writing.fencing_token(), writing.lock_path());
-        let hold = internals.hold(path, Acquired { claim, czxid, revocation: None, queue_position: 0 });
+        let revocation = internals.revocation(&claim);
+        let hold = internals.hold(path, Acquired { claim, czxid, revocation, queue_position: 0 });
         Ok(Some(Place::first(hold)))
     }
 

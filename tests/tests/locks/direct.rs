@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
-use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, SemaphoreProtocol};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, Revoker, SemaphoreProtocol};
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 
@@ -194,4 +194,37 @@ async fn a_departure_wakes_no_herd() {
     waiters.shutdown().await;
     next.release().await.unwrap();
     held[1].release().await.unwrap();
+}
+
+/// Data that somebody writes into a waiting node looks as if it had a place; whoever waits behind it is not confused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_node_that_is_written_to_makes_nobody_ask_over_and_over() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address()).session_timeout(Duration::from_secs(40))).await;
+    let semaphore = direct(&client, "/semaphore", 1);
+    let held = semaphore.acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 0..3 {
+        let semaphore = semaphore.clone();
+        waiters.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
+        eventually("it waits", async || client.watchers() == 2 * (number + 1)).await;
+    }
+    let waiting = semaphore.participants().await.unwrap();
+    let before = server.requests().len();
+    for one in &waiting[1..3] {
+        Revoker::attempt_revoke(&client, &one.path).await.unwrap();
+    }
+    // Each of those behind looks once, and watches the children from then on.
+    eventually("all wait again", async || client.watchers() == 6).await;
+    for _ in 0..20 {
+        client.check_exists().for_path("/").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let asked = server.requests()[before..].iter().filter(|logged| logged.op != OpCode::Exists).count();
+    assert!(asked <= 30, "{asked} requests");
+    held.release().await.unwrap();
+    for waiter in waiters {
+        assert_eq!(in_time(waiter).await.unwrap().release().await.unwrap(), Release::Released);
+    }
+    assert_eq!(server.children("/semaphore/leases").unwrap(), [""; 0]);
 }

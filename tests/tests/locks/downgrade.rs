@@ -300,3 +300,32 @@ async fn near_the_end_of_the_sequence_numbers_a_downgrade_keeps_the_writers_node
         assert_eq!(server.children("/lock").unwrap(), [""; 0]);
     }
 }
+
+/// What an owner holds is known also while the same owner acquires elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_owner_that_writes_reads_at_once_however_busy_it_is() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address())).await;
+    let lock = InterProcessReadWriteLock::new(client.clone(), "/lock").unwrap();
+    let owner = LockOwner::new();
+    let writing = lock.write_lock().acquire_as(&owner).await.unwrap();
+    let mut busy = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (write, owner) = (lock.write_lock(), owner.clone());
+        busy.spawn(async move {
+            loop {
+                drop(write.acquire_as(&owner).await.unwrap());
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    for _ in 0..300 {
+        let reading = lock.read_lock().acquire_timeout_as(&owner, Duration::from_secs(10)).await.unwrap();
+        reading.expect("it writes, so it may read").release().await.unwrap();
+        let further = writing.reenter().unwrap();
+        in_time(further.downgrade()).await.unwrap().release().await.unwrap();
+    }
+    busy.shutdown().await;
+    writing.release().await.unwrap();
+    assert_eq!(server.children("/lock").unwrap(), [""; 0]);
+}

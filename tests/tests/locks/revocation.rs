@@ -166,6 +166,19 @@ on_every_server! {
         next.release().await.unwrap();
     }
 
+    async fn a_read_lock_that_was_a_write_lock_is_revocable_too(env) {
+        let client = env.client().await;
+        let (options, mut asked) = revocable();
+        let lock = InterProcessReadWriteLock::with_options(client.clone(), env.path("lock"), options).unwrap();
+        let writing = lock.write_lock().acquire().await.unwrap();
+        let reading = in_time(writing.downgrade()).await.unwrap();
+        assert_eq!(client.get_data().for_path(reading.path()).await.unwrap().0, b"");
+        revoke(&client, reading.path()).await;
+        assert_eq!(in_time(asked.recv()).await.unwrap(), reading.path());
+        in_time(reading.revocation_requested()).await;
+        reading.release().await.unwrap();
+    }
+
     /// A request while there is no connection is told after the reconnect.
     async fn a_request_during_an_outage_is_told_afterwards(env) {
         let proxy = env.proxy();

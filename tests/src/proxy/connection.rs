@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::Speech;
 use super::lane::{Chunk, End, Lane};
 use super::state::{Fault, Shared, State};
 use crate::wire::{ConnectRequest, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
@@ -40,8 +41,8 @@ enum Ending {
 }
 
 /// Passes everything between `client` and the server at `upstream`.
-pub(super) async fn run(shared: Arc<Shared>, ticket: Ticket, client: TcpStream, upstream: SocketAddr) {
-    let ending = pass(&shared, ticket, client, upstream).await;
+pub(super) async fn run(shared: Arc<Shared>, ticket: Ticket, client: TcpStream, upstream: SocketAddr, speech: Speech) {
+    let ending = pass(&shared, ticket, client, upstream, speech).await;
     // The sockets are closed by now.
     shared.change(|state| {
         if state.epoch == ticket.epoch {
@@ -59,9 +60,9 @@ pub(super) fn close_abruptly(stream: TcpStream) {
     drop(stream.set_zero_linger());
 }
 
-async fn pass(shared: &Shared, ticket: Ticket, client: TcpStream, upstream: SocketAddr) -> Ending {
+async fn pass(shared: &Shared, ticket: Ticket, client: TcpStream, upstream: SocketAddr, speech: Speech) -> Ending {
     let mut changed = shared.subscribe();
-    let mut up = Lane::default();
+    let mut up = Lane::up(speech);
     let server = match reach(shared, ticket, &client, &mut up, upstream, &mut changed).await {
         Ok(server) => server,
         Err(ending) => {
@@ -71,8 +72,8 @@ async fn pass(shared: &Shared, ticket: Ticket, client: TcpStream, upstream: Sock
             return ending;
         }
     };
-    let mut connection =
-        Connection { epoch: ticket.epoch, client, server, up, down: Lane::default(), dialogue: Dialogue::default() };
+    let down = Lane::down(speech);
+    let mut connection = Connection { epoch: ticket.epoch, client, server, up, down, dialogue: Dialogue::default() };
     let ending = connection.pump(shared, &mut changed).await;
     match ending {
         Ending::Quiet => {}

@@ -41,7 +41,7 @@ fn no_element_is_lost_among_writes_that_carry_a_valid_fence() {
     println!("seed {seed}, {seconds} s");
     let cluster =
         ApacheCluster::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap();
-    println!("Apache ZooKeeper {}, {} servers", cluster.version(), cluster.len());
+    println!("Apache ZooKeeper {}, {} servers", cluster.version(), cluster.servers());
 
     let set = Arc::new(SharedSet::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -126,10 +126,10 @@ fn nemesis(
         let at = began.elapsed();
         match what {
             0 => {
-                let leader = cluster.wait_for_leader().unwrap();
+                let leader = cluster.wait_until_serving().unwrap();
                 println!("{at:>8.1?} leader {leader} is killed");
                 cluster.kill(leader).unwrap();
-                cluster.wait_for_leader().unwrap();
+                cluster.wait_until_serving().unwrap();
                 cluster.restart(leader).unwrap();
             }
             1 | 2 => {
@@ -139,7 +139,7 @@ fn nemesis(
                 writers[writer].signal(Signal::CONT);
             }
             3 => {
-                let server = random.random_range(0..cluster.len());
+                let server = random.random_range(0..cluster.servers());
                 println!("{at:>8.1?} server {server} stands still for {beyond_the_session:?}");
                 cluster.freeze(server).unwrap();
                 thread::sleep(beyond_the_session);
@@ -151,16 +151,16 @@ fn nemesis(
                 writers[writer] = Writer::start(role);
             }
             _ => {
-                let server = random.random_range(0..cluster.len());
+                let server = random.random_range(0..cluster.servers());
                 println!("{at:>8.1?} server {server} is cut off for {beyond_the_session:?}");
-                cluster.isolate(server);
+                cluster.isolate(server).unwrap();
                 thread::sleep(beyond_the_session);
-                cluster.repair(server);
+                cluster.repair(server).unwrap();
             }
         }
     }
-    for server in 0..cluster.len() {
-        cluster.wait_until_serving(server).unwrap();
+    for server in 0..cluster.servers() {
+        cluster.wait_for_server(server).unwrap();
     }
 }
 

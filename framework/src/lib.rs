@@ -108,6 +108,7 @@ pub use retry::{
     RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use retry_loop::RetryLoop;
+pub use safe_notify::SafeNotifyExecutor;
 pub use schema::{Allowance, Schema, SchemaSet, SchemaValidator};
 pub use session::Session;
 pub use session_fail::SessionFailMode;

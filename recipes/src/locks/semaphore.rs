@@ -19,6 +19,7 @@ use crate::locks::mutex::LOCK_NAME;
 use crate::locks::options::LockOptions;
 use crate::locks::owner::LockOwner;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
+use crate::shared::{Follower, SharedCount};
 
 /// Curator's name for the nodes of leases.
 const LEASE_NAME: &str = "lease-";
@@ -318,6 +319,29 @@ impl InterProcessSemaphoreV2 {
         Self::build(client, path.into(), Arc::new(Limit::new(max_leases)), false, protocol, options)
     }
 
+    /// As [`with_protocol`](Self::with_protocol), with a limit that follows a shared count while it runs, as Curator's
+    /// `SharedCountReader` constructor. A raised limit wakes who waits; a lowered one takes nothing from anybody: it
+    /// counts for those who come next. Below one nobody is let in. The count must be started, and kept: it is followed
+    /// as long as it runs. All clients of the semaphore must follow the same one.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_options`](Self::with_options); `InvalidArgument` also if the count's node holds none.
+    pub fn with_shared_count(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        max_leases: &SharedCount,
+        protocol: SemaphoreProtocol,
+        options: LockOptions,
+    ) -> Result<Self> {
+        let now = max_leases.count().map_err(|error| LockError::invalid("number of leases", error.to_string()))?;
+        let limit = Arc::new(Limit::new(leases_of(now)));
+        let semaphore = Self::build(client, path.into(), Arc::clone(&limit), true, protocol, options)?;
+        let follower: Arc<dyn Follower> = limit;
+        max_leases.follow(Arc::downgrade(&follower));
+        Ok(semaphore)
+    }
+
     fn build(
         client: CuratorFramework,
         path: String,
@@ -471,6 +495,17 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
             .field("max_leases", &self.max_leases())
             .field("protocol", &self.inner.protocol)
             .finish_non_exhaustive()
+    }
+}
+
+/// How many leases a count stands for.
+fn leases_of(count: i32) -> usize {
+    usize::try_from(count).unwrap_or_default()
+}
+
+impl Follower for Limit {
+    fn changed(&self, count: i32) {
+        self.set(leases_of(count));
     }
 }
 

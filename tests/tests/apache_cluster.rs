@@ -218,7 +218,7 @@ impl Contest {
         let mutex = InterProcessMutex::new(waiter, &self.path).unwrap();
         let new = in_time(mutex.acquire()).await.unwrap();
         let granted = Instant::now();
-        let told = (*lost.borrow()).map(|(reason, at): (LossReason, Instant)| (reason, granted.duration_since(at)));
+        let told = lost.borrow().map(|(reason, at): (LossReason, Instant)| (reason, granted.duration_since(at)));
         drop(stop);
         let (still_held, reads) = in_time(holding).await.unwrap();
         assert!(new.is_held());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, Error, Stat};
+use curator_framework::{CreateMode, CuratorFramework, Error, Stat, parent_of};
 
 use crate::env::{children, in_time};
 use crate::ground::{GROUNDS, exists, in_namespace, run};
@@ -201,19 +201,37 @@ on_every_server! {
         }
     }
 
-    /// Curator's `TestFramework.testSequentialWithTrailingSeparator` and `testGetSequentialChildren`.
-    async fn a_sequential_name_may_be_the_number_alone(env) {
+    /// Curator's `TestFramework.testGetSequentialChildren`.
+    async fn sequential_children_are_all_listed(env) {
         let (client, namespace) = in_namespace(&env, "ns").await;
-        client.create().creating_parents_if_needed().for_path("/test").await.unwrap();
-        let path = client.create().with_mode(CreateMode::PersistentSequential).for_path("/test/").await.unwrap();
-        assert_eq!(path, "/test/0000000000");
-        for _ in 0..10 {
-            client.create().with_mode(CreateMode::PersistentSequential).for_path("/test/child-").await.unwrap();
+        client.create().for_path("/test").await.unwrap();
+        for number in 0..10 {
+            let create = client.create().with_mode(CreateMode::PersistentSequential);
+            assert_eq!(create.for_path("/test/child-").await.unwrap(), format!("/test/child-{number:010}"));
         }
-        let names = children(&client, "/test").await;
-        assert_eq!(names.len(), 11, "{names:?}");
-        let refused = client.create().for_path("/test/").await;
-        assert!(matches!(refused, Err(Error::InvalidPath { .. })), "{refused:?}");
-        assert_eq!(children(&env.client().await, &format!("{namespace}/test")).await.len(), 11);
+        assert_eq!(children(&client, "/test").await.len(), 10);
+        assert_eq!(children(&env.client().await, &format!("{namespace}/test")).await.len(), 10);
+    }
+
+    /// Curator's `TestFramework.testSequentialWithTrailingSeparator`, which not every client crate can do: then nothing is
+    /// created, least of all beside the parent.
+    async fn a_sequential_name_that_is_the_number_alone_is_created_or_refused(env) {
+        let (client, namespace) = in_namespace(&env, "ns/inner").await;
+        let outside = client.using_namespace("").unwrap();
+        client.create().creating_parents_if_needed().for_path("/test/child").await.unwrap();
+        for path in ["/test/", "/"] {
+            let create = client.create().with_mode(CreateMode::PersistentSequential);
+            let refused = create.for_path(path).await;
+            assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+            let plain = client.create().for_path(path).await;
+            assert!(matches!(plain, Err(Error::InvalidPath { .. } | Error::NodeExists { .. })), "{plain:?}");
+        }
+        assert_eq!(children(&outside, parent_of(&namespace)).await, ["inner"]);
+        assert_eq!(children(&client, "/").await, ["test"]);
+        assert_eq!(children(&client, "/test").await, ["child"]);
+        // The root itself has no name to add to.
+        let create = outside.create().with_mode(CreateMode::EphemeralSequential);
+        let path = create.for_path("/").await.unwrap();
+        assert!(path.len() == 11 && exists(&outside, &path).await, "{path}");
     }
 }

@@ -69,7 +69,8 @@ on_every_server! {
         let node = env.path("node");
         both.create().creating_parents_if_needed().with_acl(Acl::creator_all()).for_path(&node).await.unwrap();
         let (acl, _) = both.get_acl().for_path(&node).await.unwrap();
-        let users: Vec<_> = acl.iter().filter_map(|entry| entry.id.split(':').next()).collect();
+        let mut users: Vec<_> = acl.iter().filter_map(|entry| entry.id.split(':').next()).collect();
+        users.sort_unstable();
         assert_eq!(users, ["me1", "me2"]);
         assert!(acl.iter().all(|entry| entry.permissions == Permission::ALL && entry.scheme == "digest"), "{acl:?}");
         for user in ["me1:pass1", "me2:pass2"] {

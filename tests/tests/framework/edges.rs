@@ -9,7 +9,7 @@ use curator_framework::{
 use curator_test::{ClientId, SimulatedEnsemble, kill_session};
 
 use crate::env::{PATIENCE, builder, connected, in_time};
-use crate::ground::{GROUNDS, acl_of, exists, impatient, run, take_down};
+use crate::ground::{GROUNDS, acl_of, cut_off, exists, impatient, run};
 
 /// One retry, after a pause that nobody can wait for.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ on_every_server! {
     async fn what_is_asked_while_nobody_answers_fails_and_works_again_later(env) {
         let proxy = env.proxy();
         let client = connected(impatient(&proxy)).await;
-        take_down(&proxy);
+        cut_off(&proxy, &client).await;
         for background in GROUNDS {
             let reader = client.clone();
             let read = run(background, async move { reader.get_data().for_path("/").await }).await;
@@ -66,9 +66,7 @@ on_every_server! {
     async fn what_waits_for_a_connection_runs_as_soon_as_it_is_there(env) {
         let proxy = env.proxy();
         let client = connected(builder(proxy.address()).connection_timeout(PATIENCE).retry_policy(InfinitePause)).await;
-        let mut state = client.watch_connection_state();
-        take_down(&proxy);
-        in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
+        cut_off(&proxy, &client).await;
         let waiting: Vec<_> = (0..10)
             .map(|number| {
                 let (client, path) = (client.clone(), env.path(&format!("{number}")));

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use curator_framework::{
-    ConnectionState, ConnectionStateErrorPolicy, CuratorFramework, LossReason, RetryNTimes, SessionEnd,
-    SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
+    ConnectionState, ConnectionStateErrorPolicy, CuratorFramework, LossReason, RetryNTimes,
+    SessionConnectionStateErrorPolicy, SessionEnd, StandardConnectionStateErrorPolicy,
 };
 use curator_recipes::{InterProcessMutex, LockError, LockOwner, Release};
 use curator_test::{ClientId, SimulatedEnsemble};
 use futures_util::FutureExt;
 
-const TIMEOUT: Duration = Duration::from_secs(12);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const CLIENT: ClientId = ClientId(1);
 
 /// An ensemble and a connected client with this policy.

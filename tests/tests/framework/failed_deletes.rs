@@ -6,10 +6,16 @@ use curator_framework::{ConnectionState, CreateMode, CuratorFramework, Error};
 use curator_test::{FaultProxy, kill_session};
 
 use crate::env::{Env, connected, eventually, in_time};
-use crate::ground::{GROUNDS, exists, impatient, run, take_down};
+use crate::ground::{GROUNDS, cut_off, exists, impatient, run, take_down};
 
 /// A guaranteed delete fails while nobody can connect and the session is killed. In the next session it is done.
-async fn deleted_after_a_lost_session(env: &Env, proxy: &FaultProxy, client: &CuratorFramework, node: &str, full: &str) {
+async fn deleted_after_a_lost_session(
+    env: &Env,
+    proxy: &FaultProxy,
+    client: &CuratorFramework,
+    node: &str,
+    full: &str,
+) {
     let direct = env.client().await;
     let (_, owner) = client
         .create()
@@ -124,7 +130,7 @@ on_every_server! {
         let client = connected(impatient(&proxy)).await;
         let node = env.path("node");
         client.create().creating_parents_if_needed().for_path(&node).await.unwrap();
-        take_down(&proxy);
+        cut_off(&proxy, &client).await;
         let delete = client.delete().guaranteed().for_path(&node);
         tokio::time::timeout(Duration::from_millis(50), delete).await.unwrap_err();
         proxy.accept();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{Acl, CuratorFramework, CuratorFrameworkBuilder, Permission, RetryNTimes};
+use curator_framework::{Acl, ConnectionState, CuratorFramework, CuratorFrameworkBuilder, Permission, RetryNTimes};
 use curator_test::FaultProxy;
 
 use crate::env::{Env, builder, connected, in_time};
@@ -36,6 +36,13 @@ pub(crate) fn impatient(proxy: &FaultProxy) -> CuratorFrameworkBuilder {
 pub(crate) fn take_down(proxy: &FaultProxy) {
     proxy.refuse();
     proxy.reset();
+}
+
+/// As [`take_down`], and waits until the client knows.
+pub(crate) async fn cut_off(proxy: &FaultProxy, client: &CuratorFramework) {
+    let mut state = client.watch_connection_state();
+    take_down(proxy);
+    in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
 }
 
 /// Everybody may do this much.

@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use curator_framework::{CreateMode, Error, ProtectedId, RetryNTimes, node_from_path, parent_of};
-use curator_test::wire::OpCode;
 use curator_test::kill_session;
+use curator_test::wire::OpCode;
 
 use crate::env::{builder, children, connected, eventually, in_time};
 use crate::ground::{GROUNDS, impatient, run, take_down};
 
-const MODES: [CreateMode; 4] = [
-    CreateMode::Persistent,
-    CreateMode::PersistentSequential,
-    CreateMode::Ephemeral,
-    CreateMode::EphemeralSequential,
-];
+const MODES: [CreateMode; 4] =
+    [CreateMode::Persistent, CreateMode::PersistentSequential, CreateMode::Ephemeral, CreateMode::EphemeralSequential];
 
 on_every_server! {
     /// Curator's `TestFrameworkEdges.testPathsFromProtectingInBackground`, `TestCreate.testCreateProtectedUtils`, and

@@ -1,53 +1,23 @@
 //! Who owns a node that is being created, so that none is left behind.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::handle::SessionEnd;
-use crate::housekeeping::Remains;
+use crate::housekeeping::{Remains, attend};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{MOST_TIMES_PARENTS_ARE_MADE, NewNode};
 use crate::path::{make_path, node_from_path};
-use crate::randomness::{Randomness, uuid};
+use crate::protected::ProtectedId;
+use crate::root::Root;
 use crate::session::Session;
-use crate::watch::{WakeReason, Watch};
-use crate::zookeeper::{CreateMode, EventType, Stat};
-
-/// The number of characters of `_c_<uuid>-`.
-const PREFIX_LENGTH: usize = 40;
-
-/// The `_c_<uuid>-` before a node's name by which its creator finds it again when the reply was lost: Curator's
-/// protection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ProtectedId(Uuid);
-
-impl ProtectedId {
-    pub(crate) fn new(randomness: &dyn Randomness) -> Self {
-        Self(uuid(randomness))
-    }
-
-    /// `_c_<uuid>-`, as Curator writes it.
-    #[must_use]
-    pub fn prefix(self) -> String {
-        format!("_c_{}-", self.0.hyphenated())
-    }
-
-    /// The id in a node's name, if it has one: Curator's `ProtectedUtils.extractProtectedId`.
-    #[must_use]
-    pub fn of(name: &str) -> Option<Self> {
-        let id = name.strip_prefix("_c_")?.get(..PREFIX_LENGTH - 4)?;
-        if name.as_bytes().get(PREFIX_LENGTH - 1) != Some(&b'-') || name.len() <= PREFIX_LENGTH {
-            return None;
-        }
-        Uuid::try_parse(id).ok().map(Self)
-    }
-}
+use crate::watch::Watch;
+use crate::zookeeper::{CreateMode, Stat};
 
 /// Why something that was held in ZooKeeper is no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,8 +66,10 @@ pub struct NodeClaim {
     done: bool,
 }
 
+/// Is given a node's data and stat each time they are read.
+type DataObserver = Box<dyn Fn(&[u8], &Stat) + Send + Sync>;
+
 /// What is known of a claimed node.
-#[derive(Debug)]
 pub(crate) struct ClaimedNode {
     /// As the server knows it.
     pub(crate) path: String,
@@ -105,11 +77,41 @@ pub(crate) struct ClaimedNode {
     deleting: AtomicBool,
     /// Somebody else deleted it.
     deleted: Raised,
+    observer: OnceLock<DataObserver>,
+    /// Counts the watches that were set on it for its owner: the newest one is set anew.
+    turns: AtomicU64,
+}
+
+impl fmt::Debug for ClaimedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClaimedNode").field("path", &self.path).field("deleted", &self.deleted).finish_non_exhaustive()
+    }
 }
 
 impl ClaimedNode {
     pub(crate) fn new(path: &str) -> Self {
-        Self { path: path.to_owned(), deleting: AtomicBool::new(false), deleted: Raised::default() }
+        Self {
+            path: path.to_owned(),
+            deleting: AtomicBool::new(false),
+            deleted: Raised::default(),
+            observer: OnceLock::new(),
+            turns: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn next_turn(&self) -> u64 {
+        self.turns.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub(crate) fn is_turn(&self, turn: u64) -> bool {
+        self.turns.load(Ordering::SeqCst) == turn
+    }
+
+    /// The node was read.
+    pub(crate) fn was_read(&self, data: &[u8], stat: &Stat) {
+        if let Some(observer) = self.observer.get() {
+            observer(data, stat);
+        }
     }
 
     /// Notes that the node is gone; not news if its owner is deleting it.
@@ -180,6 +182,9 @@ impl NodeClaim {
     pub async fn create(&mut self, node: &NewNode<'_>) -> Result<(String, Stat)> {
         let path = Session::protected_path(&self.parent, self.id, &self.name);
         let acl = node.acl.map_or_else(|| self.session.acl_for(&path), <[_]>::to_vec);
+        if let Some(schemas) = self.session.schemas() {
+            schemas.check_create(&make_path(&self.parent, &self.name), self.mode, node.data, &acl)?;
+        }
         let mut parents_made = 0;
         loop {
             // Before the answer comes everything is possible, also if this future is dropped.
@@ -276,22 +281,39 @@ impl NodeClaim {
         }
     }
 
+    /// Has the node's data and stat given to `observer` now and after each change, as far as that is seen: a change that
+    /// is followed by another at once may be missed, the last one never is. `observer` must not block.
+    pub fn observe_data(&self, observer: impl Fn(&[u8], &Stat) + Send + Sync + 'static) {
+        if let Some(node) = &self.node {
+            // The first one stays.
+            let _set = node.observer.set(Box::new(observer));
+            self.watch_node(Duration::ZERO);
+        }
+    }
+
+    /// Has `call` called when the node is held for this long. It must not block.
+    pub fn when_held_for(&self, long: Duration, call: impl FnOnce() + Send + 'static) {
+        if let Some(node) = &self.node {
+            let due = self.session.clock().now() + long;
+            self.session.housekeeping().call(due, Arc::downgrade(node), Box::new(call));
+        }
+    }
+
+    /// Has the node's data written once more, some time, if it was never written since it was created: for those who
+    /// watch it.
+    pub fn touch(&self, data: Vec<u8>) {
+        if let Some(node) = &self.node {
+            self.session.housekeeping().touch(node.path.clone(), data);
+        }
+    }
+
     /// As [`watch_node`](Self::watch_node) with a watch on the node that is set already.
     pub fn watch_node_with(&self, watch: Watch) {
         if is_broken(Mutant::LeaveTheOwnNodeAlone) {
             return;
         }
         if let Some(node) = &self.node {
-            let (session, node) = (self.session.clone(), Arc::downgrade(node));
-            watch.on_fire(move |reason| match reason {
-                WakeReason::Event(EventType::NodeDeleted) => {
-                    if let Some(node) = node.upgrade() {
-                        node.set_deleted();
-                    }
-                }
-                WakeReason::SessionEnded(_) => {}
-                _ => session.housekeeping().guard(session.clock().now(), node),
-            });
+            attend(self.session.clone(), &Arc::downgrade(node), watch);
         }
     }
 
@@ -381,6 +403,28 @@ impl LossSignal {
         (!self.session.is_alive()).then_some(LossReason::Session(SessionEnd::DeadlinePassed))
     }
 
+    /// Asks the leader whether the session lives and the node is there. `Ok(None)` if so, else why it is lost.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionLoss` and other errors of the requests, when it is not known.
+    pub async fn verify(&self) -> Result<Option<LossReason>> {
+        let asked = async {
+            self.session.order().await?;
+            if let Some(node) = &self.node {
+                if self.session.below(Root::default()).exists(&node.path).await?.is_none() {
+                    node.set_deleted();
+                }
+            }
+            Ok(())
+        };
+        let asked = asked.await;
+        match self.loss() {
+            Some(loss) => Ok(Some(loss)),
+            None => asked.map(|()| None),
+        }
+    }
+
     /// Resolves when the node is lost.
     pub async fn lost(&self) -> LossReason {
         let deleted = async {
@@ -394,31 +438,6 @@ impl LossSignal {
             end = self.session.ended() => LossReason::Session(end),
             () = deleted => LossReason::NodeDeleted,
             () = self.session.errors_above(self.errors) => LossReason::ConnectionError,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::randomness::ThreadRandomness;
-
-    /// Curator's `TestCreate.testProtectedUtils`.
-    #[test]
-    fn protected_names_have_curators_shape() {
-        let id = ProtectedId::new(&ThreadRandomness);
-        let prefix = id.prefix();
-        assert_eq!(prefix.len(), PREFIX_LENGTH);
-        assert_eq!(ProtectedId::of(&format!("{prefix}lock-0000000001")), Some(id));
-        for name in [
-            "lock-0000000001",
-            "_c_-lock-0000000001",
-            "_c_00000000-0000-0000-0000-000000000000",
-            "_c_00000000-0000-0000-0000-000000000000-",
-            "_c_x0000000-0000-0000-0000-000000000000-lock",
-            "_c_ü",
-        ] {
-            assert_eq!(ProtectedId::of(name), None, "{name}");
         }
     }
 }

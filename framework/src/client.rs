@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::access::{AclProvider, DefaultAclProvider};
 use crate::clock::{BootClock, Clock};
+use crate::compression::{CompressionProvider, GzipCompressionProvider};
 use crate::connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StateEvent, next_state,
 };
@@ -33,6 +35,7 @@ use crate::reaper::Reaper;
 use crate::retry::RetryPolicy;
 use crate::retry_loop::RetryLoop;
 use crate::root::Root;
+use crate::schema::SchemaSet;
 use crate::session::Session;
 use crate::zookeeper::AuthInfo;
 use crate::zookeeper_async::ZookeeperAsyncFactory;
@@ -74,6 +77,19 @@ pub struct CuratorFramework {
     owner: Arc<Owner>,
     /// What stands before the paths that this clone is given.
     root: Root,
+}
+
+/// A client that is not kept by this.
+#[derive(Clone)]
+pub(crate) struct WeakClient {
+    owner: Weak<Owner>,
+    root: Root,
+}
+
+impl WeakClient {
+    pub(crate) fn upgrade(&self) -> Option<CuratorFramework> {
+        self.owner.upgrade().map(|owner| CuratorFramework { owner, root: self.root.clone() })
+    }
 }
 
 /// What all clones of a client share; the session ends with it.
@@ -135,6 +151,9 @@ pub(crate) struct Config {
     pub(crate) error_policy: Arc<dyn ConnectionStateErrorPolicy>,
     pub(crate) reaper: Arc<Reaper>,
     pub(crate) container_parents: bool,
+    pub(crate) compression: Arc<dyn CompressionProvider>,
+    pub(crate) compress: bool,
+    pub(crate) schemas: Option<Arc<SchemaSet>>,
 }
 
 /// What the client and its task share.
@@ -252,6 +271,10 @@ impl CuratorFramework {
             error_policy: Arc::new(SessionConnectionStateErrorPolicy),
             reap_interval: Some(DEFAULT_REAP_INTERVAL),
             container_parents: true,
+            compression: Arc::new(GzipCompressionProvider),
+            compress: false,
+            schemas: None,
+            circuit_breaker: None,
         }
     }
 
@@ -446,6 +469,10 @@ impl CuratorFramework {
         &self.owner.shared.config.default_data
     }
 
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient { owner: Arc::downgrade(&self.owner), root: self.root.clone() }
+    }
+
     pub(crate) fn retry_policy(&self) -> &dyn RetryPolicy {
         &*self.owner.shared.config.retry_policy
     }
@@ -458,6 +485,38 @@ impl CuratorFramework {
     #[must_use]
     pub fn retry_loop(&self) -> RetryLoop {
         RetryLoop::new(self.clone())
+    }
+
+    /// Data as it is to be written at this path; `compress` is what the operation says, if it says something.
+    ///
+    /// # Errors
+    ///
+    /// `Compression`.
+    pub fn to_stored(&self, path: &str, data: Vec<u8>, compress: Option<bool>) -> Result<Vec<u8>> {
+        let config = &self.owner.shared.config;
+        if !compress.unwrap_or(config.compress) {
+            return Ok(data);
+        }
+        let failed = |error: io::Error| Error::Compression { path: path.to_owned(), reason: error.to_string() };
+        config.compression.compress(&self.root.full(path), &data).map_err(failed)
+    }
+
+    /// Data that was read at this path as it was before it was [written](Self::to_stored).
+    ///
+    /// # Errors
+    ///
+    /// `Compression`.
+    pub fn from_stored(&self, path: &str, stored: Vec<u8>, compressed: Option<bool>) -> Result<Vec<u8>> {
+        let config = &self.owner.shared.config;
+        if !compressed.unwrap_or(config.compress) {
+            return Ok(stored);
+        }
+        let failed = |error: io::Error| Error::Compression { path: path.to_owned(), reason: error.to_string() };
+        config.compression.decompress(&self.root.full(path), &stored).map_err(failed)
+    }
+
+    pub(crate) fn schemas(&self) -> Option<&SchemaSet> {
+        self.owner.shared.config.schemas.as_deref()
     }
 
     /// Has a node deleted some time, in whichever session.
@@ -567,6 +626,10 @@ pub struct CuratorFrameworkBuilder {
     error_policy: Arc<dyn ConnectionStateErrorPolicy>,
     reap_interval: Option<Duration>,
     container_parents: bool,
+    compression: Arc<dyn CompressionProvider>,
+    compress: bool,
+    schemas: Option<SchemaSet>,
+    circuit_breaker: Option<Arc<dyn RetryPolicy>>,
 }
 
 impl CuratorFrameworkBuilder {
@@ -649,6 +712,35 @@ impl CuratorFrameworkBuilder {
         self
     }
 
+    /// Compresses the data of all nodes that are written, and decompresses what is read, unless the operation says
+    /// otherwise: Curator's `enableCompression`. All clients of a lock must do the same, or a revocation is not
+    /// understood.
+    pub fn enable_compression(mut self) -> Self {
+        self.compress = true;
+        self
+    }
+
+    /// How data is compressed. Default: gzip. Nothing is compressed by this alone.
+    pub fn compression_provider(mut self, provider: impl CompressionProvider) -> Self {
+        self.compression = Arc::new(provider);
+        self
+    }
+
+    /// Spares the listeners a connection that comes and goes: after the first state without a connection they are told
+    /// nothing until the policy's pause is over and the connection is there, or the policy gives up; a first `Lost`
+    /// passes. One breaker serves all of them. Curator's `CircuitBreakingConnectionStateListener` and
+    /// `ConnectionStateListenerManagerFactory.circuitBreaking`.
+    pub fn circuit_breaking_listeners(mut self, policy: impl RetryPolicy) -> Self {
+        self.circuit_breaker = Some(Arc::new(policy));
+        self
+    }
+
+    /// What nodes may look like. Default: anything.
+    pub fn schema_set(mut self, schemas: SchemaSet) -> Self {
+        self.schemas = Some(schemas);
+        self
+    }
+
     /// Makes the parents of locks persistent: Curator's `dontUseContainerParents`.
     pub fn dont_use_container_parents(mut self) -> Self {
         self.container_parents = false;
@@ -712,6 +804,10 @@ impl CuratorFrameworkBuilder {
         if self.reap_interval.is_some_and(|interval| interval.is_zero()) {
             return Err(Error::invalid_config("reap interval", "it is zero"));
         }
+        let listeners = match self.circuit_breaker {
+            Some(policy) => ConnectionStateListenable::circuit_breaking(policy, Arc::clone(&self.randomness)),
+            None => ConnectionStateListenable::new(),
+        };
         let shared = Arc::new(Shared {
             config: Config {
                 ensemble: self.ensemble,
@@ -729,6 +825,9 @@ impl CuratorFrameworkBuilder {
                 error_policy: self.error_policy,
                 reaper: Arc::new(Reaper::new(self.reap_interval)),
                 container_parents: self.container_parents,
+                compression: self.compression,
+                compress: self.compress,
+                schemas: self.schemas.map(Arc::new),
             },
             leftovers: Arc::new(Leftovers::default()),
             closing: Mutex::new(None),
@@ -736,7 +835,7 @@ impl CuratorFrameworkBuilder {
             life_cycle: Observed::new(LifeCycle::Latent),
             session: Observed::new(None),
             state: watch::Sender::new(None),
-            listeners: ConnectionStateListenable::new(),
+            listeners,
             connect_error: Mutex::new(None),
             servers: Mutex::new(ensemble.servers),
             stop: watch::Sender::new(Stop::Not),

@@ -105,6 +105,24 @@ pub enum Error {
         /// What is wrong with its value.
         reason: String,
     },
+    /// The client's [`SchemaSet`](crate::SchemaSet) does not allow this.
+    #[error("{path} violates schema {schema}: {reason}")]
+    SchemaViolation {
+        /// The node.
+        path: String,
+        /// The schema's name.
+        schema: String,
+        /// What is not allowed.
+        reason: String,
+    },
+    /// The data could not be compressed, or what was read is not compressed as it should be.
+    #[error("the data of {path} cannot be (de)compressed: {reason}")]
+    Compression {
+        /// The node.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The client was not started yet: call [`CuratorFramework::start`](crate::CuratorFramework::start).
     #[error("the client is not started")]
     NotStarted,

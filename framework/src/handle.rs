@@ -156,6 +156,22 @@ pub enum Response {
     Acl(Vec<Acl>, Stat),
 }
 
+impl Response {
+    /// The kind of answer, for messages: what is in it does not belong there.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Created { .. } => "a created node",
+            Self::Deleted => "a deletion",
+            Self::Exists(_) => "whether a node exists",
+            Self::Data(..) => "data",
+            Self::Stat(_) => "a stat",
+            Self::Children(_) => "children",
+            Self::Acl(..) => "an access control list",
+        }
+    }
+}
+
 /// An answer, with the moment at which its request was sent.
 #[derive(Debug, Clone)]
 pub struct Reply {

@@ -18,7 +18,7 @@ use crate::operations::delete_tree;
 use crate::path::make_path;
 use crate::reaper::{Idle, Reaper};
 use crate::session::Session;
-use crate::watch::WakeReason;
+use crate::watch::{WakeReason, Watch};
 use crate::zookeeper::EventType;
 
 /// How many jobs run at once.
@@ -71,7 +71,14 @@ impl Leftovers {
 
 enum Job {
     Clean(Remains),
-    Guard { due: Duration, node: Weak<ClaimedNode> },
+    Attend { due: Duration, node: Weak<ClaimedNode>, how: Attention },
+    Touch { path: String, data: Vec<u8> },
+}
+
+/// What is done about a node that is held.
+enum Attention {
+    Watch,
+    Call(Box<dyn FnOnce() + Send>),
 }
 
 /// Where a session's jobs are left.
@@ -130,7 +137,17 @@ impl Housekeeping {
     /// Watches a node from `due` on.
     pub(crate) fn guard(&self, due: Duration, node: Weak<ClaimedNode>) {
         // The task ends with the session, and the node with it.
-        let _ended = self.jobs.send(Job::Guard { due, node });
+        let _ended = self.jobs.send(Job::Attend { due, node, how: Attention::Watch });
+    }
+
+    /// Calls when a node is still held at `due`.
+    pub(crate) fn call(&self, due: Duration, node: Weak<ClaimedNode>, call: Box<dyn FnOnce() + Send>) {
+        let _ended = self.jobs.send(Job::Attend { due, node, how: Attention::Call(call) });
+    }
+
+    /// Writes a node's data once more.
+    pub(crate) fn touch(&self, path: String, data: Vec<u8>) {
+        let _ended = self.jobs.send(Job::Touch { path, data });
     }
 
     /// Resolves when there is nothing left to delete.
@@ -160,6 +177,7 @@ type Running = Pin<Box<dyn Future<Output = Option<Remains>> + Send>>;
 impl HousekeepingTask {
     pub(crate) async fn run(mut self, session: Session) {
         let mut waiting: VecDeque<Remains> = VecDeque::new();
+        let mut touched: VecDeque<(String, Vec<u8>)> = VecDeque::new();
         let mut guarded: Guarded = Guarded::default();
         let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
         loop {
@@ -167,8 +185,13 @@ impl HousekeepingTask {
             while running.len() < AT_ONCE {
                 if let Some(remains) = waiting.pop_front() {
                     running.push(Box::pin(clean(session.clone(), remains, Arc::clone(&self.cleaning))));
-                } else if let Some(node) = guarded.pop_due(now) {
-                    running.push(Box::pin(guard(session.clone(), node)));
+                } else if let Some((path, data)) = touched.pop_front() {
+                    running.push(Box::pin(touch(session.clone(), path, data)));
+                } else if let Some((node, how)) = guarded.pop_due(now) {
+                    match how {
+                        Attention::Watch => running.push(Box::pin(guard(session.clone(), node))),
+                        Attention::Call(call) => call(),
+                    }
                 } else if let Some(idle) = self.reaper.take_due(now) {
                     running.push(Box::pin(reap(session.clone(), idle, Arc::clone(&self.reaper))));
                 } else {
@@ -187,7 +210,8 @@ impl HousekeepingTask {
                 }
                 job = self.jobs.recv() => match job {
                     Some(Job::Clean(remains)) => waiting.push_back(remains),
-                    Some(Job::Guard { due, node }) => guarded.push(due, node),
+                    Some(Job::Attend { due, node, how }) => guarded.push(due, node, how),
+                    Some(Job::Touch { path, data }) => touched.push_back((path, data)),
                     None => break,
                 },
                 () = self.reaper.first_made.notified() => {}
@@ -223,24 +247,24 @@ async fn sleep_until_due(due: Option<Duration>, now: Duration) {
 /// Nodes to be watched, in the order in which that is due. They come in that order but for a few.
 #[derive(Default)]
 struct Guarded {
-    nodes: VecDeque<(Duration, Weak<ClaimedNode>)>,
+    nodes: VecDeque<(Duration, Weak<ClaimedNode>, Attention)>,
 }
 
 impl Guarded {
-    fn push(&mut self, due: Duration, node: Weak<ClaimedNode>) {
-        let index = self.nodes.iter().rposition(|(earlier, _)| *earlier <= due).map_or(0, |index| index + 1);
-        self.nodes.insert(index, (due, node));
+    fn push(&mut self, due: Duration, node: Weak<ClaimedNode>, how: Attention) {
+        let index = self.nodes.iter().rposition(|(earlier, ..)| *earlier <= due).map_or(0, |index| index + 1);
+        self.nodes.insert(index, (due, node, how));
     }
 
     fn next_due(&mut self) -> Option<Duration> {
-        while self.nodes.front().is_some_and(|(_, node)| node.strong_count() == 0) {
+        while self.nodes.front().is_some_and(|(_, node, _)| node.strong_count() == 0) {
             self.nodes.pop_front();
         }
-        self.nodes.front().map(|(due, _)| *due)
+        self.nodes.front().map(|(due, ..)| *due)
     }
 
-    fn pop_due(&mut self, now: Duration) -> Option<Weak<ClaimedNode>> {
-        (self.next_due()? <= now).then(|| self.nodes.pop_front()).flatten().map(|(_, node)| node)
+    fn pop_due(&mut self, now: Duration) -> Option<(Weak<ClaimedNode>, Attention)> {
+        (self.next_due()? <= now).then(|| self.nodes.pop_front()).flatten().map(|(_, node, how)| (node, how))
     }
 }
 
@@ -307,23 +331,45 @@ async fn delete_if_there(session: &Session, path: &str, delete: Delete) -> Resul
     }
 }
 
+/// Writes a node's data once more, unless that was done.
+async fn touch(session: Session, path: String, data: Vec<u8>) -> Option<Remains> {
+    loop {
+        match session.set_data(&path, data.clone(), Some(0)).await {
+            Err(error) if error.is_retryable() => {
+                session.connected().await.ok()?;
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            // Done, or it was changed already, or it is gone: whoever watches it was woken.
+            _ => return None,
+        }
+    }
+}
+
+/// Tells the owner of a node that is held what its watch says, and sets the watch anew.
+pub(crate) fn attend(session: Session, node: &Weak<ClaimedNode>, watch: Watch) {
+    let Some(turn) = node.upgrade().map(|node| node.next_turn()) else { return };
+    let node = Weak::clone(node);
+    watch.on_fire(move |reason| {
+        let Some(held) = node.upgrade() else { return };
+        match reason {
+            WakeReason::Event(EventType::NodeDeleted) => held.set_deleted(),
+            WakeReason::SessionEnded(_) => {}
+            // Whoever has watched it since then sees to it.
+            _ if !held.is_turn(turn) => {}
+            _ => session.housekeeping().guard(session.clock().now(), node),
+        }
+    });
+}
+
 /// Sets a watch on a node that is held, and tells its owner if it is gone.
 async fn guard(session: Session, node: Weak<ClaimedNode>) -> Option<Remains> {
     let path = node.upgrade()?.path.clone();
     let mut certain = false;
     loop {
         match session.get_data_watched(&path).await {
-            Ok((_, _, watch)) => {
-                let guarding = session.clone();
-                watch.on_fire(move |reason| match reason {
-                    WakeReason::Event(EventType::NodeDeleted) => {
-                        if let Some(node) = node.upgrade() {
-                            node.set_deleted();
-                        }
-                    }
-                    WakeReason::SessionEnded(_) => {}
-                    _ => guarding.housekeeping().guard(guarding.clock().now(), node),
-                });
+            Ok((data, stat, watch)) => {
+                node.upgrade()?.was_read(&data, &stat);
+                attend(session, &node, watch);
                 return None;
             }
             // A server that is behind does not know the node yet; after an answered write it does.
@@ -358,10 +404,10 @@ mod tests {
         let nodes: Vec<_> = (0..4).map(|number| Arc::new(ClaimedNode::new(&format!("/{number}")))).collect();
         let mut guarded = Guarded::default();
         for (due, node) in [(5, 0), (3, 1), (9, 2), (4, 3)] {
-            guarded.push(Duration::from_secs(due), Arc::downgrade(&nodes[node]));
+            guarded.push(Duration::from_secs(due), Arc::downgrade(&nodes[node]), Attention::Watch);
         }
         let mut order = Vec::new();
-        while let Some(node) = guarded.pop_due(Duration::from_secs(8)) {
+        while let Some((node, _)) = guarded.pop_due(Duration::from_secs(8)) {
             order.push(node.upgrade().unwrap().path.clone());
         }
         assert_eq!(order, ["/1", "/3", "/0"]);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use crate::client::{Shared, Stop};
 use crate::connection_state::{ConnectionState, StateEvent};
@@ -81,6 +82,7 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         shared.happened(StateEvent::SessionOver);
         std::future::pending::<()>().await;
     };
+    let connecting = connecting.instrument(tracing::info_span!("connect"));
     tokio::select! {
         biased;
         () = shared.stopped(|stop| stop != Stop::Not) => None,

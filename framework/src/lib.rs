@@ -19,12 +19,34 @@
 //! leader right after an answer has told the leader only of what its clients had sent half a tick before. The clock
 //! goes on while the machine sleeps.
 
+//!
+//! # Tracing
+//!
+//! Names and fields that stay, for those who filter or count them. No event carries credentials or data; the client
+//! crate `zookeeper-async` itself logs the password of a session at the level *info*, so keep its target at *warn*.
+//!
+//! | level | event or span | fields |
+//! | --- | --- | --- |
+//! | info | span `connect` | |
+//! | info | `session established` | `session`, `timeout` |
+//! | info | `session ended` | `session`, `reason` |
+//! | info | `disconnected`, `reconnected` | `session` |
+//! | info | `connection state` | `state` |
+//! | warn | `not connected` | `error` |
+//! | warn | `slow request`: longer than a tenth of the session timeout | `session`, `request`, `path`, `elapsed` |
+//! | trace | `request` | `session`, `request`, `path`, `elapsed`, `error` |
+//! | debug | `retrying` | `error`, `retry`, `pause` |
+//! | warn | `a node cannot be deleted and is left behind` | `error`, `remains` |
+
 mod access;
+mod circuit_breaker;
 mod claim;
 mod client;
 mod clock;
+mod compression;
 mod connection_state;
 mod ensemble;
+mod ensure_containers;
 mod error;
 mod handle;
 mod handshake;
@@ -39,28 +61,34 @@ mod observed;
 mod operations;
 mod path;
 mod places;
+pub mod protected;
 mod randomness;
 mod reaper;
 mod retry;
 mod retry_loop;
 mod root;
 mod safe_notify;
+mod schema;
 mod session;
+mod session_fail;
 mod watch;
+pub mod zk_paths;
 mod zookeeper;
 mod zookeeper_async;
 
 pub use access::{AclProvider, DefaultAclProvider};
-pub use claim::{LossReason, LossSignal, NodeClaim, ProtectedId};
+pub use claim::{LossReason, LossSignal, NodeClaim};
 pub use client::{
     CuratorFramework, CuratorFrameworkBuilder, DEFAULT_CONNECTION_TIMEOUT, DEFAULT_MAX_CLOSE_WAIT,
     DEFAULT_REAP_INTERVAL, DEFAULT_SESSION_TIMEOUT,
 };
 pub use clock::{BootClock, Clock, TokioClock};
+pub use compression::{CompressionProvider, GzipCompressionProvider};
 pub use connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
 };
 pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
+pub use ensure_containers::EnsureContainers;
 pub use error::{ConnectError, Error, Result};
 pub use handle::{
     Capabilities, ConnectConfig, Connection, HandleEvent, Reply, ReplyFuture, Request, Response, SessionEnd,
@@ -73,10 +101,17 @@ pub use operations::{
     SetDataBuilder, Watched,
 };
 pub use path::{make_path, node_from_path, parent_of, validate_path};
+pub use protected::ProtectedId;
 pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
-pub use retry::{ExponentialBackoffRetry, RetryAttempt, RetryNTimes, RetryPolicy};
+pub use retry::{
+    BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime,
+    RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
+};
 pub use retry_loop::RetryLoop;
+pub use safe_notify::SafeNotifyExecutor;
+pub use schema::{Allowance, Schema, SchemaSet, SchemaValidator};
 pub use session::Session;
+pub use session_fail::SessionFailMode;
 pub use watch::{WakeReason, Watch};
 pub use zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 pub use zookeeper_async::ZookeeperAsyncFactory;

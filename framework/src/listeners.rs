@@ -1,14 +1,23 @@
 //! Listeners to the connection state.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
-use crate::client::CuratorFramework;
+use crate::circuit_breaker::{CircuitBreakingConnectionStateListener, Step};
+use crate::client::{CuratorFramework, WeakClient};
 use crate::connection_state::ConnectionState;
+use crate::randomness::{Randomness, unit};
+use crate::retry::RetryPolicy;
 use crate::safe_notify::SafeNotifyExecutor;
+
+/// The shortest time between two looks at an open circuit, so that a policy without pauses keeps no processor busy.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
 /// Is told of every change of the connection state: Curator's `ConnectionStateListener`.
 ///
@@ -36,17 +45,63 @@ struct Entry {
     id: ListenerId,
     listener: Arc<dyn ConnectionStateListener>,
     executor: SafeNotifyExecutor,
+    /// Told past the circuit breaker.
+    directly: bool,
 }
 
 /// The listeners of one client: Curator's `getConnectionStateListenable()`.
+///
+/// Each listener is told of the changes in their order, so of one session's changes before those of the next. Listeners
+/// do not wait for each other.
+///
+/// # Circuit breaking
+///
+/// A client can be built with a circuit breaker, which keeps a connection that comes and goes from shaking its
+/// listeners: Curator's `ConnectionStateListenerManagerFactory.circuitBreaking`. The first state without a connection is
+/// told and opens the circuit. While it is open only the first `Lost` after `Suspended` is told. After each pause of the
+/// breaker's retry policy the newest state is looked at: if it is a connection, or the policy gives up, the circuit
+/// closes and the newest state is told, unless it was already. A policy without retries never opens the circuit.
+///
+/// Locks and [`CuratorFramework::watch_connection_state`] are not behind the breaker.
 pub struct ConnectionStateListenable {
+    inner: Arc<Inner>,
+}
+
+/// What a timer of the circuit shares with the client, without keeping it.
+struct Inner {
     entries: Mutex<Vec<Entry>>,
     next: AtomicU64,
+    circuit: Option<Mutex<Circuit>>,
+}
+
+struct Circuit {
+    listener: CircuitBreakingConnectionStateListener,
+    randomness: Arc<dyn Randomness>,
+    timer: Option<Timer>,
+}
+
+/// A task that ends when this is dropped.
+struct Timer(AbortHandle);
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl ConnectionStateListenable {
     pub(crate) fn new() -> Self {
-        Self { entries: Mutex::new(Vec::new()), next: AtomicU64::new(0) }
+        Self::with_circuit(None)
+    }
+
+    /// Listeners that are told through one circuit breaker, which this policy holds open.
+    pub(crate) fn circuit_breaking(policy: impl RetryPolicy, randomness: Arc<dyn Randomness>) -> Self {
+        let listener = CircuitBreakingConnectionStateListener::new(Arc::new(policy));
+        Self::with_circuit(Some(Mutex::new(Circuit { listener, randomness, timer: None })))
+    }
+
+    fn with_circuit(circuit: Option<Mutex<Circuit>>) -> Self {
+        Self { inner: Arc::new(Inner { entries: Mutex::new(Vec::new()), next: AtomicU64::new(0), circuit }) }
     }
 
     /// Adds a listener. It is told of the changes from now on, not of the state there is.
@@ -54,16 +109,20 @@ impl ConnectionStateListenable {
     /// It is given the client with each call: a listener that keeps a clone of its own keeps the client, whose
     /// session then ends only with [`CuratorFramework::close`].
     pub fn add_listener(&self, listener: impl ConnectionStateListener) -> ListenerId {
-        let id = ListenerId(self.next.fetch_add(1, Ordering::Relaxed));
-        self.entries.lock().push(Entry { id, listener: Arc::new(listener), executor: SafeNotifyExecutor::new() });
-        id
+        self.inner.add(listener, false)
+    }
+
+    /// As [`add_listener`](Self::add_listener), for a listener that must hear of every change also where the client has
+    /// a circuit breaker: Curator's `ConnectionStateListener.doNotProxy`.
+    pub fn add_listener_directly(&self, listener: impl ConnectionStateListener) -> ListenerId {
+        self.inner.add(listener, true)
     }
 
     /// Removes a listener. Changes that it was to be told of already may still reach it.
     pub fn remove_listener(&self, id: ListenerId) {
         // What a listener holds may do anything when it is dropped, so that is done outside of the lock.
         let removed = {
-            let mut entries = self.entries.lock();
+            let mut entries = self.inner.entries.lock();
             let index = entries.iter().position(|entry| entry.id == id);
             index.map(|index| entries.remove(index))
         };
@@ -71,20 +130,275 @@ impl ConnectionStateListenable {
     }
 
     pub(crate) fn clear(&self) {
-        let removed = std::mem::take(&mut *self.entries.lock());
+        if let Some(circuit) = &self.inner.circuit {
+            let mut circuit = circuit.lock();
+            circuit.listener.close();
+            circuit.timer = None;
+        }
+        let removed = std::mem::take(&mut *self.inner.entries.lock());
         drop(removed);
     }
 
+    /// Tells the listeners. With a circuit breaker this must be called in a runtime.
     pub(crate) fn notify(&self, client: &CuratorFramework, state: ConnectionState) {
-        for entry in self.entries.lock().iter() {
+        let Some(circuit) = &self.inner.circuit else {
+            self.inner.tell(client, state, |_| true);
+            return;
+        };
+        self.inner.tell(client, state, |entry| entry.directly);
+        let mut circuit = circuit.lock();
+        let random = unit(&*circuit.randomness);
+        let step = circuit.listener.state_changed(state, Instant::now(), random);
+        if let Some(pause) = step.look_after {
+            tracing::info!(%state, "the circuit to the listeners opens");
+            let timer = keep_looking(Arc::downgrade(&self.inner), client.downgrade(), pause);
+            circuit.timer = Some(Timer(tokio::spawn(timer).abort_handle()));
+        }
+        // Under the circuit's lock, so that a look that comes at the same time cannot tell what is older afterwards.
+        self.inner.tell_through(client, step);
+    }
+}
+
+/// Looks at the open circuit until it is closed, or the client is gone.
+async fn keep_looking(inner: Weak<Inner>, client: WeakClient, mut pause: Duration) {
+    loop {
+        tokio::time::sleep(pause.max(SHORTEST_LOOK)).await;
+        let (Some(client), Some(inner)) = (client.upgrade(), inner.upgrade()) else { return };
+        let Some(next) = inner.look(&client) else { return };
+        pause = next;
+    }
+}
+
+impl Inner {
+    fn add(&self, listener: impl ConnectionStateListener, directly: bool) -> ListenerId {
+        let id = ListenerId(self.next.fetch_add(1, Ordering::Relaxed));
+        let (listener, executor) = (Arc::new(listener), SafeNotifyExecutor::new());
+        self.entries.lock().push(Entry { id, listener, executor, directly });
+        id
+    }
+
+    fn tell(&self, client: &CuratorFramework, state: ConnectionState, whom: impl Fn(&Entry) -> bool) {
+        for entry in self.entries.lock().iter().filter(|&entry| whom(entry)) {
             let (listener, client) = (Arc::clone(&entry.listener), client.clone());
             entry.executor.submit(move || listener.state_changed(&client, state));
         }
+    }
+
+    fn tell_through(&self, client: &CuratorFramework, step: Step) {
+        if let Some(state) = step.forward {
+            self.tell(client, state, |entry| !entry.directly);
+        }
+    }
+
+    /// Looks at the open circuit. When to look again, if it stays open.
+    fn look(&self, client: &CuratorFramework) -> Option<Duration> {
+        let mut circuit = self.circuit.as_ref()?.lock();
+        let random = unit(&*circuit.randomness);
+        let step = circuit.listener.look(Instant::now(), random);
+        self.tell_through(client, step);
+        if step.look_after.is_none() {
+            tracing::info!("the circuit to the listeners is closed");
+        }
+        step.look_after
     }
 }
 
 impl fmt::Debug for ConnectionStateListenable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectionStateListenable").field("listeners", &self.entries.lock().len()).finish()
+        let open = self.inner.circuit.as_ref().map(|circuit| circuit.lock().listener.is_open());
+        f.debug_struct("ConnectionStateListenable")
+            .field("listeners", &self.inner.entries.lock().len())
+            .field("open_circuit", &open)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+
+    use super::ConnectionState::{Lost, ReadOnly, Reconnected, Suspended};
+    use super::*;
+    use crate::randomness::ThreadRandomness;
+    use crate::retry::{RetryForever, RetryNTimes, RetryOneTime};
+
+    const PAUSE: Duration = Duration::from_secs(10);
+
+    fn client() -> CuratorFramework {
+        CuratorFramework::new_client("localhost", RetryOneTime::new(PAUSE)).unwrap()
+    }
+
+    fn breaking(policy: impl RetryPolicy) -> ConnectionStateListenable {
+        ConnectionStateListenable::circuit_breaking(policy, Arc::new(ThreadRandomness))
+    }
+
+    /// What a listener was told. Reading blocks the test's runtime, so that its time stands still.
+    struct Told(Receiver<ConnectionState>);
+
+    impl Told {
+        fn through(listeners: &ConnectionStateListenable) -> Self {
+            let (sender, receiver) = channel();
+            listeners.add_listener(move |_: &CuratorFramework, state| sender.send(state).unwrap());
+            Self(receiver)
+        }
+
+        fn directly(listeners: &ConnectionStateListenable) -> Self {
+            let (sender, receiver) = channel();
+            listeners.add_listener_directly(move |_: &CuratorFramework, state| sender.send(state).unwrap());
+            Self(receiver)
+        }
+
+        fn next(&self) -> ConnectionState {
+            self.0.recv_timeout(Duration::from_secs(60)).unwrap()
+        }
+
+        fn are(&self, states: &[ConnectionState]) {
+            let told = states.iter().map(|_| self.next()).collect::<Vec<_>>();
+            assert_eq!(told, states);
+        }
+    }
+
+    fn tasks() -> usize {
+        tokio::runtime::Handle::current().metrics().num_alive_tasks()
+    }
+
+    /// Runs whatever can run without the time going on.
+    async fn settle() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_behind_the_breaker_is_spared_the_noise() {
+        let (client, listeners) = (client(), breaking(RetryForever::new(PAUSE).unwrap()));
+        let (through, directly) = (Told::through(&listeners), Told::directly(&listeners));
+        let noise = [Reconnected, Suspended, Reconnected, Suspended, Reconnected, Suspended, Lost, Reconnected];
+        listeners.notify(&client, Suspended);
+        for state in noise {
+            listeners.notify(&client, state);
+        }
+        through.are(&[Suspended, Lost]);
+        directly.are(&[Suspended]);
+        directly.are(&noise);
+        tokio::time::sleep(PAUSE + SHORTEST_LOOK).await;
+        through.are(&[Reconnected]);
+        // The circuit is closed, so the next one passes and opens it again.
+        listeners.notify(&client, ReadOnly);
+        listeners.notify(&client, Suspended);
+        through.are(&[ReadOnly, Suspended]);
+        directly.are(&[ReadOnly, Suspended]);
+        assert_eq!(tasks(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_circuit_stays_open_as_long_as_the_policy_says() {
+        let (client, listeners) = (client(), breaking(RetryNTimes::new(3, PAUSE)));
+        let through = Told::through(&listeners);
+        listeners.notify(&client, Lost);
+        listeners.notify(&client, Suspended);
+        tokio::time::sleep(3 * PAUSE - SHORTEST_LOOK).await;
+        assert_eq!(tasks(), 1);
+        assert!(format!("{listeners:?}").contains("open_circuit: Some(true)"));
+        tokio::time::sleep(2 * SHORTEST_LOOK).await;
+        through.are(&[Lost, Suspended]);
+        assert_eq!(tasks(), 0);
+        assert!(format!("{listeners:?}").contains("open_circuit: Some(false)"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_without_pauses_does_not_spin() {
+        let (client, listeners) = (client(), breaking(RetryNTimes::new(3, Duration::ZERO)));
+        let through = Told::through(&listeners);
+        let began = Instant::now();
+        listeners.notify(&client, Lost);
+        listeners.notify(&client, Suspended);
+        while tasks() > 0 {
+            tokio::time::sleep(SHORTEST_LOOK).await;
+        }
+        assert!(began.elapsed() >= 3 * SHORTEST_LOOK);
+        through.are(&[Lost, Suspended]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clearing_ends_the_timer_and_closes_the_circuit() {
+        let (client, listeners) = (client(), breaking(RetryForever::new(PAUSE).unwrap()));
+        let before = Told::through(&listeners);
+        listeners.notify(&client, Suspended);
+        before.are(&[Suspended]);
+        assert_eq!(tasks(), 1);
+        listeners.clear();
+        settle().await;
+        assert_eq!(tasks(), 0);
+        let after = Told::through(&listeners);
+        listeners.notify(&client, Reconnected);
+        after.are(&[Reconnected]);
+        let gone = before.0.recv_timeout(Duration::from_secs(60));
+        assert_eq!(gone, Err(RecvTimeoutError::Disconnected), "its listener is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dropping_the_listeners_ends_the_timer() {
+        let (client, listeners) = (client(), breaking(RetryForever::new(PAUSE).unwrap()));
+        listeners.notify(&client, Suspended);
+        drop(listeners);
+        settle().await;
+        assert_eq!(tasks(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_open_circuit_does_not_keep_the_client() {
+        let (client, listeners) = (client(), breaking(RetryForever::new(PAUSE).unwrap()));
+        listeners.notify(&client, Suspended);
+        let weak = client.downgrade();
+        drop(client);
+        assert!(weak.upgrade().is_none());
+        tokio::time::sleep(PAUSE + SHORTEST_LOOK).await;
+        assert_eq!(tasks(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_removes_itself_and_adds_another() {
+        for listeners in [ConnectionStateListenable::new(), breaking(RetryNTimes::new(0, PAUSE))] {
+            let (client, listeners) = (client(), Arc::new(listeners));
+            let (sender, told) = channel();
+            let (ids, id) = channel::<ListenerId>();
+            let (inner, id) = (Arc::downgrade(&listeners), Mutex::new(id));
+            let own = listeners.add_listener(move |_: &CuratorFramework, state| {
+                let listeners = inner.upgrade().unwrap();
+                listeners.remove_listener(id.lock().recv().unwrap());
+                let later = sender.clone();
+                listeners.add_listener(move |_: &CuratorFramework, state| later.send(state).unwrap());
+                sender.send(state).unwrap();
+            });
+            ids.send(own).unwrap();
+            listeners.notify(&client, Suspended);
+            let told = Told(told);
+            told.are(&[Suspended]);
+            listeners.notify(&client, Lost);
+            listeners.notify(&client, Reconnected);
+            told.are(&[Lost, Reconnected]);
+        }
+    }
+
+    /// Every listener gets the changes of many sessions in their order, also beside one that is slow.
+    #[tokio::test(start_paused = true)]
+    async fn every_listener_is_told_in_order() {
+        let (client, listeners) = (client(), ConnectionStateListenable::new());
+        let (release, blocked) = channel::<()>();
+        let (sender, slow) = channel();
+        let blocked = Mutex::new(blocked);
+        listeners.add_listener(move |_: &CuratorFramework, state| {
+            let _released = blocked.lock().recv();
+            sender.send(state).unwrap();
+        });
+        let fast = Told::through(&listeners);
+        let changes = [Suspended, Lost, Reconnected].repeat(30);
+        for &state in &changes {
+            listeners.notify(&client, state);
+        }
+        fast.are(&changes);
+        drop(release);
+        Told(slow).are(&changes);
     }
 }

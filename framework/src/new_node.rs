@@ -27,6 +27,7 @@ pub struct NewNode<'a> {
     pub(crate) acl: Option<&'a [Acl]>,
     pub(crate) parents: Parents,
     pub(crate) acl_on_parents: bool,
+    pub(crate) parent_data: &'a [u8],
 }
 
 impl<'a> NewNode<'a> {
@@ -34,7 +35,14 @@ impl<'a> NewNode<'a> {
     /// [`AclProvider`](crate::AclProvider)'s.
     #[must_use]
     pub const fn new(data: &'a [u8]) -> Self {
-        Self { data, acl: None, parents: Parents::Expected, acl_on_parents: false }
+        Self { data, acl: None, parents: Parents::Expected, acl_on_parents: false, parent_data: &[] }
+    }
+
+    /// With this data in the node's own parent, if that is created. Default: none.
+    #[must_use]
+    pub const fn with_parent_data(mut self, data: &'a [u8]) -> Self {
+        self.parent_data = data;
+        self
     }
 
     /// With these parents.

@@ -40,19 +40,38 @@ pub fn validate_path(path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Joins a parent and a child with one slash. Slashes at the ends of either do not matter: Curator's
-/// `ZKPaths.makePath`.
+/// Joins a parent and a child with one slash. A slash at the ends of either does not matter, and each may be empty:
+/// Curator's `ZKPaths.makePath`.
+///
+/// Of two slashes at an end one stays, so that such a path is not valid afterwards either.
 #[must_use]
 pub fn make_path(parent: &str, child: &str) -> String {
-    let parent = parent.strip_prefix('/').unwrap_or(parent);
-    let parent = parent.strip_suffix('/').unwrap_or(parent);
-    let child = child.strip_prefix('/').unwrap_or(child);
-    let child = child.strip_suffix('/').unwrap_or(child);
-    match (parent, child) {
-        ("", child) => format!("/{child}"),
-        (parent, "") => format!("/{parent}"),
-        (parent, child) => format!("/{parent}/{child}"),
+    make_path_from(parent, [child])
+}
+
+/// As [`make_path`] for any number of children: Curator's `ZKPaths.makePath` with more than two arguments.
+///
+/// (From a parent and a first child that are both empty Curator makes `//a`, which is no path; this makes `/a`.)
+#[must_use]
+pub fn make_path_from<S: AsRef<str>>(parent: &str, children: impl IntoIterator<Item = S>) -> String {
+    let mut path = String::new();
+    if !parent.is_empty() && !parent.starts_with('/') {
+        path.push('/');
     }
+    path.push_str(parent.strip_suffix('/').unwrap_or(parent));
+    for child in children {
+        let child = child.as_ref();
+        if child.is_empty() || child == "/" {
+            continue;
+        }
+        let child = child.strip_prefix('/').unwrap_or(child);
+        path.push('/');
+        path.push_str(child.strip_suffix('/').unwrap_or(child));
+    }
+    if path.is_empty() {
+        path.push('/');
+    }
+    path
 }
 
 /// The last element of a path, empty for the root: Curator's `ZKPaths.getNodeFromPath`.
@@ -102,7 +121,6 @@ mod tests {
         }
     }
 
-    /// Curator's `TestZKPaths.testMakePath`, for two parts.
     #[test]
     fn make_path_joins_with_one_slash() {
         for (parent, child, path) in [
@@ -115,6 +133,10 @@ mod tests {
             ("foo", "", "/foo"),
             ("/", "foo", "/foo"),
             ("/foo/bar", "baz", "/foo/bar/baz"),
+            ("//", "foo", "//foo"),
+            ("foo//", "bar", "/foo//bar"),
+            ("foo", "//", "/foo/"),
+            ("foo", "//bar", "/foo//bar"),
         ] {
             assert_eq!(make_path(parent, child), path, "{parent:?} {child:?}");
         }

@@ -82,8 +82,8 @@ impl RetryLoop {
         let attempt =
             RetryAttempt { count: self.count, elapsed: self.started.elapsed(), random: unit(self.client.randomness()) };
         let Some(pause) = self.client.retry_policy().next_pause(attempt) else { return Err(error) };
-        tracing::debug!(%error, retry = self.count + 1, ?pause, "retrying");
-        self.count += 1;
+        tracing::debug!(%error, retry = self.count.saturating_add(1), ?pause, "retrying");
+        self.count = self.count.saturating_add(1);
         tokio::select! {
             biased;
             closed = self.client.not_started() => Err(closed),

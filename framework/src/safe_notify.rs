@@ -15,7 +15,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// holds up the end of a runtime. A job that blocks delays only the jobs behind it in the same executor; a job that
 /// panics is reported and the next one runs.
 #[derive(Clone)]
-pub(crate) struct SafeNotifyExecutor {
+pub struct SafeNotifyExecutor {
     queue: Arc<Mutex<Queue>>,
 }
 
@@ -25,12 +25,14 @@ struct Queue {
 }
 
 impl SafeNotifyExecutor {
-    pub(crate) fn new() -> Self {
+    /// An executor with nothing to run.
+    #[must_use]
+    pub fn new() -> Self {
         Self { queue: Arc::new(Mutex::new(Queue { jobs: VecDeque::new(), running: false })) }
     }
 
     /// Puts a job at the end of the queue. Never blocks, never runs the job itself.
-    pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
+    pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
         let mut queue = self.queue.lock();
         queue.jobs.push_back(Box::new(job));
         if queue.running {
@@ -59,6 +61,12 @@ fn drain(queue: &Mutex<Queue>) {
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             tracing::error!("a listener panicked");
         }
+    }
+}
+
+impl Default for SafeNotifyExecutor {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

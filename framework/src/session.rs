@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::access::AclProvider;
-use crate::claim::{NodeClaim, ProtectedId};
+use crate::claim::NodeClaim;
 use crate::client::Config;
 use crate::clock::Clock;
 use crate::connection_state::{ConnectionState, ConnectionStateErrorPolicy, Proofs};
@@ -19,11 +20,16 @@ use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
 use crate::path::{make_path, parent_of};
+use crate::protected::ProtectedId;
 use crate::randomness::{Randomness, nowhere};
 use crate::reaper::Reaper;
 use crate::root::Root;
+use crate::schema::SchemaSet;
 use crate::watch::{Watch, WatchKind, WatchRegistry};
 use crate::zookeeper::{Acl, CreateMode, Stat};
+
+/// A request that takes longer than this part of the session timeout is slow.
+const SLOW: u32 = 10;
 
 /// One ZooKeeper session. A recipe takes one for each attempt and sends every request of that attempt through it.
 ///
@@ -55,6 +61,7 @@ struct Inner {
     acl_provider: Arc<dyn AclProvider>,
     error_policy: Arc<dyn ConnectionStateErrorPolicy>,
     reaper: Arc<Reaper>,
+    schemas: Option<Arc<SchemaSet>>,
 }
 
 /// What is due when.
@@ -102,6 +109,7 @@ impl Session {
                 acl_provider: Arc::clone(&config.acl_provider),
                 error_policy: Arc::clone(&config.error_policy),
                 reaper: Arc::clone(&config.reaper),
+                schemas: config.schemas.clone(),
             }),
             root: Root::default(),
         };
@@ -301,6 +309,10 @@ impl Session {
         &self.inner.reaper
     }
 
+    pub(crate) fn schemas(&self) -> Option<&SchemaSet> {
+        self.inner.schemas.as_deref()
+    }
+
     /// The path as the server knows it.
     fn full(&self, path: &str) -> String {
         self.root.full(path).into_owned()
@@ -332,6 +344,7 @@ impl Session {
         }
         let path = request.path().to_owned();
         let name = request.name();
+        let began = Instant::now();
         let reply = self.inner.handle.submit(request);
         let reply = tokio::select! {
             biased;
@@ -341,6 +354,12 @@ impl Session {
         // The end may have come in while the reply waited to be looked at.
         if self.end_reason().is_some() {
             return Err(self.gone(format!("{name} {path}")));
+        }
+        let elapsed = began.elapsed();
+        let outcome = reply.result.as_ref().err();
+        tracing::trace!(session = self.inner.number, request = name, path, ?elapsed, error = ?outcome, "request");
+        if elapsed > self.inner.timeout / SLOW {
+            tracing::warn!(session = self.inner.number, request = name, path, ?elapsed, "slow request");
         }
         let (answered, by_leader) = match &reply.result {
             Ok(_) => (true, through_leader),
@@ -427,7 +446,8 @@ impl Session {
                 true => CreateMode::Container,
                 false => CreateMode::Persistent,
             };
-            match server.create(parent, Vec::new(), acl, mode).await {
+            let data = if missing.len() == 1 { node.parent_data.to_vec() } else { Vec::new() };
+            match server.create(parent, data, acl, mode).await {
                 Ok(_) => {
                     if container && mode != CreateMode::Container {
                         self.inner.reaper.made(parent, self.inner.clock.now());
@@ -601,7 +621,7 @@ impl Session {
 }
 
 fn unexpected(request: &str, path: &str, response: &Response) -> Error {
-    tracing::error!(request, path, ?response, "a handle answered a request with another one's response");
+    tracing::error!(request, path, answer = response.kind(), "a handle answered a request with another one's response");
     Error::SessionExpired { request: format!("{request} {path}") }
 }
 

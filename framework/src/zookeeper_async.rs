@@ -35,7 +35,6 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use zookeeper_async as crate_api;
 use zookeeper_async::{ZkError, ZkState, ZooKeeper};
 
-use crate::claim::ProtectedId;
 use crate::clock::Clock;
 use crate::error::{ConnectError, Error, Result};
 use crate::handle::{
@@ -45,6 +44,7 @@ use crate::handle::{
 use crate::handshake::shake_hands;
 use crate::path::{make_path, parent_of};
 use crate::places::Places;
+use crate::protected::ProtectedId;
 use crate::randomness::{Randomness, nowhere};
 use crate::zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 
@@ -263,7 +263,7 @@ impl Shared {
         match answer {
             Ok(response) if self.is_expected(expectation, &response) => Ok(response),
             Ok(response) => {
-                tracing::error!(request = %name, ?response, "another request's answer: the handle ends");
+                tracing::error!(request = %name, answer = response.kind(), "another request's answer: the handle ends");
                 self.disprove();
                 Err(Error::SessionExpired { request: name })
             }

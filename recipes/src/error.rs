@@ -2,6 +2,8 @@
 
 use curator_framework::LossReason;
 
+use crate::locks::SemaphoreProtocol;
+
 /// The result of a lock's operations.
 pub type Result<T, E = LockError> = std::result::Result<T, E>;
 
@@ -19,6 +21,22 @@ pub enum LockError {
         path: String,
         /// Why.
         reason: LossReason,
+    },
+    /// Whoever holds the read lock wants the write lock: both readers that do that would wait for each other. (Curator
+    /// waits for ever.) Release the read lock first.
+    #[error("the read lock {path} is held by the same owner and cannot be upgraded")]
+    Upgrade {
+        /// The lock's path.
+        path: String,
+    },
+    /// The semaphore is used with the other protocol. All clients of a path must use the same: a waiting Java client
+    /// and a direct one behind it would block each other.
+    #[error("the semaphore {path} is used with the {found} protocol")]
+    ProtocolMismatch {
+        /// The semaphore's path.
+        path: String,
+        /// The protocol that is in use.
+        found: SemaphoreProtocol,
     },
     /// An argument that cannot work.
     #[error("invalid {argument}: {reason}")]

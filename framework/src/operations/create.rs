@@ -23,6 +23,7 @@ pub struct CreateBuilder<'a> {
     parents: Parents,
     protection: bool,
     existing: Existing,
+    compress: Option<bool>,
 }
 
 /// What to do about a node that exists already.
@@ -46,6 +47,7 @@ impl<'a> CreateBuilder<'a> {
             parents: Parents::Expected,
             protection: false,
             existing: Existing::Refuse,
+            compress: None,
         }
     }
 
@@ -109,6 +111,18 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
+    /// Compresses the data, whatever the client's default.
+    pub fn compressed(mut self) -> Self {
+        self.compress = Some(true);
+        self
+    }
+
+    /// Does not compress the data, whatever the client's default.
+    pub fn uncompressed(mut self) -> Self {
+        self.compress = Some(false);
+        self
+    }
+
     /// If the node exists its data is changed instead: Curator's `orSetData`.
     pub fn or_set_data(mut self) -> Self {
         self.existing = Existing::SetData(None);
@@ -135,8 +149,8 @@ impl<'a> CreateBuilder<'a> {
     ///
     /// `InvalidPath`, `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`,
     /// `BadVersion` (of a node that exists), `Unsupported` (containers, time to live, a sequential node whose path ends
-    /// with a slash); `ConnectionLoss` and `SessionExpired` when the retry policy gives up. Without protection a lost
-    /// reply makes a retry of a plain create answer `NodeExists`.
+    /// with a slash), `Compression`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when the retry policy gives
+    /// up. Without protection a lost reply makes a retry of a plain create answer `NodeExists`.
     ///
     /// # Cancel safety
     ///
@@ -162,11 +176,18 @@ impl<'a> CreateBuilder<'a> {
             validate_path(path)?;
         }
         let data = self.data.clone().unwrap_or_else(|| self.client.default_data().to_vec());
+        let data = self.client.to_stored(path, data, self.compress)?;
         if self.protection { self.create_protected(path, &data).await } else { self.create_plain(path, &data).await }
     }
 
     fn node<'n>(&'n self, data: &'n [u8]) -> NewNode<'n> {
-        NewNode { data, acl: self.acl.as_deref(), parents: self.parents, acl_on_parents: self.acl_on_parents }
+        NewNode {
+            data,
+            acl: self.acl.as_deref(),
+            parents: self.parents,
+            acl_on_parents: self.acl_on_parents,
+            parent_data: &[],
+        }
     }
 
     async fn create_plain(&self, path: &str, data: &[u8]) -> Result<(String, Stat)> {
@@ -191,6 +212,9 @@ impl<'a> CreateBuilder<'a> {
         data: &[u8],
     ) -> Result<(String, Stat)> {
         let acl = self.acl.clone().unwrap_or_else(|| session.acl_for(path));
+        if let Some(schemas) = self.client.schemas() {
+            schemas.check_create(path, self.mode, data, &acl)?;
+        }
         let create = || session.create(path, data.to_vec(), acl.clone(), self.mode);
         loop {
             let mut created = create().await;

@@ -58,13 +58,16 @@ impl<'a> DeleteBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `NotEmpty`, `BadVersion`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the
+    /// `InvalidPath`, `NoNode`, `NotEmpty`, `BadVersion`, `NoAuth`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when the
     /// retry policy gives up. After a lost reply a retry answers `NoNode`, unless it is quiet.
     ///
     /// # Cancel safety
     ///
     /// When the future is dropped the node may be deleted; if guaranteed, it will be.
     pub async fn for_path(self, path: &str) -> Result<()> {
+        if let Some(schemas) = self.client.schemas() {
+            schemas.check_delete(path)?;
+        }
         let mut unfinished = Unfinished { delete: &self, path, goes_on: self.guaranteed };
         let children = self.children;
         let deleted = with_retries(self.client, path, |session| {

@@ -18,6 +18,11 @@ use crate::error::Result;
 use crate::path::validate_path;
 use crate::session::Session;
 
+/// Checks a read against the client's schemas.
+fn check_read(client: &CuratorFramework, path: &str, watched: bool) -> Result<()> {
+    client.schemas().map_or(Ok(()), |schemas| schemas.check_read(path, watched))
+}
+
 /// Runs an operation on a path in the client's session, with retries.
 async fn with_retries<T, F>(client: &CuratorFramework, path: &str, operation: impl Fn(Session) -> F) -> Result<T>
 where

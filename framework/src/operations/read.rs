@@ -3,7 +3,7 @@
 use crate::client::CuratorFramework;
 use crate::error::Result;
 use crate::new_node::{NewNode, Parents};
-use crate::operations::with_retries;
+use crate::operations::{check_read, with_retries};
 use crate::path::parent_of;
 use crate::session::Session;
 use crate::watch::Watch;
@@ -52,7 +52,13 @@ impl<'a> ExistsBuilder<'a> {
         if self.parents == Parents::Expected || session.exists(parent_of(path)).await?.is_some() {
             return Ok(());
         }
-        let node = NewNode { parents: self.parents, acl: self.acl.as_deref(), acl_on_parents: true, data: &[] };
+        let node = NewNode {
+            parents: self.parents,
+            acl: self.acl.as_deref(),
+            acl_on_parents: true,
+            data: &[],
+            parent_data: &[],
+        };
         session.create_parents(path, &node).await.map(|_| ())
     }
 
@@ -63,6 +69,7 @@ impl<'a> ExistsBuilder<'a> {
     /// `InvalidPath`; of parents that are created `NoAuth` and the like; `ConnectionLoss` and `SessionExpired` when the
     /// retry policy gives up.
     pub async fn for_path(self, path: &str) -> Result<Option<Stat>> {
+        check_read(self.client, path, false)?;
         let this = &self;
         with_retries(self.client, path, |session| async move {
             this.make_parents(&session, path).await?;
@@ -79,6 +86,7 @@ impl Watched<ExistsBuilder<'_>> {
     ///
     /// As [`ExistsBuilder::for_path`].
     pub async fn for_path(self, path: &str) -> Result<(Option<Stat>, Watch)> {
+        check_read(self.0.client, path, true)?;
         let this = &self.0;
         with_retries(this.client, path, |session| async move {
             this.make_parents(&session, path).await?;
@@ -99,11 +107,24 @@ pub struct Watched<B>(B);
 #[must_use = "nothing is read before for_path"]
 pub struct GetDataBuilder<'a> {
     client: &'a CuratorFramework,
+    compressed: Option<bool>,
 }
 
 impl<'a> GetDataBuilder<'a> {
     pub(crate) fn new(client: &'a CuratorFramework) -> Self {
-        Self { client }
+        Self { client, compressed: None }
+    }
+
+    /// Decompresses the data, whatever the client's default.
+    pub fn decompressed(mut self) -> Self {
+        self.compressed = Some(true);
+        self
+    }
+
+    /// Does not decompress the data, whatever the client's default.
+    pub fn undecompressed(mut self) -> Self {
+        self.compressed = Some(false);
+        self
     }
 
     /// Also sets a watch, for the change or deletion of the node. A missing node leaves none.
@@ -115,9 +136,13 @@ impl<'a> GetDataBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
+    /// `InvalidPath`, `NoNode`, `NoAuth`, `Compression`; `ConnectionLoss` and `SessionExpired` when the retry policy
+    /// gives up.
     pub async fn for_path(self, path: &str) -> Result<(Vec<u8>, Stat)> {
-        with_retries(self.client, path, |session| async move { session.get_data(path).await }).await
+        check_read(self.client, path, false)?;
+        let (data, stat) =
+            with_retries(self.client, path, |session| async move { session.get_data(path).await }).await?;
+        Ok((self.client.from_stored(path, data, self.compressed)?, stat))
     }
 }
 
@@ -128,10 +153,11 @@ impl Watched<GetDataBuilder<'_>> {
     ///
     /// As [`GetDataBuilder::for_path`].
     pub async fn for_path(self, path: &str) -> Result<((Vec<u8>, Stat), Watch)> {
-        with_retries(self.0.client, path, |session| async move {
-            session.get_data_watched(path).await.map(|(data, stat, watch)| ((data, stat), watch))
-        })
-        .await
+        check_read(self.0.client, path, true)?;
+        let Self(read) = self;
+        let watched = with_retries(read.client, path, |session| async move { session.get_data_watched(path).await });
+        let (data, stat, watch) = watched.await?;
+        Ok(((read.client.from_stored(path, data, read.compressed)?, stat), watch))
     }
 }
 
@@ -158,6 +184,7 @@ impl<'a> GetChildrenBuilder<'a> {
     ///
     /// `InvalidPath`, `NoNode`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
     pub async fn for_path(self, path: &str) -> Result<Vec<String>> {
+        check_read(self.client, path, false)?;
         with_retries(self.client, path, |session| async move { session.get_children(path).await }).await
     }
 }
@@ -169,6 +196,7 @@ impl Watched<GetChildrenBuilder<'_>> {
     ///
     /// As [`GetChildrenBuilder::for_path`].
     pub async fn for_path(self, path: &str) -> Result<(Vec<String>, Watch)> {
+        check_read(self.0.client, path, true)?;
         with_retries(self.0.client, path, |session| async move { session.get_children_watched(path).await }).await
     }
 }

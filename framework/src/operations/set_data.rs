@@ -14,11 +14,12 @@ pub struct SetDataBuilder<'a> {
     version: Option<i32>,
     data: Option<Vec<u8>>,
     idempotent: bool,
+    compress: Option<bool>,
 }
 
 impl<'a> SetDataBuilder<'a> {
     pub(crate) fn new(client: &'a CuratorFramework) -> Self {
-        Self { client, version: None, data: None, idempotent: false }
+        Self { client, version: None, data: None, idempotent: false, compress: None }
     }
 
     /// Changes the data only if the node has this version.
@@ -40,12 +41,24 @@ impl<'a> SetDataBuilder<'a> {
         self
     }
 
+    /// Compresses the data, whatever the client's default.
+    pub fn compressed(mut self) -> Self {
+        self.compress = Some(true);
+        self
+    }
+
+    /// Does not compress the data, whatever the client's default.
+    pub fn uncompressed(mut self) -> Self {
+        self.compress = Some(false);
+        self
+    }
+
     /// Changes the data and returns the node's new stat.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `BadVersion`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy
-    /// gives up. After a lost reply a retry with a version answers `BadVersion` although the data was changed, unless
+    /// `InvalidPath`, `NoNode`, `BadVersion`, `NoAuth`, `Compression`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when the
+    /// retry policy gives up. After a lost reply a retry with a version answers `BadVersion` although the data was changed, unless
     /// it is idempotent.
     ///
     /// # Cancel safety
@@ -53,6 +66,10 @@ impl<'a> SetDataBuilder<'a> {
     /// When the future is dropped the data may be changed.
     pub async fn for_path(self, path: &str) -> Result<Stat> {
         let data = self.data.unwrap_or_else(|| self.client.default_data().to_vec());
+        if let Some(schemas) = self.client.schemas() {
+            schemas.check_change(path, &data)?;
+        }
+        let data = self.client.to_stored(path, data, self.compress)?;
         let (version, idempotent) = (self.version, self.idempotent);
         with_retries(self.client, path, |session| {
             let data = data.clone();

@@ -8,6 +8,11 @@ use curator_framework::mutants::{Mutant, is_broken};
 /// From this number on contenders are ordered by the transaction that created them.
 const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);
 
+/// Whether a node of this number, and all that are created while it is there, are certainly ordered by their numbers.
+pub(crate) fn is_far_from_the_end(sequence: i64) -> bool {
+    (0..NEAR_THE_END - (1 << 20)).contains(&sequence)
+}
+
 /// The children of a lock that are contenders, in the order in which they get it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SortedChildren {
@@ -22,13 +27,21 @@ impl SortedChildren {
         lock_name: &str,
         driver: &(impl LockInternalsDriver + ?Sized),
     ) -> Self {
-        let mut children: Vec<_> = listing
-            .into_iter()
-            .filter_map(|name| {
-                let sequence = driver.sequence(&name, lock_name)?;
-                Some((sequence, name))
-            })
-            .collect();
+        Self::with_patterns(listing, lock_name, [], driver)
+    }
+
+    /// As [`new`](Self::new), with further names that a contender may have.
+    pub(crate) fn with_patterns<'a>(
+        listing: impl IntoIterator<Item = String>,
+        lock_name: &str,
+        patterns: impl IntoIterator<Item = &'a str> + Clone,
+        driver: &(impl LockInternalsDriver + ?Sized),
+    ) -> Self {
+        let sequence = |name: &str| {
+            let own = driver.sequence(name, lock_name);
+            own.or_else(|| patterns.clone().into_iter().find_map(|pattern| standard_sequence(name, pattern)))
+        };
+        let mut children: Vec<_> = listing.into_iter().filter_map(|name| Some((sequence(&name)?, name))).collect();
         children.sort();
         if is_broken(Mutant::OrderByName) {
             children.sort_by(|(_, one), (_, other)| one.cmp(other));
@@ -54,6 +67,11 @@ impl SortedChildren {
     #[must_use]
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
         self.children.iter().map(|(_, name)| name.as_str())
+    }
+
+    /// The names, each with what it is ordered by.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (i64, &str)> {
+        self.children.iter().map(|(number, name)| (*number, name.as_str()))
     }
 
     /// The name at a position.
@@ -94,6 +112,11 @@ pub enum Predicate {
         /// Whether nothing else stands between the contender and the lock, so that the node's deletion alone grants it.
         blocks_alone: bool,
     },
+    /// It waits until a node is deleted, or changed, by which its owner says that it has a place.
+    WatchNeighbour {
+        /// The node's name: the one directly ahead.
+        node: String,
+    },
     /// It waits for any change of the lock's children.
     WatchChildren,
     /// Its own node is not there.
@@ -106,6 +129,9 @@ pub enum Predicate {
 pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
     /// The place of a child in the order, or `None` for a child that is no contender. Curator's `fixForSorting`, as a
     /// number.
+    ///
+    /// Numbers below zero or close to 2^31 (less than 2^20 away) are taken for those of ZooKeeper's counter at its end:
+    /// while there is one, the order is that of creation.
     fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
         standard_sequence(name, lock_name)
     }
@@ -141,8 +167,37 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
             return Predicate::WatchChildren;
         }
         match index.checked_sub(1).and_then(|ahead| children.get(ahead)) {
+            Some(ahead) if max_leases > 1 => Predicate::WatchNeighbour { node: ahead.to_owned() },
             Some(ahead) => Predicate::WatchNode { node: ahead.to_owned(), blocks_alone: index == max_leases },
             None => Predicate::WatchChildren,
+        }
+    }
+}
+
+/// Leases: any departure frees a place. The first in line watches for that, those behind it watch their neighbour, who
+/// tells when it has a place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeaseDriver {
+    /// Only one waits at a time, so whoever waits is the first in line.
+    pub(crate) one_waits: bool,
+}
+
+impl LockInternalsDriver for LeaseDriver {
+    fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
+        let decided = StandardLockInternalsDriver.gets_the_lock(children, ours, max_leases);
+        match (decided, children.position(ours)) {
+            (Predicate::WatchNode { node, blocks_alone }, _) if is_broken(Mutant::WatchIndexMinusN) => {
+                Predicate::WatchNode { node, blocks_alone }
+            }
+            (Predicate::WatchNode { .. } | Predicate::WatchNeighbour { .. }, _) if self.one_waits => {
+                Predicate::WatchChildren
+            }
+            // The limit may change, so also of one lease.
+            (Predicate::WatchNode { node, .. }, Some(place)) if place > max_leases => {
+                Predicate::WatchNeighbour { node }
+            }
+            (Predicate::WatchNode { .. }, _) => Predicate::WatchChildren,
+            (decided, _) => decided,
         }
     }
 }
@@ -230,6 +285,7 @@ mod tests {
         let children = sorted(&["lock-1", "lock-2", "lock-3", "lock-4"]);
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-2", 2), Predicate::Acquired);
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-3", 2), Predicate::WatchChildren);
-        assert_eq!(DRIVER.gets_the_lock(&children, "lock-4", 2), watch("lock-3", false));
+        let neighbour = Predicate::WatchNeighbour { node: "lock-3".into() };
+        assert_eq!(DRIVER.gets_the_lock(&children, "lock-4", 2), neighbour);
     }
 }

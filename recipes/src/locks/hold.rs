@@ -1,15 +1,17 @@
 //! What a holder has: one node, shared by the guards of one owner.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, Error, LossReason, LossSignal, NodeClaim, Session, SessionEnd};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
-use crate::error::Result;
+use crate::error::{LockError, Result};
 use crate::locks::lock_internals::Acquired;
+use crate::locks::revoker::Revocation;
 
 /// What became of a lock that was to be released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,6 +31,8 @@ pub(crate) struct Hold {
     signal: LossSignal,
     /// Keeps the session while something is held.
     client: CuratorFramework,
+    since: Instant,
+    revocation: OnceLock<Revocation>,
     shares: Mutex<Shares>,
 }
 
@@ -41,7 +45,7 @@ struct Shares {
 
 impl Hold {
     pub(crate) fn new(client: CuratorFramework, lock_path: &str, acquired: Acquired) -> Arc<Self> {
-        let Acquired { claim, czxid } = acquired;
+        let Acquired { claim, czxid, revocation, .. } = acquired;
         Arc::new(Self {
             lock_path: lock_path.to_owned(),
             path: claim.path().unwrap_or_default().to_owned(),
@@ -49,6 +53,8 @@ impl Hold {
             session: claim.session().clone(),
             signal: claim.loss_signal(),
             client,
+            since: Instant::now(),
+            revocation: revocation.map_or_else(OnceLock::new, OnceLock::from),
             shares: Mutex::new(Shares { guards: 0, claim: Some(claim) }),
         })
     }
@@ -64,6 +70,37 @@ impl Hold {
     /// Whether a guard has it now.
     pub(crate) fn is_shared(&self) -> bool {
         self.shares.lock().guards > 0
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(crate) fn client(&self) -> &CuratorFramework {
+        &self.client
+    }
+
+    pub(crate) fn fencing_token(&self) -> i64 {
+        self.fencing_token
+    }
+
+    /// What tells of requests to give the lock back; `None` if it was given back.
+    fn revocation(&self) -> Option<&Revocation> {
+        if let Some(revocation) = self.revocation.get() {
+            return Some(revocation);
+        }
+        let shares = self.shares.lock();
+        let claim = shares.claim.as_ref()?;
+        Some(self.revocation.get_or_init(|| Revocation::watch(&self.client, claim, None)))
+    }
+
+    /// Tells those who listen how it ended.
+    fn log_end(&self, outcome: &str) {
+        tracing::debug!(path = self.lock_path, node = self.path, hold = ?self.since.elapsed(), outcome, "lock released");
     }
 
     /// Deletes the node.
@@ -104,6 +141,8 @@ pub(crate) struct Place {
 struct Leaving {
     /// What the last guard has to delete; dropped half-way it goes to the session's housekeeping.
     claim: Option<NodeClaim>,
+    /// Whether it was lost when the release began.
+    loss: Option<LossReason>,
     outcome: Option<Release>,
 }
 
@@ -150,6 +189,14 @@ impl Place {
         if shares.guards == 0 { shares.claim.take() } else { None }
     }
 
+    /// Leaves without waiting for the node to go.
+    pub(crate) fn let_go(&self) {
+        if let Some(claim) = self.leave() {
+            drop(claim);
+            self.hold.log_end("released");
+        }
+    }
+
     pub(crate) fn hold(&self) -> &Arc<Hold> {
         &self.hold
     }
@@ -162,12 +209,22 @@ impl Place {
         let loss = self.hold.loss();
         if let Some(claim) = self.leave() {
             leaving.claim = Some(claim);
+            leaving.loss = loss;
         }
         let released = match &mut leaving.claim {
-            Some(claim) => self.hold.delete(claim).await?,
+            Some(claim) => match (self.hold.delete(claim).await?, leaving.loss) {
+                // What was told to be lost was not held until now, also if its node was still there.
+                (Release::Released, Some(reason)) => Release::AlreadyLost(reason),
+                (released, _) => released,
+            },
             None => loss.map_or(Release::Released, Release::AlreadyLost),
         };
-        leaving.claim = None;
+        if leaving.claim.take().is_some() {
+            self.hold.log_end(match released {
+                Release::Released => "released",
+                Release::AlreadyLost(_) => "lost",
+            });
+        }
         Ok(*leaving.outcome.insert(released))
     }
 
@@ -188,6 +245,23 @@ impl Place {
         reason
     }
 
+    pub(crate) async fn verify(&self) -> Result<()> {
+        if self.left.load(Ordering::SeqCst) {
+            return Err(LockError::invalid("guard", "it was released"));
+        }
+        match self.hold.signal.verify().await? {
+            None => Ok(()),
+            Some(reason) => Err(LockError::LockLost { path: self.hold.lock_path.clone(), reason }),
+        }
+    }
+
+    pub(crate) async fn revocation_requested(&self) {
+        match self.hold.revocation() {
+            Some(revocation) => revocation.requested().await,
+            None => std::future::pending().await,
+        }
+    }
+
     pub(crate) fn fencing_token(&self) -> i64 {
         self.hold.fencing_token
     }
@@ -195,16 +269,15 @@ impl Place {
     pub(crate) fn path(&self) -> &str {
         &self.hold.path
     }
-
-    pub(crate) fn session(&self) -> &Session {
-        &self.hold.session
-    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         // The last one drops the claim, which hands the node to the session's housekeeping.
-        drop(self.leave());
+        if let Some(claim) = self.leave() {
+            drop(claim);
+            self.hold.log_end("dropped");
+        }
     }
 }
 

@@ -6,19 +6,27 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use curator_framework::{
-    CuratorFramework, Error, EventType, NewNode, NodeClaim, RetryLoop, Session, WakeReason, Watch, make_path,
-    node_from_path, validate_path,
+    CreateMode, CuratorFramework, Error, EventType, NewNode, NodeClaim, RetryLoop, Session, WakeReason, Watch,
+    make_path, validate_path,
 };
 
 use curator_framework::mutants::{Mutant, is_broken, keep_node};
+use parking_lot::Mutex;
+use tokio::sync::futures::Notified;
+use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
 use crate::locks::driver::{LockInternalsDriver, Predicate, SortedChildren};
+use crate::locks::hold::Hold;
+use crate::locks::limit::Limit;
+use crate::locks::options::LockOptions;
+use crate::locks::revoker::Revocation;
 
 /// How long somebody is ready to wait for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +52,37 @@ pub(crate) struct Acquired {
     pub(crate) claim: NodeClaim,
     /// The transaction that created it.
     pub(crate) czxid: i64,
+    pub(crate) revocation: Option<Revocation>,
+    /// How many were ahead when it joined.
+    pub(crate) queue_position: usize,
+}
+
+/// What one kind of lock is like.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) lock_name: &'static str,
+    pub(crate) driver: Arc<dyn LockInternalsDriver>,
+    pub(crate) limit: Arc<Limit>,
+    pub(crate) touch: Touch,
+    /// The data of the parent, if it is created.
+    pub(crate) parent_data: &'static [u8],
+}
+
+impl Shape {
+    /// A lock that one has at a time.
+    pub(crate) fn exclusive(lock_name: &'static str, driver: Arc<dyn LockInternalsDriver>) -> Self {
+        Self { lock_name, driver, limit: Arc::new(Limit::new(1)), touch: Touch::Never, parent_data: &[] }
+    }
+}
+
+/// Whether a node is written once more when it is granted, which tells the contender behind it that it is the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touch {
+    Never,
+    /// If somebody is behind.
+    IfFollowed,
+    /// In any case: the limit may be lowered, and then who has a place is not to be seen from the order.
+    Always,
 }
 
 /// The contenders of one kind under one path.
@@ -51,32 +90,63 @@ pub(crate) struct Acquired {
 pub(crate) struct LockInternals {
     client: CuratorFramework,
     base_path: String,
-    lock_name: &'static str,
-    driver: Arc<dyn LockInternalsDriver>,
-    max_leases: usize,
-    /// The nodes' data; the client's default data if there is none.
-    node_data: Option<Vec<u8>>,
+    shape: Shape,
+    options: LockOptions,
+    /// What is held through this object.
+    holds: Mutex<Vec<Weak<Hold>>>,
     /// Of the end of the sequence numbers.
     warned: AtomicBool,
 }
 
 /// What is attempted in one session after the other until it is granted.
 pub(crate) trait Attempt: Sync {
+    /// What is granted.
+    type Granted: Send;
+
     /// One attempt in one session. `Ok(None)` only if it asks `once` and somebody else has the lock.
     fn attempt(
         &self,
         session: &Session,
         retries: &mut RetryLoop,
         once: bool,
-    ) -> impl Future<Output = Result<Option<Acquired>, Error>> + Send;
+    ) -> impl Future<Output = Result<Option<Self::Granted>>> + Send;
+}
+
+/// Tells those who listen how an acquire ended, also when its future is dropped.
+struct Wait<'a> {
+    path: &'a str,
+    began: Instant,
+    outcome: &'static str,
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        tracing::debug!(path = self.path, wait = ?self.began.elapsed(), outcome = self.outcome, "lock acquire");
+    }
 }
 
 /// Runs attempts, each in a session of its own, until one is granted or the patience ends.
-pub(crate) async fn acquire(
+pub(crate) async fn acquire<A: Attempt>(
+    client: &CuratorFramework,
+    path: &str,
+    patience: Patience,
+    what: &A,
+) -> Result<Option<A::Granted>> {
+    let mut wait = Wait { path, began: Instant::now(), outcome: "cancelled" };
+    let outcome = acquire_silently(client, patience, what).await;
+    wait.outcome = match &outcome {
+        Ok(Some(_)) => "granted",
+        Ok(None) => "timeout",
+        Err(_) => "error",
+    };
+    outcome
+}
+
+async fn acquire_silently<A: Attempt>(
     client: &CuratorFramework,
     patience: Patience,
-    what: &impl Attempt,
-) -> Result<Option<Acquired>> {
+    what: &A,
+) -> Result<Option<A::Granted>> {
     let mut retries = client.retry_loop();
     if patience == Patience::Once {
         // Each bounded by the connection timeout. No answer in that time is an error, not a "no".
@@ -84,7 +154,7 @@ pub(crate) async fn acquire(
         let attempt =
             tokio::time::timeout(client.connection_timeout(), Box::pin(what.attempt(&session, &mut retries, true)));
         return match attempt.await {
-            Ok(outcome) => Ok(outcome?),
+            Ok(outcome) => outcome,
             Err(_elapsed) => Err(client.no_answer("asking for a lock").into()),
         };
     }
@@ -94,7 +164,8 @@ pub(crate) async fn acquire(
                 // On the heap, once: the future of an acquire stays small wherever it is kept.
                 Ok(session) => match Box::pin(what.attempt(&session, &mut retries, false)).await {
                     Ok(outcome) => return Ok(outcome),
-                    Err(error) => error,
+                    Err(LockError::Framework(error)) => error,
+                    Err(error) => return Err(error),
                 },
                 Err(error) => error,
             };
@@ -105,13 +176,10 @@ pub(crate) async fn acquire(
             }
         }
     };
-    Ok(within(patience, attempts).await?)
+    within(patience, attempts).await
 }
 
-async fn within<T>(
-    patience: Patience,
-    attempts: impl Future<Output = Result<Option<T>, Error>>,
-) -> Result<Option<T>, Error> {
+async fn within<T>(patience: Patience, attempts: impl Future<Output = Result<Option<T>>>) -> Result<Option<T>> {
     match patience {
         Patience::AtMost(budget) => tokio::time::timeout(budget, attempts).await.unwrap_or(Ok(None)),
         _ => attempts.await,
@@ -126,12 +194,20 @@ struct Watches {
 }
 
 impl Attempt for LockInternals {
-    async fn attempt(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
-        let mut claim = session.claim(&self.base_path, self.lock_name, self.driver.create_mode());
+    type Granted = Acquired;
+
+    async fn attempt(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>> {
+        Ok(self.contend(session, retries, once).await?)
+    }
+}
+
+impl LockInternals {
+    async fn contend(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
+        let mut claim = session.claim(&self.base_path, self.shape.lock_name, self.shape.driver.create_mode());
         let (mut czxid, created_at) = self.create(&mut claim, retries).await?;
         if is_broken(Mutant::TrustTheOldSession) {
             let kept = keep_node(claim.node_name().map(ToOwned::to_owned));
-            if let Some(old) = kept.filter(|old| old.contains(self.lock_name)) {
+            if let Some(old) = kept.filter(|old| old.contains(self.shape.lock_name)) {
                 if let Some(stat) = session.exists(&make_path(&self.base_path, &old)).await? {
                     session.delete(claim.path().unwrap_or_default(), None).await?;
                     claim.settle(&old, &[]).await?;
@@ -142,6 +218,8 @@ impl Attempt for LockInternals {
         let mut watches = Watches::default();
         let mut created = HashMap::new();
         let mut watch_children = false;
+        let mut revocation = None;
+        let mut queue_position = None;
         // The connection on which our newest write was answered: what is listed on it is not older than that.
         let mut ordered_at = Some(created_at);
         loop {
@@ -181,9 +259,23 @@ impl Attempt for LockInternals {
                     continue;
                 }
             };
+            if revocation.is_none() {
+                revocation = self.revocation(&claim);
+            }
             let ours = claim.node_name().unwrap_or_default();
-            match self.driver.gets_the_lock(&sorted, ours, self.max_leases) {
-                Predicate::Acquired => return self.granted(claim, czxid, watches).map(Some),
+            let place = sorted.position(ours);
+            queue_position = queue_position.or(place);
+            let queue_position = queue_position.unwrap_or_default();
+            // From here on no change of the limit is missed.
+            let mut limit_changes = std::pin::pin!(self.shape.limit.changed());
+            match self.shape.driver.gets_the_lock(&sorted, ours, self.shape.limit.get()) {
+                Predicate::Acquired => {
+                    let followed = place.is_some_and(|place| place + 1 < sorted.len());
+                    if self.shape.touch == Touch::Always || (self.shape.touch == Touch::IfFollowed && followed) {
+                        claim.touch(self.stored_data()?);
+                    }
+                    return self.granted(Acquired { claim, czxid, revocation, queue_position }, watches).map(Some);
+                }
                 Predicate::Missing if ordered_at != Some(reconnects) => {
                     // The list may come from a server that is behind; after an answered write it is not.
                     match session.order().await {
@@ -201,16 +293,38 @@ impl Attempt for LockInternals {
                 }
                 Predicate::WatchNode { node, blocks_alone } => {
                     retries.progressed();
-                    let waited = self.wait_for_node(session, &claim, &node, &mut watches).await;
+                    let waited = self.wait_for_node(session, &claim, &node, limit_changes.as_mut(), &mut watches).await;
                     match waited {
                         Ok(deleted) => {
                             // Exactly one node stood before ours, both were watched on one connection, and events
                             // come in order: ours is still there, so it is first. No listing is needed to know it.
                             let alone = blocks_alone || is_broken(Mutant::SkipTheRelist);
                             if deleted && alone && session.reconnects() == reconnects {
-                                return self.granted(claim, czxid, watches).map(Some);
+                                let acquired = Acquired { claim, czxid, revocation, queue_position };
+                                return self.granted(acquired, watches).map(Some);
                             }
                         }
+                        Err(error) => self.survive(error, session, retries).await?,
+                    }
+                }
+                Predicate::WatchNeighbour { node } => {
+                    retries.progressed();
+                    let waited = match child_watch {
+                        // The node ahead was written to, and ours is not the next: it has its place from a limit that was
+                        // lowered, or somebody else wrote it. Any departure may be ours.
+                        Some(watch) => {
+                            let limit_changes = limit_changes.as_mut();
+                            self.wait_for_children(session, &claim, watch, limit_changes, &mut watches)
+                                .await
+                                .map(|()| true)
+                        }
+                        None => {
+                            let limit_changes = limit_changes.as_mut();
+                            self.wait_for_neighbour(session, &claim, &node, limit_changes, &mut watches).await
+                        }
+                    };
+                    match waited {
+                        Ok(next) => watch_children |= next,
                         Err(error) => self.survive(error, session, retries).await?,
                     }
                 }
@@ -218,7 +332,9 @@ impl Attempt for LockInternals {
                     retries.progressed();
                     match child_watch {
                         Some(watch) => {
-                            if let Err(error) = self.wait_for_children(session, &claim, watch, &mut watches).await {
+                            let waited =
+                                self.wait_for_children(session, &claim, watch, limit_changes.as_mut(), &mut watches);
+                            if let Err(error) = waited.await {
                                 self.survive(error, session, retries).await?;
                             }
                         }
@@ -228,25 +344,58 @@ impl Attempt for LockInternals {
             }
         }
     }
-}
 
-impl LockInternals {
     /// # Errors
     ///
     /// `InvalidPath`, or `InvalidArgument` for the root, which cannot be a lock.
-    pub(crate) fn new(
-        client: CuratorFramework,
-        base_path: String,
-        lock_name: &'static str,
-        driver: Arc<dyn LockInternalsDriver>,
-        max_leases: usize,
-        node_data: Option<Vec<u8>>,
-    ) -> Result<Self> {
+    pub(crate) fn new(client: CuratorFramework, base_path: String, shape: Shape, options: LockOptions) -> Result<Self> {
         validate_path(&base_path)?;
         if base_path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
         }
-        Ok(Self { client, base_path, lock_name, driver, max_leases, node_data, warned: AtomicBool::new(false) })
+        let (holds, warned) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { client, base_path, shape, options, holds, warned })
+    }
+
+    pub(crate) fn limit(&self) -> &Arc<Limit> {
+        &self.shape.limit
+    }
+
+    /// What a contender that was granted the lock has from now on.
+    pub(crate) fn hold(&self, lock_path: &str, acquired: Acquired) -> Arc<Hold> {
+        let (queue_position, fencing_token) = (acquired.queue_position, acquired.czxid);
+        if let Some(long) = self.options.warn_after {
+            let (path, node) = (lock_path.to_owned(), acquired.claim.path().unwrap_or_default().to_owned());
+            acquired.claim.when_held_for(long, move || {
+                tracing::warn!(path, node, held_for_more_than = ?long, "a lock is held for long");
+            });
+        }
+        let hold = Hold::new(self.client.clone(), lock_path, acquired);
+        tracing::debug!(path = lock_path, node = hold.path(), queue_position, fencing_token, "lock granted");
+        let mut holds = self.holds.lock();
+        // So often that the list is never more than twice as long as it must be.
+        if holds.len() == holds.capacity() {
+            holds.retain(|hold| hold.strong_count() > 0);
+        }
+        holds.push(Arc::downgrade(&hold));
+        hold
+    }
+
+    /// Whether something is held through this object.
+    pub(crate) fn is_held(&self) -> bool {
+        let holds = self.holds.lock();
+        holds.iter().filter_map(Weak::upgrade).any(|hold| hold.is_shared() && hold.loss().is_none())
+    }
+
+    /// The data of a node, as it is written.
+    fn stored_data(&self) -> Result<Vec<u8>, Error> {
+        let data = match (&self.options.revocation, &self.options.node_data) {
+            // As Curator's.
+            (Some(_), _) => Vec::new(),
+            (None, Some(data)) => data.clone(),
+            (None, None) => self.client.default_data().to_vec(),
+        };
+        self.client.to_stored(&self.base_path, data, None)
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {
@@ -260,13 +409,17 @@ impl LockInternals {
     /// Creates the node, again and again if need be: under the same prefix, so that all of them are found. Returns
     /// its `czxid` and on which connection of the session it was created.
     async fn create(&self, claim: &mut NodeClaim, retries: &mut RetryLoop) -> Result<(i64, u64), Error> {
-        let data = self.node_data.as_deref().unwrap_or_else(|| self.client.default_data());
-        let node = NewNode::new(data).with_parents(self.client.lock_parents());
+        let stored = self.stored_data()?;
+        let node =
+            NewNode::new(&stored).with_parents(self.client.lock_parents()).with_parent_data(self.shape.parent_data);
         let session = claim.session().clone();
         loop {
             let reconnects = session.reconnects();
             match claim.create(&node).await {
                 Ok((_, stat)) => return Ok((stat.czxid, reconnects)),
+                // At the end of the counter the same number again: the create whose reply was lost has made the node.
+                // What it is, is settled with the first listing.
+                Err(Error::NodeExists { .. }) if claim.is_uncertain() => return Ok((0, reconnects)),
                 // The parents were removed as soon as they were made, by somebody who clears away empty ones.
                 Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
                 Err(error) => self.survive(error, &session, retries).await?,
@@ -276,7 +429,7 @@ impl LockInternals {
 
     /// The contenders in order: by their numbers, and near the end of ZooKeeper's counter by the transactions that
     /// created them, one look each.
-    async fn in_order(
+    pub(crate) async fn in_order(
         &self,
         session: &Session,
         children: Vec<String>,
@@ -326,6 +479,29 @@ impl LockInternals {
         Ok(())
     }
 
+    /// Creates a node of this name, without a number of its own, in a session.
+    pub(crate) async fn create_named(
+        &self,
+        session: &Session,
+        name: &str,
+        retries: &mut RetryLoop,
+    ) -> Result<NodeClaim, Error> {
+        let stored = self.stored_data()?;
+        let mut claim = session.claim(&self.base_path, name, CreateMode::Ephemeral);
+        loop {
+            match claim.create(&NewNode::new(&stored)).await {
+                Ok(_) => return Ok(claim),
+                // Nobody else makes this name, so it is the one whose reply was lost.
+                Err(Error::NodeExists { .. }) if claim.is_uncertain() => {
+                    let own = format!("{}{name}", claim.protected_id().prefix());
+                    claim.settle(&own, &[]).await?;
+                    return Ok(claim);
+                }
+                Err(error) => self.survive(error, session, retries).await?,
+            }
+        }
+    }
+
     /// Waits out a lost connection in the same session, as the retry policy allows.
     async fn survive(&self, error: Error, session: &Session, retries: &mut RetryLoop) -> Result<(), Error> {
         if !matches!(error, Error::ConnectionLoss { .. }) {
@@ -342,6 +518,7 @@ impl LockInternals {
         session: &Session,
         claim: &NodeClaim,
         ahead: &str,
+        mut limit_changes: Pin<&mut Notified<'_>>,
         watches: &mut Watches,
     ) -> Result<bool, Error> {
         let path = make_path(&self.base_path, ahead);
@@ -360,6 +537,7 @@ impl LockInternals {
                 biased;
                 reason = own => (reason, true),
                 reason = &mut ahead => (reason, false),
+                () = limit_changes.as_mut() => return Ok(false),
             };
             if of_own {
                 // Resolved, so it is to be set anew.
@@ -376,12 +554,33 @@ impl LockInternals {
         }
     }
 
-    /// Waits until the children may have changed.
+    /// Waits until the node ahead is gone or tells that it has a place. `Ok(true)` if it has one already, so that ours
+    /// is the next.
+    async fn wait_for_neighbour(
+        &self,
+        session: &Session,
+        claim: &NodeClaim,
+        ahead: &str,
+        limit_changes: Pin<&mut Notified<'_>>,
+        watches: &mut Watches,
+    ) -> Result<bool, Error> {
+        match session.get_data_watched(&make_path(&self.base_path, ahead)).await {
+            Ok((_, stat, _)) if stat.version > 0 => Ok(true),
+            Ok((_, _, watch)) => {
+                self.wait_for_children(session, claim, watch, limit_changes, watches).await.map(|()| false)
+            }
+            Err(Error::NoNode { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for a watch, on the children or on the node ahead.
     async fn wait_for_children(
         &self,
         session: &Session,
         claim: &NodeClaim,
         mut watch: Watch,
+        limit_changes: Pin<&mut Notified<'_>>,
         watches: &mut Watches,
     ) -> Result<(), Error> {
         if watch.has_fired() || !self.watch_own(session, claim, watches).await? {
@@ -392,6 +591,7 @@ impl LockInternals {
             biased;
             _ = own => true,
             _ = &mut watch => false,
+            () = limit_changes => false,
         };
         if fired {
             watches.own = None;
@@ -423,7 +623,8 @@ impl LockInternals {
 
     /// Hands the node over to a guard, if the session certainly lives. From now on its deletion by somebody else is
     /// noticed.
-    fn granted(&self, claim: NodeClaim, czxid: i64, watches: Watches) -> Result<Acquired, Error> {
+    fn granted(&self, acquired: Acquired, watches: Watches) -> Result<Acquired, Error> {
+        let claim = &acquired.claim;
         if !claim.session().is_alive() {
             return Err(expired(claim.session()));
         }
@@ -431,32 +632,38 @@ impl LockInternals {
             Some(watch) => claim.watch_node_with(watch),
             None => claim.watch_node(claim.session().timeout() / 10),
         }
-        Ok(Acquired { claim, czxid })
+        Ok(acquired)
     }
 
     /// The contenders of a listing, by their numbers.
     pub(crate) fn sort(&self, children: Vec<String>) -> SortedChildren {
-        SortedChildren::new(children, self.lock_name, &*self.driver)
+        let patterns = self.options.extra_lock_patterns.iter().map(String::as_str);
+        SortedChildren::with_patterns(children, self.shape.lock_name, patterns, &*self.shape.driver)
     }
 
-    /// The contenders' names, in order.
-    pub(crate) async fn participants(&self) -> Result<Vec<String>> {
-        match self.client.get_children().for_path(&self.base_path).await {
-            Ok(children) => {
-                let sorted = self.sort(children);
-                Ok(sorted.names().map(ToOwned::to_owned).collect())
-            }
-            Err(Error::NoNode { .. }) => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
-        }
+    /// Has the listener told of requests to give a node back, if there is one.
+    pub(crate) fn revocation(&self, claim: &NodeClaim) -> Option<Revocation> {
+        let listener = self.options.revocation.clone()?;
+        Some(Revocation::watch(&self.client, claim, Some(listener)))
     }
+
+    /// The number of a contender.
+    pub(crate) fn sequence(&self, name: &str) -> Option<i64> {
+        let alone = self.sort(vec![name.to_owned()]);
+        alone.numbered().next().map(|(number, _)| number)
+    }
+
+    /// What a contender of a listing would do next.
+    pub(crate) fn decide(&self, sorted: &SortedChildren, name: &str) -> Predicate {
+        self.shape.driver.gets_the_lock(sorted, name, self.shape.limit.get())
+    }
+}
+
+/// Patience without end has no end but a grant or an error.
+pub(crate) fn no_end() -> LockError {
+    Error::Closed.into()
 }
 
 fn expired(session: &Session) -> Error {
     session.gone(format!("waiting for a lock in session {}", session.number()))
-}
-
-/// The last element of a node's path.
-pub(crate) fn name_of(path: &str) -> &str {
-    node_from_path(path)
 }

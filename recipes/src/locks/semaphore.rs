@@ -5,18 +5,49 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error, LossReason, RetryLoop, Session, make_path, validate_path};
+use curator_framework::{CuratorFramework, Error, NewNode, RetryLoop, Session, make_path, validate_path};
+use parking_lot::Mutex;
 
 use crate::error::{LockError, Result};
-use crate::locks::driver::StandardLockInternalsDriver;
-use crate::locks::hold::{Hold, Place, Release};
-use crate::locks::lock_internals::{Acquired, Attempt, LockInternals, Patience, acquire, name_of};
+use crate::locks::driver::{LeaseDriver, Predicate, StandardLockInternalsDriver};
+use crate::locks::guard::guard_of_its_own;
+use crate::locks::hold::Place;
+use crate::locks::limit::Limit;
+use crate::locks::lock_internals::{Acquired, Attempt, LockInternals, Patience, Shape, Touch, acquire, no_end};
+use crate::locks::methods::acquire_methods;
 use crate::locks::mutex::LOCK_NAME;
+use crate::locks::options::LockOptions;
+use crate::locks::owner::LockOwner;
+use crate::locks::participants::{Participant, ParticipantKind, Standing};
 
 /// Curator's name for the nodes of leases.
 const LEASE_NAME: &str = "lease-";
 const LOCKS: &str = "locks";
 const LEASES: &str = "leases";
+/// What the first direct client writes into the parent of the leases.
+const DIRECT_MARK: &[u8] = b"__DIRECT__";
+
+/// How the clients of a semaphore agree on who is next. All clients of a path must use the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum SemaphoreProtocol {
+    /// Curator's: a mutex is held while a lease is taken. For paths that Java processes use too. The default.
+    #[default]
+    Curator,
+    /// Without the mutex: two requests for a lease instead of four. For paths that only this crate uses. The first client
+    /// marks the path, and one that uses Curator's protocol there gets [`LockError::ProtocolMismatch`]. Java's does not
+    /// know the mark: at a limit of one a waiting Java client and a direct one behind it would block each other for ever.
+    Direct,
+}
+
+impl fmt::Display for SemaphoreProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Curator => "curator",
+            Self::Direct => "direct",
+        })
+    }
+}
 
 /// A semaphore across processes: Curator's `InterProcessSemaphoreV2`.
 ///
@@ -31,11 +62,17 @@ const LEASES: &str = "leases";
 /// # Losing the lock
 ///
 /// A lease can be lost as a mutex can: see [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock), and
-/// [`Lease::lost`].
+/// [`LockGuard::lost`](crate::LockGuard::lost).
 ///
 /// # Fairness
 ///
-/// First come, first served.
+/// First come, first served. No place stays free while somebody waits.
+///
+/// # Several leases at once
+///
+/// [`acquire_many`](Self::acquire_many) takes all or none. Whoever takes several holds the mutex while it does, whatever
+/// the protocol, so two of them cannot block each other. One of them and Java's `acquire(qty)`, which takes the mutex
+/// anew for each lease, can: give them a budget.
 ///
 /// # Examples
 ///
@@ -53,7 +90,8 @@ const LEASES: &str = "leases";
 ///
 /// # Differences from Curator
 ///
-/// A lease tells of its loss. The inner mutex is released in the background, so a grant does not wait for it.
+/// A lease tells of its loss. The inner mutex is released in the background, so a grant does not wait for it. There is a
+/// [direct protocol](SemaphoreProtocol::Direct) without the mutex.
 ///
 /// # ZooKeeper layout
 ///
@@ -62,45 +100,111 @@ const LEASES: &str = "leases";
 ///
 /// # Cost
 ///
-/// Without contention five requests, four of them before the lease is granted, and one to give it back.
+/// Without contention five requests, four of them before the lease is granted, and one to give it back; with the direct
+/// protocol two and one. In each session the first acquire of an object sends one more, to see which protocol is in use.
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
     inner: Arc<Inner>,
 }
 
+guard_of_its_own! {
+    /// A lease that is held.
+    Lease
+}
+acquire_methods!(InterProcessSemaphoreV2 => Lease);
+
 struct Inner {
     path: String,
-    max_leases: usize,
+    protocol: SemaphoreProtocol,
     lock: LockInternals,
     leases: LockInternals,
+    /// The number of the session in which the protocol was found to be ours.
+    agreed: Mutex<Option<u64>>,
 }
 
-impl Attempt for Inner {
-    async fn attempt(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
-        // Dropped when the lease is decided, whichever way: its node is deleted in the background.
-        let turn = if once {
-            self.turn_while_free(session, retries).await?
-        } else {
-            self.lock.attempt(session, retries, false).await?
+/// Taking some leases at once.
+struct Taking<'a> {
+    semaphore: &'a Inner,
+    wanted: usize,
+}
+
+impl Attempt for Taking<'_> {
+    type Granted = Vec<Acquired>;
+
+    async fn attempt(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Vec<Acquired>>> {
+        let Inner { protocol, lock, leases, .. } = self.semaphore;
+        self.semaphore.agree(session, retries).await?;
+        // Dropped when the leases are decided, whichever way: its node is deleted in the background.
+        let _turn = match (protocol, self.wanted) {
+            (SemaphoreProtocol::Direct, 1) => None,
+            _ => {
+                let turn = if once {
+                    self.semaphore.turn_while_free(session, retries, self.wanted).await?
+                } else {
+                    self.bounded(lock.attempt(session, retries, false)).await?
+                };
+                let Some(turn) = turn else { return Ok(None) };
+                Some(turn)
+            }
         };
-        let Some(_turn) = turn else { return Ok(None) };
-        self.leases.attempt(session, retries, once).await
+        let mut taken = Vec::with_capacity(self.wanted);
+        while taken.len() < self.wanted {
+            match self.bounded(leases.attempt(session, retries, once)).await? {
+                Some(lease) => taken.push(lease),
+                // Those that were taken are given back.
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(taken))
+    }
+}
+
+impl Taking<'_> {
+    /// Waits as long as so many leases can be had at all. One lease is waited for also where there is none now.
+    async fn bounded<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
+        let limit = self.semaphore.leases.limit();
+        let too_few = async {
+            loop {
+                let changed = limit.changed();
+                if self.wanted > 1 && self.wanted > limit.get() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = too_few => Err(self.semaphore.too_many(self.wanted)),
+            granted = attempt => granted,
+        }
     }
 }
 
 impl Inner {
-    /// Waits for the turn to take a lease as long as there seems to be a free one: who has the turn then is just
+    fn too_many(&self, wanted: usize) -> LockError {
+        LockError::invalid(
+            "number of leases",
+            format!("{wanted} are more than the {} there are", self.leases.limit().get()),
+        )
+    }
+
+    /// Waits for the turn to take leases as long as there seem to be enough free ones: who has the turn then is just
     /// taking his.
-    async fn turn_while_free(&self, session: &Session, retries: &mut RetryLoop) -> Result<Option<Acquired>, Error> {
+    async fn turn_while_free(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        wanted: usize,
+    ) -> Result<Option<Acquired>> {
         let full = async {
             loop {
                 let (taken, changed) = match session.get_children_watched(self.leases.base_path()).await {
                     Ok((children, watch)) => (self.leases.sort(children).len(), watch),
                     // Nobody has ever taken one.
                     Err(Error::NoNode { .. }) => return std::future::pending().await,
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 };
-                if taken >= self.max_leases {
+                if taken + wanted > self.leases.limit().get() {
                     return Ok(None);
                 }
                 changed.await;
@@ -112,16 +216,60 @@ impl Inner {
             turn = self.lock.attempt(session, retries, false) => turn,
         }
     }
+
+    /// Sees that the path is used with our protocol, once in a session.
+    async fn agree(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
+        if *self.agreed.lock() == Some(session.number()) {
+            return Ok(());
+        }
+        let mismatch = |found| Err(LockError::ProtocolMismatch { path: self.path.clone(), found });
+        loop {
+            match (session.get_data(self.leases.base_path()).await, self.protocol) {
+                (Ok((data, _)), SemaphoreProtocol::Curator) if data == DIRECT_MARK => {
+                    return mismatch(SemaphoreProtocol::Direct);
+                }
+                (Ok(_) | Err(Error::NoNode { .. }), SemaphoreProtocol::Curator) => break,
+                (Ok((data, _)), SemaphoreProtocol::Direct) if data == DIRECT_MARK => break,
+                (Ok((_, stat)), SemaphoreProtocol::Direct) => {
+                    // Nobody uses it now: it may change hands.
+                    let waiting = match session.exists(self.lock.base_path()).await? {
+                        Some(locks) => locks.num_children,
+                        None => 0,
+                    };
+                    if stat.num_children > 0 || waiting > 0 {
+                        return mismatch(SemaphoreProtocol::Curator);
+                    }
+                    match session.set_data(self.leases.base_path(), DIRECT_MARK.to_vec(), Some(stat.version)).await {
+                        Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                (Err(Error::NoNode { .. }), SemaphoreProtocol::Direct) => {
+                    let parents = self.leases.client().lock_parents();
+                    let lease = NewNode::new(&[]).with_parents(parents).with_parent_data(DIRECT_MARK);
+                    match session.create_parents(&make_path(self.leases.base_path(), LEASE_NAME), &lease).await {
+                        Ok(_) => {}
+                        // Made and removed at the same time.
+                        Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                (Err(error), _) => return Err(error.into()),
+            }
+        }
+        *self.agreed.lock() = Some(session.number());
+        Ok(())
+    }
 }
 
 impl InterProcessSemaphoreV2 {
-    /// A semaphore at a path. Nothing is sent.
+    /// A semaphore at a path, with Curator's protocol. Nothing is sent.
     ///
     /// # Errors
     ///
     /// `InvalidPath`; `InvalidArgument` for the root, and for a limit of zero.
     pub fn new(client: CuratorFramework, path: impl Into<String>, max_leases: usize) -> Result<Self> {
-        Self::build(client, path.into(), max_leases, None)
+        Self::with_options(client, path, max_leases, LockOptions::new())
     }
 
     /// As [`new`](Self::new), with data for the nodes of the leases, for those who look: Curator's `setNodeData`.
@@ -135,24 +283,73 @@ impl InterProcessSemaphoreV2 {
         max_leases: usize,
         node_data: impl Into<Vec<u8>>,
     ) -> Result<Self> {
-        Self::build(client, path.into(), max_leases, Some(node_data.into()))
+        Self::with_options(client, path, max_leases, LockOptions::new().node_data(node_data))
     }
 
-    fn build(client: CuratorFramework, path: String, max_leases: usize, node_data: Option<Vec<u8>>) -> Result<Self> {
+    /// As [`new`](Self::new), with options, which are those of the leases.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new); `InvalidArgument` also for a driver, since leases have their own.
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        max_leases: usize,
+        options: LockOptions,
+    ) -> Result<Self> {
+        Self::with_protocol(client, path, max_leases, SemaphoreProtocol::Curator, options)
+    }
+
+    /// As [`new`](Self::new), with a protocol and options.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_options`](Self::with_options).
+    pub fn with_protocol(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        max_leases: usize,
+        protocol: SemaphoreProtocol,
+        options: LockOptions,
+    ) -> Result<Self> {
+        if max_leases == 0 {
+            return Err(LockError::invalid("number of leases", "it is zero, so none could ever be granted"));
+        }
+        Self::build(client, path.into(), Arc::new(Limit::new(max_leases)), false, protocol, options)
+    }
+
+    fn build(
+        client: CuratorFramework,
+        path: String,
+        limit: Arc<Limit>,
+        limit_changes: bool,
+        protocol: SemaphoreProtocol,
+        options: LockOptions,
+    ) -> Result<Self> {
         validate_path(&path)?;
         if path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
         }
-        if max_leases == 0 {
-            return Err(LockError::invalid("number of leases", "it is zero, so none could ever be granted"));
+        if options.driver.is_some() {
+            return Err(LockError::invalid("driver", "leases have their own"));
         }
-        let part = |name, lock_name, places, node_data| {
-            let driver = Arc::new(StandardLockInternalsDriver);
-            LockInternals::new(client.clone(), make_path(&path, name), lock_name, driver, places, node_data)
+        let lock = Shape::exclusive(LOCK_NAME, Arc::new(StandardLockInternalsDriver));
+        let one_waits = protocol == SemaphoreProtocol::Curator;
+        let leases = Shape {
+            lock_name: LEASE_NAME,
+            driver: Arc::new(LeaseDriver { one_waits }),
+            limit,
+            touch: match (one_waits, limit_changes) {
+                (true, _) => Touch::Never,
+                (false, true) => Touch::Always,
+                (false, false) => Touch::IfFollowed,
+            },
+            parent_data: if one_waits { &[] } else { DIRECT_MARK },
         };
-        let lock = part(LOCKS, LOCK_NAME, 1, None)?;
-        let leases = part(LEASES, LEASE_NAME, max_leases, node_data)?;
-        Ok(Self { inner: Arc::new(Inner { path, max_leases, lock, leases }) })
+        let part = |name, shape, options| LockInternals::new(client.clone(), make_path(&path, name), shape, options);
+        let lock = part(LOCKS, lock, LockOptions::new())?;
+        let leases = part(LEASES, leases, options)?;
+        Ok(Self { inner: Arc::new(Inner { path, protocol, lock, leases, agreed: Mutex::new(None) }) })
     }
 
     /// The path of the semaphore.
@@ -161,66 +358,81 @@ impl InterProcessSemaphoreV2 {
         &self.inner.path
     }
 
-    /// How many leases there are.
+    /// How many leases there are now.
     #[must_use]
     pub fn max_leases(&self) -> usize {
-        self.inner.max_leases
+        self.inner.leases.limit().get()
     }
 
-    /// Waits for a lease as long as it takes.
+    /// How the clients agree.
+    #[must_use]
+    pub fn protocol(&self) -> SemaphoreProtocol {
+        self.inner.protocol
+    }
+
+    /// Whether a lease is held through this object or a clone of it.
+    #[must_use]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        self.inner.leases.is_held()
+    }
+
+    pub(crate) async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<Lease>> {
+        Ok(self.take(1, patience).await?.and_then(|mut leases| leases.pop()))
+    }
+
+    /// Waits for several leases at once, as long as it takes: all or none. Curator's `acquire(qty)`.
     ///
     /// # Errors
     ///
-    /// * `ConnectionLoss` if there was no connection for the connection timeout and the retry policy gave up.
-    /// * `SessionExpired` if the session ended while waiting and the retry policy does not allow another try.
-    /// * `NotStarted`, `Closed`, `NoAuth`.
+    /// As [`acquire`](Self::acquire); `InvalidArgument` for none at all, and for more than there are, also when their
+    /// number is lowered meanwhile.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the place in the queue is given up, and nodes that were created are deleted in the
-    /// background.
-    pub async fn acquire(&self) -> Result<Lease> {
-        match self.acquire_within(Patience::Forever).await? {
-            Some(lease) => Ok(lease),
-            // Patience without end has no end but a grant or an error.
-            None => Err(Error::Closed.into()),
-        }
+    /// As [`acquire`](Self::acquire); leases that were taken already are given back.
+    pub async fn acquire_many(&self, leases: usize) -> Result<Vec<Lease>> {
+        self.take(leases, Patience::Forever).await?.ok_or_else(no_end)
     }
 
-    /// Waits for a lease for at most `budget`, which covers everything: the connection, missing parents, the queue.
-    /// `Ok(None)` if none was granted in that time. With a budget of zero it asks once, as
-    /// [`try_acquire`](Self::try_acquire).
+    /// As [`acquire_many`](Self::acquire_many) within a budget, which covers everything. `Ok(None)` if they were not all
+    /// granted in that time.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// As [`acquire_many`](Self::acquire_many).
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire).
-    pub async fn acquire_timeout(&self, budget: Duration) -> Result<Option<Lease>> {
-        self.acquire_within(Patience::at_most(budget)).await
+    /// As [`acquire_many`](Self::acquire_many).
+    pub async fn acquire_many_timeout(&self, leases: usize, budget: Duration) -> Result<Option<Vec<Lease>>> {
+        self.take(leases, Patience::at_most(budget)).await
     }
 
-    /// Asks once: `Ok(None)` if there is no free lease. It waits for those who are just taking one. Bounded by the
-    /// connection timeout.
+    /// Asks once for several leases: `Ok(None)` if there are not enough free ones.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); `ConnectionLoss` also if there was no answer in the connection timeout.
+    /// As [`acquire_many`](Self::acquire_many).
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire(&self) -> Result<Option<Lease>> {
-        self.acquire_within(Patience::Once).await
+    /// As [`acquire_many`](Self::acquire_many).
+    pub async fn try_acquire_many(&self, leases: usize) -> Result<Option<Vec<Lease>>> {
+        self.take(leases, Patience::Once).await
     }
 
-    async fn acquire_within(&self, patience: Patience) -> Result<Option<Lease>> {
+    async fn take(&self, wanted: usize, patience: Patience) -> Result<Option<Vec<Lease>>> {
         let Inner { leases, path, .. } = &*self.inner;
-        let Some(acquired) = acquire(leases.client(), patience, &*self.inner).await? else { return Ok(None) };
-        let hold = Hold::new(leases.client().clone(), path, acquired);
-        Ok(Some(Lease { place: Place::first(hold) }))
+        if wanted == 0 {
+            return Err(LockError::invalid("number of leases", "it is zero"));
+        }
+        if wanted > 1 && wanted > leases.limit().get() {
+            return Err(self.inner.too_many(wanted));
+        }
+        let taking = Taking { semaphore: &self.inner, wanted };
+        let Some(taken) = acquire(leases.client(), path, patience, &taking).await? else { return Ok(None) };
+        let lease = |acquired| Lease::new(Place::first(leases.hold(path, acquired)));
+        Ok(Some(taken.into_iter().map(lease).collect()))
     }
 
     /// The names of the nodes that have a lease or wait for one, in order: Curator's `getParticipantNodes`.
@@ -229,7 +441,26 @@ impl InterProcessSemaphoreV2 {
     ///
     /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
     pub async fn participant_nodes(&self) -> Result<Vec<String>> {
-        self.inner.leases.participants().await
+        let nodes = self.inner.leases.participant_nodes().await?;
+        Ok(nodes.iter().map(|node| curator_framework::node_from_path(node).to_owned()).collect())
+    }
+
+    /// Who has a lease or waits for one, in order, and under Curator's protocol who waits for the turn to take one. A
+    /// listing or two and one read for each contender.
+    ///
+    /// # Errors
+    ///
+    /// As [`participant_nodes`](Self::participant_nodes).
+    pub async fn participants(&self) -> Result<Vec<Participant>> {
+        let Inner { lock, leases, .. } = &*self.inner;
+        let lease = |sorted: &_, name: &str| {
+            Some(Standing { kind: ParticipantKind::Lease, holds: leases.decide(sorted, name) == Predicate::Acquired })
+        };
+        let mut participants = leases.participants(lease).await?;
+        // Who has the turn waits in the other list.
+        let waits = |_: &_, _: &str| Some(Standing { kind: ParticipantKind::Lock, holds: false });
+        participants.extend(lock.participants(waits).await?);
+        Ok(participants)
     }
 }
 
@@ -237,87 +468,21 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InterProcessSemaphoreV2")
             .field("path", &self.inner.path)
-            .field("max_leases", &self.inner.max_leases)
+            .field("max_leases", &self.max_leases())
+            .field("protocol", &self.inner.protocol)
             .finish_non_exhaustive()
     }
 }
 
-/// One lease, as long as it is kept. Dropping it gives it back in the background; [`release`](Self::release) also
-/// tells how that went.
-#[must_use = "if unused the lease is given back at once"]
-pub struct Lease {
-    place: Place,
-}
-
 impl Lease {
-    /// Gives the lease back and says whether it was held until now. May be called again, after an error or a success;
-    /// the answer stays the same.
-    ///
-    /// # Errors
-    ///
-    /// `ConnectionLoss` if the node could not be deleted and the retry policy gave up. The lease is still to be given
-    /// back: call it again, or drop it.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, the lease is not held any more; the node is deleted when the lease is dropped, or
-    /// by the next call.
-    pub async fn release(&self) -> Result<Release> {
-        self.place.release().await
-    }
-
-    /// Resolves when the lease is lost, with the reason. It never resolves for a lease that is given back in time.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when it is dropped.
-    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + '_ {
-        self.place.lost()
-    }
-
-    /// Whether the lease is certainly held now. Local and cheap.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.place.is_held()
-    }
-
-    /// How long the lease is certainly held from now on if nothing more is heard from the server; zero if it is not.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.place.remaining()
-    }
-
-    /// The node's `czxid`. It identifies the lease and orders its creation among the others; it does not grow with
-    /// each grant, since several leases are held at once.
-    #[must_use]
-    pub fn fencing_token(&self) -> i64 {
-        self.place.fencing_token()
-    }
-
-    /// The path of the lease's node.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.place.path()
-    }
-
-    /// The name of the lease's node: Curator's `getNodeName`.
-    #[must_use]
-    pub fn node_name(&self) -> &str {
-        name_of(self.place.path())
-    }
-
     /// Reads the data of the lease's node: Curator's `getData`.
     ///
     /// # Errors
     ///
-    /// `NoNode` or `SessionExpired` if the lease is lost; `ConnectionLoss`.
+    /// `NoNode` or `SessionExpired` if the lease is lost; `ConnectionLoss`; `Compression`.
     pub async fn data(&self) -> Result<Vec<u8>> {
-        Ok(self.place.session().get_data(self.place.path()).await?.0)
-    }
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lease").field(&self.place).finish()
+        let place = self.guard.place();
+        let (data, _) = place.hold().session().get_data(place.path()).await?;
+        Ok(place.hold().client().from_stored(place.path(), data, None)?)
     }
 }

@@ -1,18 +1,20 @@
 //! One storm: clients that contend for a lock while everything that can go wrong does, all from one seed.
 
-use std::fmt;
-use std::sync::Arc;
+#[path = "contenders.rs"]
+mod contenders;
+
 use std::time::Duration;
 
 use curator_framework::mutants::{self, Mutant};
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry, LossReason, RetryNTimes};
-use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, Lease, LockError, MutexGuard, Release};
-use curator_test::history::{Attempt, History, Mode, Rules, Step, Violation};
+use curator_framework::{CuratorFramework, ExponentialBackoffRetry, RetryNTimes};
 use curator_test::{ClientId, SimulatedEnsemble};
-use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::{sleep, timeout};
+
+use contenders::{Lock, Outcome, Pace, Scribe, work};
+
+pub(crate) use contenders::Recipe;
 
 const PATH: &str = "/storm/lock";
 const SESSION: Duration = Duration::from_secs(6);
@@ -24,56 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const THE_END: Duration = Duration::from_secs(3600);
 const CLIENTS: u32 = 3;
 const WORKERS: u32 = 2;
-const ROUNDS: u32 = 4;
-
-/// Which lock is stormed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Recipe {
-    /// `InterProcessMutex`.
-    Mutex,
-    /// `InterProcessSemaphoreV2` with this many leases.
-    Semaphore(usize),
-}
-
-impl Recipe {
-    /// All that there are.
-    pub(crate) const ALL: [Self; 3] = [Self::Mutex, Self::Semaphore(1), Self::Semaphore(2)];
-
-    fn rules(self) -> Rules {
-        match self {
-            Self::Mutex => Rules::mutex(PATIENCE).prompt(SESSION),
-            Self::Semaphore(leases) => Rules::semaphore(leases, PATIENCE).prompt(SESSION),
-        }
-    }
-
-    /// Where the nodes are that hold the lock, and all parts.
-    fn parts(self) -> Vec<String> {
-        match self {
-            Self::Mutex => vec![PATH.to_owned()],
-            Self::Semaphore(_) => vec![format!("{PATH}/leases"), format!("{PATH}/locks")],
-        }
-    }
-}
-
-impl fmt::Display for Recipe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mutex => f.write_str("mutex"),
-            Self::Semaphore(leases) => write!(f, "semaphore of {leases}"),
-        }
-    }
-}
-
-/// What came of a storm.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    /// What happened, in order: the same for the same seed.
-    pub(crate) log: Vec<String>,
-    /// What must not have happened.
-    pub(crate) violations: Vec<Violation>,
-    /// How often the lock was granted.
-    pub(crate) grants: usize,
-}
+const PACE: Pace = Pace { speed: 1, rounds: 4, long: 8, looks: true };
 
 /// Runs one storm.
 pub(crate) fn run(seed: u64, recipe: Recipe, mutant: Option<Mutant>) -> Outcome {
@@ -85,169 +38,11 @@ pub(crate) fn run(seed: u64, recipe: Recipe, mutant: Option<Mutant>) -> Outcome 
     outcome
 }
 
-/// What all workers write down.
-#[derive(Debug, Default)]
-struct Book {
-    history: History,
-    log: Vec<String>,
-    next: u64,
-    /// Who holds with which node.
-    holding: Vec<(Attempt, String)>,
-    /// Nodes that the servers have taken away.
-    revoked: Vec<String>,
-}
-
-#[derive(Debug, Clone)]
-struct Scribe {
-    ensemble: SimulatedEnsemble,
-    book: Arc<Mutex<Book>>,
-}
-
-impl Scribe {
-    fn note(&self, what: impl fmt::Display) {
-        let line = format!("{:>12?} {what}", self.ensemble.now());
-        self.book.lock().log.push(line);
-    }
-
-    fn step(&self, attempt: Attempt, step: Step) {
-        self.note(format_args!("{attempt:?} {step:?}"));
-        self.book.lock().history.record(self.ensemble.now(), attempt, step);
-    }
-
-    fn ask(&self) -> Attempt {
-        let attempt = {
-            let mut book = self.book.lock();
-            book.next += 1;
-            Attempt(book.next)
-        };
-        self.step(attempt, Step::Asked(Mode::Exclusive));
-        attempt
-    }
-
-    fn granted(&self, attempt: Attempt, guard: &Guard) {
-        self.book.lock().holding.push((attempt, guard.path().to_owned()));
-        self.step(attempt, Step::Granted(guard.fencing_token()));
-        // The grant may have been on its way when its node was taken away.
-        if self.book.lock().revoked.iter().any(|path| path == guard.path()) {
-            self.leaves(attempt, Step::Revoked);
-        }
-    }
-
-    fn leaves(&self, attempt: Attempt, step: Step) {
-        self.book.lock().holding.retain(|(holder, _)| *holder != attempt);
-        self.step(attempt, step);
-    }
-
-    fn fault(&self, what: impl fmt::Display, lasting: Duration) {
-        self.note(what);
-        let now = self.ensemble.now();
-        self.book.lock().history.fault(now, now + lasting + RECOVERY);
-    }
-
-    /// The nodes there are, each with its owner.
-    fn nodes(&self, recipe: Recipe) -> Vec<(String, i64)> {
-        let below = |part: &String| {
-            let paths =
-                self.ensemble.children(part).into_iter().map(|node| format!("{part}/{node}")).collect::<Vec<_>>();
-            paths.into_iter().filter_map(|path| Some((path.clone(), self.ensemble.owner(&path)?)))
-        };
-        recipe.parts().iter().flat_map(below).collect()
-    }
-
-    /// Notes that the servers take nodes away.
-    fn revoke(&self, paths: impl IntoIterator<Item = String>) {
-        for path in paths {
-            let holder = self.book.lock().holding.iter().find(|(_, held)| *held == path).map(|(holder, _)| *holder);
-            if let Some(holder) = holder {
-                self.leaves(holder, Step::Revoked);
-            }
-            self.book.lock().revoked.push(path);
-        }
-    }
-}
-
-enum Lock {
-    Mutex(InterProcessMutex),
-    Semaphore(InterProcessSemaphoreV2),
-}
-
-enum Guard {
-    Mutex(MutexGuard),
-    Lease(Lease),
-}
-
-impl Lock {
-    fn new(client: CuratorFramework, recipe: Recipe) -> Result<Self, LockError> {
-        Ok(match recipe {
-            Recipe::Mutex => Self::Mutex(InterProcessMutex::new(client, PATH)?),
-            Recipe::Semaphore(leases) => Self::Semaphore(InterProcessSemaphoreV2::new(client, PATH, leases)?),
-        })
-    }
-
-    async fn acquire(&self) -> Result<Option<Guard>, LockError> {
-        Ok(Some(match self {
-            Self::Mutex(mutex) => Guard::Mutex(mutex.acquire().await?),
-            Self::Semaphore(semaphore) => Guard::Lease(semaphore.acquire().await?),
-        }))
-    }
-
-    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<Guard>, LockError> {
-        Ok(match self {
-            Self::Mutex(mutex) => mutex.acquire_timeout(budget).await?.map(Guard::Mutex),
-            Self::Semaphore(semaphore) => semaphore.acquire_timeout(budget).await?.map(Guard::Lease),
-        })
-    }
-
-    async fn try_acquire(&self) -> Result<Option<Guard>, LockError> {
-        Ok(match self {
-            Self::Mutex(mutex) => mutex.try_acquire().await?.map(Guard::Mutex),
-            Self::Semaphore(semaphore) => semaphore.try_acquire().await?.map(Guard::Lease),
-        })
-    }
-}
-
-impl Guard {
-    fn path(&self) -> &str {
-        match self {
-            Self::Mutex(guard) => guard.path(),
-            Self::Lease(lease) => lease.path(),
-        }
-    }
-
-    fn fencing_token(&self) -> i64 {
-        match self {
-            Self::Mutex(guard) => guard.fencing_token(),
-            Self::Lease(lease) => lease.fencing_token(),
-        }
-    }
-
-    fn is_held(&self) -> bool {
-        match self {
-            Self::Mutex(guard) => guard.is_held(),
-            Self::Lease(lease) => lease.is_held(),
-        }
-    }
-
-    async fn lost(&self) -> LossReason {
-        match self {
-            Self::Mutex(guard) => guard.lost().await,
-            Self::Lease(lease) => lease.lost().await,
-        }
-    }
-
-    async fn release(&self) -> Result<Release, LockError> {
-        match self {
-            Self::Mutex(guard) => guard.release().await,
-            Self::Lease(lease) => lease.release().await,
-        }
-    }
-}
-
 async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed);
     let latency = Duration::from_millis(random.random_range(0..60));
     let ensemble = SimulatedEnsemble::new(seed, latency);
-    let scribe = Scribe { ensemble: ensemble.clone(), book: Arc::default() };
+    let scribe = Scribe::new(RECOVERY, None);
     scribe.note(format_args!("seed {seed}, {recipe}, latency {latency:?}"));
 
     let mut clients = Vec::new();
@@ -265,14 +60,14 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
         client.start().expect("there is a runtime");
         for worker in 0..WORKERS {
             let random = StdRng::seed_from_u64(seed ^ (u64::from(id * WORKERS + worker) + 1) << 32);
-            let lock = Lock::new(client.clone(), recipe).expect("a valid path");
-            workers.spawn(work(scribe.clone(), lock, random));
+            let lock = Lock::new(client.clone(), recipe, PATH).expect("a valid path");
+            workers.spawn(work(scribe.clone(), lock, random, PACE));
         }
         readers.spawn(read(client.clone()));
         clients.push(client);
     }
     let ended = {
-        let nemesis = nemesis(&scribe, recipe, &mut random);
+        let nemesis = nemesis(&scribe, &ensemble, recipe, &mut random);
         let all = async { while workers.join_next().await.is_some() {} };
         tokio::pin!(nemesis, all);
         // The nemesis ends by itself; what is left then is calm.
@@ -287,7 +82,7 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
         calm_end.await
     };
     if !ended {
-        scribe.book.lock().history.left_behind("a worker that waits for ever");
+        scribe.wrong("a worker that waits for ever");
     }
     drop(workers);
     drop(readers);
@@ -296,30 +91,28 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     }
     // Everything must be cleaned while the sessions live: nobody needs their end for that.
     sleep(RECOVERY).await;
-    for part in recipe.parts() {
+    for part in recipe.parts(PATH) {
         for node in ensemble.children(&part) {
-            scribe.book.lock().history.left_behind(format!("{part}/{node}"));
+            scribe.wrong(format!("{part}/{node}"));
         }
     }
     for client in &clients {
         if client.watchers() > 0 {
-            scribe.book.lock().history.left_behind(format!("watches of {:?}", client.watched_paths()));
+            scribe.wrong(format!("watches of {:?}", client.watched_paths()));
         }
         client.close().await;
     }
     drop(clients);
     sleep(RECOVERY).await;
-    let mut book = scribe.book.lock();
     if !ensemble.sessions().is_empty() {
-        book.history.left_behind(format!("sessions {:?}", ensemble.sessions()));
+        scribe.wrong(format!("sessions {:?}", ensemble.sessions()));
     }
     // The one that is left carries the ensemble's messages.
     let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     if tasks > 1 {
-        book.history.left_behind(format!("{} tasks", tasks - 1));
+        scribe.wrong(format!("{} tasks", tasks - 1));
     }
-    let violations = book.history.check(&recipe.rules());
-    Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
+    scribe.outcome(&recipe.rules(PATIENCE, SESSION))
 }
 
 /// Reads go on while a server is cut off, and prove nothing.
@@ -330,70 +123,17 @@ async fn read(client: CuratorFramework) {
     }
 }
 
-async fn work(scribe: Scribe, lock: Lock, mut random: StdRng) {
-    for _ in 0..ROUNDS {
-        sleep(Duration::from_millis(random.random_range(0..3000))).await;
-        let attempt = scribe.ask();
-        let short = Duration::from_millis(random.random_range(0..4000));
-        let outcome = match random.random_range(0..10) {
-            0..=4 => lock.acquire().await,
-            5 | 6 => lock.acquire_timeout(short * 3).await,
-            7 => lock.try_acquire().await,
-            // The future is dropped.
-            _ => timeout(short, lock.acquire()).await.unwrap_or(Ok(None)),
-        };
-        let guard = match outcome {
-            Ok(Some(guard)) => guard,
-            Ok(None) => {
-                scribe.step(attempt, Step::GaveUp);
-                continue;
-            }
-            Err(error) => {
-                scribe.note(format_args!("{attempt:?}: {error}"));
-                scribe.step(attempt, Step::GaveUp);
-                continue;
-            }
-        };
-        scribe.granted(attempt, &guard);
-        let hold = Duration::from_millis(if random.random_range(0..8) == 0 {
-            random.random_range(4000..16000)
-        } else {
-            random.random_range(0..1500)
-        });
-        let until = tokio::time::Instant::now() + hold;
-        // It looks at the lock before each piece of work, as one should.
-        let mut lost = !guard.is_held();
-        while !lost && tokio::time::Instant::now() < until {
-            lost = tokio::select! {
-                biased;
-                _ = guard.lost() => true,
-                () = sleep(Duration::from_millis(100)) => !guard.is_held(),
-            };
-        }
-        if lost {
-            scribe.leaves(attempt, Step::Lost);
-        }
-        scribe.leaves(attempt, Step::Releasing);
-        match random.random_range(0..6) {
-            0 => drop(guard),
-            1 => {
-                // A release that is dropped half-way.
-                let _dropped = timeout(Duration::from_millis(random.random_range(0..100)), guard.release()).await;
-                drop(guard);
-            }
-            _ => {
-                if let Err(error) = guard.release().await {
-                    scribe.note(format_args!("{attempt:?}: {error}"));
-                }
-            }
-        }
-        scribe.step(attempt, Step::Released);
-    }
+/// The nodes there are, each with its owner.
+fn nodes(ensemble: &SimulatedEnsemble, recipe: Recipe) -> Vec<(String, i64)> {
+    let below = |part: &String| {
+        let paths = ensemble.children(part).into_iter().map(|node| format!("{part}/{node}")).collect::<Vec<_>>();
+        paths.into_iter().filter_map(|path| Some((path.clone(), ensemble.owner(&path)?)))
+    };
+    recipe.parts(PATH).iter().flat_map(below).collect()
 }
 
 /// Does its worst for a while, then mends everything.
-async fn nemesis(scribe: &Scribe, recipe: Recipe, random: &mut StdRng) {
-    let ensemble = &scribe.ensemble;
+async fn nemesis(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, random: &mut StdRng) {
     for _ in 0..random.random_range(2..9) {
         sleep(Duration::from_millis(random.random_range(200..6000))).await;
         let client = ClientId(random.random_range(0..CLIENTS));
@@ -413,7 +153,7 @@ async fn nemesis(scribe: &Scribe, recipe: Recipe, random: &mut StdRng) {
                 let sessions = ensemble.sessions();
                 if let Some(session) = sessions.get(random.random_range(0..sessions.len().max(1))) {
                     scribe.fault(format_args!("session {session} is killed"), Duration::ZERO);
-                    let nodes = scribe.nodes(recipe);
+                    let nodes = nodes(ensemble, recipe);
                     scribe.revoke(nodes.into_iter().filter(|(_, owner)| owner == session).map(|(path, _)| path));
                     ensemble.kill_session(*session);
                 }
@@ -446,7 +186,7 @@ async fn nemesis(scribe: &Scribe, recipe: Recipe, random: &mut StdRng) {
                 }
                 _ => {
                     // An administrator deletes a node.
-                    let nodes = scribe.nodes(recipe);
+                    let nodes = nodes(ensemble, recipe);
                     if let Some((node, _)) = nodes.get(random.random_range(0..nodes.len().max(1))) {
                         scribe.fault(format_args!("somebody deletes {node}"), Duration::ZERO);
                         scribe.revoke([node.clone()]);

@@ -138,10 +138,12 @@ on_every_server! {
     async fn who_acquires_while_parents_are_deleted_gets_the_lock(env) {
         let (flat, nested) = (env.path("flat"), env.path("one/two/three"));
         let mut all = tokio::task::JoinSet::new();
+        let mut clients = Vec::new();
         for number in 0..2 {
             let options = builder(env.address()).reap_interval(Duration::from_millis(1));
             // As few retries as most have.
             let client = connected(options.retry_policy(RetryNTimes::new(3, Duration::from_millis(1)))).await;
+            clients.push(client.clone());
             for path in [flat.clone(), nested.clone(), format!("{nested}/{number}")] {
                 let client = client.clone();
                 all.spawn(async move {

@@ -1,39 +1,12 @@
-//! When to try again: Curator's retry policies.
-//!
-//! A policy is a pure function of the number of tries, the time since the first one, and a random number. The loop that
-//! sleeps is in one place, inside the framework.
+//! Policies whose pause grows.
 
-use std::fmt;
 use std::time::Duration;
 
+use super::{RetryAttempt, RetryPolicy};
 use crate::error::{Error, Result};
 
 /// The largest number of retries of [`ExponentialBackoffRetry`], as in Curator.
 const MAX_RETRIES_LIMIT: u32 = 29;
-
-/// What a policy is asked about.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RetryAttempt {
-    /// How many retries there were: 0 after the first failure.
-    pub count: u32,
-    /// The time since the first try began.
-    pub elapsed: Duration,
-    /// A random number in `[0, 1)`, for policies that spread their pauses.
-    pub random: f64,
-}
-
-/// Decides whether a failed operation is tried again, and after which pause: Curator's `RetryPolicy`.
-///
-/// With `n` retries an operation is tried `n + 1` times.
-pub trait RetryPolicy: Send + Sync + fmt::Debug + 'static {
-    /// The pause before the next try, or `None` to give up.
-    fn next_pause(&self, attempt: RetryAttempt) -> Option<Duration>;
-
-    /// Whether an operation that failed so may be tried again at all. Default: [`Error::is_retryable`].
-    fn allow_retry(&self, error: &Error) -> bool {
-        error.is_retryable()
-    }
-}
 
 /// Retries a set number of times, with a pause that grows: Curator's `ExponentialBackoffRetry`.
 ///
@@ -93,30 +66,33 @@ impl RetryPolicy for ExponentialBackoffRetry {
     }
 }
 
-/// Retries a set number of times with the same pause: Curator's `RetryNTimes`.
+/// As [`ExponentialBackoffRetry`] with a longest pause, with the arguments in the order of Curator's
+/// `BoundedExponentialBackoffRetry`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetryNTimes {
-    retries: u32,
-    pause: Duration,
-}
+pub struct BoundedExponentialBackoffRetry(ExponentialBackoffRetry);
 
-impl RetryNTimes {
-    /// A policy with `retries` retries; with none, every operation is tried once.
-    #[must_use]
-    pub const fn new(retries: u32, pause: Duration) -> Self {
-        Self { retries, pause }
+impl BoundedExponentialBackoffRetry {
+    /// A policy whose single pause is at most `max_pause`. Mind the order: the longest pause comes second here and last
+    /// in [`ExponentialBackoffRetry::with_max_pause`].
+    ///
+    /// # Errors
+    ///
+    /// As [`ExponentialBackoffRetry::with_max_pause`].
+    pub fn new(base: Duration, max_pause: Duration, max_retries: u32) -> Result<Self> {
+        ExponentialBackoffRetry::with_max_pause(base, max_retries, max_pause).map(Self)
     }
 }
 
-impl RetryPolicy for RetryNTimes {
+impl RetryPolicy for BoundedExponentialBackoffRetry {
     fn next_pause(&self, attempt: RetryAttempt) -> Option<Duration> {
-        (attempt.count < self.retries).then_some(self.pause)
+        self.0.next_pause(attempt)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     fn attempt(count: u32, random: f64) -> RetryAttempt {
         RetryAttempt { count, elapsed: Duration::ZERO, random }
@@ -151,10 +127,46 @@ mod tests {
     }
 
     #[test]
-    fn n_times_is_n_pauses() {
-        let policy = RetryNTimes::new(2, Duration::from_secs(1));
-        let pauses = (0..4).map(|count| policy.next_pause(attempt(count, 0.0))).collect::<Vec<_>>();
-        assert_eq!(pauses, [Some(Duration::from_secs(1)), Some(Duration::from_secs(1)), None, None]);
+    fn bounded_is_exponential_with_the_bound_second() {
+        let (base, max_pause) = (Duration::from_millis(10), Duration::from_millis(25));
+        let policy = BoundedExponentialBackoffRetry::new(base, max_pause, 3).unwrap();
+        let pauses = (0..4).map(|count| policy.next_pause(attempt(count, 0.99))).collect::<Vec<_>>();
+        assert_eq!(pauses, [Some(base), Some(max_pause), Some(max_pause), None]);
+        let error = BoundedExponentialBackoffRetry::new(max_pause, base, 3).unwrap_err();
+        assert_eq!(error.to_string(), "invalid longest pause: 10ms is shorter than the base pause of 25ms");
+    }
+
+    proptest! {
+        #[test]
+        fn pauses_stay_in_their_range_and_grow_with_the_random_number(
+            base in 1..100_000_u64,
+            bound in 0..10_000_000_u64,
+            max_retries in 0..=29_u32,
+            count in 0..40_u32,
+            random in 0.0..1.0_f64,
+            less in 0.0..1.0_f64,
+        ) {
+            let (base, bound) = (Duration::from_millis(base), Duration::from_millis(base + bound));
+            let policy = ExponentialBackoffRetry::with_max_pause(base, max_retries, bound).unwrap();
+            let pause = policy.next_pause(attempt(count, random));
+            prop_assert_eq!(pause.is_some(), count < max_retries);
+            if let Some(pause) = pause {
+                let widest = base.saturating_mul(2_u32.pow(count + 1) - 1);
+                prop_assert!(base <= pause && pause <= bound.min(widest), "{pause:?}");
+                prop_assert!(policy.next_pause(attempt(count, random * less)).unwrap() <= pause);
+                let bounded = BoundedExponentialBackoffRetry::new(base, bound, max_retries).unwrap();
+                prop_assert_eq!(bounded.next_pause(attempt(count, random)), Some(pause));
+            }
+        }
+    }
+
+    /// Products beyond 32 bits (CURATOR-262).
+    #[test]
+    fn a_long_base_does_not_overflow() {
+        let policy = ExponentialBackoffRetry::new(Duration::from_secs(3600), 29).unwrap();
+        assert_eq!(policy.next_pause(attempt(28, 0.999)), Some(Duration::from_millis(i32::MAX as u64)));
+        let policy = ExponentialBackoffRetry::with_max_pause(Duration::MAX, 29, Duration::MAX).unwrap();
+        assert_eq!(policy.next_pause(attempt(28, 0.999)), Some(Duration::MAX));
     }
 
     #[test]

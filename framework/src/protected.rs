@@ -1,0 +1,205 @@
+//! The names of protected nodes, by which a creator finds its node again when the reply was lost: Curator's
+//! `ProtectedUtils` (CURATOR-569).
+//!
+//! Such a name is `_c_<uuid>-<name>`. The UUID has 8, 4, 4, 4 and 12 hexadecimal digits, of either case. (What Java's
+//! `UUID.fromString` accepts beyond that is no protected name here.)
+
+use std::fmt;
+use std::str::FromStr;
+
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+use crate::path::make_path;
+use crate::randomness::{Randomness, uuid};
+use crate::zk_paths::path_and_node;
+
+/// What stands before the UUID.
+pub const PROTECTED_PREFIX: &str = "_c_";
+/// What stands behind the UUID.
+pub const PROTECTED_SEPARATOR: char = '-';
+/// The number of characters of `_c_<uuid>-`.
+pub const PROTECTED_PREFIX_WITH_UUID_LENGTH: usize = 40;
+
+/// The UUID in the name of a protected node.
+///
+/// Displayed, and parsed, as the UUID alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProtectedId(Uuid);
+
+impl ProtectedId {
+    pub(crate) fn new(randomness: &dyn Randomness) -> Self {
+        Self(uuid(randomness))
+    }
+
+    /// `_c_<uuid>-`, as Curator writes it.
+    #[must_use]
+    pub fn prefix(self) -> String {
+        format!("{PROTECTED_PREFIX}{self}{PROTECTED_SEPARATOR}")
+    }
+
+    /// The id in a node's name, if it has one: Curator's `ProtectedUtils.extractProtectedId`.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        split_protected(name).map(|(id, _)| id)
+    }
+}
+
+impl fmt::Display for ProtectedId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.hyphenated().fmt(f)
+    }
+}
+
+impl FromStr for ProtectedId {
+    type Err = Error;
+
+    fn from_str(id: &str) -> Result<Self> {
+        parse(id).ok_or_else(|| Error::invalid_config("protected id", format!("{id:?} is not a UUID with hyphens")))
+    }
+}
+
+fn parse(id: &str) -> Option<ProtectedId> {
+    let has_hyphens = id.len() == PROTECTED_PREFIX_WITH_UUID_LENGTH - PROTECTED_PREFIX.len() - 1;
+    has_hyphens.then(|| Uuid::try_parse(id).ok())?.map(ProtectedId)
+}
+
+/// The id and the name behind it, which is never empty.
+fn split_protected(name: &str) -> Option<(ProtectedId, &str)> {
+    let (prefix, rest) = name.split_at_checked(PROTECTED_PREFIX_WITH_UUID_LENGTH)?;
+    let id = prefix.strip_prefix(PROTECTED_PREFIX)?.strip_suffix(PROTECTED_SEPARATOR)?;
+    (!rest.is_empty()).then_some((parse(id)?, rest))
+}
+
+/// Whether a node of this name was created with protection: Curator's `ProtectedUtils.isProtectedZNode`.
+#[must_use]
+pub fn is_protected_znode(name: &str) -> bool {
+    split_protected(name).is_some()
+}
+
+/// The name that was asked for, without the `_c_<uuid>-` if it has one: Curator's `ProtectedUtils.normalize`.
+#[must_use]
+pub fn normalize(name: &str) -> &str {
+    split_protected(name).map_or(name, |(_, rest)| rest)
+}
+
+/// The path that was asked for, without the `_c_<uuid>-` of its last element if it has one: Curator's
+/// `ProtectedUtils.normalizePath`.
+///
+/// # Errors
+///
+/// `InvalidPath` as [`validate_path`](crate::validate_path).
+pub fn normalize_path(path: &str) -> Result<String> {
+    let ends = path_and_node(path)?;
+    Ok(make_path(ends.path, normalize(ends.node)))
+}
+
+/// The id in a node's name, if it has one: Curator's `ProtectedUtils.extractProtectedId`, as [`ProtectedId::of`].
+#[must_use]
+pub fn extract_protected_id(name: &str) -> Option<ProtectedId> {
+    ProtectedId::of(name)
+}
+
+/// The name that a node gets with protection: Curator's `ProtectedUtils.toProtectedZNode`.
+#[must_use]
+pub fn to_protected_znode(name: &str, id: ProtectedId) -> String {
+    id.prefix() + name
+}
+
+/// The path that a node gets with protection: Curator's `ProtectedUtils.toProtectedZNodePath`.
+///
+/// # Errors
+///
+/// `InvalidPath` as [`validate_path`](crate::validate_path).
+pub fn to_protected_znode_path(path: &str, id: ProtectedId) -> Result<String> {
+    let ends = path_and_node(path)?;
+    Ok(make_path(ends.path, &to_protected_znode(ends.node, id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::randomness::ThreadRandomness;
+
+    const UUID: &str = "53345f98-9423-4e0c-a7b5-9f819e3ec2e1";
+
+    #[test]
+    fn protected_names_have_curators_shape() {
+        let id = ProtectedId::new(&ThreadRandomness);
+        let prefix = id.prefix();
+        assert_eq!(prefix.len(), PROTECTED_PREFIX_WITH_UUID_LENGTH);
+        assert_eq!(ProtectedId::of(&format!("{prefix}lock-0000000001")), Some(id));
+        for name in [
+            "lock-0000000001",
+            "_c_-lock-0000000001",
+            "_c_00000000-0000-0000-0000-000000000000",
+            "_c_00000000-0000-0000-0000-000000000000-",
+            "_c_x0000000-0000-0000-0000-000000000000-lock",
+            "_c_ü",
+        ] {
+            assert_eq!(ProtectedId::of(name), None, "{name}");
+        }
+    }
+
+    /// Curator's `TestCreate.testProtectedUtils`.
+    #[test]
+    fn protected_names_are_known_and_stripped() {
+        let name = format!("_c_{UUID}-yo");
+        let id = UUID.parse::<ProtectedId>().unwrap();
+        assert!(is_protected_znode(&name));
+        assert_eq!(normalize(&name), "yo");
+        assert_eq!(extract_protected_id(&name), Some(id));
+        assert_eq!(id.to_string(), UUID);
+        assert_eq!(normalize_path(&format!("/a/{name}")).unwrap(), "/a/yo");
+        for name in [
+            format!("c_{UUID}-yo"),
+            format!("_c_{UUID}-"),
+            format!("_c_{UUID}+yo"),
+            format!("_d_{UUID}-yo"),
+            "_c_53345f98-hola-4e0c-a7b5-9f819e3ec2e1-yo".into(),
+            "_c_53345f98-hola-4e0c-a7b5-9f819e3ec2e1+yo".into(),
+            // No character begins at 40.
+            "_c_53345f98-9423-4e0c-a7b5-9f819e3ec2eüyo".into(),
+            // Java's parser takes these for UUIDs.
+            "_c_5334598-94235-4e0c-a7b5-9f819e3ec2e1-yo".into(),
+            "parent".into(),
+            String::new(),
+        ] {
+            assert!(!is_protected_znode(&name), "{name}");
+            assert_eq!(normalize(&name), name);
+            assert_eq!(extract_protected_id(&name), None);
+            assert_eq!(normalize_path(&make_path("/a", &name)).unwrap(), make_path("/a", &name));
+        }
+    }
+
+    /// The names of Curator's `TestCreate.testCreateProtectedUtils`.
+    #[test]
+    fn what_is_made_protected_is_known_as_such() {
+        let id = UUID.parse::<ProtectedId>().unwrap();
+        let name = to_protected_znode("test", id);
+        assert_eq!(name, format!("_c_{UUID}-test"));
+        assert_eq!(name.len(), PROTECTED_PREFIX_WITH_UUID_LENGTH + "test".len());
+        assert_eq!(name.chars().nth(PROTECTED_PREFIX_WITH_UUID_LENGTH - 1), Some(PROTECTED_SEPARATOR));
+        assert!(is_protected_znode(&name));
+        assert_eq!(normalize(&name), "test");
+        for (path, protected) in
+            [("/parent/test", format!("/parent/_c_{UUID}-test")), ("/test", format!("/_c_{UUID}-test"))]
+        {
+            assert_eq!(to_protected_znode_path(path, id).unwrap(), protected);
+            assert_eq!(normalize_path(&protected).unwrap(), path);
+        }
+        assert!(matches!(to_protected_znode_path("test", id), Err(Error::InvalidPath { .. })));
+        assert!(matches!(normalize_path("test"), Err(Error::InvalidPath { .. })));
+    }
+
+    #[test]
+    fn either_case_is_read_and_nothing_but_hyphens() {
+        let id = UUID.parse::<ProtectedId>().unwrap();
+        assert_eq!(UUID.to_uppercase().parse::<ProtectedId>().unwrap(), id);
+        let error = UUID.replace('-', "").parse::<ProtectedId>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "invalid protected id: \"53345f9894234e0ca7b59f819e3ec2e1\" is not a UUID with hyphens"
+        );
+    }
+}

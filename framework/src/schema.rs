@@ -1,0 +1,346 @@
+//! What nodes may look like: Curator's `Schema` and `SchemaSet`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use regex::Regex;
+
+use crate::error::{Error, Result};
+use crate::zookeeper::{Acl, CreateMode};
+
+/// Whether a node has to be of some kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Allowance {
+    /// It may or may not.
+    #[default]
+    Can,
+    /// It has to.
+    Must,
+    /// It must not.
+    Cannot,
+}
+
+impl Allowance {
+    fn allows(self, is: bool) -> bool {
+        match self {
+            Self::Can => true,
+            Self::Must => is,
+            Self::Cannot => !is,
+        }
+    }
+}
+
+/// Looks at a node's path, data and access control list: Curator's `SchemaValidator`.
+pub type SchemaValidator = dyn Fn(&str, &[u8], &[Acl]) -> bool + Send + Sync;
+
+/// What the nodes at a path, or at all paths of a pattern, may look like: Curator's `Schema`.
+#[derive(Clone)]
+pub struct Schema {
+    name: String,
+    place: Place,
+    documentation: String,
+    metadata: BTreeMap<String, String>,
+    validator: Option<Arc<SchemaValidator>>,
+    ephemeral: Allowance,
+    sequential: Allowance,
+    watched: Allowance,
+    can_be_deleted: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    Path(String),
+    Pattern(Regex),
+    Anywhere,
+}
+
+impl Schema {
+    fn at(name: String, place: Place) -> Self {
+        Self {
+            name,
+            place,
+            documentation: String::new(),
+            metadata: BTreeMap::new(),
+            validator: None,
+            ephemeral: Allowance::Can,
+            sequential: Allowance::Can,
+            watched: Allowance::Can,
+            can_be_deleted: true,
+        }
+    }
+
+    /// For one path. Everything is allowed until something else is said.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`.
+    pub fn for_path(path: impl Into<String>) -> Result<Self> {
+        let path = path.into();
+        crate::path::validate_path(&path)?;
+        Ok(Self::at(path.clone(), Place::Path(path)))
+    }
+
+    /// For all paths that match a regular expression from their beginning to their end.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig` with what is wrong with the expression.
+    pub fn for_pattern(pattern: &str) -> Result<Self> {
+        let whole = Regex::new(&format!("^(?:{pattern})$"))
+            .map_err(|error| Error::invalid_config("schema's pattern", error.to_string()))?;
+        Ok(Self::at(pattern.to_owned(), Place::Pattern(whole)))
+    }
+
+    /// For the children of a recipe's path: ephemeral, sequential and watched. Curator's `Schema.builderForRecipe`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`.
+    pub fn for_recipe(parent: &str) -> Result<Self> {
+        crate::path::validate_path(parent)?;
+        let schema = Self::for_pattern(&format!("{}/.*", regex::escape(parent)))?;
+        Ok(schema.ephemeral(Allowance::Must).sequential(Allowance::Must).watched(Allowance::Must))
+    }
+
+    /// For the recipe's path itself: neither ephemeral nor sequential. Curator's `Schema.builderForRecipeParent`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`.
+    pub fn for_recipe_parent(parent: &str) -> Result<Self> {
+        Ok(Self::for_path(parent)?.ephemeral(Allowance::Cannot).sequential(Allowance::Cannot))
+    }
+
+    /// The name that violations are reported under. Default: the path or the pattern.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// What the nodes are for.
+    #[must_use]
+    pub fn documentation(mut self, documentation: impl Into<String>) -> Self {
+        self.documentation = documentation.into();
+        self
+    }
+
+    /// Something that belongs to the schema; not looked at.
+    #[must_use]
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    /// What path, data and access control list must be like when the node is created or changed (then the list is
+    /// empty).
+    #[must_use]
+    pub fn validator(mut self, validator: impl Fn(&str, &[u8], &[Acl]) -> bool + Send + Sync + 'static) -> Self {
+        self.validator = Some(Arc::new(validator));
+        self
+    }
+
+    /// Whether the nodes are ephemeral.
+    #[must_use]
+    pub fn ephemeral(mut self, allowance: Allowance) -> Self {
+        self.ephemeral = allowance;
+        self
+    }
+
+    /// Whether the nodes have a number.
+    #[must_use]
+    pub fn sequential(mut self, allowance: Allowance) -> Self {
+        self.sequential = allowance;
+        self
+    }
+
+    /// Whether the nodes are watched when they are read.
+    #[must_use]
+    pub fn watched(mut self, allowance: Allowance) -> Self {
+        self.watched = allowance;
+        self
+    }
+
+    /// Whether the nodes may be deleted. Default: yes.
+    #[must_use]
+    pub fn can_be_deleted(mut self, can: bool) -> Self {
+        self.can_be_deleted = can;
+        self
+    }
+
+    fn violation<T>(&self, path: &str, reason: impl Into<String>) -> Result<T> {
+        Err(Error::SchemaViolation { path: path.to_owned(), schema: self.name.clone(), reason: reason.into() })
+    }
+
+    fn check_content(&self, path: &str, data: &[u8], acl: &[Acl]) -> Result<()> {
+        match &self.validator {
+            Some(validator) if !validator(path, data, acl) => self.violation(path, "the validator refuses it"),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_kind(&self, path: &str, allowance: Allowance, is: bool, kind: &str) -> Result<()> {
+        match allowance {
+            _ if allowance.allows(is) => Ok(()),
+            Allowance::Must => self.violation(path, format!("it must be {kind}")),
+            _ => self.violation(path, format!("it cannot be {kind}")),
+        }
+    }
+
+    fn check_create(&self, path: &str, mode: CreateMode, data: &[u8], acl: &[Acl]) -> Result<()> {
+        self.check_kind(path, self.ephemeral, mode.is_ephemeral(), "ephemeral")?;
+        self.check_kind(path, self.sequential, mode.is_sequential(), "sequential")?;
+        self.check_content(path, data, acl)
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schema").field("name", &self.name).field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+/// The schemas of a client: Curator's `SchemaSet`. The one of the exact path counts, else the first whose pattern
+/// matches, else the default if there is one.
+///
+/// Only what is done through the client's operations and by the recipes is looked at, and paths are those that the
+/// user gives, without namespace and without the prefix of a protected node.
+#[derive(Debug, Clone)]
+pub struct SchemaSet {
+    schemas: Vec<Schema>,
+    default: Option<Schema>,
+}
+
+impl SchemaSet {
+    /// These schemas. With `permissive` a path that none of them is about may be anything, else it is refused.
+    #[must_use]
+    pub fn new(schemas: impl IntoIterator<Item = Schema>, permissive: bool) -> Self {
+        let default = permissive.then(|| Schema::at("default".to_owned(), Place::Anywhere));
+        Self { schemas: schemas.into_iter().collect(), default }
+    }
+
+    /// The schema of a path.
+    ///
+    /// # Errors
+    ///
+    /// `SchemaViolation` if there is none.
+    fn of(&self, path: &str) -> Result<&Schema> {
+        let exact = self.schemas.iter().find(|schema| matches!(&schema.place, Place::Path(exact) if exact == path));
+        let matching = || {
+            self.schemas.iter().find(|schema| matches!(&schema.place, Place::Pattern(regex) if regex.is_match(path)))
+        };
+        exact.or_else(matching).or(self.default.as_ref()).ok_or_else(|| Error::SchemaViolation {
+            path: path.to_owned(),
+            schema: "none".to_owned(),
+            reason: "no schema is about it".to_owned(),
+        })
+    }
+
+    /// The name of the path's schema.
+    ///
+    /// # Errors
+    ///
+    /// `SchemaViolation` if there is none.
+    pub fn schema_of(&self, path: &str) -> Result<&str> {
+        Ok(&self.of(path)?.name)
+    }
+
+    pub(crate) fn check_create(&self, path: &str, mode: CreateMode, data: &[u8], acl: &[Acl]) -> Result<()> {
+        self.of(path)?.check_create(path, mode, data, acl)
+    }
+
+    pub(crate) fn check_delete(&self, path: &str) -> Result<()> {
+        let schema = self.of(path)?;
+        if schema.can_be_deleted { Ok(()) } else { schema.violation(path, "it cannot be deleted") }
+    }
+
+    pub(crate) fn check_change(&self, path: &str, data: &[u8]) -> Result<()> {
+        self.of(path)?.check_content(path, data, &[])
+    }
+
+    pub(crate) fn check_read(&self, path: &str, watched: bool) -> Result<()> {
+        let schema = self.of(path)?;
+        schema.check_kind(path, schema.watched, watched, "watched")
+    }
+}
+
+/// Anything is allowed: Curator's default.
+impl Default for SchemaSet {
+    fn default() -> Self {
+        Self::new([], true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(result: Result<()>) -> String {
+        match result {
+            Err(Error::SchemaViolation { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Curator's `TestSchema.testOrdering`.
+    #[test]
+    fn the_exact_path_counts_then_the_first_pattern() {
+        let set = SchemaSet::new(
+            [
+                Schema::for_pattern("/a.*").unwrap().named("broad"),
+                Schema::for_pattern("/ab.*").unwrap().named("narrow but later"),
+                Schema::for_path("/abc").unwrap().named("exact"),
+            ],
+            false,
+        );
+        assert_eq!(set.schema_of("/abc").unwrap(), "exact");
+        assert_eq!(set.schema_of("/abd").unwrap(), "broad");
+        assert_eq!(
+            set.schema_of("/x/abd").unwrap_err().to_string(),
+            "/x/abd violates schema none: no schema is about it"
+        );
+        assert_eq!(SchemaSet::default().schema_of("/x").unwrap(), "default");
+    }
+
+    /// Curator's `TestSchema.testBasics` and `testSchemaValidator`.
+    #[test]
+    fn what_a_schema_does_not_allow_is_named() {
+        let schema = Schema::for_path("/test")
+            .unwrap()
+            .ephemeral(Allowance::Must)
+            .sequential(Allowance::Cannot)
+            .watched(Allowance::Cannot)
+            .can_be_deleted(false)
+            .validator(|_, data, _| !data.is_empty());
+        let set = SchemaSet::new([schema], false);
+        let create = |mode, data: &[u8]| set.check_create("/test", mode, data, &[]);
+        assert_eq!(reason(create(CreateMode::Persistent, b"x")), "it must be ephemeral");
+        assert_eq!(reason(create(CreateMode::EphemeralSequential, b"x")), "it cannot be sequential");
+        assert_eq!(reason(create(CreateMode::Ephemeral, b"")), "the validator refuses it");
+        create(CreateMode::Ephemeral, b"x").unwrap();
+        assert_eq!(reason(set.check_delete("/test")), "it cannot be deleted");
+        assert_eq!(reason(set.check_read("/test", true)), "it cannot be watched");
+        set.check_read("/test", false).unwrap();
+        assert_eq!(reason(set.check_change("/test", b"")), "the validator refuses it");
+        set.check_change("/test", b"x").unwrap();
+    }
+
+    #[test]
+    fn a_recipes_schema_is_about_its_children() {
+        let set = SchemaSet::new(
+            [Schema::for_recipe("/locks/a+b").unwrap(), Schema::for_recipe_parent("/locks/a+b").unwrap()],
+            false,
+        );
+        set.check_create("/locks/a+b/lock-", CreateMode::EphemeralSequential, b"", &[]).unwrap();
+        assert!(set.check_create("/locks/a+b/lock-", CreateMode::Persistent, b"", &[]).is_err());
+        set.check_create("/locks/a+b", CreateMode::Persistent, b"", &[]).unwrap();
+        assert!(set.check_create("/locks/aab/lock-", CreateMode::EphemeralSequential, b"", &[]).is_err());
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_named() {
+        let error = Schema::for_pattern("/a(").unwrap_err().to_string();
+        assert!(error.starts_with("invalid schema's pattern: "), "{error}");
+    }
+}

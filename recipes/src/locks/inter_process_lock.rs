@@ -1,0 +1,71 @@
+//! Any lock.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::locks::guard::LockGuard;
+use crate::locks::multi::InterProcessMultiLock;
+use crate::locks::mutex::InterProcessMutex;
+use crate::locks::read_write::{ReadLock, WriteLock};
+use crate::locks::semaphore_mutex::InterProcessSemaphoreMutex;
+
+/// A lock of whatever kind, for code that does not care: Curator's `InterProcessLock`.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::LockError> {
+/// use curator_recipes::{InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
+///
+/// let locks: Vec<Box<dyn InterProcessLock>> = vec![
+///     Box::new(InterProcessMutex::new(client.clone(), "/locks/printer")?),
+///     Box::new(InterProcessReadWriteLock::new(client, "/locks/settings")?.read_lock()),
+/// ];
+/// for lock in &locks {
+///     lock.acquire().await?.release().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[async_trait]
+pub trait InterProcessLock: Send + Sync + fmt::Debug {
+    /// Waits for the lock as long as it takes. Errors and cancel safety are those of the lock's own method.
+    async fn acquire(&self) -> Result<LockGuard>;
+
+    /// Waits for the lock for at most `budget`; `Ok(None)` if it was not granted in that time.
+    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>>;
+
+    /// Asks once; `Ok(None)` if somebody else has the lock.
+    async fn try_acquire(&self) -> Result<Option<LockGuard>>;
+
+    /// Whether it is held through this object or a clone of it.
+    fn is_acquired_in_this_process(&self) -> bool;
+}
+
+macro_rules! inter_process_lock {
+    ($($lock:ident),*) => {$(
+        #[async_trait]
+        impl InterProcessLock for $lock {
+            async fn acquire(&self) -> Result<LockGuard> {
+                Self::acquire(self).await.map(Into::into)
+            }
+
+            async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>> {
+                Ok(Self::acquire_timeout(self, budget).await?.map(Into::into))
+            }
+
+            async fn try_acquire(&self) -> Result<Option<LockGuard>> {
+                Ok(Self::try_acquire(self).await?.map(Into::into))
+            }
+
+            fn is_acquired_in_this_process(&self) -> bool {
+                Self::is_acquired_in_this_process(self)
+            }
+        }
+    )*};
+}
+
+inter_process_lock!(InterProcessMutex, InterProcessSemaphoreMutex, ReadLock, WriteLock, InterProcessMultiLock);

@@ -1,0 +1,120 @@
+//! Who holds a lock and who waits for it.
+
+use std::time::{Duration, SystemTime};
+
+use curator_framework::{Error, make_path};
+
+use crate::error::Result;
+use crate::locks::driver::SortedChildren;
+use crate::locks::lock_internals::LockInternals;
+
+/// What a contender contends for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ParticipantKind {
+    /// A mutex.
+    Lock,
+    /// A lease of a semaphore.
+    Lease,
+    /// The read half of a read-write lock.
+    Read,
+    /// Its write half.
+    Write,
+}
+
+/// One contender of a lock, as its node tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Participant {
+    /// The path of its node.
+    pub path: String,
+    /// What it contends for.
+    pub kind: ParticipantKind,
+    /// The number that the server gave the node.
+    pub sequence: i64,
+    /// Its place in the order, from 0.
+    pub position: usize,
+    /// Whether it has the lock, else it waits.
+    pub holds: bool,
+    /// The node's data.
+    pub data: Vec<u8>,
+    /// The ZooKeeper session that owns the node; 0 if the node is persistent.
+    pub session: i64,
+    /// The transaction that created the node: the holder's fencing token.
+    pub czxid: i64,
+    /// When the node was created, on the server's clock.
+    pub created: SystemTime,
+}
+
+impl Participant {
+    /// For how long it has held or waited, as far as this host's clock and the server's agree.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.created.elapsed().unwrap_or_default()
+    }
+}
+
+/// What a listing says about one contender.
+pub(crate) struct Standing {
+    pub(crate) kind: ParticipantKind,
+    pub(crate) holds: bool,
+}
+
+impl LockInternals {
+    /// Reads the contenders' nodes, one after the other; those that go meanwhile are left out.
+    pub(crate) async fn participants(
+        &self,
+        standing: impl Fn(&SortedChildren, &str) -> Option<Standing>,
+    ) -> Result<Vec<Participant>> {
+        let sorted = self.sorted().await?;
+        let mut participants = Vec::with_capacity(sorted.len());
+        for (position, name) in sorted.names().enumerate() {
+            // Near the end of the counter the order is that of creation, and the number still the server's.
+            let Some(sequence) = self.sequence(name) else { continue };
+            let Some(Standing { kind, holds }) = standing(&sorted, name) else { continue };
+            let path = make_path(self.base_path(), name);
+            let (data, stat) = match self.client().get_data().for_path(&path).await {
+                Ok(read) => read,
+                Err(Error::NoNode { .. }) => continue,
+                // Somebody else compresses, or does not: what is there is better than nothing.
+                Err(Error::Compression { .. }) => {
+                    match self.client().get_data().undecompressed().for_path(&path).await {
+                        Err(Error::NoNode { .. }) => continue,
+                        read => read?,
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let since_1970 = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
+            participants.push(Participant {
+                kind,
+                sequence,
+                position,
+                holds,
+                data,
+                session: stat.ephemeral_owner,
+                czxid: stat.czxid,
+                created: SystemTime::UNIX_EPOCH + since_1970,
+                path,
+            });
+        }
+        Ok(participants)
+    }
+
+    /// The paths of the contenders' nodes, in order.
+    pub(crate) async fn participant_nodes(&self) -> Result<Vec<String>> {
+        Ok(self.sorted().await?.names().map(|name| make_path(self.base_path(), name)).collect())
+    }
+
+    /// The contenders, in order.
+    async fn sorted(&self) -> Result<SortedChildren> {
+        match self.client().get_children().for_path(self.base_path()).await {
+            Ok(children) => {
+                let session = self.client().session().await?;
+                Ok(self.in_order(&session, children, &mut Default::default()).await?)
+            }
+            Err(Error::NoNode { .. }) => Ok(SortedChildren::default()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

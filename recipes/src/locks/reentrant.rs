@@ -1,0 +1,168 @@
+//! Locks that an owner may acquire again.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::error::{LockError, Result};
+use crate::locks::hold::{Hold, Place};
+use crate::locks::lock_internals::{LockInternals, Patience, acquire};
+use crate::locks::owner::LockOwner;
+
+/// What an owner holds, and whose turn it is to acquire for it.
+#[derive(Debug, Default)]
+struct Owned {
+    /// Locked while it acquires.
+    acquiring: Arc<tokio::sync::Mutex<()>>,
+    /// Can be looked at any time.
+    held: Mutex<Weak<Hold>>,
+}
+
+/// The turn to acquire for an owner.
+pub(crate) struct Turn {
+    owned: Arc<Owned>,
+    _acquiring: tokio::sync::OwnedMutexGuard<()>,
+}
+
+impl Turn {
+    /// From now on the owner holds this.
+    pub(crate) fn has(&self, hold: &Arc<Hold>) {
+        *self.owned.held.lock() = Arc::downgrade(hold);
+    }
+}
+
+/// A lock of the engine, and who holds it through this object.
+#[derive(Debug)]
+pub(crate) struct Reentrant {
+    internals: LockInternals,
+    by_owner: Mutex<HashMap<LockOwner, Arc<Owned>>>,
+    /// The task that got the lock last without an owner, to warn it of itself.
+    last_task: Mutex<Option<(tokio::task::Id, Weak<Hold>)>>,
+    warned: AtomicBool,
+}
+
+/// How an owner comes in.
+pub(crate) enum Entry {
+    /// It holds the lock already.
+    Inner(Place),
+    /// It is its turn to acquire, in the time that is left.
+    Turn(Turn, Patience),
+    /// The time is over: another acquire of the same owner takes longer.
+    TimeOver,
+}
+
+impl Reentrant {
+    pub(crate) fn new(internals: LockInternals) -> Self {
+        Self {
+            internals,
+            by_owner: Mutex::new(HashMap::new()),
+            last_task: Mutex::new(None),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn internals(&self) -> &LockInternals {
+        &self.internals
+    }
+
+    /// Acquires for an owner, or for nobody in particular.
+    pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, patience: Patience) -> Result<Option<Place>> {
+        let Some(owner) = owner else { return self.acquire_for_nobody(patience).await };
+        match self.enter(owner, patience).await? {
+            Entry::Inner(place) => Ok(Some(place)),
+            Entry::TimeOver => Ok(None),
+            Entry::Turn(turn, patience) => {
+                let Some(hold) = self.acquire_hold(patience).await? else { return Ok(None) };
+                turn.has(&hold);
+                Ok(Some(Place::first(hold)))
+            }
+        }
+    }
+
+    pub(crate) async fn acquire_for_nobody(&self, patience: Patience) -> Result<Option<Place>> {
+        self.warn_of_itself();
+        let Some(hold) = self.acquire_hold(patience).await? else { return Ok(None) };
+        *self.last_task.lock() = tokio::task::try_id().map(|task| (task, Arc::downgrade(&hold)));
+        Ok(Some(Place::first(hold)))
+    }
+
+    /// Two acquires of one owner at once: the second waits for the first, and enters beside it.
+    pub(crate) async fn enter(&self, owner: LockOwner, patience: Patience) -> Result<Entry> {
+        let owned = self.owned_by(owner);
+        let turn = Arc::clone(&owned.acquiring).lock_owned();
+        let began = Instant::now();
+        let bound = match patience {
+            Patience::Forever => None,
+            Patience::AtMost(budget) => Some(budget),
+            Patience::Once => Some(self.internals.client().connection_timeout()),
+        };
+        let acquiring = match bound {
+            None => turn.await,
+            Some(bound) => match tokio::time::timeout(bound, turn).await {
+                Ok(acquiring) => acquiring,
+                Err(_elapsed) => return Ok(Entry::TimeOver),
+            },
+        };
+        let held = owned.held.lock().upgrade();
+        if let Some(place) = held.as_ref().and_then(Place::join) {
+            return match place.hold().loss() {
+                Some(reason) => Err(LockError::LockLost { path: self.internals.base_path().to_owned(), reason }),
+                None => Ok(Entry::Inner(place)),
+            };
+        }
+        let patience = match patience {
+            Patience::AtMost(budget) => Patience::AtMost(left(budget, began)),
+            other => other,
+        };
+        Ok(Entry::Turn(Turn { owned, _acquiring: acquiring }, patience))
+    }
+
+    /// What the owner holds now, if it holds something.
+    pub(crate) fn held_by(&self, owner: &LockOwner) -> Option<Arc<Hold>> {
+        let owned = self.by_owner.lock().get(owner).map(Arc::clone)?;
+        let hold = owned.held.lock().upgrade()?;
+        hold.is_shared().then_some(hold)
+    }
+
+    /// What the owner holds is from now on none of this lock.
+    pub(crate) fn forget(&self, owner: &LockOwner) {
+        self.by_owner.lock().remove(owner);
+    }
+
+    pub(crate) async fn acquire_hold(&self, patience: Patience) -> Result<Option<Arc<Hold>>> {
+        let internals = &self.internals;
+        let acquired = acquire(internals.client(), internals.base_path(), patience, internals).await?;
+        Ok(acquired.map(|acquired| internals.hold(internals.base_path(), acquired)))
+    }
+
+    /// What is known of an owner.
+    fn owned_by(&self, owner: LockOwner) -> Arc<Owned> {
+        let mut by_owner = self.by_owner.lock();
+        // Owners that neither hold nor acquire are forgotten.
+        by_owner.retain(|_, owned| Arc::strong_count(owned) > 1 || owned.held.lock().strong_count() > 0);
+        Arc::clone(by_owner.entry(owner).or_default())
+    }
+
+    fn warn_of_itself(&self) {
+        let own = tokio::task::try_id();
+        let holds = match &*self.last_task.lock() {
+            Some((task, hold)) => own == Some(*task) && hold.upgrade().is_some_and(|hold| hold.is_shared()),
+            None => false,
+        };
+        if holds && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                path = self.internals.base_path(),
+                "the task that holds this lock acquires it again and waits for itself; use LockOwner for nested acquires"
+            );
+        }
+    }
+}
+
+/// What is left of a budget.
+pub(crate) fn left(budget: Duration, began: Instant) -> Duration {
+    budget.saturating_sub(began.elapsed())
+}

@@ -1,0 +1,92 @@
+//! The mutex that is not reentrant.
+
+use std::fmt;
+
+use curator_framework::CuratorFramework;
+
+use crate::error::Result;
+use crate::locks::guard::LockGuard;
+use crate::locks::lock_internals::Patience;
+use crate::locks::methods::acquire_methods;
+use crate::locks::options::LockOptions;
+use crate::locks::owner::LockOwner;
+use crate::locks::participants::Participant;
+use crate::locks::semaphore::InterProcessSemaphoreV2;
+
+/// A mutex that is not reentrant, whoever the owner is: Curator's `InterProcessSemaphoreMutex`. Cheap to clone; all
+/// clones are one mutex.
+///
+/// It is a semaphore with one lease, with the semaphore's layout, so it and an
+/// [`InterProcessMutex`](crate::InterProcessMutex) on the same path do not know of each other. It costs more than that;
+/// use it where Java processes do.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::LockError> {
+/// use curator_recipes::InterProcessSemaphoreMutex;
+///
+/// let mutex = InterProcessSemaphoreMutex::new(client, "/locks/printer")?;
+/// let guard = mutex.acquire().await?;
+/// assert!(mutex.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct InterProcessSemaphoreMutex {
+    semaphore: InterProcessSemaphoreV2,
+}
+
+acquire_methods!(InterProcessSemaphoreMutex => LockGuard);
+
+impl InterProcessSemaphoreMutex {
+    /// A mutex at a path. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`; `InvalidArgument` for the root.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self> {
+        Self::with_options(client, path, LockOptions::new())
+    }
+
+    /// A mutex with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
+        Ok(Self { semaphore: InterProcessSemaphoreV2::with_options(client, path, 1, options)? })
+    }
+
+    /// The path of the lock.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.semaphore.path()
+    }
+
+    /// Whether it is held through this object or a clone of it: Curator's `isAcquiredInThisProcess`.
+    #[must_use]
+    pub fn is_acquired_in_this_process(&self) -> bool {
+        self.semaphore.is_acquired_in_this_process()
+    }
+
+    async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<LockGuard>> {
+        Ok(self.semaphore.acquire_for(None, patience).await?.map(Into::into))
+    }
+
+    /// Who holds the lock and who has the turn to take it, in order.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    pub async fn participants(&self) -> Result<Vec<Participant>> {
+        self.semaphore.participants().await
+    }
+}
+
+impl fmt::Debug for InterProcessSemaphoreMutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InterProcessSemaphoreMutex").field("path", &self.path()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,17 @@
+//! Real Apache ZooKeeper servers for tests, in processes of their own.
+
+mod ask;
+mod cluster;
+mod error;
+mod launcher;
+mod links;
+mod node;
+mod options;
+mod packages;
+mod server;
+mod snapshot;
+
+pub use cluster::{ApacheCluster, ApacheClusterBuilder};
+pub use error::ApacheError;
+pub use packages::installed_packages;
+pub use server::{ApacheServer, ApacheServerBuilder};

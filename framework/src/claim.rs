@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::handle::SessionEnd;
 use crate::housekeeping::{Remains, attend};
 use crate::mutants::{Mutant, is_broken};
-use crate::new_node::NewNode;
+use crate::new_node::{MOST_TIMES_PARENTS_ARE_MADE, NewNode};
 use crate::path::{make_path, node_from_path};
 use crate::protected::ProtectedId;
 use crate::root::Root;
@@ -178,14 +178,14 @@ impl NodeClaim {
     ///
     /// # Errors
     ///
-    /// As [`Session::create`]; `NoNode` when the parent goes again as soon as it is created.
+    /// As [`Session::create`]; `NoNode` when the parents go again and again as soon as they are created.
     pub async fn create(&mut self, node: &NewNode<'_>) -> Result<(String, Stat)> {
         let path = Session::protected_path(&self.parent, self.id, &self.name);
         let acl = node.acl.map_or_else(|| self.session.acl_for(&path), <[_]>::to_vec);
         if let Some(schemas) = self.session.schemas() {
             schemas.check_create(&make_path(&self.parent, &self.name), self.mode, node.data, &acl)?;
         }
-        let mut parents_created = false;
+        let mut parents_made = 0;
         loop {
             // Before the answer comes everything is possible, also if this future is dropped.
             let was_uncertain = self.uncertain;
@@ -198,11 +198,11 @@ impl NodeClaim {
                     self.node = Some(self.node_at(&path));
                     return Ok((path, stat));
                 }
-                Err(error @ Error::NoNode { .. }) if !parents_created => {
-                    parents_created = self.session.create_parents(&path, node).await?;
-                    if !parents_created {
+                Err(error @ Error::NoNode { .. }) if parents_made < MOST_TIMES_PARENTS_ARE_MADE => {
+                    if !self.session.create_parents(&path, node).await? {
                         return Err(error);
                     }
+                    parents_made += 1;
                 }
                 Err(error) => {
                     self.uncertain |= error.outcome_unknown();

@@ -200,6 +200,8 @@ pub struct Capabilities {
     pub remove_watches: bool,
     /// Connecting to a read-only server.
     pub read_only: bool,
+    /// Sequential nodes whose name is the number alone: a path that ends with a slash.
+    pub bare_numbers: bool,
 }
 
 /// Why a session is over.

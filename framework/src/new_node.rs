@@ -2,6 +2,10 @@
 
 use crate::zookeeper::Acl;
 
+/// How often the parents of one new node are made before its creator gives up. Somebody who clears away empty nodes may
+/// take them away as soon as they are there.
+pub(crate) const MOST_TIMES_PARENTS_ARE_MADE: usize = 16;
+
 /// What to do about parents that are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Parents {

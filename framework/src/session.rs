@@ -318,6 +318,15 @@ impl Session {
         self.root.full(path).into_owned()
     }
 
+    /// As [`full`](Self::full) for a node that is to be created: a slash at the end, behind which the server appends a
+    /// number, stays.
+    fn full_new(&self, path: &str, mode: CreateMode) -> String {
+        match path.strip_suffix('/') {
+            Some("") if mode.is_sequential() && self.root != Root::default() => self.full("/") + "/",
+            _ => self.full(path),
+        }
+    }
+
     /// The error of a request in a session that is over: `Closed` if the client was closed, else `SessionExpired`.
     #[must_use]
     pub fn gone(&self, request: impl Into<String>) -> Error {
@@ -366,11 +375,13 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`; `ConnectionLoss`,
-    /// `SessionExpired`.
+    /// `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`; `Unsupported`;
+    /// `ConnectionLoss`, `SessionExpired`.
     pub async fn create(&self, path: &str, data: Vec<u8>, acl: Vec<Acl>, mode: CreateMode) -> Result<(String, Stat)> {
         let can = self.inner.handle.capabilities();
+        let full = self.full_new(path, mode);
         let unsupported = match mode {
+            _ if full.len() > 1 && full.ends_with('/') && !can.bare_numbers => Some("create nodes without a name"),
             CreateMode::Container if !can.containers => Some("create containers"),
             CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_) if !can.ttl => {
                 Some("create nodes with a time to live")
@@ -380,7 +391,7 @@ impl Session {
         if let Some(request) = unsupported {
             return Err(Error::Unsupported { request: request.to_owned(), client: self.inner.handle.client() });
         }
-        match self.request(Request::Create { path: self.full(path), data, acl, mode }).await? {
+        match self.request(Request::Create { path: full, data, acl, mode }).await? {
             Response::Created { path, stat } => {
                 self.inner.reaper.used(parent_of(&path), self.inner.clock.now());
                 Ok((self.root.local(&path).to_owned(), stat))

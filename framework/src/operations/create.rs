@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::claim::NodeClaim;
 use crate::client::CuratorFramework;
 use crate::error::{Error, Result};
-use crate::new_node::{NewNode, Parents};
+use crate::new_node::{MOST_TIMES_PARENTS_ARE_MADE, NewNode, Parents};
 use crate::path::{make_path, node_from_path, parent_of, validate_path};
 use crate::retry_loop::RetryLoop;
 use crate::session::Session;
@@ -148,8 +148,9 @@ impl<'a> CreateBuilder<'a> {
     /// # Errors
     ///
     /// `InvalidPath`, `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`,
-    /// `BadVersion` (of a node that exists), `Unsupported` (containers, time to live), `Compression`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up. Without protection a lost reply makes a
-    /// retry of a plain create answer `NodeExists`.
+    /// `BadVersion` (of a node that exists), `Unsupported` (containers, time to live, a sequential node whose path ends
+    /// with a slash), `Compression`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when the retry policy gives
+    /// up. Without protection a lost reply makes a retry of a plain create answer `NodeExists`.
     ///
     /// # Cancel safety
     ///
@@ -217,7 +218,11 @@ impl<'a> CreateBuilder<'a> {
         let create = || session.create(path, data.to_vec(), acl.clone(), self.mode);
         loop {
             let mut created = create().await;
-            if matches!(created, Err(Error::NoNode { .. })) && session.create_parents(path, &self.node(data)).await? {
+            for _ in 0..MOST_TIMES_PARENTS_ARE_MADE {
+                let missing = matches!(created, Err(Error::NoNode { .. }));
+                if !missing || !session.create_parents(path, &self.node(data)).await? {
+                    break;
+                }
                 created = create().await;
             }
             let (Err(Error::NodeExists { .. }), true) = (&created, self.existing != Existing::Refuse) else {

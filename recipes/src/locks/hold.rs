@@ -141,6 +141,8 @@ pub(crate) struct Place {
 struct Leaving {
     /// What the last guard has to delete; dropped half-way it goes to the session's housekeeping.
     claim: Option<NodeClaim>,
+    /// Whether it was lost when the release began.
+    loss: Option<LossReason>,
     outcome: Option<Release>,
 }
 
@@ -207,9 +209,14 @@ impl Place {
         let loss = self.hold.loss();
         if let Some(claim) = self.leave() {
             leaving.claim = Some(claim);
+            leaving.loss = loss;
         }
         let released = match &mut leaving.claim {
-            Some(claim) => self.hold.delete(claim).await?,
+            Some(claim) => match (self.hold.delete(claim).await?, leaving.loss) {
+                // What was told to be lost was not held until now, also if its node was still there.
+                (Release::Released, Some(reason)) => Release::AlreadyLost(reason),
+                (released, _) => released,
+            },
             None => loss.map_or(Release::Released, Release::AlreadyLost),
         };
         if leaving.claim.take().is_some() {

@@ -1,0 +1,26 @@
+//! Curator's own tests of its framework, by name, and what they leave out. What Curator does in the background is here
+//! a future that is spawned.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+#[macro_use]
+#[path = "../integration/env.rs"]
+#[allow(dead_code, reason = "the integration tests need more of it")]
+mod env;
+mod ground;
+
+mod access;
+mod changing;
+mod closing;
+mod creating;
+mod credentials;
+mod edges;
+mod error_policies;
+mod failed_deletes;
+mod lost_replies;
+mod namespaces;
+mod operations;
+mod parents;
+mod protection;
+mod roots;
+mod watches;

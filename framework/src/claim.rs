@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::handle::SessionEnd;
 use crate::housekeeping::{Remains, attend};
 use crate::mutants::{Mutant, is_broken};
-use crate::new_node::{MOST_TIMES_PARENTS_ARE_MADE, NewNode};
+use crate::new_node::NewNode;
 use crate::path::{make_path, node_from_path};
 use crate::protected::ProtectedId;
 use crate::root::Root;
@@ -198,7 +198,7 @@ impl NodeClaim {
                     self.node = Some(self.node_at(&path));
                     return Ok((path, stat));
                 }
-                Err(error @ Error::NoNode { .. }) if parents_made < MOST_TIMES_PARENTS_ARE_MADE => {
+                Err(error @ Error::NoNode { .. }) if parents_made < node.parents.most_times() => {
                     if !self.session.create_parents(&path, node).await? {
                         return Err(error);
                     }

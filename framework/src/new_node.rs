@@ -2,10 +2,6 @@
 
 use crate::zookeeper::Acl;
 
-/// How often the parents of one new node are made before its creator gives up. Somebody who clears away empty nodes may
-/// take them away as soon as they are there.
-pub(crate) const MOST_TIMES_PARENTS_ARE_MADE: usize = 16;
-
 /// What to do about parents that are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Parents {
@@ -18,6 +14,17 @@ pub enum Parents {
     /// are persistent, and this client deletes them when they are empty and it has not used them for its
     /// [reap interval](crate::CuratorFrameworkBuilder::reap_interval).
     Containers,
+}
+
+impl Parents {
+    /// How often they, or the node of a namespace, are made for one new node before its creator gives up: somebody who
+    /// clears away empty nodes may take them away as soon as they are there.
+    pub(crate) const fn most_times(self) -> usize {
+        match self {
+            Self::Expected => 1,
+            Self::Persistent | Self::Containers => 16,
+        }
+    }
 }
 
 /// A node that is to be created: all but its name and its mode.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::claim::NodeClaim;
 use crate::client::CuratorFramework;
 use crate::error::{Error, Result};
-use crate::new_node::{MOST_TIMES_PARENTS_ARE_MADE, NewNode, Parents};
+use crate::new_node::{NewNode, Parents};
 use crate::path::{make_path, node_from_path, parent_of, validate_path};
 use crate::retry_loop::RetryLoop;
 use crate::session::Session;
@@ -218,7 +218,7 @@ impl<'a> CreateBuilder<'a> {
         let create = || session.create(path, data.to_vec(), acl.clone(), self.mode);
         loop {
             let mut created = create().await;
-            for _ in 0..MOST_TIMES_PARENTS_ARE_MADE {
+            for _ in 0..self.parents.most_times() {
                 let missing = matches!(created, Err(Error::NoNode { .. }));
                 if !missing || !session.create_parents(path, &self.node(data)).await? {
                     break;

@@ -41,6 +41,17 @@ on_every_server! {
         assert_ne!(stat.ephemeral_owner, 0);
     }
 
+    /// Curator's `TestCreateReturningStat.testCreateReturningStatCompressed`.
+    async fn the_stat_of_compressed_data_is_that_of_what_is_stored(env) {
+        let client = env.client().await;
+        let (node, data) = (env.path("node"), vec![7; 10_000]);
+        let create = client.create().creating_parents_if_needed().compressed().with_data(data.clone());
+        let (_, stat) = create.for_path_with_stat(&node).await.unwrap();
+        assert_eq!(stat, stat_of(&client, &node).await);
+        assert!(stat.data_length < 1000, "{stat:?}");
+        assert_eq!(client.get_data().decompressed().for_path(&node).await.unwrap(), (data, stat));
+    }
+
     /// Curator's `TestCreateReturningStat.testOrSetDataStoringStatIn`.
     async fn the_stat_of_a_node_that_is_changed_instead_is_the_new_one(env) {
         let client = env.client().await;

@@ -12,6 +12,7 @@ mod ground;
 mod access;
 mod changing;
 mod closing;
+mod containers;
 mod creating;
 mod credentials;
 mod edges;

@@ -30,8 +30,10 @@ const ANY_VERSION: i32 = -1;
 ///
 /// If somebody deletes the node, the copy stays, and changes fail with `NoNode`. The node is not made again, but when
 /// somebody does so its value is taken over. If the node cannot be read (no permission, data that is not compressed as
-/// it should be), the copy stays too, and the node is read again with longer and longer pauses; events with the level
-/// *warn* tell of it.
+/// it should be), the copy stays too, and the node is read again with longer and longer pauses, up to half a minute, or
+/// when it changes; events with the level *warn* tell of it. A server with ZooKeeper's fix for CVE-2024-23944 tells no
+/// changes to those who may not read them: a value whose permission is taken away meanwhile notices at the next
+/// reconnect.
 ///
 /// # Examples
 ///

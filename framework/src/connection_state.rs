@@ -71,7 +71,9 @@ impl ConnectionStateErrorPolicy for SessionConnectionStateErrorPolicy {
 /// What happened to the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StateEvent {
-    /// A new session was established.
+    /// The client's first session was established.
+    FirstSession,
+    /// Another session was established.
     SessionEstablished,
     /// The transport was lost, or nothing was answered for too long.
     Silent,
@@ -87,8 +89,9 @@ pub(crate) enum StateEvent {
 pub(crate) fn next_state(state: Option<ConnectionState>, event: StateEvent) -> Option<ConnectionState> {
     use ConnectionState::{Connected, Lost, ReadOnly, Reconnected, Suspended};
     match (event, state) {
-        (StateEvent::SessionEstablished, None) => Some(Connected),
-        (StateEvent::SessionEstablished, Some(_)) => Some(Reconnected),
+        // Also when it was so late that `Suspended` and `Lost` were told before.
+        (StateEvent::FirstSession, _) => Some(Connected),
+        (StateEvent::SessionEstablished, _) => Some(Reconnected),
         (StateEvent::Silent, None | Some(Connected | Reconnected | ReadOnly)) => Some(Suspended),
         (StateEvent::Silent, state) => state,
         (StateEvent::Answered, Some(Suspended)) => Some(Reconnected),
@@ -188,10 +191,13 @@ mod tests {
 
     #[test]
     fn every_transition_of_the_table() {
-        use StateEvent::{Answered, SessionEstablished, SessionOver, Silent};
+        use StateEvent::{Answered, FirstSession, SessionEstablished, SessionOver, Silent};
         let (read_only, went_read_only) = (Some(ConnectionState::ReadOnly), StateEvent::ReadOnly);
         for (state, event, next) in [
-            (None, SessionEstablished, Some(Connected)),
+            (None, FirstSession, Some(Connected)),
+            (Some(Suspended), FirstSession, Some(Connected)),
+            (Some(Lost), FirstSession, Some(Connected)),
+            (read_only, FirstSession, Some(Connected)),
             (None, Silent, Some(Suspended)),
             (None, SessionOver, Some(Lost)),
             (None, Answered, None),

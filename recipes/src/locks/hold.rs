@@ -262,7 +262,6 @@ impl Place {
     pub(crate) fn path(&self) -> &str {
         &self.hold.path
     }
-
 }
 
 impl Drop for Place {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use curator_recipes::{InterProcessReadWriteLock, LockOwner};
+use curator_recipes::{InterProcessReadWriteLock, LockError, LockOwner};
 
 use crate::{client, server};
 
@@ -54,4 +54,16 @@ async fn a_write_and_a_read_of_one_owner_at_once_do_not_block_each_other() {
         LockOwner::scope(async { tokio::join!(write.acquire_timeout(SOON), read.acquire_timeout(SOON)) }).await;
     assert!(writing.unwrap().is_some());
     assert!(reading.unwrap().is_some(), "the reader waited for the writer of its own owner");
+}
+
+/// Both at once, by one owner, the other way round: that is an upgrade, which is refused and not waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_and_a_write_of_one_owner_at_once_are_an_upgrade() {
+    let server = server();
+    let lock = InterProcessReadWriteLock::new(client(&server).await, "/rw").unwrap();
+    let (write, read) = (lock.write_lock(), lock.read_lock());
+    let (reading, writing) =
+        LockOwner::scope(async { tokio::join!(read.acquire_timeout(SOON), write.acquire_timeout(SOON)) }).await;
+    assert!(reading.unwrap().is_some());
+    assert!(matches!(writing, Err(LockError::Upgrade { .. })), "it waited for itself: {writing:?}");
 }

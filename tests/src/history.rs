@@ -66,20 +66,29 @@ pub struct Rules {
     pub prompt: Option<Duration>,
     /// How long somebody may wait beside a free place outside of faults.
     pub patience: Duration,
+    /// Whether nobody may lose what it holds outside of faults.
+    pub kept_in_calm: bool,
 }
 
 impl Rules {
     /// The rules of a mutex.
     #[must_use]
     pub const fn mutex(patience: Duration) -> Self {
-        Self { max_leases: 1, growing_tokens: true, prompt: None, patience }
+        Self { max_leases: 1, growing_tokens: true, prompt: None, patience, kept_in_calm: false }
     }
 
     /// The rules of a semaphore with this many leases. Its tokens identify the leases, no more; of a single lease
     /// they grow.
     #[must_use]
     pub const fn semaphore(max_leases: usize, patience: Duration) -> Self {
-        Self { max_leases, growing_tokens: max_leases == 1, prompt: None, patience }
+        Self { max_leases, growing_tokens: max_leases == 1, prompt: None, patience, kept_in_calm: false }
+    }
+
+    /// As these, and nobody may lose what it holds outside of faults. Not for processes that may be slow.
+    #[must_use]
+    pub const fn no_loss_in_calm(mut self) -> Self {
+        self.kept_in_calm = true;
+        self
     }
 
     /// As these, and a loss told by the server must reach the holder within this time.
@@ -121,6 +130,13 @@ pub enum Violation {
         /// Who waited.
         waiting: Vec<Attempt>,
     },
+    /// A holder that lost its place although nothing was wrong.
+    LostInCalm {
+        /// When.
+        at: Duration,
+        /// Whose.
+        attempt: Attempt,
+    },
     /// A holder whose place the server took away was not told in time.
     NotTold {
         /// When it was taken away.
@@ -150,6 +166,9 @@ impl fmt::Display for Violation {
             }
             Self::FreePlace { from, until, waiting } => {
                 write!(f, "{from:?} to {until:?}: a place is free while {waiting:?} wait")
+            }
+            Self::LostInCalm { at, attempt } => {
+                write!(f, "{at:?}: {attempt:?} loses its place although nothing is wrong")
             }
             Self::NotTold { at, attempt } => write!(f, "{at:?}: {attempt:?} is not told of its loss in time"),
             Self::OutOfOrder { at, attempt, step } => write!(f, "{at:?}: {step:?} of {attempt:?} is out of order"),
@@ -265,6 +284,13 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn step(&mut self, Entry { at, attempt, step }: Entry) {
         let before = self.standing.get(&attempt).copied();
+        let faulty = |(from, until): &(Duration, Duration)| *from <= at && at <= *until;
+        if (step, self.rules.kept_in_calm) == (Step::Lost, true)
+            && matches!(before, Some(Standing::Holding(_)))
+            && !self.history.faults.iter().any(faulty)
+        {
+            self.found.push(Violation::LostInCalm { at, attempt });
+        }
         let after = match (step, before) {
             (Step::Asked(mode), None) => Standing::Waiting(mode),
             (Step::GaveUp, Some(Standing::Waiting(_))) => Standing::Gone,
@@ -474,6 +500,16 @@ mod tests {
             told.check(&mutex().prompt(seconds(1))),
             [Violation::NotTold { at: seconds(2), attempt: Attempt(1) }]
         );
+    }
+
+    #[test]
+    fn a_loss_without_a_fault_is_found() {
+        let mut lost = history(&[(0, 1, ASKED), (1, 1, Granted(1)), (9, 1, Lost)]);
+        assert_eq!(lost.check(&mutex()), []);
+        let found = [Violation::LostInCalm { at: seconds(9), attempt: Attempt(1) }];
+        assert_eq!(lost.check(&mutex().no_loss_in_calm()), found);
+        lost.fault(seconds(5), seconds(9));
+        assert_eq!(lost.check(&mutex().no_loss_in_calm()), []);
     }
 
     #[test]

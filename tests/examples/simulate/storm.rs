@@ -1,5 +1,8 @@
 //! One storm: clients that contend for a lock while everything that can go wrong does, all from one seed.
 
+#[path = "players.rs"]
+mod players;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +24,7 @@ const RECOVERY: Duration = Duration::from_secs(14);
 /// How long a place may stay free outside of faults.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longer than all workers need.
-const THE_END: Duration = Duration::from_secs(3600);
+const THE_END: Duration = Duration::from_secs(1200);
 const CLIENTS: u32 = 3;
 const WORKERS: u32 = 2;
 const ROUNDS: u32 = 4;
@@ -83,6 +86,39 @@ pub(crate) fn run(seed: u64, recipe: Recipe, mutant: Option<Mutant>) -> Outcome 
     let outcome = runtime.expect("a runtime without I/O needs nothing that can fail").block_on(storm(seed, recipe));
     mutants::set(None);
     outcome
+}
+
+/// What kind of storm it is. Seeds in a row have all kinds.
+#[derive(Debug, Clone, Copy)]
+struct Weather {
+    /// How many may work at each client.
+    workers: u32,
+    /// Without any fault.
+    calm: bool,
+    /// Faults come from two sides at once.
+    doubled: bool,
+    /// Longest time between two reads of a client, in milliseconds; none if it does not read beside its work.
+    reads: Option<u64>,
+    /// The sequence numbers come to their end.
+    numbers_end: bool,
+    /// The servers may lose all data, and their transactions begin anew.
+    loses_data: bool,
+    /// The smallest session timeout is two ticks.
+    tick: Duration,
+}
+
+impl Weather {
+    fn of(seed: u64) -> Self {
+        Self {
+            workers: if seed % 4 == 1 { 1 } else { WORKERS },
+            calm: seed % 10 == 0,
+            doubled: seed % 5 == 2,
+            reads: [Some(1400), Some(200), None][(seed % 3) as usize],
+            numbers_end: seed % 7 == 3,
+            loses_data: seed % 11 == 5,
+            tick: if seed % 13 == 0 { SESSION / 6 } else { SESSION / 2 },
+        }
+    }
 }
 
 /// What all workers write down.
@@ -246,9 +282,10 @@ impl Guard {
 async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed);
     let latency = Duration::from_millis(random.random_range(0..60));
-    let ensemble = SimulatedEnsemble::new(seed, latency);
+    let weather = Weather::of(seed);
+    let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
     let scribe = Scribe { ensemble: ensemble.clone(), book: Arc::default() };
-    scribe.note(format_args!("seed {seed}, {recipe}, latency {latency:?}"));
+    scribe.note(format_args!("seed {seed}, {recipe}, latency {latency:?}, {weather:?}"));
 
     let mut clients = Vec::new();
     let mut readers = tokio::task::JoinSet::new();
@@ -263,24 +300,44 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
         };
         let client = client.expect("valid options");
         client.start().expect("there is a runtime");
-        for worker in 0..WORKERS {
+        for worker in 0..weather.workers {
             let random = StdRng::seed_from_u64(seed ^ (u64::from(id * WORKERS + worker) + 1) << 32);
             let lock = Lock::new(client.clone(), recipe).expect("a valid path");
             workers.spawn(work(scribe.clone(), lock, random));
         }
-        readers.spawn(read(client.clone()));
+        if let Some(longest) = weather.reads {
+            readers.spawn(read(client.clone(), longest, StdRng::seed_from_u64(seed ^ (u64::from(id) + 100) << 32)));
+        }
         clients.push(client);
     }
+    if !weather.calm {
+        clients.extend(players::play(seed, recipe, &scribe, &mut workers));
+    }
     let ended = {
-        let nemesis = nemesis(&scribe, recipe, &mut random);
-        let all = async { while workers.join_next().await.is_some() {} };
+        let mut other = StdRng::seed_from_u64(seed ^ 202 << 32);
+        let nemesis = async {
+            let one = nemesis(&scribe, recipe, weather, &mut random);
+            let two = async {
+                if weather.doubled {
+                    nemesis(&scribe, recipe, weather, &mut other).await;
+                }
+            };
+            tokio::join!(one, two)
+        };
+        let all = async {
+            while let Some(ended) = workers.join_next().await {
+                if let Err(panicked) = ended {
+                    scribe.book.lock().history.left_behind(format!("a worker that failed: {panicked}"));
+                }
+            }
+        };
         tokio::pin!(nemesis, all);
         // The nemesis ends by itself; what is left then is calm.
         let calm_end = async {
             tokio::select! {
                 biased;
                 () = &mut all => return true,
-                () = &mut nemesis => {}
+                _ = &mut nemesis => {}
             }
             timeout(THE_END, all).await.is_ok()
         };
@@ -318,15 +375,18 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     if tasks > 1 {
         book.history.left_behind(format!("{} tasks", tasks - 1));
     }
-    let violations = book.history.check(&recipe.rules());
+    let mut rules = recipe.rules().no_loss_in_calm();
+    // Tokens are transactions.
+    rules.growing_tokens &= !weather.loses_data;
+    let violations = book.history.check(&rules);
     Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
 }
 
 /// Reads go on while a server is cut off, and prove nothing.
-async fn read(client: CuratorFramework) {
+async fn read(client: CuratorFramework, longest: u64, mut random: StdRng) {
     loop {
         let _unanswered = timeout(Duration::from_secs(1), client.check_exists().for_path("/")).await;
-        sleep(Duration::from_millis(700)).await;
+        sleep(Duration::from_millis(random.random_range(longest / 10..=longest))).await;
     }
 }
 
@@ -392,13 +452,16 @@ async fn work(scribe: Scribe, lock: Lock, mut random: StdRng) {
 }
 
 /// Does its worst for a while, then mends everything.
-async fn nemesis(scribe: &Scribe, recipe: Recipe, random: &mut StdRng) {
+async fn nemesis(scribe: &Scribe, recipe: Recipe, weather: Weather, random: &mut StdRng) {
     let ensemble = &scribe.ensemble;
+    if weather.calm {
+        return;
+    }
     for _ in 0..random.random_range(2..9) {
         sleep(Duration::from_millis(random.random_range(200..6000))).await;
         let client = ClientId(random.random_range(0..CLIENTS));
         let lasting = Duration::from_millis(random.random_range(100..12_000));
-        match random.random_range(0..9) {
+        match random.random_range(0..12) {
             0 | 1 => {
                 scribe.fault(format_args!("{client:?} is reset"), Duration::ZERO);
                 ensemble.reset(client);
@@ -435,9 +498,26 @@ async fn nemesis(scribe: &Scribe, recipe: Recipe, random: &mut StdRng) {
                 }
                 ensemble.repair(client);
             }
+            7 if weather.loses_data => {
+                scribe.fault("all servers start again without their data", Duration::ZERO);
+                scribe.revoke(scribe.nodes(recipe).into_iter().map(|(path, _)| path));
+                ensemble.restart_empty();
+            }
             7 => {
                 scribe.fault("all servers start again", Duration::ZERO);
                 ensemble.restart();
+            }
+            8..=10 if weather.numbers_end && random.random() => {
+                let next = i32::MAX - random.random_range(0..5);
+                for part in recipe.parts() {
+                    // There is no such part yet, or again.
+                    let set = ensemble.set_next_sequence(&part, next);
+                    scribe.note(format_args!("the next number in {part} is {next}: {set}"));
+                }
+            }
+            8..=10 => {
+                scribe.fault(format_args!("the answer to the next write of {client:?} is lost"), lasting);
+                ensemble.drop_reply(client);
             }
             _ => match random.random_range(0..3) {
                 0 => {

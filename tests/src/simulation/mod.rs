@@ -100,7 +100,8 @@ impl SimulatedEnsemble {
         self.world.lag(client, false);
     }
 
-    /// The answer to the client's next write is lost: the write is applied, the connection breaks, both ends learn of it.
+    /// The answer to the client's next write, if it comes before a [`repair`](Self::repair), is lost: the write is
+    /// applied, the connection breaks, and both ends learn of that.
     pub fn drop_reply(&self, client: ClientId) {
         self.world.drop_reply(client);
     }

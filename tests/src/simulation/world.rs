@@ -192,6 +192,7 @@ impl World {
         self.change(|state, now| {
             let healed = state.clients.entry(client).or_default();
             healed.partitioned = false;
+            healed.drops_reply = false;
             if std::mem::take(&mut healed.cut_off) {
                 // It is another server from now on, which has heard nothing.
                 healed.touched.take();
@@ -384,15 +385,17 @@ impl State {
                 }
                 let connection = link.connection;
                 let mut outputs = Vec::new();
-                // The server must have caught up to answer a write.
+                let drops = is_write && !is_greeting && std::mem::take(&mut client.drops_reply);
+                // The server must have caught up to answer a write; if it does not, the next one can be behind too.
                 if let Some(behind) = link.behind.take() {
-                    client.lagging = None;
+                    if !drops {
+                        client.lagging = None;
+                    }
                     outputs = catch_up(&mut self.server, connection, behind, now);
                 }
                 outputs.extend(self.server.frame(connection, &bytes, now));
                 let known = client.lagging.as_ref().filter(|_| is_greeting);
                 let behind = known.map(|known| Behind::new(&self.server.with_nodes_of(known)));
-                let drops = is_write && !is_greeting && std::mem::take(&mut client.drops_reply);
                 self.deliver(outputs, now);
                 if drops {
                     self.break_link(id);

@@ -51,17 +51,11 @@ fn a_seed_run_twice_gives_the_same_log() {
     }
 }
 
-/// Each way to break the engine is found, most of them within a few seeds.
+/// Each way to break the engine is found within a few seeds in a row, which have all kinds of weather.
 #[test]
 fn every_mutant_is_found() {
     for mutant in Mutant::ALL {
-        let from = match mutant {
-            // Rare ones begin near a seed that finds them.
-            Mutant::LookUpWithoutAWrite => 280,
-            Mutant::KeepTheExtraNodes => 85,
-            _ => 1,
-        };
-        let found = (from..from + 40)
+        let found = (1..=40)
             .find(|seed| Recipe::ALL.iter().any(|recipe| !run(*seed, *recipe, Some(mutant)).violations.is_empty()));
         assert!(found.is_some(), "{} was not found", mutant.name());
     }

@@ -457,6 +457,15 @@ async fn nemesis(scribe: &Scribe, recipe: Recipe, weather: Weather, random: &mut
     if weather.calm {
         return;
     }
+    if weather.numbers_end {
+        sleep(Duration::from_millis(random.random_range(0..5000))).await;
+        let next = i32::MAX - random.random_range(0..5);
+        for part in recipe.parts() {
+            // There may be no such part yet.
+            let set = ensemble.set_next_sequence(&part, next);
+            scribe.note(format_args!("the next number in {part} is {next}: {set}"));
+        }
+    }
     for _ in 0..random.random_range(2..9) {
         sleep(Duration::from_millis(random.random_range(200..6000))).await;
         let client = ClientId(random.random_range(0..CLIENTS));
@@ -506,14 +515,6 @@ async fn nemesis(scribe: &Scribe, recipe: Recipe, weather: Weather, random: &mut
             7 => {
                 scribe.fault("all servers start again", Duration::ZERO);
                 ensemble.restart();
-            }
-            8..=10 if weather.numbers_end && random.random() => {
-                let next = i32::MAX - random.random_range(0..5);
-                for part in recipe.parts() {
-                    // There is no such part yet, or again.
-                    let set = ensemble.set_next_sequence(&part, next);
-                    scribe.note(format_args!("the next number in {part} is {next}: {set}"));
-                }
             }
             8..=10 => {
                 scribe.fault(format_args!("the answer to the next write of {client:?} is lost"), lasting);

@@ -7,11 +7,12 @@ mod storm;
 
 use std::time::Duration;
 
-use curator_framework::RetryNTimes;
 use curator_framework::mutants::Mutant;
+use curator_framework::{CuratorFramework, LossReason, RetryNTimes};
+use curator_recipes::InterProcessMutex;
 use curator_test::{ClientId, SimulatedEnsemble};
 use storm::{Recipe, run};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// A session's, where the storms' does not matter.
 const TIMEOUT: Duration = Duration::from_secs(8);
@@ -59,22 +60,44 @@ fn a_seed_run_twice_gives_the_same_log() {
     }
 }
 
-/// Until when the leader keeps the session of a client whose server is cut off right behind a write that ended a rest:
-/// counted from that write.
-async fn time_left_behind_a_write(seed: u64, rest: Duration) -> Duration {
-    let ensemble = SimulatedEnsemble::with_tick(seed, Duration::ZERO, TIMEOUT / 2);
+async fn connected(ensemble: &SimulatedEnsemble) -> CuratorFramework {
     let options = ensemble.client(ClientId(0)).session_timeout(TIMEOUT).connection_timeout(TIMEOUT / 2);
     let client = options.retry_policy(RetryNTimes::new(1, TIMEOUT)).build().unwrap();
     client.start().unwrap();
     client.block_until_connected().await.unwrap();
+    client
+}
+
+/// Until when the leader keeps the session of a client whose server is cut off right behind a write that ended a rest:
+/// counted from that write.
+async fn time_left_behind_a_write(seed: u64, rest: Duration) -> Duration {
+    let ensemble = SimulatedEnsemble::with_tick(seed, Duration::ZERO, TIMEOUT / 2);
+    let client = connected(&ensemble).await;
     sleep(rest).await;
     client.create().for_path("/written").await.unwrap();
     let written = ensemble.now();
     ensemble.cut_off_server(ClientId(0));
-    while !ensemble.sessions().is_empty() {
-        sleep(Duration::from_millis(10)).await;
-    }
+    let ended = async {
+        while !ensemble.sessions().is_empty() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(TIMEOUT * 2, ended).await.expect("the leader hears nothing more of the session");
     ensemble.now() - written
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_cut_off_hears_of_no_event() {
+    let ensemble = SimulatedEnsemble::new(1, Duration::ZERO);
+    let client = connected(&ensemble).await;
+    let guard = InterProcessMutex::new(client, "/lock").unwrap().acquire().await.unwrap();
+    // By then it watches its node.
+    sleep(TIMEOUT / 5).await;
+    ensemble.cut_off_server(ClientId(0));
+    ensemble.delete(guard.path());
+    assert!(timeout(TIMEOUT / 4, guard.lost()).await.is_err());
+    ensemble.repair(ClientId(0));
+    assert_eq!(timeout(TIMEOUT / 4, guard.lost()).await, Ok(LossReason::NodeDeleted));
 }
 
 #[tokio::test(start_paused = true)]

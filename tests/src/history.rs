@@ -34,7 +34,8 @@ pub enum Step {
     GaveUp,
     /// It has the lock, with this fencing token.
     Granted(i64),
-    /// The server took its node away: session killed, node deleted, session swapped.
+    /// The server took its node away: session killed, node deleted, session swapped. If it comes to somebody who waits,
+    /// the grant that follows was on its way then: that holds nothing, and must be told so.
     Revoked,
     /// It was told that the lock is lost, or saw it at a look.
     Lost,
@@ -182,6 +183,8 @@ impl fmt::Display for Violation {
 enum Standing {
     Waiting(Mode),
     Holding(Mode),
+    /// The server took away what is about to be granted.
+    Void,
     /// The server took it away; not yet told.
     Taken {
         at: Duration,
@@ -298,8 +301,12 @@ impl Checker<'_> {
                 self.granted(at, attempt, mode, token);
                 Standing::Holding(mode)
             }
-            (Step::Revoked, Some(Standing::Holding(_))) => Standing::Taken { at },
-            // It may hit somebody who waits, or who is about to release.
+            (Step::Revoked, Some(Standing::Waiting(_))) => Standing::Void,
+            (Step::GaveUp, Some(Standing::Void)) => Standing::Gone,
+            (Step::Granted(_), Some(Standing::Void)) | (Step::Revoked, Some(Standing::Holding(_))) => {
+                Standing::Taken { at }
+            }
+            // It may hit somebody who is about to release.
             (Step::Revoked, Some(standing)) => standing,
             (Step::Lost, Some(Standing::Holding(_) | Standing::Taken { .. } | Standing::Leaving))
             | (Step::Releasing, Some(Standing::Holding(_) | Standing::Taken { .. } | Standing::Leaving)) => {
@@ -500,6 +507,23 @@ mod tests {
             told.check(&mutex().prompt(seconds(1))),
             [Violation::NotTold { at: seconds(2), attempt: Attempt(1) }]
         );
+    }
+
+    #[test]
+    fn a_grant_that_was_on_its_way_when_its_node_was_taken_holds_nothing() {
+        let steps = [
+            (0, 1, ASKED),
+            (0, 2, ASKED),
+            (2, 2, Granted(9)),
+            (3, 1, Revoked),
+            (3, 1, Granted(8)),
+            (4, 1, Lost),
+            (5, 2, Lost),
+        ];
+        assert_eq!(history(&steps).check(&mutex().prompt(seconds(1))), []);
+        let late = [&steps[..5], &[(5, 1, Lost)]].concat();
+        let found = [Violation::NotTold { at: seconds(3), attempt: Attempt(1) }];
+        assert_eq!(history(&late).check(&mutex().prompt(seconds(1))), found);
     }
 
     #[test]

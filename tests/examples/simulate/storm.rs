@@ -161,12 +161,13 @@ impl Scribe {
     }
 
     fn granted(&self, attempt: Attempt, guard: &Guard) {
-        self.book.lock().holding.push((attempt, guard.path().to_owned()));
-        self.step(attempt, Step::Granted(guard.fencing_token()));
         // The grant may have been on its way when its node was taken away.
         if self.book.lock().revoked.iter().any(|path| path == guard.path()) {
-            self.leaves(attempt, Step::Revoked);
+            self.step(attempt, Step::Revoked);
+        } else {
+            self.book.lock().holding.push((attempt, guard.path().to_owned()));
         }
+        self.step(attempt, Step::Granted(guard.fencing_token()));
     }
 
     fn leaves(&self, attempt: Attempt, step: Step) {

@@ -65,7 +65,7 @@ pub struct Rules {
     pub growing_tokens: bool,
     /// Within which time after [`Step::Revoked`] the loss must be told. `None` if that is not looked at.
     pub prompt: Option<Duration>,
-    /// How long somebody may wait beside a free place outside of faults.
+    /// How long somebody may wait beside a free place outside of faults while nobody is served.
     pub patience: Duration,
     /// Whether nobody may lose what it holds outside of faults.
     pub kept_in_calm: bool,
@@ -251,6 +251,9 @@ impl History {
             checker.look_at_free_places(entry.at);
             checker.look_at_taken_places(entry.at);
             checker.step(*entry);
+            if matches!(entry.step, Step::Granted(_)) {
+                checker.free_from = None;
+            }
             checker.note_free_places(entry.at);
         }
         if let Some(end) = self.entries.last().map(|entry| entry.at) {
@@ -483,6 +486,22 @@ mod tests {
         assert_eq!(idle.check(&mutex()), [free]);
         idle.fault(seconds(4), seconds(16));
         assert_eq!(idle.check(&mutex()), []);
+    }
+
+    #[test]
+    fn a_queue_that_moves_on_is_served() {
+        let served = history(&[
+            (0, 1, ASKED),
+            (0, 2, ASKED),
+            (0, 3, ASKED),
+            (4, 1, Granted(1)),
+            (5, 1, Lost),
+            (8, 2, Granted(2)),
+            (9, 2, Lost),
+            (12, 3, Granted(3)),
+        ]);
+        assert_eq!(served.check(&Rules::semaphore(2, seconds(5))), []);
+        assert!(matches!(served.check(&Rules::semaphore(2, seconds(3)))[..], [Violation::FreePlace { .. }, ..]));
     }
 
     #[test]

@@ -33,11 +33,19 @@ pub enum Mutant {
     LeaveTheOwnNodeAlone,
     /// Of several nodes of its own an attempt keeps all.
     KeepTheExtraNodes,
+    /// An answer of the leader proves that it knew of the client when the request was sent.
+    TrustTheSendTime,
+    /// What is granted right behind a read counts from that read.
+    TrustTheReadBefore,
+    /// While something is held any answer puts off the heartbeat.
+    ReadsPutOffTheHeartbeat,
+    /// Contenders are sorted by their numbers also where the counter ends.
+    TrustTheLastNumbers,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::SkipTheRelist,
         Self::TrustTheOldSession,
         Self::OrderByName,
@@ -52,6 +60,10 @@ impl Mutant {
         Self::OneTooMany,
         Self::LeaveTheOwnNodeAlone,
         Self::KeepTheExtraNodes,
+        Self::TrustTheSendTime,
+        Self::TrustTheReadBefore,
+        Self::ReadsPutOffTheHeartbeat,
+        Self::TrustTheLastNumbers,
     ];
 
     /// Its name, in words.
@@ -72,6 +84,10 @@ impl Mutant {
             Self::OneTooMany => "one-too-many",
             Self::LeaveTheOwnNodeAlone => "leave-the-own-node-alone",
             Self::KeepTheExtraNodes => "keep-the-extra-nodes",
+            Self::TrustTheSendTime => "trust-the-send-time",
+            Self::TrustTheReadBefore => "trust-the-read-before",
+            Self::ReadsPutOffTheHeartbeat => "reads-put-off-the-heartbeat",
+            Self::TrustTheLastNumbers => "trust-the-last-numbers",
         }
     }
 }

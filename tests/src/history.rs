@@ -34,7 +34,8 @@ pub enum Step {
     GaveUp,
     /// It has the lock, with this fencing token.
     Granted(i64),
-    /// The server took its node away: session killed, node deleted, session swapped.
+    /// The server took its node away: session killed, node deleted, session swapped. If it comes to somebody who waits,
+    /// the grant that follows was on its way then: that holds nothing, and must be told so.
     Revoked,
     /// It was told that the lock is lost, or saw it at a look.
     Lost,
@@ -64,22 +65,31 @@ pub struct Rules {
     pub growing_tokens: bool,
     /// Within which time after [`Step::Revoked`] the loss must be told. `None` if that is not looked at.
     pub prompt: Option<Duration>,
-    /// How long somebody may wait beside a free place outside of faults.
+    /// How long somebody may wait beside a free place outside of faults while nobody is served.
     pub patience: Duration,
+    /// Whether nobody may lose what it holds outside of faults.
+    pub kept_in_calm: bool,
 }
 
 impl Rules {
     /// The rules of a mutex.
     #[must_use]
     pub const fn mutex(patience: Duration) -> Self {
-        Self { max_leases: 1, growing_tokens: true, prompt: None, patience }
+        Self { max_leases: 1, growing_tokens: true, prompt: None, patience, kept_in_calm: false }
     }
 
     /// The rules of a semaphore with this many leases. Its tokens identify the leases, no more; of a single lease
     /// they grow.
     #[must_use]
     pub const fn semaphore(max_leases: usize, patience: Duration) -> Self {
-        Self { max_leases, growing_tokens: max_leases == 1, prompt: None, patience }
+        Self { max_leases, growing_tokens: max_leases == 1, prompt: None, patience, kept_in_calm: false }
+    }
+
+    /// As these, and nobody may lose what it holds outside of faults. Not for processes that may be slow.
+    #[must_use]
+    pub const fn no_loss_in_calm(mut self) -> Self {
+        self.kept_in_calm = true;
+        self
     }
 
     /// As these, and a loss told by the server must reach the holder within this time.
@@ -121,6 +131,13 @@ pub enum Violation {
         /// Who waited.
         waiting: Vec<Attempt>,
     },
+    /// A holder that lost its place although nothing was wrong.
+    LostInCalm {
+        /// When.
+        at: Duration,
+        /// Whose.
+        attempt: Attempt,
+    },
     /// A holder whose place the server took away was not told in time.
     NotTold {
         /// When it was taken away.
@@ -151,6 +168,9 @@ impl fmt::Display for Violation {
             Self::FreePlace { from, until, waiting } => {
                 write!(f, "{from:?} to {until:?}: a place is free while {waiting:?} wait")
             }
+            Self::LostInCalm { at, attempt } => {
+                write!(f, "{at:?}: {attempt:?} loses its place although nothing is wrong")
+            }
             Self::NotTold { at, attempt } => write!(f, "{at:?}: {attempt:?} is not told of its loss in time"),
             Self::OutOfOrder { at, attempt, step } => write!(f, "{at:?}: {step:?} of {attempt:?} is out of order"),
             Self::LeftBehind(what) => write!(f, "left behind: {what}"),
@@ -163,6 +183,8 @@ impl fmt::Display for Violation {
 enum Standing {
     Waiting(Mode),
     Holding(Mode),
+    /// The server took away what is about to be granted.
+    Void,
     /// The server took it away; not yet told.
     Taken {
         at: Duration,
@@ -229,6 +251,9 @@ impl History {
             checker.look_at_free_places(entry.at);
             checker.look_at_taken_places(entry.at);
             checker.step(*entry);
+            if matches!(entry.step, Step::Granted(_)) {
+                checker.free_from = None;
+            }
             checker.note_free_places(entry.at);
         }
         if let Some(end) = self.entries.last().map(|entry| entry.at) {
@@ -265,6 +290,13 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn step(&mut self, Entry { at, attempt, step }: Entry) {
         let before = self.standing.get(&attempt).copied();
+        let faulty = |(from, until): &(Duration, Duration)| *from <= at && at <= *until;
+        if (step, self.rules.kept_in_calm) == (Step::Lost, true)
+            && matches!(before, Some(Standing::Holding(_)))
+            && !self.history.faults.iter().any(faulty)
+        {
+            self.found.push(Violation::LostInCalm { at, attempt });
+        }
         let after = match (step, before) {
             (Step::Asked(mode), None) => Standing::Waiting(mode),
             (Step::GaveUp, Some(Standing::Waiting(_))) => Standing::Gone,
@@ -272,8 +304,12 @@ impl Checker<'_> {
                 self.granted(at, attempt, mode, token);
                 Standing::Holding(mode)
             }
-            (Step::Revoked, Some(Standing::Holding(_))) => Standing::Taken { at },
-            // It may hit somebody who waits, or who is about to release.
+            (Step::Revoked, Some(Standing::Waiting(_))) => Standing::Void,
+            (Step::GaveUp, Some(Standing::Void)) => Standing::Gone,
+            (Step::Granted(_), Some(Standing::Void)) | (Step::Revoked, Some(Standing::Holding(_))) => {
+                Standing::Taken { at }
+            }
+            // It may hit somebody who is about to release.
             (Step::Revoked, Some(standing)) => standing,
             (Step::Lost, Some(Standing::Holding(_) | Standing::Taken { .. } | Standing::Leaving))
             | (Step::Releasing, Some(Standing::Holding(_) | Standing::Taken { .. } | Standing::Leaving)) => {
@@ -453,6 +489,22 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_moves_on_is_served() {
+        let served = history(&[
+            (0, 1, ASKED),
+            (0, 2, ASKED),
+            (0, 3, ASKED),
+            (4, 1, Granted(1)),
+            (5, 1, Lost),
+            (8, 2, Granted(2)),
+            (9, 2, Lost),
+            (12, 3, Granted(3)),
+        ]);
+        assert_eq!(served.check(&Rules::semaphore(2, seconds(5))), []);
+        assert!(matches!(served.check(&Rules::semaphore(2, seconds(3)))[..], [Violation::FreePlace { .. }, ..]));
+    }
+
+    #[test]
     fn a_free_lease_beside_a_waiter_is_found() {
         let idle = history(&[(0, 1, ASKED), (1, 1, Granted(1)), (2, 2, ASKED), (30, 2, GaveUp)]);
         assert_eq!(idle.check(&mutex()), []);
@@ -474,6 +526,33 @@ mod tests {
             told.check(&mutex().prompt(seconds(1))),
             [Violation::NotTold { at: seconds(2), attempt: Attempt(1) }]
         );
+    }
+
+    #[test]
+    fn a_grant_that_was_on_its_way_when_its_node_was_taken_holds_nothing() {
+        let steps = [
+            (0, 1, ASKED),
+            (0, 2, ASKED),
+            (2, 2, Granted(9)),
+            (3, 1, Revoked),
+            (3, 1, Granted(8)),
+            (4, 1, Lost),
+            (5, 2, Lost),
+        ];
+        assert_eq!(history(&steps).check(&mutex().prompt(seconds(1))), []);
+        let late = [&steps[..5], &[(5, 1, Lost)]].concat();
+        let found = [Violation::NotTold { at: seconds(3), attempt: Attempt(1) }];
+        assert_eq!(history(&late).check(&mutex().prompt(seconds(1))), found);
+    }
+
+    #[test]
+    fn a_loss_without_a_fault_is_found() {
+        let mut lost = history(&[(0, 1, ASKED), (1, 1, Granted(1)), (9, 1, Lost)]);
+        assert_eq!(lost.check(&mutex()), []);
+        let found = [Violation::LostInCalm { at: seconds(9), attempt: Attempt(1) }];
+        assert_eq!(lost.check(&mutex().no_loss_in_calm()), found);
+        lost.fault(seconds(5), seconds(9));
+        assert_eq!(lost.check(&mutex().no_loss_in_calm()), []);
     }
 
     #[test]

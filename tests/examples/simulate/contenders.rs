@@ -178,15 +178,15 @@ impl Scribe {
         });
     }
 
-    fn step(&self, attempt: Attempt, step: Step) {
+    pub(crate) fn step(&self, attempt: Attempt, step: Step) {
         self.write(|book, now| book.step(now, attempt, step));
     }
 
-    fn leaves(&self, attempt: Attempt, step: Step) {
+    pub(crate) fn leaves(&self, attempt: Attempt, step: Step) {
         self.write(|book, now| book.leaves(now, attempt, step));
     }
 
-    fn ask(&self) -> Attempt {
+    pub(crate) fn ask(&self) -> Attempt {
         let mut attempt = Attempt(0);
         self.write(|book, now| {
             book.next += 1;
@@ -197,7 +197,7 @@ impl Scribe {
     }
 
     /// Notes a grant, unless it is over already.
-    async fn granted(&self, attempt: Attempt, guard: &Arc<Guard>) -> bool {
+    pub(crate) async fn granted(&self, attempt: Attempt, guard: &Arc<Guard>) -> bool {
         let mut counts = true;
         self.write(|book, now| {
             let revoked = book.revoked.iter().find(|(path, _)| path == guard.path()).map(|(_, at)| *at);
@@ -210,12 +210,13 @@ impl Scribe {
                     return;
                 }
             }
-            book.holding.push((attempt, Arc::clone(guard)));
-            book.step(now, attempt, Step::Granted(guard.fencing_token()));
-            // The grant may have been on its way when its node was taken away.
+            // The grant may have been on its way when its node was taken away: then it holds nothing.
             if revoked.is_some() {
-                book.leaves(now, attempt, Step::Revoked);
+                book.step(now, attempt, Step::Revoked);
+            } else {
+                book.holding.push((attempt, Arc::clone(guard)));
             }
+            book.step(now, attempt, Step::Granted(guard.fencing_token()));
         });
         if !counts {
             self.is_told(attempt, guard).await;
@@ -283,21 +284,21 @@ impl Lock {
         })
     }
 
-    async fn acquire(&self) -> Result<Option<Guard>, LockError> {
+    pub(crate) async fn acquire(&self) -> Result<Option<Guard>, LockError> {
         Ok(Some(match self {
             Self::Mutex(mutex) => Guard::Mutex(mutex.acquire().await?),
             Self::Semaphore(semaphore) => Guard::Lease(semaphore.acquire().await?),
         }))
     }
 
-    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<Guard>, LockError> {
+    pub(crate) async fn acquire_timeout(&self, budget: Duration) -> Result<Option<Guard>, LockError> {
         Ok(match self {
             Self::Mutex(mutex) => mutex.acquire_timeout(budget).await?.map(Guard::Mutex),
             Self::Semaphore(semaphore) => semaphore.acquire_timeout(budget).await?.map(Guard::Lease),
         })
     }
 
-    async fn try_acquire(&self) -> Result<Option<Guard>, LockError> {
+    pub(crate) async fn try_acquire(&self) -> Result<Option<Guard>, LockError> {
         Ok(match self {
             Self::Mutex(mutex) => mutex.try_acquire().await?.map(Guard::Mutex),
             Self::Semaphore(semaphore) => semaphore.try_acquire().await?.map(Guard::Lease),
@@ -306,7 +307,7 @@ impl Lock {
 }
 
 impl Guard {
-    fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         match self {
             Self::Mutex(guard) => guard.path(),
             Self::Lease(lease) => lease.path(),
@@ -320,21 +321,21 @@ impl Guard {
         }
     }
 
-    fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         match self {
             Self::Mutex(guard) => guard.is_held(),
             Self::Lease(lease) => lease.is_held(),
         }
     }
 
-    async fn lost(&self) -> LossReason {
+    pub(crate) async fn lost(&self) -> LossReason {
         match self {
             Self::Mutex(guard) => guard.lost().await,
             Self::Lease(lease) => lease.lost().await,
         }
     }
 
-    async fn release(&self) -> Result<Release, LockError> {
+    pub(crate) async fn release(&self) -> Result<Release, LockError> {
         match self {
             Self::Mutex(guard) => guard.release().await,
             Self::Lease(lease) => lease.release().await,

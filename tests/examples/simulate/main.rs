@@ -14,6 +14,7 @@
 
 mod storm;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -68,7 +69,13 @@ fn main() -> ExitCode {
                         return;
                     }
                     let seed = from.wrapping_add(index);
-                    if !storms(seed, &options, &failures) {
+                    let storms = AssertUnwindSafe(|| storms(seed, &options, &failures));
+                    let well = catch_unwind(storms).unwrap_or_else(|_panic| {
+                        println!("seed {seed}: a panic");
+                        again(seed, &options);
+                        false
+                    });
+                    if !well {
                         failures.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -78,6 +85,12 @@ fn main() -> ExitCode {
     let failures = failures.load(Ordering::Relaxed);
     println!("{} seeds, {failures} failures, {:.1} s", options.seeds, began.elapsed().as_secs_f64());
     if failures > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS }
+}
+
+/// Says how to see a failure again.
+fn again(seed: u64, options: &Options) {
+    let mutant = options.mutant.map(|mutant| format!(" --mutant {}", mutant.name())).unwrap_or_default();
+    println!("again: --seeds 1 --from {seed}{mutant}");
 }
 
 /// All storms of one seed; whether they went well.
@@ -97,7 +110,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
                 for violation in &outcome.violations {
                     println!("seed {seed}, {recipe}: {violation}");
                 }
-                println!("again: --seeds 1 --from {seed}");
+                again(seed, options);
             }
         }
     }

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
-use curator_recipes::{InterProcessSemaphoreV2, LockError, Release};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, SemaphoreProtocol};
 use curator_test::TestingServer;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
@@ -49,6 +49,24 @@ struct Options {
     /// The semaphore's path
     #[arg(long, default_value = "/examples/throttle")]
     path: String,
+    /// How the clients agree on who is next: curator shares the path with Java, direct is faster and must be everybody's
+    #[arg(long, value_enum, default_value_t = Protocol::Curator)]
+    protocol: Protocol,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Protocol {
+    Curator,
+    Direct,
+}
+
+impl From<Protocol> for SemaphoreProtocol {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Curator => Self::Curator,
+            Protocol::Direct => Self::Direct,
+        }
+    }
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -148,7 +166,13 @@ async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
         let retry = ExponentialBackoffRetry::new(Duration::from_millis(100), 5)?;
         let client = CuratorFramework::new_client(&servers, retry)?;
         client.start()?;
-        semaphores.push(InterProcessSemaphoreV2::new(client.clone(), &options.path, options.permits)?);
+        semaphores.push(InterProcessSemaphoreV2::with_protocol(
+            client.clone(),
+            &options.path,
+            options.permits,
+            options.protocol.into(),
+            LockOptions::new(),
+        )?);
         clients.push(client);
     }
     // The first word with the servers, so that a wrong address is told before anything else.

@@ -32,6 +32,13 @@ fn it_brings_its_own_server_and_reaches_the_limit() {
 }
 
 #[test]
+fn the_direct_protocol_reaches_the_limit_too() {
+    let output = run(&["--permits", "4", "--jobs", "24", "--work-ms", "30", "--clients", "2", "--protocol", "direct"]);
+    assert_eq!(last_line(&output), "24 jobs done, at most 4 at once (limit 4)");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
 fn fewer_jobs_than_permits_are_no_failure() {
     let output = run(&["--permits", "5", "--jobs", "2", "--work-ms", "200", "--clients", "1"]);
     assert_eq!(last_line(&output), "2 jobs done, at most 2 at once (limit 5)");

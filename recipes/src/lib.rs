@@ -10,6 +10,17 @@
 //! | [`InterProcessSemaphoreMutex`] | one at a time, never reentrant |
 //!
 //! All of them give a guard that tells of its loss, carries a fencing token, and leaves nothing behind however it goes.
+//!
+//! # Tracing
+//!
+//! Names and fields that stay, at the level *debug* but for the last:
+//!
+//! | event | fields |
+//! | --- | --- |
+//! | `lock acquire`: an acquire has ended | `path`, `wait`, `outcome` (`granted`, `timeout`, `error`, `cancelled`) |
+//! | `lock granted` | `path`, `node`, `queue_position`, `fencing_token` |
+//! | `lock released` | `path`, `node`, `hold`, `outcome` (`released`, `lost`, `dropped`) |
+//! | *warn* `a lock is held for long` | `path`, `node`, `held_for_more_than` |
 
 mod error;
 mod locks;

@@ -4,12 +4,15 @@
 //! | --- | --- |
 //! | [`TestingServer`] | a ZooKeeper server in the test's process, in memory, without a JVM |
 //! | [`ApacheServer`] | a real Apache ZooKeeper server, from Debian's package |
-//! | [`ApacheCluster`] | three real servers or more, with links between them that can be cut |
+//! | [`ApacheCluster`] | several of them as one ensemble, whose links can be cut |
+//! | [`installed_packages`] | which packages they come from |
 //! | [`FaultProxy`] | stands before any server and misbehaves on command |
 //! | [`kill_session`] | ends a session on any server |
 //! | [`SimulatedEnsemble`] | an ensemble and its network under paused time, from one seed |
 //! | [`history`] | what happened to a lock, and whether that was right |
 //! | [`wire`] | ZooKeeper's protocol, for raw requests |
+//!
+//! The page [`guide`] shows how to test your own code with them.
 //!
 //! # Examples
 //!
@@ -34,6 +37,7 @@
 //! ```
 
 mod apache;
+pub mod guide;
 pub mod history;
 mod kill_session;
 mod proxy;
@@ -41,7 +45,9 @@ mod server;
 mod simulation;
 pub mod wire;
 
-pub use apache::{ApacheCluster, ApacheClusterBuilder, ApacheError, ApacheServer, ApacheServerBuilder};
+pub use apache::{
+    ApacheCluster, ApacheClusterBuilder, ApacheError, ApacheServer, ApacheServerBuilder, installed_packages,
+};
 pub use kill_session::kill_session;
 pub use proxy::FaultProxy;
 pub use server::{LoggedRequest, TestingServer, TestingServerBuilder};

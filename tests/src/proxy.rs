@@ -70,7 +70,15 @@ impl FaultProxy {
     /// # Errors
     /// If the port or the thread cannot be had.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Self::listen()?.start(upstream, Speech::Client)
+    }
+
+    /// A port for a proxy that is started later.
+    pub(crate) fn listen() -> io::Result<Listening> {
+        Ok(Listening(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?))
+    }
+
+    fn on(listener: std::net::TcpListener, upstream: SocketAddr, speech: Speech) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::default());
@@ -83,7 +91,7 @@ impl FaultProxy {
                 Ok((runtime, listener)) => {
                     // The one who started the thread waits for it: this cannot fail.
                     drop(ready.send(Ok(())));
-                    serve(&runtime, &listener, upstream, &shared, stopped);
+                    serve(&runtime, &listener, (upstream, speech), &shared, stopped);
                 }
                 Err(error) => drop(ready.send(Err(error))),
             }
@@ -263,6 +271,35 @@ impl Drop for FaultProxy {
     }
 }
 
+/// What is spoken through a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speech {
+    /// ZooKeeper's protocol for clients.
+    Client,
+    /// Whatever a follower and its leader say to each other.
+    Quorum,
+    /// The elections of servers. To the one that is connected to, the other names `announced`
+    /// as the address where it listens.
+    Election {
+        /// The address of a proxy for the way back.
+        announced: SocketAddr,
+    },
+}
+
+/// A port where nobody answers yet.
+#[derive(Debug)]
+pub(crate) struct Listening(std::net::TcpListener);
+
+impl Listening {
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    pub(crate) fn start(self, upstream: SocketAddr, speech: Speech) -> io::Result<FaultProxy> {
+        FaultProxy::on(self.0, upstream, speech)
+    }
+}
+
 fn runtime(listener: std::net::TcpListener) -> io::Result<(Runtime, TcpListener)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let inside = runtime.enter();
@@ -274,7 +311,7 @@ fn runtime(listener: std::net::TcpListener) -> io::Result<(Runtime, TcpListener)
 fn serve(
     runtime: &Runtime,
     listener: &TcpListener,
-    upstream: SocketAddr,
+    upstream: (SocketAddr, Speech),
     shared: &Arc<Shared>,
     stopped: oneshot::Receiver<()>,
 ) {
@@ -287,7 +324,7 @@ fn serve(
     });
 }
 
-async fn accept_all(listener: &TcpListener, upstream: SocketAddr, shared: &Arc<Shared>) {
+async fn accept_all(listener: &TcpListener, (upstream, speech): (SocketAddr, Speech), shared: &Arc<Shared>) {
     loop {
         let Ok((client, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -304,7 +341,7 @@ async fn accept_all(listener: &TcpListener, upstream: SocketAddr, shared: &Arc<S
         match ticket {
             Some(ticket) => {
                 let shared = Arc::clone(shared);
-                tokio::spawn(connection::run(shared, ticket, client, upstream));
+                tokio::spawn(connection::run(shared, ticket, client, upstream, speech));
             }
             None => connection::close_abruptly(client),
         }

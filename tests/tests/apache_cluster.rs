@@ -1,127 +1,298 @@
-//! Real Apache ZooKeeper clusters: what they promise, and what a client sees when one of their servers is cut off.
+//! Several Apache ZooKeeper servers as one ensemble, and locks on it.
+//!
+//! These tests need the Debian package `zookeeper`. Without it they fail and say so.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+use std::net::SocketAddr;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use curator_framework::{CuratorFramework, RetryNTimes};
-use curator_recipes::InterProcessMutex;
-use curator_test::ApacheCluster;
-use tokio::time::{sleep, timeout};
+use curator_framework::mutants::{self, Mutant};
+use curator_framework::{CuratorFramework, RetryNTimes, SessionEnd};
+use curator_recipes::{InterProcessMutex, LossReason};
+use curator_test::{ApacheCluster, ApacheError};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
-const SESSION: Duration = Duration::from_secs(8);
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long something may take that must happen.
+const SOON: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_millis(500);
 
-fn cluster() -> ApacheCluster {
-    ApacheCluster::builder()
-        .tick(Duration::from_secs(1))
-        .session_timeouts(Duration::from_secs(2), Duration::from_secs(60))
-        .start()
-        .unwrap()
+fn started(builder: curator_test::ApacheClusterBuilder) -> ApacheCluster {
+    let sessions = (Duration::from_secs(2), Duration::from_secs(60));
+    let started = builder.tick(TICK).session_timeouts(sessions.0, sessions.1).start();
+    started.unwrap_or_else(|error| panic!("{error}"))
 }
 
-async fn client(connect_string: String) -> CuratorFramework {
-    let client = CuratorFramework::builder(connect_string)
-        .session_timeout(SESSION)
-        .connection_timeout(Duration::from_secs(10))
-        .retry_policy(RetryNTimes::new(100, Duration::from_millis(200)))
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < SOON, "{what} did not happen in time");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+async fn connected(servers: impl Into<String>, session: Duration) -> CuratorFramework {
+    let client = CuratorFramework::builder(servers.into())
+        .session_timeout(session)
+        .connection_timeout(SOON)
+        .retry_policy(RetryNTimes::new(100, Duration::from_millis(50)))
         .build()
         .unwrap();
     client.start().unwrap();
-    timeout(PATIENCE, client.block_until_connected()).await.unwrap().unwrap();
+    in_time(client.block_until_connected()).await.unwrap();
     client
 }
 
-/// Waits for something that a blocking look can see.
-async fn until(what: &str, look: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !look() {
-        assert!(began.elapsed() < PATIENCE, "{what} takes too long");
-        sleep(Duration::from_millis(50)).await;
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    timeout(SOON, future).await.expect("it did not come in time")
+}
+
+/// Every follower is connected to the leader, and every pair for elections: all through the links.
+fn until_whole(cluster: &ApacheCluster) {
+    let servers = cluster.servers();
+    until("all being connected", || cluster.connections() == (servers - 1, servers * (servers - 1) / 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn majority_goes_on_whatever_happens_to_one_server() {
+    let cluster = started(ApacheCluster::builder());
+    until_whole(&cluster);
+    assert!(cluster.version().starts_with("3."), "version {}", cluster.version());
+    let client = connected(cluster.connect_string(), Duration::from_secs(40)).await;
+    let mut written = Vec::new();
+    let mut write = async |name: &str| {
+        let path = format!("/{name}");
+        in_time(client.create().for_path(&path)).await.unwrap();
+        written.push(path);
+    };
+    write("start").await;
+
+    // Cut off in silence, the leader is replaced; when mended it follows.
+    let first = cluster.wait_until_serving().unwrap();
+    cluster.isolate(first).unwrap();
+    assert_eq!(cluster.leader(), None, "it leads nobody from that moment on");
+    let second = cluster.wait_until_serving().unwrap();
+    assert_ne!(second, first);
+    write("isolated").await;
+    cluster.repair(first).unwrap();
+    until_whole(&cluster);
+    assert_eq!(cluster.leader(), Some(second));
+
+    // Killed, it is replaced; when restarted it has its data again.
+    cluster.kill(second).unwrap();
+    let third = cluster.wait_until_serving().unwrap();
+    assert_ne!(third, second);
+    assert!(matches!(cluster.wait_for_server(second), Err(ApacheError::Stopped)));
+    assert!(matches!(cluster.freeze(second), Err(ApacheError::Stopped)));
+    write("killed").await;
+    cluster.restart(second).unwrap();
+    cluster.wait_for_server(second).unwrap();
+    until_whole(&cluster);
+
+    // Frozen, it is replaced; when thawed it follows.
+    cluster.freeze(third).unwrap();
+    let fourth = cluster.wait_until_serving().unwrap();
+    assert_ne!(fourth, third);
+    write("frozen").await;
+    cluster.thaw(third).unwrap();
+    until_whole(&cluster);
+    assert_eq!(cluster.leader(), Some(fourth));
+
+    // A follower that is killed bothers nobody.
+    cluster.kill(third).unwrap();
+    assert_eq!(cluster.leader(), Some(fourth));
+    write("two").await;
+    cluster.kill((0..3).find(|index| ![third, fourth].contains(index)).unwrap()).unwrap();
+    until("one server alone leads nobody", || cluster.leader().is_none());
+
+    cluster.stop().unwrap();
+    (0..3).for_each(|index| cluster.restart(index).unwrap());
+    cluster.wait_until_serving().unwrap();
+    for index in 0..3 {
+        cluster.wait_for_server(index).unwrap();
+        let reader = connected(cluster.server(index).unwrap().to_string(), Duration::from_secs(20)).await;
+        for path in &written {
+            assert!(in_time(reader.check_exists().for_path(path)).await.unwrap().is_some(), "{path} on {index}");
+        }
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_goes_on_without_its_leader_and_keeps_what_was_written() {
-    let cluster = cluster();
-    assert_eq!(cluster.len(), 3);
-    let leader = cluster.wait_for_leader().unwrap();
-    assert_eq!(cluster.followers().len(), 2);
-    let client = client(cluster.connect_string()).await;
-    client.create().with_data("kept").for_path("/kept").await.unwrap();
-
-    cluster.kill(leader).unwrap();
-    let next = cluster.wait_for_leader().unwrap();
-    assert_ne!(next, leader);
-    assert_eq!(client.get_data().for_path("/kept").await.unwrap().0, b"kept");
-    client.create().for_path("/more").await.unwrap();
-
-    cluster.restart(leader).unwrap();
-    cluster.wait_until_serving(leader).unwrap();
-    let of_old_leader = self::client(cluster.server(leader).connect_string()).await;
-    assert_eq!(of_old_leader.get_data().for_path("/kept").await.unwrap().0, b"kept");
-    until("what was written meanwhile", || cluster.leader().is_some()).await;
-    assert!(of_old_leader.check_exists().for_path("/more").await.unwrap().is_some());
-
-    // A frozen leader is replaced, and follows when it thaws.
-    let leader = cluster.wait_for_leader().unwrap();
-    cluster.freeze(leader).unwrap();
-    until("another leader", || cluster.leader().is_some_and(|next| next != leader)).await;
-    cluster.thaw(leader).unwrap();
-    until("the old leader's return", || cluster.followers().contains(&leader)).await;
-
-    // Cut off from the others a leader stops leading, and the others go on.
-    let leader = cluster.wait_for_leader().unwrap();
-    cluster.isolate(leader);
-    until("another leader", || cluster.leader().is_some_and(|next| next != leader)).await;
-    client.create().for_path("/without-the-isolated").await.unwrap();
-    cluster.repair(leader);
-    until("the repaired server's return", || cluster.followers().contains(&leader)).await;
-    client.close().await;
-    of_old_leader.close().await;
+#[test]
+fn impossible_clusters_and_servers_are_refused() {
+    for builder in [
+        ApacheCluster::builder().servers(0),
+        ApacheCluster::builder().servers(2),
+        ApacheCluster::builder().servers(10),
+        ApacheCluster::builder().sync_limit(0),
+        ApacheCluster::builder().tick(Duration::ZERO),
+        ApacheCluster::builder().session_timeouts(Duration::ZERO, TICK),
+    ] {
+        assert!(matches!(builder.start(), Err(ApacheError::InvalidOption(_))));
+    }
+    let nowhere = tempfile::tempdir().unwrap();
+    let error = ApacheCluster::builder().jars(nowhere.path()).start().unwrap_err();
+    assert!(matches!(error, ApacheError::NotInstalled { .. }), "{error}");
 }
 
-/// The follower goes on answering its client's reads, and passes writes on to nobody: the holder must learn of its loss
-/// before the leader gives the lock to somebody else.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_holder_behind_a_follower_that_is_cut_off_is_told_before_the_next_one_is_granted() {
-    let cluster = cluster();
-    let mut shortest = Duration::MAX;
-    // At other moments of the heartbeat's schedule each time.
-    for round in 0..4_u32 {
-        cluster.wait_for_leader().unwrap();
-        until("two followers", || cluster.followers().len() == 2).await;
-        let leader = cluster.wait_for_leader().unwrap();
-        let follower = cluster.followers()[0];
-        let holder = client(cluster.server(follower).connect_string()).await;
-        let waiter = client(cluster.server(leader).connect_string()).await;
-        let path = format!("/cut-off-{round}");
-        let guard = InterProcessMutex::new(holder.clone(), &path).unwrap().acquire().await.unwrap();
-        let waiting = InterProcessMutex::new(waiter.clone(), &path).unwrap();
-        sleep(Duration::from_millis(300 * u64::from(round))).await;
+/// The session timeout of those who are cut off.
+const SESSION: Duration = Duration::from_secs(6);
+/// How long the follower that is cut off goes on, in ticks: much longer than any session lives.
+const SYNC_LIMIT: u32 = 40;
+const HOLDERS: u32 = 6;
 
-        cluster.isolate(follower);
-        assert!(guard.is_held());
-        let cut = Instant::now();
-        let next = tokio::spawn(async move {
-            let guard = waiting.acquire().await.unwrap();
-            (Instant::now(), guard.fencing_token())
+/// A lock with a holder on one server and a waiter on others.
+struct Contest {
+    holder: SocketAddr,
+    waiter: String,
+    path: String,
+    /// How long before the cut the lock is taken: the moment in the schedule of heartbeats.
+    age: Duration,
+}
+
+/// What became of the old holder when the waiter was granted.
+struct Verdict {
+    /// The reason that it was told, and how long before.
+    told: Option<(LossReason, Duration)>,
+    still_held: bool,
+    /// How many reads of the old holder were answered behind the cut.
+    reads: usize,
+    /// The node of the old holder.
+    node: String,
+}
+
+/// What the contests and the one who cuts tell each other.
+#[derive(Clone)]
+struct Signals {
+    /// All holders and waiters are connected.
+    ready: mpsc::UnboundedSender<()>,
+    /// When the cut will be.
+    due: watch::Receiver<Option<Instant>>,
+    /// When it was.
+    cut: watch::Receiver<Option<Instant>>,
+}
+
+async fn told(signal: &mut watch::Receiver<Option<Instant>>) -> Instant {
+    in_time(signal.wait_for(Option::is_some)).await.unwrap().unwrap()
+}
+
+impl Contest {
+    async fn run(self, mut signals: Signals) -> Verdict {
+        let holder = connected(self.holder.to_string(), SESSION).await;
+        let waiter = connected(self.waiter, Duration::from_secs(20)).await;
+        let mutex = InterProcessMutex::new(holder.clone(), &self.path).unwrap();
+        in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+        signals.ready.send(()).unwrap();
+        let due = told(&mut signals.due).await;
+        tokio::time::sleep_until((due - self.age).into()).await;
+        let old = in_time(mutex.acquire()).await.unwrap();
+        let node = old.path().to_owned();
+
+        // A watch tells when, so that a late look at it harms nothing.
+        let (tell, lost) = watch::channel(None);
+        let (stop, mut stopped) = watch::channel(());
+        let holding = tokio::spawn({
+            let (mut cut, node) = (signals.cut.clone(), node.clone());
+            async move {
+                let mut reads = 0;
+                let reading = async {
+                    loop {
+                        if in_time(holder.get_data().for_path(&node)).await.is_ok() {
+                            // A read that was under way at the cut may have been answered before.
+                            reads += usize::from(cut.borrow_and_update().is_some());
+                        }
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                };
+                tokio::select! {
+                    reason = old.lost() => drop(tell.send(Some((reason, Instant::now())))),
+                    () = reading => {}
+                    _ = stopped.changed() => {}
+                }
+                (old.is_held(), reads)
+            }
         });
-        // Reads are answered still, and prove nothing.
-        let read = timeout(Duration::from_millis(500), holder.check_exists().for_path("/")).await;
-        assert!(read.is_ok_and(|read| read.is_ok_and(|root| root.is_some())), "the follower answers reads");
-        timeout(PATIENCE, guard.lost()).await.expect("the holder is told");
-        let told = Instant::now();
-        assert!(!guard.is_held());
-        let (granted, token) = timeout(PATIENCE, next).await.unwrap().unwrap();
-        assert!(told < granted, "round {round}: told {:?} after the next grant", told - granted);
-        assert!(token > guard.fencing_token());
-        println!("round {round}: told after {:?}, granted {:?} later", told - cut, granted - told);
-        shortest = shortest.min(granted - told);
-        cluster.repair(follower);
-        drop(guard);
-        holder.close().await;
-        waiter.close().await;
+        signals.ready.send(()).unwrap();
+        told(&mut signals.cut).await;
+        let mutex = InterProcessMutex::new(waiter, &self.path).unwrap();
+        let new = in_time(mutex.acquire()).await.unwrap();
+        let granted = Instant::now();
+        let told =
+            lost.borrow().clone().map(|(reason, at): (LossReason, Instant)| (reason, granted.duration_since(at)));
+        drop(stop);
+        let (still_held, reads) = in_time(holding).await.unwrap();
+        assert!(new.is_held());
+        Verdict { told, still_held, reads, node }
     }
-    println!("the shortest time between the two: {shortest:?}");
+}
+
+/// The holder's server answers its pings, and its reads until one waits behind a heartbeat, but it has lost its leader:
+/// the leader ends the session, and the server does not know of it.
+///
+/// The holders take their locks at different times, so that the cut meets each at another moment between two heartbeats.
+/// At the same time one contest runs with a framework that takes reads for proofs of life. That it is found guilty shows
+/// that the others could have been.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_on_a_follower_that_is_cut_off_is_told_before_the_next_one_is_granted() {
+    let cluster = started(ApacheCluster::builder().sync_limit(SYNC_LIMIT));
+    let leader = cluster.wait_until_serving().unwrap();
+    let follower = (0..cluster.servers()).find(|index| *index != leader).unwrap();
+    let holder = cluster.server(follower).unwrap();
+    let others = (0..cluster.servers()).filter(|index| *index != follower);
+    let waiter = others.map(|index| cluster.server(index).unwrap().to_string()).collect::<Vec<_>>().join(",");
+    let contest = |name: &str, age| Contest { holder, waiter: waiter.clone(), path: format!("/{name}"), age };
+    // It lives on its server's word longer than that server goes on.
+    let witness = connected(holder.to_string(), Duration::from_secs(60)).await;
+
+    let (ready, mut is_ready) = mpsc::unbounded_channel();
+    let (tell_due, due) = watch::channel(None);
+    let (tell_cut, cut) = watch::channel(None);
+    let signals = Signals { ready, due, cut };
+    // An eighth of the timeout lies between two heartbeats of a holder.
+    let mut contests = tokio::task::JoinSet::new();
+    for number in 0..HOLDERS {
+        let age = Duration::from_millis(300) + SESSION / 8 * number / HOLDERS;
+        contests.spawn(contest(&format!("lock-{number}"), age).run(signals.clone()));
+    }
+    let broken = contest("broken", Duration::from_secs(1));
+    let broken = thread::spawn({
+        let signals = signals.clone();
+        move || {
+            mutants::set(Some(Mutant::ReadsMoveTheDeadline));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(broken.run(signals))
+        }
+    });
+    for _ in 0..=HOLDERS {
+        in_time(is_ready.recv()).await.unwrap();
+    }
+    let at = Instant::now() + Duration::from_secs(2);
+    tell_due.send(Some(at)).unwrap();
+    tokio::time::sleep_until(at.into()).await;
+    for _ in 0..=HOLDERS {
+        in_time(is_ready.recv()).await.unwrap();
+    }
+    assert_eq!(cluster.cut_from_leader(follower).unwrap(), leader);
+    tell_cut.send(Some(Instant::now())).unwrap();
+
+    let mut verdicts = Vec::new();
+    while let Some(verdict) = in_time(contests.join_next()).await {
+        verdicts.push(verdict.unwrap());
+    }
+    let broken = tokio::task::block_in_place(|| broken.join()).unwrap();
+    assert_eq!(cluster.leader(), Some(leader));
+    for Verdict { told, still_held, reads, node } in verdicts {
+        let (reason, before) = told.expect("granted before the old holder was told");
+        assert_eq!(reason, LossReason::Session(SessionEnd::DeadlinePassed));
+        assert!(!still_held && before > Duration::ZERO);
+        println!("told {before:?} before the next one was granted, after {reads} reads");
+        let stale = in_time(witness.check_exists().for_path(&node)).await.unwrap();
+        assert!(stale.is_some(), "the follower does not know of the end of the session yet");
+    }
+    println!("the broken one was granted in spite of {} reads of its holder", broken.reads);
+    assert!(broken.told.is_none() && broken.still_held && broken.reads > 0, "the broken one is not found");
+
+    cluster.repair(follower).unwrap();
+    assert!(in_time(witness.check_exists().for_path(&broken.node)).await.is_ok());
 }

@@ -129,6 +129,9 @@ pub enum Predicate {
 pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
     /// The place of a child in the order, or `None` for a child that is no contender. Curator's `fixForSorting`, as a
     /// number.
+    ///
+    /// Numbers below zero or close to 2^31 (less than 2^20 away) are taken for those of ZooKeeper's counter at its end:
+    /// while there is one, the order is that of creation.
     fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
         standard_sequence(name, lock_name)
     }

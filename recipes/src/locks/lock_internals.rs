@@ -259,8 +259,8 @@ impl LockInternals {
                     continue;
                 }
             };
-            if let (None, Some(listener)) = (&revocation, &self.options.revocation) {
-                revocation = Some(Revocation::watch(&self.client, &claim, Some(listener.clone())));
+            if revocation.is_none() {
+                revocation = self.revocation(&claim);
             }
             let ours = claim.node_name().unwrap_or_default();
             let place = sorted.position(ours);
@@ -309,8 +309,20 @@ impl LockInternals {
                 }
                 Predicate::WatchNeighbour { node } => {
                     retries.progressed();
-                    let waited =
-                        self.wait_for_neighbour(session, &claim, &node, limit_changes.as_mut(), &mut watches).await;
+                    let waited = match child_watch {
+                        // The node ahead was written to, and ours is not the next: it has its place from a limit that was
+                        // lowered, or somebody else wrote it. Any departure may be ours.
+                        Some(watch) => {
+                            let limit_changes = limit_changes.as_mut();
+                            self.wait_for_children(session, &claim, watch, limit_changes, &mut watches)
+                                .await
+                                .map(|()| true)
+                        }
+                        None => {
+                            let limit_changes = limit_changes.as_mut();
+                            self.wait_for_neighbour(session, &claim, &node, limit_changes, &mut watches).await
+                        }
+                    };
                     match waited {
                         Ok(next) => watch_children |= next,
                         Err(error) => self.survive(error, session, retries).await?,
@@ -627,6 +639,18 @@ impl LockInternals {
     pub(crate) fn sort(&self, children: Vec<String>) -> SortedChildren {
         let patterns = self.options.extra_lock_patterns.iter().map(String::as_str);
         SortedChildren::with_patterns(children, self.shape.lock_name, patterns, &*self.shape.driver)
+    }
+
+    /// Has the listener told of requests to give a node back, if there is one.
+    pub(crate) fn revocation(&self, claim: &NodeClaim) -> Option<Revocation> {
+        let listener = self.options.revocation.clone()?;
+        Some(Revocation::watch(&self.client, claim, Some(listener)))
+    }
+
+    /// The number of a contender.
+    pub(crate) fn sequence(&self, name: &str) -> Option<i64> {
+        let alone = self.sort(vec![name.to_owned()]);
+        alone.numbered().next().map(|(number, _)| number)
     }
 
     /// What a contender of a listing would do next.

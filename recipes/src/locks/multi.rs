@@ -104,8 +104,7 @@ impl InterProcessMultiLock {
     }
 
     /// The owner is the same for all locks, since they are acquired in one future.
-    async fn acquire_for(&self, owner: Option<LockOwner>, patience: Patience) -> Result<Option<LockGuard>> {
-        drop(owner);
+    async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<LockGuard>> {
         let began = Instant::now();
         let mut taken = Taken(Vec::with_capacity(self.locks.len()));
         for lock in self.locks.iter() {

@@ -68,7 +68,9 @@ impl LockInternals {
     ) -> Result<Vec<Participant>> {
         let sorted = self.sorted().await?;
         let mut participants = Vec::with_capacity(sorted.len());
-        for (position, (sequence, name)) in sorted.numbered().enumerate() {
+        for (position, name) in sorted.names().enumerate() {
+            // Near the end of the counter the order is that of creation, and the number still the server's.
+            let Some(sequence) = self.sequence(name) else { continue };
             let Some(Standing { kind, holds }) = standing(&sorted, name) else { continue };
             let path = make_path(self.base_path(), name);
             let (data, stat) = match self.client().get_data().for_path(&path).await {

@@ -305,13 +305,13 @@ impl Halves {
         match self.read.enter(owner.clone(), patience).await? {
             Entry::Inner(place) => Ok(Some(place)),
             Entry::TimeOver => Ok(None),
-            Entry::Turn(mut turn, patience) => {
+            Entry::Turn(turn, patience) => {
                 let place = match self.write.held_by(&owner) {
                     Some(writing) => self.read_beside(&writing, patience).await?,
                     None => self.read.acquire_hold(patience).await?.map(Place::first),
                 };
                 if let Some(place) = &place {
-                    *turn = Arc::downgrade(place.hold());
+                    turn.has(place.hold());
                 }
                 Ok(place)
             }
@@ -354,7 +354,8 @@ impl Halves {
         let claim = created?;
         claim.watch_node(claim.session().timeout() / 10);
         let (czxid, path) = (writing.fencing_token(), writing.lock_path());
-        let hold = internals.hold(path, Acquired { claim, czxid, revocation: None, queue_position: 0 });
+        let revocation = internals.revocation(&claim);
+        let hold = internals.hold(path, Acquired { claim, czxid, revocation, queue_position: 0 });
         Ok(Some(Place::first(hold)))
     }
 
@@ -362,10 +363,18 @@ impl Halves {
         let standing = |sorted: &SortedChildren, name: &str| {
             let kind = kind_of(name);
             let half = if kind == ParticipantKind::Write { &self.write } else { &self.read };
-            wanted(kind).then(|| Standing { kind, holds: half.internals().decide(sorted, name) == Predicate::Acquired })
+            let first = first_of_its_number(sorted, name);
+            wanted(kind)
+                .then(|| Standing { kind, holds: half.internals().decide(sorted, first) == Predicate::Acquired })
         };
         self.write.internals().participants(standing).await
     }
+}
+
+/// The first node that has the number of this one: a writer that reads too has two, which stand and go for themselves.
+fn first_of_its_number<'a>(sorted: &'a SortedChildren, name: &'a str) -> &'a str {
+    let number = sorted.numbered().find_map(|(number, other)| (other == name).then_some(number));
+    sorted.numbered().find_map(|(other, first)| (Some(other) == number).then_some(first)).unwrap_or(name)
 }
 
 /// The half that a node belongs to, by its name or its path.
@@ -392,7 +401,7 @@ impl LockInternalsDriver for ReadDriver {
         let Some(index) = children.position(ours) else { return Predicate::Missing };
         let mut writers = children.names().take(index).filter(|name| kind_of(name) == ParticipantKind::Write);
         let first = writers.next();
-        match (first, writers.last()) {
+        match (first, writers.next_back()) {
             (None, _) => Predicate::Acquired,
             (Some(only), None) => Predicate::WatchNode { node: only.to_owned(), blocks_alone: true },
             // Those before it are gone when it is, but for those that give up.

@@ -13,14 +13,33 @@ use crate::locks::hold::{Hold, Place};
 use crate::locks::lock_internals::{LockInternals, Patience, acquire};
 use crate::locks::owner::LockOwner;
 
-/// What an owner holds; locked while it acquires.
-type Turn = Arc<tokio::sync::Mutex<Weak<Hold>>>;
+/// What an owner holds, and whose turn it is to acquire for it.
+#[derive(Debug, Default)]
+struct Owned {
+    /// Locked while it acquires.
+    acquiring: Arc<tokio::sync::Mutex<()>>,
+    /// Can be looked at any time.
+    held: Mutex<Weak<Hold>>,
+}
+
+/// The turn to acquire for an owner.
+pub(crate) struct Turn {
+    owned: Arc<Owned>,
+    _acquiring: tokio::sync::OwnedMutexGuard<()>,
+}
+
+impl Turn {
+    /// From now on the owner holds this.
+    pub(crate) fn has(&self, hold: &Arc<Hold>) {
+        *self.owned.held.lock() = Arc::downgrade(hold);
+    }
+}
 
 /// A lock of the engine, and who holds it through this object.
 #[derive(Debug)]
 pub(crate) struct Reentrant {
     internals: LockInternals,
-    by_owner: Mutex<HashMap<LockOwner, Turn>>,
+    by_owner: Mutex<HashMap<LockOwner, Arc<Owned>>>,
     /// The task that got the lock last without an owner, to warn it of itself.
     last_task: Mutex<Option<(tokio::task::Id, Weak<Hold>)>>,
     warned: AtomicBool,
@@ -31,7 +50,7 @@ pub(crate) enum Entry {
     /// It holds the lock already.
     Inner(Place),
     /// It is its turn to acquire, in the time that is left.
-    Turn(tokio::sync::OwnedMutexGuard<Weak<Hold>>, Patience),
+    Turn(Turn, Patience),
     /// The time is over: another acquire of the same owner takes longer.
     TimeOver,
 }
@@ -56,9 +75,9 @@ impl Reentrant {
         match self.enter(owner, patience).await? {
             Entry::Inner(place) => Ok(Some(place)),
             Entry::TimeOver => Ok(None),
-            Entry::Turn(mut turn, patience) => {
+            Entry::Turn(turn, patience) => {
                 let Some(hold) = self.acquire_hold(patience).await? else { return Ok(None) };
-                *turn = Arc::downgrade(&hold);
+                turn.has(&hold);
                 Ok(Some(Place::first(hold)))
             }
         }
@@ -73,21 +92,23 @@ impl Reentrant {
 
     /// Two acquires of one owner at once: the second waits for the first, and enters beside it.
     pub(crate) async fn enter(&self, owner: LockOwner, patience: Patience) -> Result<Entry> {
-        let turn = self.turn_of(owner).lock_owned();
+        let owned = self.owned_by(owner);
+        let turn = Arc::clone(&owned.acquiring).lock_owned();
         let began = Instant::now();
         let bound = match patience {
             Patience::Forever => None,
             Patience::AtMost(budget) => Some(budget),
             Patience::Once => Some(self.internals.client().connection_timeout()),
         };
-        let held = match bound {
+        let acquiring = match bound {
             None => turn.await,
             Some(bound) => match tokio::time::timeout(bound, turn).await {
-                Ok(held) => held,
+                Ok(acquiring) => acquiring,
                 Err(_elapsed) => return Ok(Entry::TimeOver),
             },
         };
-        if let Some(place) = held.upgrade().as_ref().and_then(Place::join) {
+        let held = owned.held.lock().upgrade();
+        if let Some(place) = held.as_ref().and_then(Place::join) {
             return match place.hold().loss() {
                 Some(reason) => Err(LockError::LockLost { path: self.internals.base_path().to_owned(), reason }),
                 None => Ok(Entry::Inner(place)),
@@ -97,14 +118,13 @@ impl Reentrant {
             Patience::AtMost(budget) => Patience::AtMost(left(budget, began)),
             other => other,
         };
-        Ok(Entry::Turn(held, patience))
+        Ok(Entry::Turn(Turn { owned, _acquiring: acquiring }, patience))
     }
 
     /// What the owner holds now, if it holds something.
     pub(crate) fn held_by(&self, owner: &LockOwner) -> Option<Arc<Hold>> {
-        let turn = self.by_owner.lock().get(owner).map(Arc::clone)?;
-        // While it is locked the owner is only just acquiring.
-        let hold = turn.try_lock().ok()?.upgrade()?;
+        let owned = self.by_owner.lock().get(owner).map(Arc::clone)?;
+        let hold = owned.held.lock().upgrade()?;
         hold.is_shared().then_some(hold)
     }
 
@@ -119,13 +139,11 @@ impl Reentrant {
         Ok(acquired.map(|acquired| internals.hold(internals.base_path(), acquired)))
     }
 
-    /// Where an owner's acquires of this lock take turns.
-    fn turn_of(&self, owner: LockOwner) -> Turn {
+    /// What is known of an owner.
+    fn owned_by(&self, owner: LockOwner) -> Arc<Owned> {
         let mut by_owner = self.by_owner.lock();
         // Owners that neither hold nor acquire are forgotten.
-        by_owner.retain(|_, turn| {
-            Arc::strong_count(turn) > 1 || turn.try_lock().map_or(true, |held| held.strong_count() > 0)
-        });
+        by_owner.retain(|_, owned| Arc::strong_count(owned) > 1 || owned.held.lock().strong_count() > 0);
         Arc::clone(by_owner.entry(owner).or_default())
     }
 

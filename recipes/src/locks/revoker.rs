@@ -42,8 +42,8 @@ impl Revoker {
 ///
 /// Implemented for closures `Fn(&str)`.
 pub trait RevocationListener: Send + Sync + 'static {
-    /// Somebody asks for the lock, which this node holds or waits for. Called once for each request, on a thread that
-    /// is no runtime's worker; it may block.
+    /// Somebody asks for the lock, which this node holds or waits for. Called once for each request, or once for several
+    /// that follow each other at once, on a thread that is no runtime's worker; it may block.
     fn revocation_requested(&self, node_path: &str);
 }
 

@@ -1,195 +1,205 @@
-//! Several real Apache ZooKeeper servers that make one ensemble.
+//! Several servers that are one ensemble.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::link::Link;
-use super::{ApacheError, ApacheServer, ApacheServerBuilder, Launcher, POLL_PAUSE, START_LIMIT, START_TRIES};
-use super::{command, data_folder, free_address};
+use super::ask::{self, Mode};
+use super::error::ApacheError;
+use super::launcher::Launcher;
+use super::links::{Links, Ports};
+use super::node::{Node, POLL_PAUSE, START_LIMIT, data_folder, new_folder};
+use super::options::{Options, free_addresses};
 
-/// How many ticks a follower may be behind its leader, or without a word from it.
+const SIZES: std::ops::RangeInclusive<usize> = 3..=9;
+const PORTS_EACH: usize = 3;
 const SYNC_LIMIT: u32 = 5;
-/// How many ticks a follower may take to join, and a leader waits for followers before it looks for another one.
-const INIT_LIMIT: u32 = 5;
+/// How long a new leader and its followers wait for each other, and at least how many ticks.
+const INIT_LIMIT: (Duration, u128) = (Duration::from_secs(10), 10);
 
 /// Options of an [`ApacheCluster`]; made by [`ApacheCluster::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing happens before `start`"]
 pub struct ApacheClusterBuilder {
-    server: ApacheServerBuilder,
+    options: Options,
     servers: usize,
+    sync_limit: u32,
 }
 
 impl ApacheClusterBuilder {
-    /// Sets how many servers there are. The default is 3.
+    /// Sets how many servers there are, from 3 to 9. The default is 3.
+    ///
+    /// An even number is fine; a majority of 4 is 3.
     pub const fn servers(mut self, servers: usize) -> Self {
         self.servers = servers;
         self
     }
 
-    /// Sets the servers' unit of time, as [`ApacheServerBuilder::tick`]. The default is one second.
-    ///
-    /// A follower that hears nothing from its leader for five ticks stops serving.
-    pub fn tick(mut self, tick: Duration) -> Self {
-        self.server = self.server.tick(tick);
+    /// Sets the servers' unit of time (`tickTime`). The default is one second.
+    pub const fn tick(mut self, tick: Duration) -> Self {
+        self.options.tick = tick;
         self
     }
 
-    /// Sets the shortest and the longest session timeout, as [`ApacheServerBuilder::session_timeouts`].
-    pub fn session_timeouts(mut self, min: Duration, max: Duration) -> Self {
-        self.server = self.server.session_timeouts(min, max);
+    /// Sets after how many ticks of silence a follower and its leader give each other up
+    /// (`syncLimit`). The default is 5.
+    ///
+    /// So long a follower that is cut off goes on answering reads.
+    pub const fn sync_limit(mut self, ticks: u32) -> Self {
+        self.sync_limit = ticks;
+        self
+    }
+
+    /// Sets the shortest and the longest session timeout that the servers grant. The default
+    /// is Apache's: 2 and 20 ticks.
+    pub const fn session_timeouts(mut self, min: Duration, max: Duration) -> Self {
+        self.options.session_timeouts = Some((min, max));
+        self
+    }
+
+    /// Sets the Java program, as [`ApacheServerBuilder::java`](super::ApacheServerBuilder::java).
+    pub fn java(mut self, program: impl Into<PathBuf>) -> Self {
+        self.options.java = Some(program.into());
+        self
+    }
+
+    /// Sets the folder of `zookeeper.jar`, as
+    /// [`ApacheServerBuilder::jars`](super::ApacheServerBuilder::jars).
+    pub fn jars(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.options.jars = folder.into();
         self
     }
 
     /// Starts the servers and waits until all of them serve.
     ///
     /// # Errors
-    /// As [`ApacheServerBuilder::start`]; [`ApacheError::InvalidOption`] also for less than three servers.
+    /// As [`ApacheServerBuilder::start`](super::ApacheServerBuilder::start), and
+    /// [`ApacheError::InvalidOption`] for a number of servers or ticks that cannot be.
     pub fn start(self) -> Result<ApacheCluster, ApacheError> {
-        self.server.check()?;
-        if !(3..=100).contains(&self.servers) {
-            return Err(ApacheError::InvalidOption("a cluster has 3 to 100 servers"));
+        if !SIZES.contains(&self.servers) {
+            return Err(ApacheError::InvalidOption("a cluster has 3 to 9 servers"));
         }
-        let launcher = Launcher::find(self.server.java.as_deref(), &self.server.jars)?;
-        let mut tries = START_TRIES;
-        loop {
-            tries -= 1;
-            match self.start_once(&launcher) {
-                // Another process may take a port between our look and the bind.
-                Err(ApacheError::Ended { log, .. } | ApacheError::NotServing { log, .. })
-                    if tries > 0 && log.contains("in use") => {}
-                done => return done,
-            }
+        if !(1..=1_000_000).contains(&self.sync_limit) {
+            return Err(ApacheError::InvalidOption("the limit of silence is not 1 to 1000000 ticks"));
         }
+        self.options.start(|launcher| self.start_once(&launcher))
     }
 
     fn start_once(&self, launcher: &Launcher) -> Result<ApacheCluster, ApacheError> {
-        let free = || free_address().map_err(ApacheError::io("find a free port"));
-        let mut peers = Vec::new();
-        for _ in 0..self.servers {
-            peers.push(Peer { quorum: free()?, election: free()? });
+        let addresses = free_addresses(self.servers * PORTS_EACH).map_err(ApacheError::io("find free ports"))?;
+        let (clients, others) = addresses.split_at(self.servers);
+        let ports: Vec<Ports> = others.chunks(2).map(|ports| Ports { quorum: ports[0], election: ports[1] }).collect();
+        let links = Links::start(&ports).map_err(ApacheError::io("start the links between the servers"))?;
+        let mut nodes = Vec::new();
+        for (index, address) in clients.iter().enumerate() {
+            let folder = new_folder()?;
+            let data = data_folder(folder.path());
+            fs::create_dir(&data)
+                .and_then(|()| fs::write(data.join("myid"), id(index).to_string()))
+                .map_err(ApacheError::io("write the number of a server"))?;
+            let mut config = self.options.config(folder.path(), *address);
+            self.add_ensemble(&mut config, index, &ports, &links);
+            nodes.push(Node::new(launcher.clone(), *address, folder, &config)?);
         }
-        let link = |to| Link::to(to).map_err(ApacheError::io("open a link between servers"));
-        let mut members = Vec::new();
-        for number in 0..self.servers {
-            let mut links = Vec::new();
-            let mut lines = format!("initLimit={INIT_LIMIT}\nsyncLimit={SYNC_LIMIT}\nreconfigEnabled=false\n");
-            for (other, peer) in peers.iter().enumerate() {
-                let (mut quorum, mut election) = (peer.quorum.port(), peer.election.port());
-                if other != number {
-                    // Each server sees each other one behind links of its own.
-                    let (to_quorum, to_election) = (link(peer.quorum)?, link(peer.election)?);
-                    (quorum, election) = (to_quorum.port(), to_election.port());
-                    links.push((other, to_quorum));
-                    links.push((other, to_election));
-                }
-                // Writing to a string cannot fail.
-                let _ = writeln!(lines, "server.{}=127.0.0.1:{quorum}:{election}", other + 1);
-            }
-            let server = self.server.prepare(launcher.clone(), &lines)?;
-            write_number(server.folder.path(), number)?;
-            members.push(Member { server, links });
-        }
-        let mut cluster = ApacheCluster { members, version: String::new() };
-        for member in &cluster.members {
-            member.server.begin(&mut member.server.child.lock())?;
-        }
-        cluster.wait_until_all_serve()?;
-        cluster.version = cluster.members[0].server.ask_version()?;
+        let mut cluster = ApacheCluster { nodes, links, version: String::new() };
+        cluster.nodes.iter().try_for_each(Node::launch)?;
+        (0..self.servers).try_for_each(|index| cluster.wait_for_server(index))?;
+        cluster.wait_until_serving()?;
+        cluster.version = ask::version(clients[0]).map_err(ApacheError::io("ask for the version"))?;
         Ok(cluster)
+    }
+
+    /// Each server knows where it listens itself, and finds the others behind proxies.
+    fn add_ensemble(&self, config: &mut String, index: usize, servers: &[Ports], links: &Links) {
+        let tick = self.options.tick.as_millis();
+        let init_limit = INIT_LIMIT.0.as_millis().div_ceil(tick).max(INIT_LIMIT.1);
+        // Writing to a string cannot fail.
+        let _ = writeln!(config, "initLimit={init_limit}\nsyncLimit={}", self.sync_limit);
+        let _ = writeln!(config, "reconfigEnabled=false");
+        for (other, own) in servers.iter().enumerate() {
+            let ports = if other == index { *own } else { links.ports(index, other) };
+            let (quorum, election) = (ports.quorum.port(), ports.election.port());
+            let _ = writeln!(config, "server.{}={}:{quorum}:{election}", id(other), ports.quorum.ip());
+        }
     }
 }
 
-fn write_number(folder: &Path, number: usize) -> Result<(), ApacheError> {
-    let data = data_folder(folder);
-    let written = fs::create_dir_all(&data).and_then(|()| fs::write(data.join("myid"), format!("{}\n", number + 1)));
-    written.map_err(ApacheError::io("write the server's number"))
+/// Apache's numbers of servers begin at 1.
+const fn id(index: usize) -> usize {
+    index + 1
 }
 
-/// Where a server talks to the others.
-#[derive(Debug, Clone, Copy)]
-struct Peer {
-    quorum: SocketAddr,
-    election: SocketAddr,
-}
-
-#[derive(Debug)]
-struct Member {
-    server: ApacheServer,
-    /// To the other servers, as this one sees them.
-    links: Vec<(usize, Link)>,
-}
-
-/// Several real Apache ZooKeeper servers that make one ensemble, for tests; each in a process of its own.
+/// Several real Apache ZooKeeper servers that are one ensemble, for tests.
 ///
-/// Servers are named by their index, from 0. What the servers say to each other goes through links that can be
-/// [cut](Self::isolate) in silence while clients still reach them. Everything else is as of an [`ApacheServer`]: data in
-/// temporary folders, nothing forced to the disk, killed when it is dropped or when this process dies.
+/// Every server is a process as that of an [`ApacheServer`](super::ApacheServer), and ends as
+/// that does. The servers are known by their index, from 0. A start takes one or two seconds.
 ///
-/// All calls are synchronous and may be made from any thread. A start takes about two seconds.
+/// All connections between the servers run through proxies, so that they can be
+/// [`cut`](Self::cut) in silence: the servers find out by their own timers, and clients reach
+/// all servers meanwhile. Those timers are the tick times
+/// [`sync_limit`](ApacheClusterBuilder::sync_limit).
+///
+/// All calls are synchronous and may be made from any thread. Those that wait block their
+/// thread.
 ///
 /// # Examples
 /// ```no_run
+/// use std::time::Duration;
 /// use curator_test::ApacheCluster;
 ///
-/// let cluster = ApacheCluster::start()?;
+/// let cluster = ApacheCluster::builder().tick(Duration::from_millis(500)).start()?;
 /// println!("give {} to the client", cluster.connect_string());
-/// if let Some(leader) = cluster.leader() {
-///     cluster.kill(leader)?;
-///     cluster.restart(leader)?;
-/// }
+/// let first = cluster.wait_until_serving()?;
+/// cluster.isolate(first)?;
+/// let second = cluster.wait_until_serving()?;
+/// assert_ne!(first, second);
 /// # Ok::<(), curator_test::ApacheError>(())
 /// ```
 #[derive(Debug)]
 pub struct ApacheCluster {
-    members: Vec<Member>,
+    nodes: Vec<Node>,
+    links: Links,
     version: String,
 }
 
 impl ApacheCluster {
-    /// Starts three servers with the default options and waits until all of them serve.
+    /// Starts a cluster of 3 to 9 servers, else with the default options, and waits until all
+    /// of them serve.
     ///
     /// # Errors
     /// As [`ApacheClusterBuilder::start`].
-    pub fn start() -> Result<Self, ApacheError> {
-        Self::builder().start()
+    pub fn start(servers: usize) -> Result<Self, ApacheError> {
+        Self::builder().servers(servers).start()
     }
 
     /// Options for a cluster, to begin with the defaults.
     pub fn builder() -> ApacheClusterBuilder {
-        ApacheClusterBuilder { server: ApacheServer::builder(), servers: 3 }
+        ApacheClusterBuilder { options: Options::default(), servers: *SIZES.start(), sync_limit: SYNC_LIMIT }
     }
 
-    /// How many servers there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.members.len()
-    }
-
-    /// Never: a cluster has servers.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
-    /// What to give a client that may use any server.
+    /// What to give to a client of all servers: `127.0.0.1:<port>,127.0.0.1:<port>,…`.
     #[must_use]
     pub fn connect_string(&self) -> String {
-        let addresses = self.members.iter().map(|member| member.server.connect_string());
-        addresses.collect::<Vec<_>>().join(",")
+        let addresses: Vec<String> = self.nodes.iter().map(|node| node.address().to_string()).collect();
+        addresses.join(",")
     }
 
-    /// One server, for its address.
-    ///
-    /// # Panics
-    /// If there is no such server.
+    /// How many servers there are, whether they run or not.
     #[must_use]
-    pub fn server(&self, index: usize) -> &ApacheServer {
-        &self.members[index].server
+    pub fn servers(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The address of one server, for clients. It stays the same over a
+    /// [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// [`ApacheError::NoSuchServer`].
+    pub fn server(&self, index: usize) -> Result<SocketAddr, ApacheError> {
+        Ok(self.node(index)?.address())
     }
 
     /// The version of Apache ZooKeeper, such as `3.8.0`.
@@ -198,138 +208,168 @@ impl ApacheCluster {
         &self.version
     }
 
-    /// Which server leads now, `None` while none does.
+    /// Which server leads a majority now; `None` while none does.
+    ///
+    /// This is what the servers say of themselves, but a leader counts for nothing when the
+    /// followers that it is not cut off from are no majority with it: it does not know yet.
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
-        (0..self.members.len()).find(|&index| self.mode(index).as_deref() == Some("leader"))
+        let modes: Vec<Option<Mode>> = self.nodes.iter().map(|node| ask::mode(node.address())).collect();
+        let leads = |index: usize| {
+            let follows = |&(other, mode): &(usize, &Option<Mode>)| {
+                *mode == Some(Mode::Follower) && !self.links.is_cut(index, other)
+            };
+            1 + modes.iter().enumerate().filter(follows).count() > self.nodes.len() / 2
+        };
+        let leaders = modes.iter().enumerate().filter_map(|(index, mode)| match mode {
+            Some(Mode::Leader { zxid }) if leads(index) => Some((*zxid, index)),
+            _ => None,
+        });
+        // Of two, one has not noticed yet that its time is over.
+        leaders.max().map(|(_, index)| index)
     }
 
-    /// Which servers follow now.
-    #[must_use]
-    pub fn followers(&self) -> Vec<usize> {
-        (0..self.members.len()).filter(|&index| self.mode(index).as_deref() == Some("follower")).collect()
-    }
-
-    /// Waits until a server leads and says which.
+    /// Waits until a majority serves, and says who [leads](Self::leader) it.
     ///
     /// # Errors
-    /// [`ApacheError::NotServing`] if none does within a minute.
-    pub fn wait_for_leader(&self) -> Result<usize, ApacheError> {
-        self.wait(|| self.leader())
-    }
-
-    fn mode(&self, index: usize) -> Option<String> {
-        let answer = command(self.members[index].server.address, "srvr").ok()?;
-        answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
-    }
-
-    /// Kills a server (`SIGKILL`), frozen or not.
-    ///
-    /// # Errors
-    /// As [`ApacheServer::stop`].
-    ///
-    /// # Panics
-    /// If there is no such server.
-    pub fn kill(&self, index: usize) -> Result<(), ApacheError> {
-        self.members[index].server.stop()
-    }
-
-    /// Starts a server again with its data, after it was killed if it runs. It does not wait until the server serves,
-    /// which takes a majority: see [`wait_until_serving`](Self::wait_until_serving).
-    ///
-    /// # Errors
-    /// As [`ApacheServerBuilder::start`].
-    ///
-    /// # Panics
-    /// If there is no such server.
-    pub fn restart(&self, index: usize) -> Result<(), ApacheError> {
-        let server = &self.members[index].server;
-        server.stop()?;
-        server.begin(&mut server.child.lock())
-    }
-
-    /// Halts a server (`SIGSTOP`), as [`ApacheServer::freeze`].
-    ///
-    /// # Errors
-    /// As [`ApacheServer::freeze`].
-    ///
-    /// # Panics
-    /// If there is no such server.
-    pub fn freeze(&self, index: usize) -> Result<(), ApacheError> {
-        self.members[index].server.freeze()
-    }
-
-    /// Lets a frozen server go on, as [`ApacheServer::thaw`].
-    ///
-    /// # Errors
-    /// As [`ApacheServer::thaw`].
-    ///
-    /// # Panics
-    /// If there is no such server.
-    pub fn thaw(&self, index: usize) -> Result<(), ApacheError> {
-        self.members[index].server.thaw()
-    }
-
-    /// Cuts a server off from all others, in silence, until [`repair`](Self::repair). Its clients still reach it.
-    ///
-    /// A follower goes on answering reads until it misses its leader, five ticks later.
-    ///
-    /// # Panics
-    /// If there is no such server.
-    pub fn isolate(&self, index: usize) {
-        self.links_of(index).for_each(Link::cut);
-    }
-
-    /// Ends an [`isolate`](Self::isolate).
-    ///
-    /// # Panics
-    /// If there is no such server.
-    pub fn repair(&self, index: usize) {
-        self.links_of(index).for_each(Link::repair);
-    }
-
-    /// A server's links, and those of the others to it.
-    fn links_of(&self, index: usize) -> impl Iterator<Item = &Link> {
-        assert!(index < self.members.len(), "there is no server {index}");
-        self.members.iter().enumerate().flat_map(move |(from, member)| {
-            member.links.iter().filter(move |(to, _)| from == index || *to == index).map(|(_, link)| link)
-        })
+    /// [`ApacheError::NotServing`] after a minute.
+    pub fn wait_until_serving(&self) -> Result<usize, ApacheError> {
+        let began = Instant::now();
+        loop {
+            if let Some(leader) = self.leader() {
+                return Ok(leader);
+            }
+            self.give_up_late(began, &self.nodes)?;
+            thread::sleep(POLL_PAUSE);
+        }
     }
 
     /// Waits until a server serves.
     ///
     /// # Errors
-    /// [`ApacheError::NotServing`] if it does not within a minute.
-    ///
-    /// # Panics
-    /// If there is no such server.
-    pub fn wait_until_serving(&self, index: usize) -> Result<(), ApacheError> {
-        assert!(index < self.members.len(), "there is no server {index}");
-        self.wait(|| self.mode(index).map(|_| ()))
-    }
-
-    fn wait_until_all_serve(&self) -> Result<(), ApacheError> {
-        for index in 0..self.members.len() {
-            self.wait_until_serving(index)?;
+    /// [`ApacheError::NoSuchServer`], [`ApacheError::Stopped`] or [`ApacheError::Ended`] if it
+    /// does not run, and [`ApacheError::NotServing`] after a minute.
+    pub fn wait_for_server(&self, index: usize) -> Result<(), ApacheError> {
+        let node = self.node(index)?;
+        let began = Instant::now();
+        while !node.serves()? {
+            self.give_up_late(began, std::slice::from_ref(node))?;
+            thread::sleep(POLL_PAUSE);
         }
         Ok(())
     }
 
-    fn wait<T>(&self, what: impl Fn() -> Option<T>) -> Result<T, ApacheError> {
-        let began = Instant::now();
-        loop {
-            if let Some(there) = what() {
-                return Ok(there);
-            }
-            for member in &self.members {
-                member.server.check_running()?;
-            }
-            let waited = began.elapsed();
-            if waited > START_LIMIT {
-                let logs: Vec<_> = self.members.iter().map(|member| member.server.log_end()).collect();
-                return Err(ApacheError::NotServing { waited, log: logs.join("\n…\n") });
-            }
-            thread::sleep(POLL_PAUSE);
+    /// Kills a server as a crash does, and waits until it is gone. Its data are kept.
+    ///
+    /// # Errors
+    /// [`ApacheError::NoSuchServer`], and [`ApacheError::Io`] if it cannot be killed.
+    pub fn kill(&self, index: usize) -> Result<(), ApacheError> {
+        self.node(index)?.stop()
+    }
+
+    /// Kills all servers. Their data are kept.
+    ///
+    /// # Errors
+    /// [`ApacheError::Io`] if one cannot be killed.
+    pub fn stop(&self) -> Result<(), ApacheError> {
+        self.nodes.iter().try_for_each(Node::stop)
+    }
+
+    /// Kills a server if it runs, and starts it again on the same ports with the same data.
+    ///
+    /// It returns at once, since a server serves only when a majority runs: then
+    /// [`wait_for_server`](Self::wait_for_server).
+    ///
+    /// # Errors
+    /// [`ApacheError::NoSuchServer`], and [`ApacheError::Io`] if the process cannot be had.
+    pub fn restart(&self, index: usize) -> Result<(), ApacheError> {
+        self.node(index)?.launch()
+    }
+
+    /// Halts a server, as [`ApacheServer::freeze`](super::ApacheServer::freeze).
+    ///
+    /// # Errors
+    /// [`ApacheError::NoSuchServer`], [`ApacheError::Stopped`], and [`ApacheError::Io`] if the
+    /// signal cannot be sent.
+    pub fn freeze(&self, index: usize) -> Result<(), ApacheError> {
+        self.node(index)?.freeze()
+    }
+
+    /// Lets a frozen server go on, as [`ApacheServer::thaw`](super::ApacheServer::thaw).
+    ///
+    /// # Errors
+    /// As [`freeze`](Self::freeze).
+    pub fn thaw(&self, index: usize) -> Result<(), ApacheError> {
+        self.node(index)?.thaw()
+    }
+
+    /// Cuts all connections between two servers in silence: nothing passes, nothing is closed,
+    /// and new ones come to nothing.
+    ///
+    /// # Errors
+    /// [`ApacheError::NoSuchServer`].
+    pub fn cut(&self, one: usize, other: usize) -> Result<(), ApacheError> {
+        self.node(one)?;
+        self.node(other)?;
+        self.links.cut(one, other);
+        Ok(())
+    }
+
+    /// Cuts a follower off from the leader, and says who that is. All else stays connected.
+    ///
+    /// # Errors
+    /// [`ApacheError::NoLeader`] if none leads or the server does itself, and
+    /// [`ApacheError::NoSuchServer`].
+    pub fn cut_from_leader(&self, index: usize) -> Result<usize, ApacheError> {
+        self.node(index)?;
+        let leader = self.leader().filter(|leader| *leader != index).ok_or(ApacheError::NoLeader)?;
+        self.links.cut(index, leader);
+        Ok(leader)
+    }
+
+    /// Cuts a server off from all others.
+    ///
+    /// # Errors
+    /// [`ApacheError::NoSuchServer`].
+    pub fn isolate(&self, index: usize) -> Result<(), ApacheError> {
+        self.each_other(index, |other| self.links.cut(index, other))
+    }
+
+    /// Mends all connections of a server with the others.
+    ///
+    /// What was held back is delivered first.
+    ///
+    /// # Errors
+    /// [`ApacheError::NoSuchServer`].
+    pub fn repair(&self, index: usize) -> Result<(), ApacheError> {
+        self.each_other(index, |other| self.links.repair(index, other))
+    }
+
+    /// How many connections the servers have with each other: those of followers with their
+    /// leader, and those for elections.
+    #[must_use]
+    pub fn connections(&self) -> (usize, usize) {
+        self.links.connections()
+    }
+
+    fn node(&self, index: usize) -> Result<&Node, ApacheError> {
+        let servers = self.nodes.len();
+        self.nodes.get(index).ok_or(ApacheError::NoSuchServer { index, servers })
+    }
+
+    fn each_other(&self, index: usize, act: impl Fn(usize)) -> Result<(), ApacheError> {
+        self.node(index)?;
+        (0..self.nodes.len()).filter(|other| *other != index).for_each(act);
+        Ok(())
+    }
+
+    fn give_up_late(&self, began: Instant, nodes: &[Node]) -> Result<(), ApacheError> {
+        let waited = began.elapsed();
+        if waited <= START_LIMIT {
+            return Ok(());
         }
+        let logs: Vec<String> =
+            nodes.iter().map(|node| format!("server at {}:\n{}", node.address(), node.log_end())).collect();
+        Err(ApacheError::NotServing { waited, log: logs.join("\n") })
     }
 }

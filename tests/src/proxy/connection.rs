@@ -12,14 +12,20 @@ use tokio::io::AsyncWrite as _;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::Speech;
 use super::lane::{Chunk, End, Lane};
 use super::state::{Fault, Shared, State};
 use crate::wire::{ConnectRequest, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
 
 /// How long a reset waits for a connection to the server that is being made.
 const RESET_LIMIT: Duration = Duration::from_millis(10);
+
+/// How long a follower may come too early to a leader that does not listen yet. It would try
+/// again if it were refused, but a proxy cannot refuse what it has accepted.
+const EARLY_LIMIT: Duration = Duration::from_secs(1);
+const EARLY_PAUSE: Duration = Duration::from_millis(10);
 
 /// What the proxy was doing when it accepted a connection.
 #[derive(Debug, Clone, Copy)]
@@ -40,8 +46,8 @@ enum Ending {
 }
 
 /// Passes everything between `client` and the server at `upstream`.
-pub(super) async fn run(shared: Arc<Shared>, ticket: Ticket, client: TcpStream, upstream: SocketAddr) {
-    let ending = pass(&shared, ticket, client, upstream).await;
+pub(super) async fn run(shared: Arc<Shared>, ticket: Ticket, client: TcpStream, upstream: SocketAddr, speech: Speech) {
+    let ending = pass(&shared, ticket, client, upstream, speech).await;
     // The sockets are closed by now.
     shared.change(|state| {
         if state.epoch == ticket.epoch {
@@ -59,10 +65,10 @@ pub(super) fn close_abruptly(stream: TcpStream) {
     drop(stream.set_zero_linger());
 }
 
-async fn pass(shared: &Shared, ticket: Ticket, client: TcpStream, upstream: SocketAddr) -> Ending {
+async fn pass(shared: &Shared, ticket: Ticket, client: TcpStream, upstream: SocketAddr, speech: Speech) -> Ending {
     let mut changed = shared.subscribe();
-    let mut up = Lane::default();
-    let server = match reach(shared, ticket, &client, &mut up, upstream, &mut changed).await {
+    let mut up = Lane::up(speech);
+    let server = match reach(shared, ticket, &client, &mut up, (upstream, speech), &mut changed).await {
         Ok(server) => server,
         Err(ending) => {
             if ending == Ending::Abrupt {
@@ -71,8 +77,8 @@ async fn pass(shared: &Shared, ticket: Ticket, client: TcpStream, upstream: Sock
             return ending;
         }
     };
-    let mut connection =
-        Connection { epoch: ticket.epoch, client, server, up, down: Lane::default(), dialogue: Dialogue::default() };
+    let down = Lane::down(speech);
+    let mut connection = Connection { epoch: ticket.epoch, client, server, up, down, dialogue: Dialogue::default() };
     let ending = connection.pump(shared, &mut changed).await;
     match ending {
         Ending::Quiet => {}
@@ -92,7 +98,7 @@ async fn reach(
     ticket: Ticket,
     client: &TcpStream,
     up: &mut Lane,
-    upstream: SocketAddr,
+    (upstream, speech): (SocketAddr, Speech),
     changed: &mut watch::Receiver<()>,
 ) -> Result<TcpStream, Ending> {
     let broken = |_: io::Error| Ending::Abrupt;
@@ -121,7 +127,7 @@ async fn reach(
             return Err(Ending::Quiet);
         }
     }
-    let mut connecting = std::pin::pin!(TcpStream::connect(upstream));
+    let mut connecting = std::pin::pin!(connect(upstream, speech));
     loop {
         tokio::select! {
             biased;
@@ -139,6 +145,22 @@ async fn reach(
                 server.set_nodelay(true).map_err(broken)?;
                 return Ok(server);
             }
+        }
+    }
+}
+
+async fn connect(upstream: SocketAddr, speech: Speech) -> io::Result<TcpStream> {
+    let began = Instant::now();
+    loop {
+        match TcpStream::connect(upstream).await {
+            Err(error)
+                if speech == Speech::Quorum
+                    && error.kind() == io::ErrorKind::ConnectionRefused
+                    && began.elapsed() < EARLY_LIMIT =>
+            {
+                sleep(EARLY_PAUSE).await;
+            }
+            done => return done,
         }
     }
 }

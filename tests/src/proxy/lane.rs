@@ -3,10 +3,14 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::Instant;
+
+use super::Speech;
+use crate::wire::{DecodeError, Reader, Writer};
 
 /// More than any server takes or sends; a length above it is no length, but some other
 /// protocol, such as a four-letter command.
@@ -51,6 +55,22 @@ pub(super) struct Lane {
 }
 
 impl Lane {
+    /// From the one who connects to the other.
+    pub(super) fn up(speech: Speech) -> Self {
+        let framing = match speech {
+            Speech::Client => Framing::default(),
+            Speech::Quorum => Framing { mode: Mode::Raw, ..Framing::default() },
+            Speech::Election { announced } => Framing { mode: Mode::Opening { announced }, ..Framing::default() },
+        };
+        Self { framing, ..Self::default() }
+    }
+
+    /// From the other to the one who connects.
+    pub(super) fn down(speech: Speech) -> Self {
+        let mode = if speech == Speech::Client { Mode::Frames } else { Mode::Raw };
+        Self { framing: Framing { mode, ..Framing::default() }, ..Self::default() }
+    }
+
     pub(super) fn wants_input(&self) -> bool {
         self.end.is_none() && self.chunks.len() < MAX_CHUNKS
     }
@@ -137,8 +157,17 @@ impl Lane {
 #[derive(Debug, Default)]
 struct Framing {
     bytes: Vec<u8>,
-    /// Set when something was no frame: from there on bytes pass as they come.
-    raw: bool,
+    mode: Mode,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum Mode {
+    #[default]
+    Frames,
+    /// The first message of an election link, then raw bytes.
+    Opening { announced: SocketAddr },
+    /// Bytes pass as they come. It ends here when something was no frame.
+    Raw,
 }
 
 impl Framing {
@@ -149,22 +178,48 @@ impl Framing {
     /// The next frame with its length, or bytes that are none. With `ended` a part of a frame
     /// is given out as well.
     fn next(&mut self, ended: bool) -> Option<(Vec<u8>, bool)> {
-        if !self.raw {
-            if let Some(length) = self.bytes.first_chunk::<LENGTH>() {
-                match usize::try_from(i32::from_be_bytes(*length)) {
-                    Ok(length) if length <= MAX_FRAME => {
-                        if self.bytes.len() >= LENGTH + length {
-                            let rest = self.bytes.split_off(LENGTH + length);
-                            return Some((std::mem::replace(&mut self.bytes, rest), true));
+        match self.mode {
+            Mode::Raw => {}
+            Mode::Frames => {
+                if let Some(length) = self.bytes.first_chunk::<LENGTH>() {
+                    match usize::try_from(i32::from_be_bytes(*length)) {
+                        Ok(length) if length <= MAX_FRAME => {
+                            if self.bytes.len() >= LENGTH + length {
+                                let rest = self.bytes.split_off(LENGTH + length);
+                                return Some((std::mem::replace(&mut self.bytes, rest), true));
+                            }
                         }
+                        _ => self.mode = Mode::Raw,
                     }
-                    _ => self.raw = true,
                 }
             }
+            Mode::Opening { announced } => match announce(&self.bytes, announced) {
+                Ok(bytes) => {
+                    self.bytes = bytes;
+                    self.mode = Mode::Raw;
+                }
+                Err(DecodeError::Truncated { .. }) => {}
+                // It is something else.
+                Err(_) => self.mode = Mode::Raw,
+            },
         }
-        let whatever = (self.raw || ended) && !self.bytes.is_empty();
+        let whatever = (matches!(self.mode, Mode::Raw) || ended) && !self.bytes.is_empty();
         whatever.then(|| (std::mem::take(&mut self.bytes), false))
     }
+}
+
+/// Puts `announced` in place of the address in the first message of an election link.
+///
+/// The message is a version, which is negative, the number of the server that connects and
+/// the address where it listens. A server with a higher number hangs up and connects to that
+/// address instead.
+fn announce(bytes: &[u8], announced: SocketAddr) -> Result<Vec<u8>, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let (version, server) = (reader.long()?, reader.long()?);
+    reader.buffer()?;
+    let mut changed = Writer::new();
+    changed.long(version).long(server).string(&announced.to_string()).raw(reader.rest());
+    Ok(changed.into_bytes())
 }
 
 #[cfg(test)]
@@ -205,5 +260,35 @@ mod tests {
         framing.push(&[0, 0, 0, 9, 1]);
         assert_eq!(all(&mut framing, false), []);
         assert_eq!(all(&mut framing, true), [(vec![0, 0, 0, 9, 1], false)]);
+    }
+
+    #[test]
+    fn opening_of_an_election_link_names_the_given_address() {
+        let opening = |address: &str| {
+            let mut opening = Writer::new();
+            opening.long(-65536).long(2).string(address);
+            opening.into_bytes()
+        };
+        // What follows may look like anything.
+        let stream = [opening("127.0.0.1:15000"), vec![0, 0, 0, 9, 1]].concat();
+        let expected = [opening("127.0.0.1:9"), vec![0, 0, 0, 9, 1]].concat();
+        for size in 1..=stream.len() {
+            let mut framing =
+                Framing { mode: Mode::Opening { announced: ([127, 0, 0, 1], 9).into() }, ..Framing::default() };
+            let mut found = Vec::new();
+            for piece in stream.chunks(size) {
+                framing.push(piece);
+                found.extend(all(&mut framing, false).into_iter().flat_map(|(bytes, _)| bytes));
+            }
+            assert_eq!(found, expected, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn quorum_link_is_passed_as_it_comes() {
+        // The start of a packet, which looks like the length of a frame.
+        let mut lane = Lane::up(Speech::Quorum);
+        lane.framing.push(&[0, 0, 0, 11, 0]);
+        assert_eq!(all(&mut lane.framing, false), [(vec![0, 0, 0, 11, 0], false)]);
     }
 }

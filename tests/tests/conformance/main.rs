@@ -12,6 +12,7 @@ mod multi;
 mod nodes;
 mod random;
 mod request;
+mod sequence_end;
 mod sessions;
 mod side;
 mod watches;

@@ -24,16 +24,29 @@ pub(crate) const TIMEOUT_MS: i32 = 30_000;
 /// Runs the same steps on both servers and compares what their clients have heard.
 pub(crate) async fn compare(steps: impl AsyncFn(&mut Side)) {
     let (ours, apaches) = both(steps).await;
-    for (number, (ours, apaches)) in ours.iter().zip(&apaches).enumerate() {
+    assert_same(&ours, &apaches);
+}
+
+fn assert_same(ours: &[String], apaches: &[String]) {
+    for (number, (ours, apaches)) in ours.iter().zip(apaches).enumerate() {
         assert!(ours == apaches, "line {number}:\n  ours:   {ours}\n  Apache: {apaches}");
     }
     assert_eq!(ours.len(), apaches.len());
 }
 
+/// As [`compare`], with an Apache ZooKeeper that no other test uses: it may be restarted.
+pub(crate) async fn compare_alone(steps: impl AsyncFn(&mut Side)) {
+    let apache = Side::new(Server::Apache(Arc::new(start_apache()))).await;
+    let (ours, apaches) = on_each(Side::in_process().await, apache, steps).await;
+    assert_same(&ours, &apaches);
+}
+
 /// What the clients of either server have heard.
 pub(crate) async fn both(steps: impl AsyncFn(&mut Side)) -> (Vec<String>, Vec<String>) {
-    let mut ours = Side::in_process().await;
-    let mut apache = Side::apache().await;
+    on_each(Side::in_process().await, Side::apache().await, steps).await
+}
+
+async fn on_each(mut ours: Side, mut apache: Side, steps: impl AsyncFn(&mut Side)) -> (Vec<String>, Vec<String>) {
     steps(&mut ours).await;
     steps(&mut apache).await;
     (ours.finish(), apache.finish())
@@ -63,13 +76,15 @@ fn apache() -> Server {
         return Server::Shared(address.parse().expect("CURATOR_TEST_APACHE is host:port"));
     }
     let mut running = RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let server = running.upgrade().unwrap_or_else(|| {
-        let (min, max) = SESSIONS;
-        let started = ApacheServer::builder().tick(TICK).session_timeouts(min, max).start();
-        Arc::new(started.unwrap_or_else(|error| panic!("{error}")))
-    });
+    let server = running.upgrade().unwrap_or_else(|| Arc::new(start_apache()));
     *running = Arc::downgrade(&server);
     Server::Apache(server)
+}
+
+fn start_apache() -> ApacheServer {
+    let (min, max) = SESSIONS;
+    let started = ApacheServer::builder().tick(TICK).session_timeouts(min, max).start();
+    started.unwrap_or_else(|error| panic!("{error}"))
 }
 
 struct Client {
@@ -159,6 +174,20 @@ impl Side {
         ));
         self.clients.push(Some(client));
         number
+    }
+
+    /// Restarts the server, and then the next sequential child of `parent` gets the number `next`. All connections
+    /// break.
+    pub(crate) fn restart_with_next_sequence(&self, parent: &str, next: i32) {
+        let parent = format!("{}{parent}", self.root);
+        match &self.server {
+            Server::InProcess(server) => {
+                server.restart().unwrap();
+                assert!(server.set_next_sequence(&parent, next));
+            }
+            Server::Apache(server) => server.restart_with_next_sequence(&parent, next).unwrap(),
+            Server::Shared(_) => panic!("a shared server cannot be restarted"),
+        }
     }
 
     /// Sends a request; what comes until its reply, and the reply, is noted down.

@@ -128,6 +128,15 @@ impl Env {
         });
     }
 
+    /// Gives the next sequential child of `parent` the number `next`. Connections may break meanwhile.
+    pub(crate) async fn set_next_sequence(&self, parent: &str, next: i32) {
+        tokio::task::block_in_place(|| match &self.server {
+            Server::InProcess(server) => assert!(server.set_next_sequence(parent, next), "{parent} is not there"),
+            Server::Apache(server) => server.restart_with_next_sequence(parent, next).unwrap(),
+            Server::Shared(_) => panic!("a shared server cannot be changed: use alone()"),
+        });
+    }
+
     /// Closes the session that owns an ephemeral node.
     pub(crate) async fn kill_owner_of(&self, client: &CuratorFramework, node: &str) {
         let stat = client.check_exists().for_path(node).await.unwrap().expect("the node is there");

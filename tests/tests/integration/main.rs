@@ -14,4 +14,5 @@ mod loss;
 mod misuse;
 mod semaphore;
 mod send_sync;
+mod sequence_end;
 mod wire_faults;

@@ -1,0 +1,70 @@
+//! Four-letter commands.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A command sent while the server starts may never be answered; the next one is.
+const COMMAND_LIMIT: Duration = Duration::from_millis(250);
+
+/// Sends a four-letter command and reads the answer.
+pub(super) fn command(address: SocketAddr, word: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, COMMAND_LIMIT)?;
+    stream.set_read_timeout(Some(COMMAND_LIMIT))?;
+    stream.write_all(word.as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// The version of Apache ZooKeeper, such as `3.8.0`.
+pub(super) fn version(address: SocketAddr) -> io::Result<String> {
+    let answer = command(address, "srvr")?;
+    // "Zookeeper version: 3.8.0-${mvngit.commit.id}, built on …"
+    let version = answer.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+    Ok(version[..end].to_owned())
+}
+
+/// What a server that serves is in its cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Follower,
+    Leader {
+        /// The newest transaction, with the leader's epoch in the upper half.
+        zxid: u64,
+    },
+}
+
+/// What the server says it is; `None` if it does not serve, or does not answer.
+pub(super) fn mode(address: SocketAddr) -> Option<Mode> {
+    mode_in(&command(address, "srvr").ok()?)
+}
+
+fn mode_in(answer: &str) -> Option<Mode> {
+    let line = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    match line("Mode:")? {
+        "follower" => Some(Mode::Follower),
+        "leader" => {
+            let zxid = u64::from_str_radix(line("Zxid:")?.trim_start_matches("0x"), 16).ok()?;
+            Some(Mode::Leader { zxid })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_understood() {
+        let answer = |mode| format!("Zookeeper version: 3.8.0\nZxid: 0x20000000a\nMode: {mode}\nNode count: 5\n");
+        assert_eq!(mode_in(&answer("leader")), Some(Mode::Leader { zxid: 0x2_0000_000a }));
+        assert_eq!(mode_in(&answer("follower")), Some(Mode::Follower));
+        assert_eq!(mode_in(&answer("standalone")), None);
+        assert_eq!(mode_in("This ZooKeeper instance is not currently serving requests\n"), None);
+        assert_eq!(mode_in(""), None);
+    }
+}

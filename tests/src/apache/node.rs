@@ -1,0 +1,220 @@
+//! The process of one server, and its folder.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use tempfile::TempDir;
+
+use super::ask;
+use super::error::ApacheError;
+use super::launcher::{Launcher, spawn};
+use super::snapshot;
+
+/// How long a server may take until it serves. It takes half a second on an idle machine.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const POLL_PAUSE: Duration = Duration::from_millis(10);
+
+pub(super) fn new_folder() -> Result<TempDir, ApacheError> {
+    tempfile::Builder::new()
+        .prefix("curator-test-apache-")
+        .tempdir()
+        .map_err(ApacheError::io("make a temporary folder"))
+}
+
+pub(super) fn data_folder(folder: &Path) -> PathBuf {
+    folder.join("data")
+}
+
+fn config_file(folder: &Path) -> PathBuf {
+    folder.join("zoo.cfg")
+}
+
+fn log_file(folder: &Path) -> PathBuf {
+    folder.join("zookeeper.log")
+}
+
+/// A server's process, or none, and what it needs to start again.
+#[derive(Debug)]
+pub(super) struct Node {
+    launcher: Launcher,
+    address: SocketAddr,
+    child: Mutex<Option<Process>>,
+    // Last: removed after the process was killed.
+    folder: TempDir,
+}
+
+impl Node {
+    pub(super) fn new(
+        launcher: Launcher,
+        address: SocketAddr,
+        folder: TempDir,
+        config: &str,
+    ) -> Result<Self, ApacheError> {
+        fs::write(config_file(folder.path()), config).map_err(ApacheError::io("write the configuration"))?;
+        Ok(Self { launcher, address, child: Mutex::new(None), folder })
+    }
+
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts the process, the old one being stopped first, and does not wait for it to serve.
+    pub(super) fn launch(&self) -> Result<(), ApacheError> {
+        self.launch_in(&mut self.child.lock())
+    }
+
+    /// As [`launch`](Self::launch), and waits until it serves. One that does not is stopped.
+    pub(super) fn start(&self) -> Result<(), ApacheError> {
+        let mut child = self.child.lock();
+        self.launch_in(&mut child)?;
+        self.wait_in(&mut child)
+    }
+
+    pub(super) fn stop(&self) -> Result<(), ApacheError> {
+        stop_in(&mut self.child.lock())
+    }
+
+    /// See [`ApacheServer::restart_with_next_sequence`](super::ApacheServer::restart_with_next_sequence).
+    pub(super) fn restart_with_next_sequence(&self, parent: &str, next: i32) -> Result<(), ApacheError> {
+        let mut child = self.child.lock();
+        // At its start a server writes all that it knows into a new snapshot, and then serves.
+        self.launch_in(&mut child)?;
+        self.wait_in(&mut child)?;
+        stop_in(&mut child)?;
+        let changed = snapshot::set_next_sequence(&data_folder(self.folder.path()), parent, next);
+        self.launch_in(&mut child)?;
+        self.wait_in(&mut child)?;
+        if changed.map_err(ApacheError::io("change the snapshot"))? {
+            Ok(())
+        } else {
+            Err(ApacheError::NoNode { path: parent.to_owned() })
+        }
+    }
+
+    pub(super) fn freeze(&self) -> Result<(), ApacheError> {
+        self.child.lock().as_ref().ok_or(ApacheError::Stopped)?.freeze().map_err(ApacheError::io("freeze the server"))
+    }
+
+    pub(super) fn thaw(&self) -> Result<(), ApacheError> {
+        self.child
+            .lock()
+            .as_ref()
+            .ok_or(ApacheError::Stopped)?
+            .signal(Signal::CONT)
+            .map_err(ApacheError::io("thaw the server"))
+    }
+
+    /// Whether the process is there and serves.
+    pub(super) fn serves(&self) -> Result<bool, ApacheError> {
+        self.serves_in(&mut self.child.lock())
+    }
+
+    fn launch_in(&self, child: &mut Option<Process>) -> Result<(), ApacheError> {
+        stop_in(child)?;
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log_file(self.folder.path()))
+            .map_err(ApacheError::io("open the server's log"))?;
+        let command = self
+            .launcher
+            .command(&config_file(self.folder.path()), log)
+            .map_err(ApacheError::io("open the server's log"))?;
+        *child = Some(Process(spawn(command).map_err(ApacheError::io("start Java"))?));
+        Ok(())
+    }
+
+    fn wait_in(&self, child: &mut Option<Process>) -> Result<(), ApacheError> {
+        let began = Instant::now();
+        while !self.serves_in(child).inspect_err(|_| drop(child.take()))? {
+            let waited = began.elapsed();
+            if waited > START_LIMIT {
+                *child = None;
+                return Err(ApacheError::NotServing { waited, log: self.log_end() });
+            }
+            thread::sleep(POLL_PAUSE);
+        }
+        Ok(())
+    }
+
+    fn serves_in(&self, child: &mut Option<Process>) -> Result<bool, ApacheError> {
+        let process = child.as_mut().ok_or(ApacheError::Stopped)?;
+        // Names the data folder, so that no other server on this port is taken for ours.
+        let ours = format!("dataDir={}", data_folder(self.folder.path()).display());
+        if ask::command(self.address, "conf").is_ok_and(|answer| answer.contains(&ours)) {
+            return Ok(true);
+        }
+        match process.0.try_wait().map_err(ApacheError::io("look at the server"))? {
+            None => Ok(false),
+            Some(status) => Err(ApacheError::Ended { status, log: self.log_end() }),
+        }
+    }
+
+    /// The last lines of the log, or why there are none.
+    pub(super) fn log_end(&self) -> String {
+        let log = match fs::read(log_file(self.folder.path())) {
+            Ok(log) => log,
+            Err(error) => return format!("(the log cannot be read: {error})"),
+        };
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+fn stop_in(child: &mut Option<Process>) -> Result<(), ApacheError> {
+    match child.as_mut().map_or(Ok(()), Process::kill) {
+        Ok(()) => {
+            *child = None;
+            Ok(())
+        }
+        Err(source) => Err(ApacheError::io("stop the server")(source)),
+    }
+}
+
+/// A child process that is killed when dropped.
+#[derive(Debug)]
+struct Process(Child);
+
+impl Process {
+    fn pid(&self) -> io::Result<Pid> {
+        // Not waited for yet, so that the number is still this child's.
+        i32::try_from(self.0.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| io::Error::other("the process has no number"))
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(rustix::process::kill_process(self.pid()?, signal)?)
+    }
+
+    fn freeze(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)?;
+        // Reported when every thread stands still. `NOWAIT` leaves the end of the
+        // process, should it have ended, to be seen by `Child`.
+        let what = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        rustix::process::waitid(WaitId::Pid(self.pid()?), what)?;
+        Ok(())
+    }
+
+    fn kill(&mut self) -> io::Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // What cannot be killed is gone already.
+        drop(self.kill());
+    }
+}

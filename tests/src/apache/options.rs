@@ -1,0 +1,112 @@
+//! What a single server and those of a cluster have in common.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rand::Rng as _;
+
+use super::error::ApacheError;
+use super::launcher::Launcher;
+use super::node::data_folder;
+
+const DEBIAN_JARS: &str = "/usr/share/java";
+/// How many ports are tried before the start fails.
+const PORT_TRIES: usize = 100;
+/// How often a start is repeated when another process took a port first.
+const START_TRIES: usize = 3;
+
+#[derive(Debug, Clone)]
+pub(super) struct Options {
+    pub(super) tick: Duration,
+    pub(super) session_timeouts: Option<(Duration, Duration)>,
+    pub(super) java: Option<PathBuf>,
+    pub(super) jars: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { tick: Duration::from_secs(1), session_timeouts: None, java: None, jars: PathBuf::from(DEBIAN_JARS) }
+    }
+}
+
+impl Options {
+    /// Starts with these options, after they were looked at.
+    pub(super) fn start<T>(&self, start_once: impl Fn(Launcher) -> Result<T, ApacheError>) -> Result<T, ApacheError> {
+        self.check()?;
+        let launcher = Launcher::find(self.java.as_deref(), &self.jars)?;
+        let mut tries = START_TRIES;
+        loop {
+            tries -= 1;
+            match start_once(launcher.clone()) {
+                // Another process may take a port between our look and the bind.
+                Err(ApacheError::Ended { log, .. }) if tries > 0 && log.contains("in use") => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), ApacheError> {
+        let in_range = |time: Duration| {
+            let millis = time.as_millis();
+            (1..=i32::MAX as u128).contains(&millis)
+        };
+        if !in_range(self.tick) {
+            return Err(ApacheError::InvalidOption("the tick is not 1 ms to 24 days"));
+        }
+        if let Some((min, max)) = self.session_timeouts {
+            if !in_range(min) || !in_range(max) {
+                return Err(ApacheError::InvalidOption("a session timeout is not 1 ms to 24 days"));
+            }
+            if min > max {
+                return Err(ApacheError::InvalidOption("the shortest session timeout is above the longest"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn config(&self, folder: &Path, address: SocketAddr) -> String {
+        let mut config = format!(
+            "tickTime={}\n\
+             dataDir={}\n\
+             clientPortAddress={}\n\
+             clientPort={}\n\
+             maxClientCnxns=0\n\
+             admin.enableServer=false\n\
+             4lw.commands.whitelist=*\n\
+             autopurge.purgeInterval=0\n",
+            self.tick.as_millis(),
+            data_folder(folder).display(),
+            address.ip(),
+            address.port(),
+        );
+        if let Some((min, max)) = self.session_timeouts {
+            // Writing to a string cannot fail.
+            let _ = writeln!(config, "minSessionTimeout={}", min.as_millis());
+            let _ = writeln!(config, "maxSessionTimeout={}", max.as_millis());
+        }
+        config
+    }
+}
+
+/// Free ports below those that the system gives to outgoing connections.
+///
+/// One of theirs could be taken by any client while the server is stopped, and a client
+/// that tries it then can even connect to itself.
+pub(super) fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
+    // Kept until all are found, so that none is found twice.
+    let mut listeners = Vec::new();
+    let mut random = rand::rng();
+    let mut tries = count + PORT_TRIES;
+    while listeners.len() < count {
+        tries -= 1;
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, random.random_range(15_000..32_000))) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if tries == 0 => return Err(error),
+            Err(_) => {}
+        }
+    }
+    listeners.iter().map(TcpListener::local_addr).collect()
+}

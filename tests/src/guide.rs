@@ -1,0 +1,141 @@
+//! How to test your own code with this crate. (There is nothing in this module but the text.)
+//!
+//! Add `curator-test` to the `dev-dependencies` of your crate, and give your code a client of one of these servers.
+//!
+//! # In ten lines
+//!
+//! A test of a function that prints under a lock, on a server in the test's own process. It starts in about a
+//! millisecond, needs neither Java nor a network, and each test may have one of its own:
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use curator_framework::{CuratorFramework, Error, RetryNTimes};
+//! # use curator_recipes::{InterProcessMutex, LockError};
+//! # use curator_test::TestingServer;
+//! # async fn print(client: &CuratorFramework) -> Result<(), LockError> {
+//! #     InterProcessMutex::new(client.clone(), "/locks/printer")?.acquire().await?.release().await?; Ok(()) }
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = TestingServer::start()?;
+//! let client = CuratorFramework::new_client(server.connect_string(), RetryNTimes::new(3, Duration::from_millis(50)))?;
+//! client.start()?;
+//! print(&client).await?; // your code
+//! assert_eq!(client.get_children().for_path("/locks/printer").await?, [""; 0], "it leaves nothing behind");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The bad day
+//!
+//! What does your code do when its lock is lost? Let the server end the session:
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use curator_framework::{CuratorFramework, RetryNTimes};
+//! # use curator_recipes::InterProcessMutex;
+//! # use curator_test::TestingServer;
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = TestingServer::start()?;
+//! # let client = CuratorFramework::new_client(server.connect_string(), RetryNTimes::new(3, Duration::from_millis(50)))?;
+//! # client.start()?;
+//! let guard = InterProcessMutex::new(client.clone(), "/locks/printer")?.acquire().await?;
+//! let work = guard.protect(std::future::pending::<()>()); // your code
+//! server.kill_session(server.sessions()[0]);
+//! assert!(work.await.is_err(), "it stops");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Or let a reply get lost, so that a node is made that its maker does not know of:
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use curator_framework::{CuratorFramework, RetryNTimes};
+//! # use curator_recipes::InterProcessMutex;
+//! # use curator_test::{FaultProxy, TestingServer, wire::OpCode};
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = TestingServer::start()?;
+//! let proxy = FaultProxy::start(server.address())?;
+//! let client = CuratorFramework::new_client(proxy.connect_string(), RetryNTimes::new(20, Duration::from_millis(50)))?;
+//! client.start()?;
+//! client.block_until_connected().await?;
+//! proxy.drop_reply(OpCode::Create2, 1);
+//! let guard = InterProcessMutex::new(client.clone(), "/printer")?.acquire().await?; // found again
+//! assert_eq!(client.get_children().for_path("/printer").await?.len(), 1, "one node, not two");
+//! # drop(guard);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | what happens | how to make it happen |
+//! | --- | --- |
+//! | the network goes silent, and comes back | [`FaultProxy::partition`], [`FaultProxy::repair`] |
+//! | the connection breaks | [`FaultProxy::reset`], [`FaultProxy::refuse`] |
+//! | a request, a reply or half of it is lost | [`FaultProxy::drop_request`], [`FaultProxy::drop_reply`], [`FaultProxy::cut_frame`] |
+//! | the network is slow | [`FaultProxy::latency`], [`FaultProxy::late_connect_answer`] |
+//! | the session ends | [`TestingServer::kill_session`], [`kill_session`](crate::kill_session) on any server |
+//! | the server hands out another session in silence | [`FaultProxy::swap_session`] |
+//! | the server stands still | [`TestingServer::freeze`], [`ApacheServer::freeze`] |
+//! | the server starts again | [`TestingServer::restart`], [`ApacheServer::restart`] |
+//! | a server is behind the others | [`TestingServer::stale_reads`], [`ApacheCluster::isolate`] |
+//! | the sequence numbers come to their end | [`TestingServer::set_next_sequence`] |
+//! | the leader dies | [`ApacheCluster::kill`] |
+//!
+//! # Real servers
+//!
+//! [`ApacheServer`] and [`ApacheCluster`] start Apache ZooKeeper itself where Debian's package `zookeeper` is installed;
+//! they have the same verbs. What is tested on [`TestingServer`] behaves the same there: both answer the same
+//! conformance tests, request by request.
+//!
+//! # A thousand storms in a second
+//!
+//! [`SimulatedEnsemble`] is an ensemble and its network inside of paused time, from one seed: minutes of faults pass in
+//! milliseconds, and the same seed gives the same run again. Its clients are `CuratorFramework`s like any other. What
+//! happens to a lock goes into a [`History`](crate::history::History), which says what was wrong about it.
+//!
+//! ```
+//! use std::time::Duration;
+//! use curator_framework::RetryNTimes;
+//! use curator_recipes::InterProcessMutex;
+//! use curator_test::{ClientId, SimulatedEnsemble};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let ensemble = SimulatedEnsemble::new(42, Duration::from_millis(20));
+//! let builder = ensemble.client(ClientId(1)).retry_policy(RetryNTimes::new(10, Duration::from_secs(1)));
+//! let client = builder.session_timeout(Duration::from_secs(30)).build()?;
+//! client.start()?;
+//! let guard = InterProcessMutex::new(client, "/printer")?.acquire().await?;
+//! ensemble.partition(ClientId(1));
+//! let began = tokio::time::Instant::now();
+//! guard.lost().await; // before the servers give the lock to anybody else
+//! assert!(began.elapsed() < Duration::from_secs(30));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`ApacheCluster`]: crate::ApacheCluster
+//! [`ApacheCluster::isolate`]: crate::ApacheCluster::isolate
+//! [`ApacheCluster::kill`]: crate::ApacheCluster::kill
+//! [`ApacheServer`]: crate::ApacheServer
+//! [`ApacheServer::freeze`]: crate::ApacheServer::freeze
+//! [`ApacheServer::restart`]: crate::ApacheServer::restart
+//! [`FaultProxy::cut_frame`]: crate::FaultProxy::cut_frame
+//! [`FaultProxy::drop_reply`]: crate::FaultProxy::drop_reply
+//! [`FaultProxy::drop_request`]: crate::FaultProxy::drop_request
+//! [`FaultProxy::late_connect_answer`]: crate::FaultProxy::late_connect_answer
+//! [`FaultProxy::latency`]: crate::FaultProxy::latency
+//! [`FaultProxy::partition`]: crate::FaultProxy::partition
+//! [`FaultProxy::refuse`]: crate::FaultProxy::refuse
+//! [`FaultProxy::repair`]: crate::FaultProxy::repair
+//! [`FaultProxy::reset`]: crate::FaultProxy::reset
+//! [`FaultProxy::swap_session`]: crate::FaultProxy::swap_session
+//! [`SimulatedEnsemble`]: crate::SimulatedEnsemble
+//! [`TestingServer`]: crate::TestingServer
+//! [`TestingServer::freeze`]: crate::TestingServer::freeze
+//! [`TestingServer::kill_session`]: crate::TestingServer::kill_session
+//! [`TestingServer::restart`]: crate::TestingServer::restart
+//! [`TestingServer::set_next_sequence`]: crate::TestingServer::set_next_sequence
+//! [`TestingServer::stale_reads`]: crate::TestingServer::stale_reads

@@ -1,0 +1,230 @@
+//! The semaphore without a mutex.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use curator_framework::CuratorFramework;
+use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, Revoker, SemaphoreProtocol};
+use curator_test::TestingServer;
+use curator_test::wire::OpCode;
+
+use crate::env::{builder, children, connected, eventually, in_time};
+
+fn semaphore(
+    client: &CuratorFramework,
+    path: &str,
+    leases: usize,
+    protocol: SemaphoreProtocol,
+) -> InterProcessSemaphoreV2 {
+    InterProcessSemaphoreV2::with_protocol(client.clone(), path, leases, protocol, LockOptions::new()).unwrap()
+}
+
+fn direct(client: &CuratorFramework, path: &str, leases: usize) -> InterProcessSemaphoreV2 {
+    semaphore(client, path, leases, SemaphoreProtocol::Direct)
+}
+
+fn mismatch(outcome: Result<impl std::fmt::Debug, LockError>) -> SemaphoreProtocol {
+    match outcome {
+        Err(LockError::ProtocolMismatch { found, .. }) => found,
+        other => panic!("{other:?}"),
+    }
+}
+
+on_every_server! {
+    async fn the_first_client_marks_the_path(env) {
+        let path = env.path("semaphore");
+        let client = env.client().await;
+        let lease = in_time(direct(&client, &path, 2).acquire()).await.unwrap();
+        assert_eq!(client.get_data().for_path(&format!("{path}/leases")).await.unwrap().0, b"__DIRECT__");
+        assert_eq!(children(&client, &path).await, ["leases"], "there is no mutex");
+        assert_eq!(lease.release().await.unwrap(), Release::Released);
+    }
+
+    async fn the_other_protocol_is_refused_both_ways(env) {
+        let (one, other) = (env.path("direct"), env.path("curator"));
+        let client = env.client().await;
+        let held = in_time(direct(&client, &one, 2).acquire()).await.unwrap();
+        let curator = semaphore(&client, &one, 2, SemaphoreProtocol::Curator);
+        assert_eq!(mismatch(in_time(curator.acquire()).await), SemaphoreProtocol::Direct);
+        assert_eq!(mismatch(in_time(curator.try_acquire()).await), SemaphoreProtocol::Direct);
+        assert_eq!(mismatch(in_time(curator.acquire_many(2)).await), SemaphoreProtocol::Direct);
+        held.release().await.unwrap();
+
+        let curator = semaphore(&client, &other, 2, SemaphoreProtocol::Curator);
+        let held = in_time(curator.acquire()).await.unwrap();
+        let refused = direct(&client, &other, 2);
+        assert_eq!(mismatch(in_time(refused.acquire()).await), SemaphoreProtocol::Curator);
+        assert_eq!(mismatch(in_time(refused.try_acquire()).await), SemaphoreProtocol::Curator);
+        let budget = Duration::from_secs(60);
+        assert_eq!(mismatch(in_time(refused.acquire_timeout(budget)).await), SemaphoreProtocol::Curator);
+        let told = in_time(refused.acquire()).await.unwrap_err().to_string();
+        assert_eq!(told, format!("the semaphore {other} is used with the curator protocol"));
+        held.release().await.unwrap();
+
+        // Nobody uses it now, so it may change hands.
+        env.wait_for_children(&client, &format!("{other}/locks"), 0).await;
+        let lease = in_time(refused.acquire()).await.unwrap();
+        let late = semaphore(&client, &other, 2, SemaphoreProtocol::Curator);
+        assert_eq!(mismatch(in_time(late.try_acquire()).await), SemaphoreProtocol::Direct);
+        lease.release().await.unwrap();
+        // Back again with the path.
+        client.delete().for_path(&format!("{other}/leases")).await.unwrap();
+        in_time(late.acquire()).await.unwrap().release().await.unwrap();
+    }
+
+    async fn whoever_waits_for_the_turn_counts_as_a_user(env) {
+        let path = env.path("semaphore");
+        let client = env.client().await;
+        // A Java client that has the mutex and has not made its lease yet.
+        let turn = client.create().creating_parents_if_needed();
+        let turn = turn.with_mode(curator_framework::CreateMode::EphemeralSequential);
+        let turn = turn.for_path(&format!("{path}/locks/_c_6ba7b810-9dad-11d1-80b4-00c04fd430c8-lock-")).await.unwrap();
+        client.create().for_path(&format!("{path}/leases")).await.unwrap();
+        let refused = direct(&client, &path, 2);
+        assert_eq!(mismatch(in_time(refused.acquire()).await), SemaphoreProtocol::Curator);
+        client.delete().for_path(&turn).await.unwrap();
+        in_time(refused.acquire()).await.unwrap().release().await.unwrap();
+    }
+
+    /// Curator's deprecated semaphore has its waiters wait for a certain node ahead.
+    async fn no_place_stays_free(env) {
+        let path = env.path("semaphore");
+        let (ours, theirs) = (env.client().await, env.client().await);
+        for first_goes in [true, false] {
+            let long = in_time(direct(&ours, &path, 2).acquire()).await.unwrap();
+            let short = in_time(direct(&ours, &path, 2).acquire()).await.unwrap();
+            let (stays, mut goes) = if first_goes { (short, long) } else { (long, short) };
+            let mut waiters = tokio::task::JoinSet::new();
+            let mut order = Vec::new();
+            for number in 0..8 {
+                let semaphore = direct(if number % 2 == 0 { &ours } else { &theirs }, &path, 2);
+                waiters.spawn(async move { (number, semaphore.acquire().await.unwrap()) });
+                env.wait_for_children(&ours, &format!("{path}/leases"), number + 3).await;
+            }
+            // The one that stays holds through all of it: every other place must be handed on.
+            for _ in 0..8 {
+                assert_eq!(goes.release().await.unwrap(), Release::Released);
+                let (number, lease) = in_time(waiters.join_next()).await.unwrap().unwrap();
+                assert!(stays.is_held() && lease.is_held());
+                order.push(number);
+                goes = lease;
+            }
+            assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+            goes.release().await.unwrap();
+            stays.release().await.unwrap();
+        }
+    }
+
+    async fn a_waiter_that_goes_makes_room_for_those_behind_it(env) {
+        let path = env.path("semaphore");
+        let client = env.client().await;
+        let semaphore = direct(&client, &path, 2);
+        let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+        let mut waiters = Vec::new();
+        for number in 0..4 {
+            let semaphore = semaphore.clone();
+            waiters.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
+            env.wait_for_children(&client, &format!("{path}/leases"), number + 3).await;
+        }
+        // The first in line and one behind it give up.
+        for number in [2, 0] {
+            waiters.remove(number).abort();
+        }
+        env.wait_for_children(&client, &format!("{path}/leases"), 4).await;
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+        for lease in held {
+            lease.release().await.unwrap();
+        }
+        let mut nodes = BTreeSet::new();
+        for waiter in waiters {
+            let lease = in_time(waiter).await.unwrap();
+            assert!(nodes.insert(lease.path().to_owned()));
+            lease.release().await.unwrap();
+        }
+        env.wait_for_children(&client, &format!("{path}/leases"), 0).await;
+    }
+}
+
+#[tokio::test]
+async fn an_uncontended_lease_is_two_requests_and_one_to_give_it_back() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address()).session_timeout(Duration::from_secs(40))).await;
+    let semaphore = direct(&client, "/semaphore", 2);
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    let requests = || {
+        let log = server.requests();
+        let below = |path: &Option<String>| path.as_deref().is_some_and(|path| path.starts_with("/semaphore"));
+        log.iter().filter(|logged| below(&logged.path)).map(|logged| logged.op).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        server.clear_requests();
+        let lease = semaphore.acquire().await.unwrap();
+        assert_eq!(requests(), [OpCode::Create2, OpCode::GetChildren]);
+        lease.release().await.unwrap();
+        assert_eq!(requests(), [OpCode::Create2, OpCode::GetChildren, OpCode::Delete]);
+    }
+    // Another object looks once at which protocol is in use.
+    server.clear_requests();
+    direct(&client, "/semaphore", 2).acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(requests(), [OpCode::GetData, OpCode::Create2, OpCode::GetChildren, OpCode::Delete]);
+}
+
+/// One departure wakes one waiter, however many there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_departure_wakes_no_herd() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address()).session_timeout(Duration::from_secs(40))).await;
+    let semaphore = direct(&client, "/semaphore", 2);
+    let held = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..30 {
+        let semaphore = semaphore.clone();
+        waiters.spawn(async move { semaphore.acquire().await.unwrap() });
+    }
+    eventually("all wait", async || client.watchers() == 60).await;
+    client.check_exists().for_path("/").await.unwrap();
+    server.clear_requests();
+    held[0].release().await.unwrap();
+    let next = in_time(waiters.join_next()).await.unwrap().unwrap();
+    // It tells the one behind it, who becomes the first in line.
+    let leases = |watched: &String| watched == "/semaphore/leases";
+    eventually("the next one watches", async || client.watched_paths().iter().any(leases)).await;
+    let listings = server.requests().iter().filter(|logged| logged.op == OpCode::GetChildren).count();
+    assert!(listings <= 3, "{listings} listings");
+    waiters.shutdown().await;
+    next.release().await.unwrap();
+    held[1].release().await.unwrap();
+}
+
+/// Data that somebody writes into a waiting node looks as if it had a place; whoever waits behind it is not confused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_node_that_is_written_to_makes_nobody_ask_over_and_over() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address()).session_timeout(Duration::from_secs(40))).await;
+    let semaphore = direct(&client, "/semaphore", 1);
+    let held = semaphore.acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 0..3 {
+        let semaphore = semaphore.clone();
+        waiters.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
+        eventually("it waits", async || client.watchers() == 2 * (number + 1)).await;
+    }
+    let waiting = semaphore.participants().await.unwrap();
+    let before = server.requests().len();
+    for one in &waiting[1..3] {
+        Revoker::attempt_revoke(&client, &one.path).await.unwrap();
+    }
+    // Each of those behind looks once, and watches the children from then on.
+    eventually("all wait again", async || client.watchers() == 6).await;
+    for _ in 0..20 {
+        client.check_exists().for_path("/").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let asked = server.requests()[before..].iter().filter(|logged| logged.op != OpCode::Exists).count();
+    assert!(asked <= 30, "{asked} requests");
+    held.release().await.unwrap();
+    for waiter in waiters {
+        assert_eq!(in_time(waiter).await.unwrap().release().await.unwrap(), Release::Released);
+    }
+    assert_eq!(server.children("/semaphore/leases").unwrap(), [""; 0]);
+}

@@ -1,0 +1,163 @@
+//! Curator's `TestInterProcessSemaphore`: what the other tests of semaphores do not show.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use curator_framework::RetryNTimes;
+use curator_recipes::{InterProcessSemaphoreV2, LockError, Release};
+use curator_test::wire::OpCode;
+
+use crate::env::{builder, children, connected, in_time};
+
+/// How many are inside, and how many there ever were at once.
+#[derive(Debug, Default)]
+struct Counter {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Counter {
+    fn enter(&self, leases: usize, limit: usize) {
+        let now = self.now.fetch_add(leases, Ordering::SeqCst) + leases;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        assert!(now <= limit, "{now} leases at once");
+    }
+
+    fn leave(&self, leases: usize) {
+        self.now.fetch_sub(leases, Ordering::SeqCst);
+    }
+}
+
+on_every_server! {
+    /// Curator's `TestInterProcessSemaphore.testAcquireAfterLostServer` (CURATOR-335): the connection is lost between
+    /// the create of the lease and the listing.
+    async fn an_acquire_that_fails_half_way_blocks_nobody(env) {
+        let path = env.path("semaphore");
+        let proxy = env.proxy();
+        let options = builder(proxy.address()).connection_timeout(Duration::from_millis(300));
+        let options = options.session_timeout(Duration::from_secs(30));
+        let unlucky = connected(options.retry_policy(RetryNTimes::new(0, Duration::ZERO))).await;
+        let semaphore = InterProcessSemaphoreV2::new(unlucky, &path, 1).unwrap();
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        let direct = env.client().await;
+        env.wait_for_children(&direct, &format!("{path}/locks"), 0).await;
+        // The first listing is the mutex's, the second one that of the leases.
+        proxy.refuse();
+        proxy.drop_reply(OpCode::GetChildren, 2);
+        let failed = in_time(semaphore.acquire()).await;
+        let Err(LockError::Framework(error)) = failed else { panic!("{failed:?}") };
+        assert!(error.is_retryable(), "{error}");
+        assert_eq!(children(&direct, &format!("{path}/leases")).await.len(), 1, "its lease is there");
+        proxy.accept();
+        // Ten of them again, one after the other.
+        let mut users = tokio::task::JoinSet::new();
+        for _ in 0..10 {
+            let semaphore = InterProcessSemaphoreV2::new(env.client().await, &path, 1).unwrap();
+            users.spawn(async move { semaphore.acquire().await.unwrap().release().await.unwrap() });
+        }
+        while let Some(released) = in_time(users.join_next()).await {
+            assert_eq!(released.unwrap(), Release::Released);
+        }
+        in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
+        for part in ["locks", "leases"] {
+            env.wait_for_children(&direct, &format!("{path}/{part}"), 0).await;
+        }
+    }
+
+    /// Curator's `TestInterProcessSemaphore.testMaxPerSession`.
+    async fn clients_with_changing_quantities_stay_below_the_limit(env) {
+        const LIMIT: usize = 5;
+        let path = env.path("semaphore");
+        let counter = Arc::new(Counter::default());
+        let mut users = tokio::task::JoinSet::new();
+        for number in 0..10 {
+            let semaphore = InterProcessSemaphoreV2::new(env.client().await, &path, LIMIT).unwrap();
+            let counter = Arc::clone(&counter);
+            users.spawn(async move {
+                for round in 0..3 {
+                    let wanted = 1 + (number * 7 + round * 3) % LIMIT;
+                    let leases = semaphore.acquire_many(wanted).await.unwrap();
+                    assert_eq!(leases.len(), wanted);
+                    counter.enter(wanted, LIMIT);
+                    tokio::task::yield_now().await;
+                    counter.leave(wanted);
+                    for lease in leases {
+                        assert_eq!(lease.release().await.unwrap(), Release::Released);
+                    }
+                }
+            });
+        }
+        while let Some(done) = in_time(users.join_next()).await {
+            done.unwrap();
+        }
+        assert_eq!(counter.now.load(Ordering::SeqCst), 0);
+        let client = env.client().await;
+        for part in ["locks", "leases"] {
+            env.wait_for_children(&client, &format!("{path}/{part}"), 0).await;
+        }
+    }
+
+    /// Curator's `TestInterProcessSemaphore.testReleaseInChunks`.
+    async fn many_tasks_at_one_object_stay_below_the_limit(env) {
+        const LIMIT: usize = 11;
+        let path = env.path("semaphore");
+        let client = env.client().await;
+        let semaphore = InterProcessSemaphoreV2::new(client.clone(), &path, LIMIT).unwrap();
+        let (counter, full) = (Arc::new(Counter::default()), Arc::new(tokio::sync::Semaphore::new(0)));
+        let mut users = tokio::task::JoinSet::new();
+        for _ in 0..100 {
+            let (semaphore, counter, full) = (semaphore.clone(), Arc::clone(&counter), Arc::clone(&full));
+            users.spawn(async move {
+                let lease = semaphore.acquire().await.unwrap();
+                counter.enter(1, LIMIT);
+                drop(full.acquire().await.unwrap());
+                counter.leave(1);
+                assert_eq!(lease.release().await.unwrap(), Release::Released);
+            });
+        }
+        // Nobody leaves before the house is full.
+        crate::env::eventually("all leases are taken", async || counter.now.load(Ordering::SeqCst) == LIMIT).await;
+        full.add_permits(100);
+        while let Some(done) = in_time(users.join_next()).await {
+            done.unwrap();
+        }
+        assert_eq!((counter.now.load(Ordering::SeqCst), counter.most.load(Ordering::SeqCst)), (0, LIMIT));
+        for part in ["locks", "leases"] {
+            env.wait_for_children(&client, &format!("{path}/{part}"), 0).await;
+        }
+    }
+
+    /// Curator's `TestInterProcessSemaphore.testThreads`.
+    async fn ten_tasks_at_one_object_all_have_their_turn(env) {
+        let semaphore = InterProcessSemaphoreV2::new(env.client().await, env.path("semaphore"), 1).unwrap();
+        let counter = Arc::new(Counter::default());
+        let mut users = tokio::task::JoinSet::new();
+        for _ in 0..10 {
+            let (semaphore, counter) = (semaphore.clone(), Arc::clone(&counter));
+            users.spawn(async move {
+                let lease = semaphore.acquire_timeout(crate::env::PATIENCE).await.unwrap().expect("its turn comes");
+                counter.enter(1, 1);
+                tokio::task::yield_now().await;
+                counter.leave(1);
+                lease.release().await.unwrap();
+            });
+        }
+        while let Some(done) = in_time(users.join_next()).await {
+            done.unwrap();
+        }
+    }
+
+    /// Curator's `TestInterProcessSemaphore.testSimple`.
+    async fn the_second_of_one_lease_is_not_granted(env) {
+        let path = env.path("semaphore");
+        let semaphore = InterProcessSemaphoreV2::new(env.client().await, &path, 1).unwrap();
+        let lease = semaphore.acquire_timeout(Duration::from_secs(10)).await.unwrap().expect("it is free");
+        let other = InterProcessSemaphoreV2::new(env.client().await, &path, 1).unwrap();
+        for waiting in [&semaphore, &other] {
+            assert!(waiting.acquire_timeout(Duration::from_millis(200)).await.unwrap().is_none());
+        }
+        lease.release().await.unwrap();
+        assert!(in_time(other.acquire_timeout(Duration::from_secs(10))).await.unwrap().is_some());
+    }
+}

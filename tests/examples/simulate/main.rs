@@ -1,5 +1,8 @@
 //! Runs every lock through simulated storms, thousands of them, and checks what happened.
 //!
+//! Each seed storms three of the ten recipes, in rotation: in a hundred seeds in a row each has thirty storms, in all
+//! kinds of weather.
+//!
 //! ```text
 //! cargo run --release -p curator-test --example simulate -- --seeds 10000
 //! cargo run --release -p curator-test --example simulate -- --seeds 1 --from 4711   # again, with its log
@@ -93,10 +96,10 @@ fn again(seed: u64, options: &Options) {
     println!("again: --seeds 1 --from {seed}{mutant}");
 }
 
-/// All storms of one seed; whether they went well.
+/// The storms of one seed; whether they went well.
 fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
     let mut well = true;
-    for recipe in storm::Recipe::ALL {
+    for recipe in storm::Recipe::of(seed) {
         let outcome = storm::run(seed, recipe, options.mutant);
         let lone = options.seeds == 1;
         if lone {

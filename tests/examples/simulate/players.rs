@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryNTimes};
 use curator_recipes::LockOwner;
-use curator_test::history::{Attempt, Step};
+use curator_test::history::{Attempt, Mode, Step};
 use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::contenders::{Guard, Lock, Recipe, Scribe};
-use super::{PATH, SESSION, read};
+use super::contenders::{Guard, Lock, Recipe, Scribe, Verb};
+use super::{PATH, SESSION, client_options, read};
 
 const IDLE: ClientId = ClientId(100);
 const RIVAL: ClientId = ClientId(101);
@@ -50,7 +50,7 @@ pub(super) fn play(
 }
 
 fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
-    let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(Duration::from_secs(5));
+    let options = client_options(ensemble, id);
     let client = options.retry_policy(RetryNTimes::new(100, Duration::from_millis(200))).build();
     let client = client.expect("valid options");
     client.start().expect("there is a runtime");
@@ -80,9 +80,9 @@ async fn duel(
         if random.random() {
             let _unanswered = timeout(SESSION / 6, idle.check_exists().for_path("/")).await;
         }
-        let attempt = scribe.ask();
+        let attempt = scribe.ask(Mode::Exclusive);
         // Who waits for long is heard of.
-        let Ok(Some(guard)) = first.acquire_timeout(SESSION / 6).await else {
+        let Ok(Some(guard)) = first.acquire(Mode::Exclusive, Verb::Within(SESSION / 6), 0).await else {
             scribe.step(attempt, Step::GaveUp);
             continue;
         };
@@ -98,9 +98,9 @@ async fn duel(
             ensemble.cut_off_server(IDLE);
         }
         let reads = random.random::<bool>().then(|| read(idle.clone(), 500, StdRng::seed_from_u64(random.random())));
-        let waits = scribe.ask();
+        let waits = scribe.ask(Mode::Exclusive);
         let rivals = async {
-            match second.acquire_timeout(SESSION * 2).await {
+            match second.acquire(Mode::Exclusive, Verb::Within(SESSION * 2), 0).await {
                 Ok(Some(guard)) => {
                     let guard = Arc::new(guard);
                     scribe.granted(waits, &guard).await;
@@ -138,10 +138,10 @@ async fn quit(
         scribe.fault(format_args!("{QUITTER:?} goes away"), SESSION);
         ensemble.stale_reads(QUITTER);
         ensemble.drop_reply(QUITTER);
-        let attempt = scribe.ask();
+        let attempt = scribe.ask(Mode::Exclusive);
         let soon = Duration::from_millis(random.random_range(0..500));
-        match timeout(soon, lock.acquire()).await {
-            Ok(Ok(Some(guard))) => {
+        match lock.acquire(Mode::Exclusive, Verb::Drop(soon), 0).await {
+            Ok(Some(guard)) => {
                 let guard = Arc::new(guard);
                 scribe.granted(attempt, &guard).await;
                 scribe.leaves(attempt, Step::Releasing);
@@ -163,16 +163,16 @@ async fn crowd(scribe: Scribe, recipe: Recipe, client: CuratorFramework, mut ran
         let (scribe, lock) = (scribe.clone(), lock(&client, recipe));
         let (brief, again) = (Duration::from_millis(random.random_range(0..400)), random.random_range(0..3));
         waiting.spawn(async move {
-            let attempt = scribe.ask();
+            let attempt = scribe.ask(Mode::Exclusive);
             let in_scope = async {
-                let Ok(Some(guard)) = lock.acquire_timeout(budget).await else { return None };
+                let Ok(Some(guard)) = lock.acquire(Mode::Exclusive, Verb::Within(budget), 0).await else { return None };
                 let guard = Arc::new(guard);
                 scribe.granted(attempt, &guard).await;
-                // A mutex lets its owner in again at once; of a lease there is no second one for nothing.
-                let inner = match &*guard {
-                    Guard::Mutex(outer) if again == 1 => outer.reenter().ok().map(Guard::Mutex),
-                    Guard::Mutex(_) if again == 2 => {
-                        let inner = lock.try_acquire().await.ok();
+                // Most locks let their owner in again at once; of a lease there is no second one for nothing.
+                let inner = match again {
+                    1 => guard.reenter(),
+                    2 if guard.lets_its_owner_in() => {
+                        let inner = lock.acquire(Mode::Exclusive, Verb::Try, 0).await.ok();
                         inner.map(|inner| inner.expect("the owner is let in"))
                     }
                     _ => None,

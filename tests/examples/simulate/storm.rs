@@ -9,7 +9,7 @@ mod players;
 use std::time::Duration;
 
 use curator_framework::mutants::{self, Mutant};
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry, RetryNTimes};
+use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, ExponentialBackoffRetry, RetryNTimes};
 use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -29,7 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const THE_END: Duration = Duration::from_secs(1200);
 const CLIENTS: u32 = 3;
 const WORKERS: u32 = 2;
-const PACE: Pace = Pace { speed: 1, rounds: 4, long: 8, looks: true };
+const PACE: Pace = Pace { speed: 1, rounds: 4, long: 8, uneven: false, looks: true };
+/// Half of the clients know the lock by another path.
+const NAMESPACE: (&str, &str) = ("storm", "/lock");
 
 /// Runs one storm.
 pub(crate) fn run(seed: u64, recipe: Recipe, mutant: Option<Mutant>) -> Outcome {
@@ -56,6 +58,12 @@ struct Weather {
     numbers_end: bool,
     /// The servers may lose all data, and their transactions begin anew.
     loses_data: bool,
+    /// One holds for very long, and the others for a moment.
+    uneven: bool,
+    /// After what time clients delete empty parents.
+    reaps: Option<Duration>,
+    /// Some clients have a namespace.
+    namespace: bool,
     /// The smallest session timeout is two ticks.
     tick: Duration,
 }
@@ -69,6 +77,9 @@ impl Weather {
             reads: [Some(1400), Some(200), None][(seed % 3) as usize],
             numbers_end: seed % 7 == 3,
             loses_data: seed % 11 == 5,
+            uneven: seed % 6 == 4,
+            reaps: (seed % 17 < 5).then_some(Duration::from_secs(2 + seed % 3)),
+            namespace: seed % 19 < 4,
             tick: if seed % 13 == 0 { SESSION / 6 } else { SESSION / 2 },
         }
     }
@@ -86,7 +97,12 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     let mut readers = tokio::task::JoinSet::new();
     let mut workers = tokio::task::JoinSet::new();
     for id in 0..CLIENTS {
-        let options = ensemble.client(ClientId(id)).session_timeout(SESSION).connection_timeout(Duration::from_secs(5));
+        let mut options = client_options(&ensemble, ClientId(id)).reap_interval(weather.reaps);
+        let mut path = PATH;
+        if weather.namespace && id % 2 == 1 {
+            options = options.namespace(NAMESPACE.0);
+            path = NAMESPACE.1;
+        }
         let client = if random.random() {
             options.retry_policy(RetryNTimes::new(100, Duration::from_millis(200))).build()
         } else {
@@ -97,8 +113,9 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
         client.start().expect("there is a runtime");
         for worker in 0..weather.workers {
             let random = StdRng::seed_from_u64(seed ^ (u64::from(id * WORKERS + worker) + 1) << 32);
-            let lock = Lock::new(client.clone(), recipe, PATH).expect("a valid path");
-            workers.spawn(work(scribe.clone(), lock, random, PACE));
+            let lock = Lock::new(client.clone(), recipe, path).expect("a valid path");
+            let pace = Pace { uneven: weather.uneven, ..PACE };
+            workers.spawn(work(scribe.clone(), lock, random, pace, id + worker == 0));
         }
         if let Some(longest) = weather.reads {
             readers.spawn(read(client.clone(), longest, StdRng::seed_from_u64(seed ^ (u64::from(id) + 100) << 32)));
@@ -173,6 +190,12 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     // Tokens are transactions.
     rules.growing_tokens &= !weather.loses_data;
     scribe.outcome(&rules)
+}
+
+fn client_options(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFrameworkBuilder {
+    let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(Duration::from_secs(5));
+    // The host's address would be another one elsewhere.
+    options.default_data("").reap_interval(None)
 }
 
 /// Reads go on while a server is cut off, and prove nothing.

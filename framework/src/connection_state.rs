@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+use crate::mutants::{Mutant, is_broken};
+
 /// What Curator's users know of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -141,6 +143,9 @@ impl Proofs {
             if let Some((reported, _)) = reported {
                 self.leader = self.leader.max(sent.min(*reported + self.timeout / 4));
             }
+            if is_broken(Mutant::TrustTheSendTime) {
+                self.leader = self.leader.max(sent);
+            }
         }
         let spacing = self.timeout / 64;
         if self.recent.back().is_none_or(|(newest, _)| sent >= *newest + spacing) {
@@ -155,6 +160,9 @@ impl Proofs {
     /// connection is proof enough; a read is none for what is granted by that answer.
     pub(crate) fn holding_begins(&mut self) {
         self.grace = Some(self.any);
+        if is_broken(Mutant::TrustTheReadBefore) {
+            self.leader = self.leader.max(self.any);
+        }
     }
 
     /// What counts: while something is held only what the leader knows, because a read proves nothing about the session.
@@ -166,7 +174,9 @@ impl Proofs {
     /// When a heartbeat is due: a third of the timeout after the newest answer. While something is held, an eighth after
     /// the newest answer of the leader, because what the leader is known to know is always a little older than that.
     pub(crate) fn heartbeat(&self, claims: bool) -> Duration {
-        if claims {
+        if claims && is_broken(Mutant::ReadsPutOffTheHeartbeat) {
+            self.any + self.timeout / 8
+        } else if claims {
             self.asked_leader.max(self.grace.unwrap_or_default()) + self.timeout / 8
         } else {
             self.base(claims) + self.timeout / 3

@@ -271,7 +271,9 @@ impl LockInternals {
             match self.shape.driver.gets_the_lock(&sorted, ours, self.shape.limit.get()) {
                 Predicate::Acquired => {
                     let followed = place.is_some_and(|place| place + 1 < sorted.len());
-                    if self.shape.touch == Touch::Always || (self.shape.touch == Touch::IfFollowed && followed) {
+                    let tells =
+                        self.shape.touch == Touch::Always || (self.shape.touch == Touch::IfFollowed && followed);
+                    if tells && !is_broken(Mutant::GrantedWithoutATouch) {
                         claim.touch(self.stored_data()?);
                     }
                     return self.granted(Acquired { claim, czxid, revocation, queue_position }, watches).map(Some);

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::mutants::{Mutant, is_broken};
 use curator_framework::{CuratorFramework, Error, NewNode, RetryLoop, Session, make_path, validate_path};
 use parking_lot::Mutex;
 
@@ -148,15 +149,26 @@ impl Attempt for Taking<'_> {
                 Some(turn)
             }
         };
-        let mut taken = Vec::with_capacity(self.wanted);
-        while taken.len() < self.wanted {
+        let mut taken = Taken(Vec::with_capacity(self.wanted));
+        while taken.0.len() < self.wanted {
             match self.bounded(leases.attempt(session, retries, once)).await? {
-                Some(lease) => taken.push(lease),
+                Some(lease) => taken.0.push(lease),
                 // Those that were taken are given back.
                 None => return Ok(None),
             }
         }
-        Ok(Some(taken))
+        Ok(Some(std::mem::take(&mut taken.0)))
+    }
+}
+
+/// Leases that are given back unless all of them are had.
+struct Taken(Vec<Acquired>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if is_broken(Mutant::KeepThePartialLeases) {
+            Box::leak(Box::new(std::mem::take(&mut self.0)));
+        }
     }
 }
 

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
 use crate::handle::SessionEnd;
-use crate::housekeeping::{Remains, attend};
+use crate::housekeeping::{Remains, attend, contained};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::NewNode;
 use crate::path::{make_path, node_from_path};
@@ -78,6 +79,8 @@ pub(crate) struct ClaimedNode {
     /// Somebody else deleted it.
     deleted: Raised,
     observer: OnceLock<DataObserver>,
+    /// Goes with the node when that is released before.
+    when_held_for_long: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Counts the watches that were set on it for its owner: the newest one is set anew.
     turns: AtomicU64,
 }
@@ -95,8 +98,13 @@ impl ClaimedNode {
             deleting: AtomicBool::new(false),
             deleted: Raised::default(),
             observer: OnceLock::new(),
+            when_held_for_long: Mutex::new(None),
             turns: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn take_call(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        self.when_held_for_long.lock().take()
     }
 
     pub(crate) fn next_turn(&self) -> u64 {
@@ -110,7 +118,7 @@ impl ClaimedNode {
     /// The node was read.
     pub(crate) fn was_read(&self, data: &[u8], stat: &Stat) {
         if let Some(observer) = self.observer.get() {
-            observer(data, stat);
+            contained(|| observer(data, stat));
         }
     }
 
@@ -276,7 +284,7 @@ impl NodeClaim {
             return;
         }
         if let Some(node) = &self.node {
-            let due = self.session.clock().now() + after;
+            let due = self.session.clock().now().saturating_add(after);
             self.session.housekeeping().guard(due, Arc::downgrade(node));
         }
     }
@@ -291,11 +299,12 @@ impl NodeClaim {
         }
     }
 
-    /// Has `call` called when the node is held for this long. It must not block.
+    /// Has `call` called when the node is held for this long. It must not block; another one takes its place.
     pub fn when_held_for(&self, long: Duration, call: impl FnOnce() + Send + 'static) {
         if let Some(node) = &self.node {
-            let due = self.session.clock().now() + long;
-            self.session.housekeeping().call(due, Arc::downgrade(node), Box::new(call));
+            let due = self.session.clock().now().saturating_add(long);
+            *node.when_held_for_long.lock() = Some(Box::new(call));
+            self.session.housekeeping().call(due, Arc::downgrade(node));
         }
     }
 
@@ -410,13 +419,19 @@ impl LossSignal {
     /// `ConnectionLoss` and other errors of the requests, when it is not known.
     pub async fn verify(&self) -> Result<Option<LossReason>> {
         let asked = async {
-            self.session.order().await?;
-            if let Some(node) = &self.node {
-                if self.session.below(Root::default()).exists(&node.path).await?.is_none() {
-                    node.set_deleted();
+            loop {
+                let reconnects = self.session.reconnects();
+                self.session.order().await?;
+                if let Some(node) = &self.node {
+                    if self.session.below(Root::default()).exists(&node.path).await?.is_none() {
+                        node.set_deleted();
+                    }
+                }
+                // Another server may be behind the one that was asked first.
+                if self.session.reconnects() == reconnects {
+                    return Ok(());
                 }
             }
-            Ok(())
         };
         let asked = asked.await;
         match self.loss() {

@@ -782,7 +782,7 @@ impl CuratorFrameworkBuilder {
     /// # Errors
     ///
     /// `InvalidConfig`, naming the option: an empty or unparsable connect string, a session timeout under 2 s or
-    /// above 2^31 − 1 ms, a connection timeout or a reap interval of zero, no retry policy, a namespace that is no path.
+    /// above 2^31 − 1 ms, a connection timeout above that, a connection timeout or a reap interval of zero, no retry policy, a namespace that is no path.
     pub fn build(self) -> Result<CuratorFramework> {
         let ensemble = parse_connect_string(&self.ensemble.connect_string())?;
         let root = Root::new(&ensemble.chroot, &self.namespace)?;
@@ -800,6 +800,12 @@ impl CuratorFrameworkBuilder {
         }
         if self.connection_timeout.is_zero() {
             return Err(Error::invalid_config("connection timeout", "it is zero"));
+        }
+        if self.connection_timeout.as_millis() > i32::MAX as u128 {
+            return Err(Error::invalid_config(
+                "connection timeout",
+                format!("{:?} is above 2147483647 ms", self.connection_timeout),
+            ));
         }
         let Some(retry_policy) = self.retry_policy else {
             return Err(Error::invalid_config("retry policy", "none was given"));

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,6 +24,8 @@ use crate::zookeeper::EventType;
 
 /// How many jobs run at once.
 const AT_ONCE: usize = 16;
+/// So many that are gone are not worth the clearing.
+const LEAST_TO_CLEAR: usize = 32;
 /// The pause before a job is tried again on a connection that is up.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -75,10 +78,18 @@ enum Job {
     Touch { path: String, data: Vec<u8> },
 }
 
+/// Calls what is not ours; its panic must not end the housekeeping.
+pub(crate) fn contained(call: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::error!("what looks after a node that is held panicked");
+    }
+}
+
 /// What is done about a node that is held.
 enum Attention {
     Watch,
-    Call(Box<dyn FnOnce() + Send>),
+    /// Make the call that it keeps.
+    Call,
 }
 
 /// Where a session's jobs are left.
@@ -140,9 +151,9 @@ impl Housekeeping {
         let _ended = self.jobs.send(Job::Attend { due, node, how: Attention::Watch });
     }
 
-    /// Calls when a node is still held at `due`.
-    pub(crate) fn call(&self, due: Duration, node: Weak<ClaimedNode>, call: Box<dyn FnOnce() + Send>) {
-        let _ended = self.jobs.send(Job::Attend { due, node, how: Attention::Call(call) });
+    /// Makes a node's call when it is still held at `due`.
+    pub(crate) fn call(&self, due: Duration, node: Weak<ClaimedNode>) {
+        let _ended = self.jobs.send(Job::Attend { due, node, how: Attention::Call });
     }
 
     /// Writes a node's data once more.
@@ -190,7 +201,11 @@ impl HousekeepingTask {
                 } else if let Some((node, how)) = guarded.pop_due(now) {
                     match how {
                         Attention::Watch => running.push(Box::pin(guard(session.clone(), node))),
-                        Attention::Call(call) => call(),
+                        Attention::Call => {
+                            if let Some(call) = node.upgrade().and_then(|node| node.take_call()) {
+                                contained(call);
+                            }
+                        }
                     }
                 } else if let Some(idle) = self.reaper.take_due(now) {
                     running.push(Box::pin(reap(session.clone(), idle, Arc::clone(&self.reaper))));
@@ -248,10 +263,16 @@ async fn sleep_until_due(due: Option<Duration>, now: Duration) {
 #[derive(Default)]
 struct Guarded {
     nodes: VecDeque<(Duration, Weak<ClaimedNode>, Attention)>,
+    /// How many were left when those that are gone were cleared away.
+    kept: usize,
 }
 
 impl Guarded {
     fn push(&mut self, due: Duration, node: Weak<ClaimedNode>, how: Attention) {
+        if self.nodes.len() >= 2 * self.kept + LEAST_TO_CLEAR {
+            self.nodes.retain(|(_, node, _)| node.strong_count() > 0);
+            self.kept = self.nodes.len();
+        }
         let index = self.nodes.iter().rposition(|(earlier, ..)| *earlier <= due).map_or(0, |index| index + 1);
         self.nodes.insert(index, (due, node, how));
     }
@@ -271,7 +292,15 @@ impl Guarded {
 /// Deletes a parent that nobody uses, if it is empty. Whatever comes of it is right: who creates in it at the same time
 /// is either first, and it is not empty, or finds it missing and makes it again.
 async fn reap(session: Session, idle: Idle, reaper: Arc<Reaper>) -> Option<Remains> {
-    match session.delete(&idle.path, None).await {
+    let deleted = match session.exists(&idle.path).await {
+        // What somebody else has made in its place is not ours.
+        Ok(stat) if stat.is_none_or(|stat| stat.czxid != idle.czxid) => Err(Error::NoNode { path: idle.path.clone() }),
+        // As ZooKeeper's containers it goes after its last child, not before its first.
+        Ok(Some(stat)) if stat.cversion == 0 => return None,
+        Ok(stat) => session.delete(&idle.path, stat.map(|stat| stat.version)).await,
+        Err(error) => Err(error),
+    };
+    match deleted {
         Ok(()) => {
             tracing::debug!(path = idle.path, "deleted a parent that nobody used");
             reaper.gone(&idle);

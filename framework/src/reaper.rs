@@ -6,20 +6,34 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The parents that this client has made in place of containers, and when each was last used.
+/// The parents that this client has made in place of containers.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
     /// `None` if parents stay.
     interval: Option<Duration>,
-    parents: Mutex<BTreeMap<String, Duration>>,
+    parents: Mutex<Parents>,
     pub(crate) first_made: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Parents {
+    by_path: BTreeMap<String, Parent>,
+    /// None was used last before this, so nothing is due an interval later.
+    earliest: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Parent {
+    /// The transaction that made it: what somebody else makes in its place has another one.
+    czxid: i64,
+    last_used: Duration,
 }
 
 /// A parent that is to be deleted if it is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Idle {
     pub(crate) path: String,
-    last_used: Duration,
+    pub(crate) czxid: i64,
 }
 
 impl Reaper {
@@ -28,12 +42,15 @@ impl Reaper {
     }
 
     /// A parent was made.
-    pub(crate) fn made(&self, path: &str, now: Duration) {
+    pub(crate) fn made(&self, path: &str, czxid: i64, now: Duration) {
         if self.interval.is_some() {
             let first = {
                 let mut parents = self.parents.lock();
-                parents.insert(path.to_owned(), now);
-                parents.len() == 1
+                if parents.by_path.is_empty() {
+                    parents.earliest = now;
+                }
+                parents.by_path.insert(path.to_owned(), Parent { czxid, last_used: now });
+                parents.by_path.len() == 1
             };
             // With others there the next one to go is not this.
             if first {
@@ -45,33 +62,46 @@ impl Reaper {
     /// Something was done below a parent, which may be one of ours.
     pub(crate) fn used(&self, path: &str, now: Duration) {
         if self.interval.is_some() {
-            if let Some(last_used) = self.parents.lock().get_mut(path) {
-                *last_used = (*last_used).max(now);
+            if let Some(parent) = self.parents.lock().by_path.get_mut(path) {
+                parent.last_used = parent.last_used.max(now);
             }
         }
     }
 
-    /// When the next parent has been idle for long enough.
+    /// When a parent may have been idle for long enough.
     pub(crate) fn next_due(&self) -> Option<Duration> {
-        let oldest = self.parents.lock().values().min().copied()?;
-        Some(oldest + self.interval?)
+        let parents = self.parents.lock();
+        if parents.by_path.is_empty() {
+            return None;
+        }
+        Some(parents.earliest.saturating_add(self.interval?))
     }
 
     /// A parent that has been idle for long enough; it is looked at again an interval later unless it is gone.
     pub(crate) fn take_due(&self, now: Duration) -> Option<Idle> {
         let interval = self.interval?;
         let mut parents = self.parents.lock();
+        if parents.earliest.saturating_add(interval) > now {
+            return None;
+        }
         // The deepest first, so that what is above it is empty when its turn comes.
-        let (path, last_used) = parents.iter_mut().rev().find(|(_, last_used)| **last_used + interval <= now)?;
-        *last_used = now;
-        Some(Idle { path: path.clone(), last_used: now })
+        let mut idle = parents.by_path.iter_mut().rev();
+        let due = idle.find(|(_, parent)| parent.last_used.saturating_add(interval) <= now);
+        let due = due.map(|(path, parent)| {
+            parent.last_used = now;
+            Idle { path: path.clone(), czxid: parent.czxid }
+        });
+        if due.is_none() {
+            parents.earliest = parents.by_path.values().map(|parent| parent.last_used).min().unwrap_or(now);
+        }
+        due
     }
 
     /// The parent is gone. If it was made again meanwhile it stays in the list.
     pub(crate) fn gone(&self, idle: &Idle) {
         let mut parents = self.parents.lock();
-        if parents.get(&idle.path) == Some(&idle.last_used) {
-            parents.remove(&idle.path);
+        if parents.by_path.get(&idle.path).is_some_and(|parent| parent.czxid == idle.czxid) {
+            parents.by_path.remove(&idle.path);
         }
     }
 }
@@ -92,24 +122,25 @@ mod tests {
     fn what_is_idle_goes_from_the_bottom_up() {
         let reaper = Reaper::new(Some(seconds(60)));
         for path in ["/locks", "/locks/a", "/locks/b"] {
-            reaper.made(path, seconds(1));
+            reaper.made(path, 1, seconds(1));
         }
         reaper.used("/locks/b", seconds(30));
         reaper.used("/somebody/elses", seconds(30));
         assert_eq!(reaper.next_due(), Some(seconds(61)));
         assert_eq!(paths(&reaper, seconds(60)), [""; 0]);
         assert_eq!(paths(&reaper, seconds(61)), ["/locks/a", "/locks"]);
-        assert_eq!(reaper.next_due(), Some(seconds(90)));
+        assert_eq!(reaper.next_due(), Some(seconds(90)), "when the next one may be due");
         assert_eq!(paths(&reaper, seconds(130)), ["/locks/b", "/locks/a", "/locks"]);
     }
 
     #[test]
     fn what_is_made_again_while_it_is_deleted_stays() {
         let reaper = Reaper::new(Some(seconds(60)));
-        reaper.made("/a", seconds(0));
+        reaper.made("/a", 1, seconds(0));
         let idle = reaper.take_due(seconds(60)).unwrap();
-        reaper.made("/a", seconds(61));
+        reaper.made("/a", 2, seconds(61));
         reaper.gone(&idle);
+        assert_eq!(reaper.take_due(seconds(120)), None);
         assert_eq!(reaper.next_due(), Some(seconds(121)));
         let idle = reaper.take_due(seconds(121)).unwrap();
         reaper.gone(&idle);
@@ -119,7 +150,7 @@ mod tests {
     #[test]
     fn a_reaper_that_is_turned_off_keeps_no_list() {
         let reaper = Reaper::new(None);
-        reaper.made("/a", seconds(0));
+        reaper.made("/a", 1, seconds(0));
         assert_eq!((reaper.next_due(), reaper.take_due(seconds(1000))), (None, None));
     }
 }

@@ -448,9 +448,9 @@ impl Session {
             };
             let data = if missing.len() == 1 { node.parent_data.to_vec() } else { Vec::new() };
             match server.create(parent, data, acl, mode).await {
-                Ok(_) => {
+                Ok((_, stat)) => {
                     if container && mode != CreateMode::Container {
-                        self.inner.reaper.made(parent, self.inner.clock.now());
+                        self.inner.reaper.made(parent, stat.czxid, self.inner.clock.now());
                     }
                     missing.pop();
                 }

@@ -47,6 +47,16 @@ impl LockGuard {
         }
     }
 
+    /// The path of the lock.
+    pub(crate) fn lock_path(&self) -> &str {
+        self.place().hold().lock_path()
+    }
+
+    /// Why it is lost, if any part of it is.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.parts().find_map(|part| part.place().hold().loss())
+    }
+
     /// The place of a lock that is one, or of the first of several.
     pub(crate) fn place(&self) -> &Place {
         match &self.parts {
@@ -168,13 +178,13 @@ impl LockGuard {
             reason = self.lost() => reason,
             done = looked_after => match done {
                 Some(output) => return Ok(output),
-                None => match self.parts().find_map(|part| part.place().hold().loss()) {
+                None => match self.loss() {
                     Some(reason) => reason,
                     None => return Err(LockError::invalid("guard", "it was released")),
                 },
             },
         };
-        Err(LockError::LockLost { path: self.place().hold().lock_path().to_owned(), reason })
+        Err(LockError::LockLost { path: self.lock_path().to_owned(), reason })
     }
 
     /// Resolves when somebody asks for the lock to be given back, with a [`Revoker`](crate::Revoker), also if that was

@@ -80,6 +80,11 @@ impl Hold {
         &self.session
     }
 
+    /// Asks the leader whether it is held.
+    pub(crate) async fn verify(&self) -> Result<Option<LossReason>, Error> {
+        self.signal.verify().await
+    }
+
     pub(crate) fn client(&self) -> &CuratorFramework {
         &self.client
     }
@@ -133,6 +138,8 @@ pub(crate) struct Place {
     hold: Arc<Hold>,
     /// Changes under the lock of the hold's shares only.
     left: AtomicBool,
+    /// Why it was lost when it was left, if it was.
+    lost_before: OnceLock<LossReason>,
     release: tokio::sync::Mutex<Leaving>,
 }
 
@@ -176,15 +183,26 @@ impl Place {
     }
 
     fn new(hold: Arc<Hold>) -> Self {
-        Self { hold, left: AtomicBool::new(false), release: tokio::sync::Mutex::new(Leaving::default()) }
+        Self {
+            hold,
+            left: AtomicBool::new(false),
+            lost_before: OnceLock::new(),
+            release: tokio::sync::Mutex::new(Leaving::default()),
+        }
     }
 
     /// Leaves, once. Whoever is the last has the claim from then on.
     fn leave(&self) -> Option<NodeClaim> {
+        let loss = self.hold.loss();
         let mut shares = self.hold.shares.lock();
-        if self.left.swap(true, Ordering::SeqCst) {
+        if self.left.load(Ordering::SeqCst) {
             return None;
         }
+        if let Some(loss) = loss {
+            // Nobody else sets it: leaving is done once.
+            let _first = self.lost_before.set(loss);
+        }
+        self.left.store(true, Ordering::SeqCst);
         shares.guards -= 1;
         if shares.guards == 0 { shares.claim.take() } else { None }
     }
@@ -238,11 +256,11 @@ impl Place {
 
     pub(crate) async fn lost(&self) -> LossReason {
         let reason = self.hold.signal.lost().await;
-        if self.left.load(Ordering::SeqCst) {
+        if self.left.load(Ordering::SeqCst) && self.lost_before.get().is_none() {
             // It was given back in time: whatever happens now is no loss.
             return std::future::pending().await;
         }
-        reason
+        self.lost_before.get().copied().unwrap_or(reason)
     }
 
     pub(crate) async fn verify(&self) -> Result<()> {

@@ -505,7 +505,7 @@ impl LockInternals {
     }
 
     /// Waits out a lost connection in the same session, as the retry policy allows.
-    async fn survive(&self, error: Error, session: &Session, retries: &mut RetryLoop) -> Result<(), Error> {
+    pub(crate) async fn survive(&self, error: Error, session: &Session, retries: &mut RetryLoop) -> Result<(), Error> {
         if !matches!(error, Error::ConnectionLoss { .. }) {
             return Err(error);
         }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use curator_framework::CuratorFramework;
 use curator_framework::mutants::{Mutant, is_broken};
+use curator_framework::{CuratorFramework, LossReason};
+use futures_util::future::select_all;
 use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
@@ -107,28 +108,71 @@ impl InterProcessMultiLock {
     /// The owner is the same for all locks, since they are acquired in one future.
     async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<LockGuard>> {
         let began = Instant::now();
+        loop {
+            match self.acquire_all(began, patience).await? {
+                Outcome::Granted(guard) => return Ok(Some(guard)),
+                Outcome::NotGranted => return Ok(None),
+                // A part was lost while the others were waited for: all of it again, unless it is asked once.
+                Outcome::Lost(error) if patience == Patience::Once => return Err(error),
+                Outcome::Lost(error) => tracing::debug!(%error, "a part of a multi lock was lost, it is acquired anew"),
+            }
+        }
+    }
+
+    async fn acquire_all(&self, began: Instant, patience: Patience) -> Result<Outcome> {
         let mut taken = Taken(Vec::with_capacity(self.locks.len()));
         for lock in self.locks.iter() {
-            let granted = match patience {
-                Patience::Forever => lock.acquire().await.map(Some),
-                // A budget that is used up must not become a look.
-                Patience::AtMost(budget) if left(budget, began).is_zero() => Ok(None),
-                Patience::AtMost(budget) => lock.acquire_timeout(left(budget, began)).await,
-                Patience::Once => lock.try_acquire().await,
+            let granting = async {
+                match patience {
+                    Patience::Forever => lock.acquire().await.map(Some),
+                    // A budget that is used up must not become a look.
+                    Patience::AtMost(budget) if left(budget, began).is_zero() => Ok(None),
+                    Patience::AtMost(budget) => lock.acquire_timeout(left(budget, began)).await,
+                    Patience::Once => lock.try_acquire().await,
+                }
+            };
+            let granted = tokio::select! {
+                biased;
+                reason = any_lost(&taken.0) => {
+                    let path = taken.0.iter().find(|guard| !guard.is_held()).map_or("", |guard| guard.lock_path());
+                    return Ok(Outcome::Lost(LockError::LockLost { path: path.to_owned(), reason }));
+                }
+                granted = granting => granted,
             };
             match granted {
                 Ok(Some(guard)) => taken.0.push(guard),
                 Ok(None) if patience == Patience::Once => {
                     // Gone when this is answered, as of a single lock.
                     LockGuard::all(taken.take()).release().await?;
-                    return Ok(None);
+                    return Ok(Outcome::NotGranted);
                 }
-                Ok(None) => return Ok(None),
+                Ok(None) => return Ok(Outcome::NotGranted),
                 Err(error) => return Err(error),
             }
         }
-        Ok(Some(LockGuard::all(taken.take())))
+        // The last look, at the clock too.
+        let lost = taken.0.iter().find_map(|guard| Some((guard.lock_path().to_owned(), guard.loss()?)));
+        match lost {
+            Some((path, reason)) => Ok(Outcome::Lost(LockError::LockLost { path, reason })),
+            None => Ok(Outcome::Granted(LockGuard::all(taken.take()))),
+        }
     }
+}
+
+/// What came of one try.
+enum Outcome {
+    Granted(LockGuard),
+    NotGranted,
+    /// A part was lost before all of them were had.
+    Lost(LockError),
+}
+
+/// Resolves when one of them is lost.
+async fn any_lost(guards: &[LockGuard]) -> LossReason {
+    if guards.is_empty() {
+        return std::future::pending().await;
+    }
+    select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
 }
 
 /// Locks that are given back in the reverse order if the others cannot be had.

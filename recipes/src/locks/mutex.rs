@@ -121,7 +121,7 @@ impl InterProcessMutex {
     pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
         let driver = options.driver.clone().unwrap_or_else(|| Arc::new(StandardLockInternalsDriver));
         let internals = LockInternals::new(client, path.into(), Shape::exclusive(LOCK_NAME, driver), options)?;
-        Ok(Self { lock: Arc::new(Reentrant::new(internals)) })
+        Ok(Self { lock: Arc::new(Reentrant::new(internals, Arc::default())) })
     }
 
     /// The path of the lock.

@@ -76,7 +76,8 @@ const WRITE_NAME: &str = "__WRIT__";
 ///
 /// # Cost
 ///
-/// As the mutex. A downgrade: one create, and one delete in the background.
+/// As the mutex. A downgrade: one create, a look whether the write lock is still held (two requests), and one delete in
+/// the background.
 #[derive(Clone)]
 pub struct InterProcessReadWriteLock {
     halves: Arc<Halves>,
@@ -159,8 +160,10 @@ impl InterProcessReadWriteLock {
         let half = |name, driver: Arc<dyn LockInternalsDriver>| {
             LockInternals::new(client.clone(), path.clone(), Shape::exclusive(name, driver), options.clone())
         };
-        let read = Reentrant::new(half(READ_NAME, Arc::new(ReadDriver))?);
-        let write = Reentrant::new(half(WRITE_NAME, Arc::new(WriteDriver))?);
+        // An owner reads or writes or waits for one of them at a time.
+        let turns = Arc::default();
+        let read = Reentrant::new(half(READ_NAME, Arc::new(ReadDriver))?, Arc::clone(&turns));
+        let write = Reentrant::new(half(WRITE_NAME, Arc::new(WriteDriver))?, turns);
         Ok(Self { halves: Arc::new(Halves { read, write }) })
     }
 
@@ -250,13 +253,24 @@ impl ReadLock {
 
 impl WriteLock {
     async fn acquire_for(&self, owner: Option<LockOwner>, patience: Patience) -> Result<Option<WriteGuard>> {
-        if let Some(owner) = &owner {
-            let (reads, writes) = (self.halves.read.held_by(owner), self.halves.write.held_by(owner));
-            if reads.is_some() && writes.is_none() {
-                return Err(LockError::Upgrade { path: self.path().to_owned() });
-            }
-        }
-        let place = self.halves.write.acquire_for(owner.clone(), patience).await?;
+        let Halves { read, write } = &*self.halves;
+        let place = match &owner {
+            None => write.acquire_for_nobody(patience).await?,
+            Some(owner) => match write.enter(owner.clone(), patience).await? {
+                Entry::Inner(place) => Some(place),
+                Entry::TimeOver => None,
+                Entry::Turn(..) if read.held_by(owner).is_some() => {
+                    return Err(LockError::Upgrade { path: self.path().to_owned() });
+                }
+                Entry::Turn(turn, patience) => {
+                    let hold = write.acquire_hold(patience).await?;
+                    hold.map(|hold| {
+                        turn.has(&hold);
+                        Place::first(hold)
+                    })
+                }
+            },
+        };
         Ok(place.map(|place| WriteGuard { guard: LockGuard::one(place), halves: Arc::clone(&self.halves), owner }))
     }
 }
@@ -337,7 +351,17 @@ impl Halves {
         let number = if is_broken(Mutant::DowngradeBehindTheQueue) { "2000000000" } else { number };
         let mut retries = internals.client().retry_loop();
         let name = format!("{READ_NAME}{number}");
-        let created = internals.create_named(writing.session(), &name, &mut retries);
+        let created = async {
+            let claim = internals.create_named(writing.session(), &name, &mut retries).await?;
+            // If the write node is there now, whoever comes next finds ours in its place. If somebody has deleted it,
+            // the next one may write already.
+            loop {
+                match writing.verify().await {
+                    Ok(_) => return Ok(claim),
+                    Err(error) => internals.survive(error, writing.session(), &mut retries).await?,
+                }
+            }
+        };
         let created = match patience {
             Patience::Forever => created.await,
             Patience::AtMost(budget) => match tokio::time::timeout(budget, created).await {

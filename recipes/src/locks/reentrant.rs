@@ -13,13 +13,25 @@ use crate::locks::hold::{Hold, Place};
 use crate::locks::lock_internals::{LockInternals, Patience, acquire};
 use crate::locks::owner::LockOwner;
 
-/// What an owner holds, and whose turn it is to acquire for it.
+/// What an owner holds.
 #[derive(Debug, Default)]
 struct Owned {
-    /// Locked while it acquires.
-    acquiring: Arc<tokio::sync::Mutex<()>>,
-    /// Can be looked at any time.
     held: Mutex<Weak<Hold>>,
+}
+
+/// Whose turn it is to acquire for an owner; shared by the halves of a read-write lock.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    by_owner: Mutex<HashMap<LockOwner, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Turns {
+    fn of(&self, owner: &LockOwner) -> Arc<tokio::sync::Mutex<()>> {
+        let mut by_owner = self.by_owner.lock();
+        // Owners that do not acquire are forgotten.
+        by_owner.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(by_owner.entry(owner.clone()).or_default())
+    }
 }
 
 /// The turn to acquire for an owner.
@@ -39,6 +51,7 @@ impl Turn {
 #[derive(Debug)]
 pub(crate) struct Reentrant {
     internals: LockInternals,
+    turns: Arc<Turns>,
     by_owner: Mutex<HashMap<LockOwner, Arc<Owned>>>,
     /// The task that got the lock last without an owner, to warn it of itself.
     last_task: Mutex<Option<(tokio::task::Id, Weak<Hold>)>>,
@@ -56,9 +69,10 @@ pub(crate) enum Entry {
 }
 
 impl Reentrant {
-    pub(crate) fn new(internals: LockInternals) -> Self {
+    pub(crate) fn new(internals: LockInternals, turns: Arc<Turns>) -> Self {
         Self {
             internals,
+            turns,
             by_owner: Mutex::new(HashMap::new()),
             last_task: Mutex::new(None),
             warned: AtomicBool::new(false),
@@ -92,8 +106,8 @@ impl Reentrant {
 
     /// Two acquires of one owner at once: the second waits for the first, and enters beside it.
     pub(crate) async fn enter(&self, owner: LockOwner, patience: Patience) -> Result<Entry> {
+        let turn = self.turns.of(&owner).lock_owned();
         let owned = self.owned_by(owner);
-        let turn = Arc::clone(&owned.acquiring).lock_owned();
         let began = Instant::now();
         let bound = match patience {
             Patience::Forever => None,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::mutants::{Mutant, is_broken};
-use curator_framework::{CuratorFramework, Error, NewNode, RetryLoop, Session, make_path, validate_path};
+use curator_framework::{CuratorFramework, Error, NewNode, Permission, RetryLoop, Session, make_path, validate_path};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
 use crate::locks::driver::{LeaseDriver, Predicate, StandardLockInternalsDriver};
@@ -103,7 +104,8 @@ impl fmt::Display for SemaphoreProtocol {
 /// # Cost
 ///
 /// Without contention five requests, four of them before the lease is granted, and one to give it back; with the direct
-/// protocol two and one. In each session the first acquire of an object sends one more, to see which protocol is in use.
+/// protocol two and one. Now and then (after a tenth of the session timeout) an acquire sends one more, to see which
+/// protocol is in use.
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
     inner: Arc<Inner>,
@@ -120,8 +122,8 @@ struct Inner {
     protocol: SemaphoreProtocol,
     lock: LockInternals,
     leases: LockInternals,
-    /// The number of the session in which the protocol was found to be ours.
-    agreed: Mutex<Option<u64>>,
+    /// In which session, and when, the protocol was found to be ours.
+    agreed: Mutex<Option<(u64, Instant)>>,
 }
 
 /// Taking some leases at once.
@@ -214,7 +216,13 @@ impl Inner {
                 let (taken, changed) = match session.get_children_watched(self.leases.base_path()).await {
                     Ok((children, watch)) => (self.leases.sort(children).len(), watch),
                     // Nobody has ever taken one.
-                    Err(Error::NoNode { .. }) => return std::future::pending().await,
+                    Err(Error::NoNode { .. }) => match session.exists_watched(self.leases.base_path()).await? {
+                        (None, made) => {
+                            made.await;
+                            continue;
+                        }
+                        (Some(_), _) => continue,
+                    },
                     Err(error) => return Err(error.into()),
                 };
                 if taken + wanted > self.leases.limit().get() {
@@ -230,10 +238,19 @@ impl Inner {
         }
     }
 
-    /// Sees that the path is used with our protocol, once in a session.
+    /// Sees that the path is used with our protocol, from time to time: it changes hands rarely.
     async fn agree(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
-        if *self.agreed.lock() == Some(session.number()) {
+        let agreed = *self.agreed.lock();
+        let fresh = |(number, at): (u64, Instant)| number == session.number() && at.elapsed() < session.timeout() / 10;
+        if agreed.is_some_and(fresh) {
             return Ok(());
+        }
+        if self.protocol == SemaphoreProtocol::Direct {
+            let acl = session.acl_for(&make_path(self.leases.base_path(), LEASE_NAME));
+            if !acl.iter().any(|entry| entry.permissions.contains(Permission::WRITE)) {
+                let reason = "leases of the direct protocol must be writable: whoever gets one tells the next in line";
+                return Err(LockError::invalid("access control list", reason));
+            }
         }
         let mismatch = |found| Err(LockError::ProtocolMismatch { path: self.path.clone(), found });
         loop {
@@ -270,7 +287,7 @@ impl Inner {
                 (Err(error), _) => return Err(error.into()),
             }
         }
-        *self.agreed.lock() = Some(session.number());
+        *self.agreed.lock() = Some((session.number(), Instant::now()));
         Ok(())
     }
 }

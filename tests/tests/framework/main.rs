@@ -18,4 +18,4 @@ mod retry_loops;
 mod session_order;
 mod waiting;
 mod waiting_cost;
-// mod with_cluster;
+mod with_cluster;

@@ -93,11 +93,11 @@ async fn hits(ensemble: &SimulatedEnsemble, client: ClientId, seed: u64) {
 
 /// Whether what a listener was told is the story of so many sessions.
 fn is_a_story(told: &[ConnectionState], sessions: u64) -> bool {
-    let follows = |pair: &[ConnectionState]| match (pair[0], pair[1]) {
-        (Connected | Reconnected, Suspended | Lost) => true,
-        (Suspended, Reconnected | Lost) => true,
-        (Lost, Reconnected) => true,
-        _ => false,
+    let follows = |pair: &[ConnectionState]| {
+        matches!(
+            (pair[0], pair[1]),
+            (Connected | Reconnected, Suspended | Lost) | (Suspended, Reconnected | Lost) | (Lost, Reconnected)
+        )
     };
     told.first() == Some(&Connected)
         && told.windows(2).all(follows)

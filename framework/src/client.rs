@@ -20,7 +20,7 @@ use crate::ensemble::{EnsembleProvider, FixedEnsembleProvider, parse_connect_str
 use crate::error::{ConnectError, Error, Result};
 use crate::handle::{SessionEnd, ZooKeeperFactory};
 use crate::handshake::MIN_SESSION_TIMEOUT;
-use crate::housekeeping::{Delete, Leftovers, Remains};
+use crate::housekeeping::{Delete, Leftovers, Owing, Remains};
 use crate::keeper;
 use crate::listeners::ConnectionStateListenable;
 use crate::local_address::local_address;
@@ -388,8 +388,9 @@ impl CuratorFramework {
         &self.owner.shared.listeners
     }
 
-    /// Closes the client: deletes what is still to be deleted, for at most `max_close_wait`, then closes the session
-    /// and waits for that, for at most `max_close_wait` again. From its first moment every new operation gets
+    /// Closes the client: deletes what is still to be deleted, also of protected creates and guaranteed deletes that
+    /// are under way, for at most `max_close_wait`, then closes the session and waits for that, for at most
+    /// `max_close_wait` again. From its first moment every new operation gets
     /// `Closed`; what is held is lost when the session is closed. Closing twice is fine.
     ///
     /// If no server can be reached, the session ends by the server's timer; the client crate's tasks then stay until
@@ -527,6 +528,12 @@ impl CuratorFramework {
 
     pub(crate) fn schemas(&self) -> Option<&SchemaSet> {
         self.owner.shared.config.schemas.as_deref()
+    }
+
+    /// An operation begins that may leave something to be deleted. `close` waits until it is dropped, so the operation
+    /// must end with [`not_started`](Self::not_started).
+    pub(crate) fn owing(&self) -> Owing {
+        self.owner.shared.leftovers.owing()
     }
 
     /// Has a node deleted some time, in whichever session.

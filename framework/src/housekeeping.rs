@@ -59,6 +59,21 @@ impl Remains {
 pub(crate) struct Leftovers {
     queue: Mutex<Vec<Remains>>,
     pub(crate) arrived: Notify,
+    /// How many operations are under way that may leave something.
+    owing: AtomicUsize,
+    settled: Notify,
+}
+
+/// An operation is under way that may leave something to be deleted, in whichever session. Drop it behind whatever
+/// leaves it.
+#[derive(Debug)]
+pub(crate) struct Owing(Arc<Leftovers>);
+
+impl Drop for Owing {
+    fn drop(&mut self) {
+        self.0.owing.fetch_sub(1, Ordering::SeqCst);
+        self.0.settled.notify_waiters();
+    }
 }
 
 impl Leftovers {
@@ -69,6 +84,22 @@ impl Leftovers {
 
     pub(crate) fn take(&self) -> Vec<Remains> {
         std::mem::take(&mut self.queue.lock())
+    }
+
+    pub(crate) fn owing(self: &Arc<Self>) -> Owing {
+        self.owing.fetch_add(1, Ordering::SeqCst);
+        Owing(Arc::clone(self))
+    }
+
+    /// Resolves when no operation is under way that may leave something.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let settled = self.settled.notified();
+            if self.owing.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            settled.await;
+        }
     }
 }
 

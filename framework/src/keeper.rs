@@ -106,10 +106,14 @@ async fn watch_over(
     let mut next_heartbeat = Duration::ZERO;
     let closing = async {
         shared.stopped(|stop| stop != Stop::Not).await;
-        for remains in shared.leftovers.take() {
-            session.housekeeping().clean(session, remains);
-        }
-        let drained = session.housekeeping().cleaned();
+        let drained = async {
+            // Operations under way end now, and some of them leave what is to be deleted.
+            shared.leftovers.settled().await;
+            for remains in shared.leftovers.take() {
+                session.housekeeping().clean(session, remains);
+            }
+            session.housekeeping().cleaned().await;
+        };
         tokio::select! {
             biased;
             () = drained => {}

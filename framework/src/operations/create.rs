@@ -177,7 +177,16 @@ impl<'a> CreateBuilder<'a> {
         }
         let data = self.data.clone().unwrap_or_else(|| self.client.default_data().to_vec());
         let data = self.client.to_stored(path, data, self.compress)?;
-        if self.protection { self.create_protected(path, &data).await } else { self.create_plain(path, &data).await }
+        if !self.protection {
+            return self.create_plain(path, &data).await;
+        }
+        // An ephemeral node goes with its session.
+        let _owing = (!self.mode.is_ephemeral()).then(|| self.client.owing());
+        tokio::select! {
+            biased;
+            closed = self.client.not_started() => Err(closed),
+            created = self.create_protected(path, &data) => created,
+        }
     }
 
     fn node<'n>(&'n self, data: &'n [u8]) -> NewNode<'n> {

@@ -28,9 +28,9 @@ impl<'a> DeleteBuilder<'a> {
         self
     }
 
-    /// If the connection fails, or the future is dropped, the delete goes on in the background until it is done or
-    /// the client is closed; the error is still returned. What goes on is the same delete. (Curator's forgets the
-    /// version and the children.)
+    /// If the connection fails, the client is closed, or the future is dropped, the delete goes on in the background
+    /// until it is done or the client's [`close`](CuratorFramework::close) ends; the error is still returned. What goes
+    /// on is the same delete. (Curator's forgets the version and the children.)
     pub fn guaranteed(mut self) -> Self {
         self.guaranteed = true;
         self
@@ -68,20 +68,24 @@ impl<'a> DeleteBuilder<'a> {
         if let Some(schemas) = self.client.schemas() {
             schemas.check_delete(path)?;
         }
+        let _owing = self.guaranteed.then(|| self.client.owing());
         let mut unfinished = Unfinished { delete: &self, path, goes_on: self.guaranteed };
         let children = self.children;
-        let deleted = with_retries(self.client, path, |session| {
+        let deleting = with_retries(self.client, path, |session| {
             let version = self.version;
             async move {
                 if children { delete_tree(&session, path, version).await } else { session.delete(path, version).await }
             }
-        })
-        .await;
+        });
+        let deleted = tokio::select! {
+            biased;
+            closed = self.client.not_started(), if self.guaranteed => Err(closed),
+            deleted = deleting => deleted,
+        };
         // Only what may still succeed goes on: not a node that is missing, has children, or is not ours to delete
         // (CURATOR-42).
-        if deleted.as_ref().err().is_none_or(|error| !error.is_retryable()) {
-            unfinished.goes_on = false;
-        }
+        let may_succeed = |error: &Error| error.is_retryable() || matches!(error, Error::Closed);
+        unfinished.goes_on &= deleted.as_ref().err().is_some_and(may_succeed);
         match deleted {
             Err(Error::NoNode { .. }) if self.quietly => Ok(()),
             deleted => deleted,

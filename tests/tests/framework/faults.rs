@@ -17,7 +17,8 @@
 //! | set data, set the access control list, whatever the version | success | success: done twice |
 //!
 //! A fault at an earlier request of an operation is mended by doing it again, so the result is success. An operation
-//! that is under way when its client is closed says `Closed`, applied or not; a protected node is deleted all the same.
+//! that is under way when its client is closed says `Closed`, applied or not; by the end of the close a protected node is
+//! deleted, and a guaranteed delete is done.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -338,9 +339,13 @@ async fn with_a_fault(operation: &Operation, smooth: &Smooth, fault: Fault, at: 
     if let Some(closing) = closing {
         proxy.accept();
         in_time(closing).await.unwrap();
+        // That the session is closed was sent; what was ephemeral goes with it.
+        eventually(&case, async || server.sessions().is_empty()).await;
         let tree = place.tree();
         if smooth.after.contains_key("/t/*") {
             assert_eq!(tree, smooth.before, "{case}: what is protected is deleted");
+        } else if operation.name == "guaranteed delete" {
+            assert_eq!(tree, smooth.after, "{case}: what is guaranteed is done");
         } else {
             // As far as it came; no more than was asked for.
             let is_known = |(path, data): (&String, &String)| {
@@ -359,7 +364,8 @@ async fn with_a_fault(operation: &Operation, smooth: &Smooth, fault: Fault, at: 
         }
         in_time(client.close()).await;
     }
-    eventually(&case, async || place.besides().is_empty() && server.sessions().is_empty()).await;
+    eventually(&case, async || server.sessions().is_empty()).await;
+    assert!(place.besides().is_empty(), "{case}: {:?}", place.besides());
     assert_eq!(proxy.faults_done(), 1, "{case}");
 }
 

@@ -35,3 +35,4 @@ mod session_order;
 mod waiting;
 mod waiting_cost;
 mod watches;
+mod with_cluster;

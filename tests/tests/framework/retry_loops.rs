@@ -47,6 +47,7 @@ on_every_server! {
     async fn a_loop_goes_on_when_the_server_is_back(env) {
         let proxy = env.proxy();
         let options = builder(proxy.address()).connection_timeout(Duration::from_millis(300));
+        let options = options.retry_policy(RetryForever::new(Duration::from_millis(20)).unwrap());
         let client = connected(options.session_timeout(Duration::from_secs(20))).await;
         proxy.refuse();
         proxy.reset();
@@ -332,7 +333,6 @@ async fn operations_side_by_side_have_their_own_tries() {
     losing.every.store(0, Ordering::SeqCst);
 }
 
-/// The policy that a client has by default in tests allows for what this test needs.
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_is_begun_in_one_session_ends_in_the_next() {
     let ensemble = simulation(32);

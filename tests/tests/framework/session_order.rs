@@ -17,11 +17,11 @@ use tokio::time::{Instant, sleep};
 use ConnectionState::{Connected, Lost, Reconnected, Suspended};
 
 use crate::env::{builder, connected, in_time};
-use crate::stage::{Puppets, Told, comes_to, simulated};
+use crate::stage::{Puppets, TIMEOUT, Told, comes_to, simulated};
 
-/// How many storms. Seeds that found something once come first.
-const STORMS: u64 = 30;
-const STORM: Duration = Duration::from_secs(120);
+/// How many storms.
+const STORMS: u64 = 8;
+const STORM: Duration = Duration::from_secs(60);
 const NODE: &str = "/watched";
 
 /// Who was woken: the number of the session of the watch, and why.
@@ -30,7 +30,7 @@ type Woken = Rc<RefCell<Vec<(u64, WakeReason)>>>;
 /// Sets watches in one session after the other, as fast as they are woken, and changes the node that all watch.
 async fn watches(client: CuratorFramework, woken: Woken) {
     let mut newest = 0;
-    // The watches of the newest session that were set here, each with one that a task of its own waits for.
+    // The watches of the newest session that are looked at here; a task of its own waits for each of the others.
     let mut open: Vec<Watch> = Vec::new();
     let mut waiting = JoinSet::new();
     loop {
@@ -47,21 +47,21 @@ async fn watches(client: CuratorFramework, woken: Woken) {
             newest = session.number();
         }
         open.retain(|watch| !watch.has_fired());
-        for _ in 0..2 {
+        for is_looked_at in [true, false] {
             let Ok((_, watch)) = session.exists_watched(NODE).await else { continue };
-            if open.len() < 20 {
+            if is_looked_at {
                 open.push(watch);
-            } else {
-                let (number, woken) = (session.number(), Rc::clone(&woken));
-                waiting.spawn_local(async move {
-                    let reason = watch.await;
-                    woken.borrow_mut().push((number, reason));
-                });
+                continue;
             }
+            let (number, woken) = (session.number(), Rc::clone(&woken));
+            waiting.spawn_local(async move {
+                let reason = watch.await;
+                woken.borrow_mut().push((number, reason));
+            });
         }
         // The answer does not matter: it may be lost.
         drop(client.set_data().for_path(NODE).await);
-        sleep(Duration::from_millis(30)).await;
+        sleep(Duration::from_millis(100)).await;
         while waiting.try_join_next().is_some() {}
     }
     while in_time(waiting.join_next()).await.is_some() {}
@@ -121,11 +121,12 @@ async fn storm(seed: u64) -> u64 {
     }
     let both = [(ClientId(1), seed), (ClientId(2), seed ^ 0xff_ffff)];
     futures_util::future::join_all(both.map(|(client, seed)| hits(&ensemble, client, seed))).await;
+    // Whatever the newest hit leads to is over by then.
+    sleep(TIMEOUT * 2).await;
     let mut all_sessions = 0;
     for (client, told, woken) in clients {
-        // Everybody is well again.
+        assert!(client.is_connected(), "seed {seed}");
         let session = in_time(client.session()).await.unwrap().number();
-        comes_to_be_connected(&client).await;
         let told = told.all(client).await;
         assert!(is_a_story(&told, session), "seed {seed}, {session} sessions: {told:?}");
         assert!(told.last().is_some_and(|state| state.is_connected()), "seed {seed}: {told:?}");
@@ -140,11 +141,6 @@ async fn storm(seed: u64) -> u64 {
     all_sessions
 }
 
-async fn comes_to_be_connected(client: &CuratorFramework) {
-    let mut state = client.watch_connection_state();
-    in_time(state.wait_for(|state| state.is_some_and(ConnectionState::is_connected))).await.unwrap();
-}
-
 #[test]
 fn in_storms_every_session_is_told_before_the_next() {
     let from = u64::from(rand::random::<u32>());
@@ -155,7 +151,7 @@ fn in_storms_every_session_is_told_before_the_next() {
         sessions += LocalSet::new().block_on(&runtime, storm(seed));
     }
     // The storms were some.
-    assert!(sessions > STORMS * 10, "{sessions} sessions");
+    assert!(sessions > STORMS * 4, "{sessions} sessions");
 }
 
 /// A client crate that goes on speaking for a session that is over is not listened to.

@@ -55,11 +55,13 @@ pub enum Mutant {
     KeepThePartialLeases,
     /// Of several locks those that were taken are kept if the others are not had.
     KeepThePartialLocks,
+    /// Who takes several leases goes on when it has lost its turn to do so.
+    KeepTheLeasesWithoutTheTurn,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::SkipTheRelist,
         Self::TrustTheOldSession,
         Self::OrderByName,
@@ -85,6 +87,7 @@ impl Mutant {
         Self::GrantedWithoutATouch,
         Self::KeepThePartialLeases,
         Self::KeepThePartialLocks,
+        Self::KeepTheLeasesWithoutTheTurn,
     ];
 
     /// Its name, in words.
@@ -116,6 +119,7 @@ impl Mutant {
             Self::GrantedWithoutATouch => "granted-without-a-touch",
             Self::KeepThePartialLeases => "keep-the-partial-leases",
             Self::KeepThePartialLocks => "keep-the-partial-locks",
+            Self::KeepTheLeasesWithoutTheTurn => "keep-the-leases-without-the-turn",
         }
     }
 }

@@ -57,11 +57,13 @@ pub enum Mutant {
     KeepThePartialLocks,
     /// Who takes several leases goes on when it has lost its turn to do so.
     KeepTheLeasesWithoutTheTurn,
+    /// Several locks are granted although one of them was lost meanwhile.
+    GrantLostLocks,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::SkipTheRelist,
         Self::TrustTheOldSession,
         Self::OrderByName,
@@ -88,6 +90,7 @@ impl Mutant {
         Self::KeepThePartialLeases,
         Self::KeepThePartialLocks,
         Self::KeepTheLeasesWithoutTheTurn,
+        Self::GrantLostLocks,
     ];
 
     /// Its name, in words.
@@ -120,6 +123,7 @@ impl Mutant {
             Self::KeepThePartialLeases => "keep-the-partial-leases",
             Self::KeepThePartialLocks => "keep-the-partial-locks",
             Self::KeepTheLeasesWithoutTheTurn => "keep-the-leases-without-the-turn",
+            Self::GrantLostLocks => "grant-lost-locks",
         }
     }
 }

@@ -107,6 +107,22 @@ impl InterProcessMultiLock {
     /// The owner is the same for all locks, since they are acquired in one future.
     async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<LockGuard>> {
         let began = Instant::now();
+        loop {
+            let Some(guard) = self.take(patience, began).await? else { return Ok(None) };
+            // While it waited for the last one, the first may have been lost.
+            let lost = guard.parts().find_map(|part| Some((part.place().hold(), part.place().hold().loss()?)));
+            match lost {
+                Some((hold, reason)) if patience == Patience::Once => {
+                    return Err(LockError::LockLost { path: hold.lock_path().to_owned(), reason });
+                }
+                Some(_) if !is_broken(Mutant::GrantLostLocks) => {}
+                _ => return Ok(Some(guard)),
+            }
+        }
+    }
+
+    /// Acquires one after the other.
+    async fn take(&self, patience: Patience, began: Instant) -> Result<Option<LockGuard>> {
         let mut taken = Taken(Vec::with_capacity(self.locks.len()));
         for lock in self.locks.iter() {
             let granted = match patience {

@@ -55,11 +55,15 @@ pub enum Mutant {
     KeepThePartialLeases,
     /// Of several locks those that were taken are kept if the others are not had.
     KeepThePartialLocks,
+    /// Who takes several leases goes on when it has lost its turn to do so.
+    KeepTheLeasesWithoutTheTurn,
+    /// Several locks are granted although one of them was lost meanwhile.
+    GrantLostLocks,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::SkipTheRelist,
         Self::TrustTheOldSession,
         Self::OrderByName,
@@ -85,6 +89,8 @@ impl Mutant {
         Self::GrantedWithoutATouch,
         Self::KeepThePartialLeases,
         Self::KeepThePartialLocks,
+        Self::KeepTheLeasesWithoutTheTurn,
+        Self::GrantLostLocks,
     ];
 
     /// Its name, in words.
@@ -116,6 +122,8 @@ impl Mutant {
             Self::GrantedWithoutATouch => "granted-without-a-touch",
             Self::KeepThePartialLeases => "keep-the-partial-leases",
             Self::KeepThePartialLocks => "keep-the-partial-locks",
+            Self::KeepTheLeasesWithoutTheTurn => "keep-the-leases-without-the-turn",
+            Self::GrantLostLocks => "grant-lost-locks",
         }
     }
 }

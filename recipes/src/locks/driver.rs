@@ -8,9 +8,10 @@ use curator_framework::mutants::{Mutant, is_broken};
 /// From this number on contenders are ordered by the transaction that created them.
 const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);
 
-/// Whether a node of this number, and all that are created while it is there, are certainly ordered by their numbers.
+/// Whether a node of this number is ordered by it: before all those nearer the end of the counter, whenever they and
+/// it were created.
 pub(crate) fn is_far_from_the_end(sequence: i64) -> bool {
-    (0..NEAR_THE_END - (1 << 20)).contains(&sequence)
+    (0..NEAR_THE_END).contains(&sequence)
 }
 
 /// The children of a lock that are contenders, in the order in which they get it.
@@ -52,13 +53,17 @@ impl SortedChildren {
     /// Whether a number is so near the end of ZooKeeper's counter that numbers do not tell the order any more: the
     /// server repeats 2^31 − 1, and goes on below zero in bursts.
     pub(crate) fn is_near_the_end(&self) -> bool {
-        self.children.iter().any(|(sequence, _)| !(0..NEAR_THE_END).contains(sequence))
+        let near = self.children.iter().any(|(sequence, _)| !is_far_from_the_end(*sequence));
+        near && !is_broken(Mutant::TrustTheLastNumbers)
     }
 
-    /// Sorts anew by another number; children without one are left out.
-    pub(crate) fn sorted_by(self, number: impl Fn(&str) -> Option<i64>) -> Self {
-        let mut children: Vec<_> =
-            self.children.into_iter().filter_map(|(_, name)| Some((number(&name)?, name))).collect();
+    /// Sorts those near the end of the counter by their creation, behind the others; those without one are left out.
+    pub(crate) fn sorted_by(self, created: impl Fn(&str) -> Option<i64>) -> Self {
+        let place = |(sequence, name): (i64, String)| {
+            let far = is_far_from_the_end(sequence);
+            Some((if far { sequence } else { created(&name)?.saturating_add(1 << 31) }, name))
+        };
+        let mut children: Vec<_> = self.children.into_iter().filter_map(place).collect();
         children.sort();
         Self { children }
     }
@@ -131,7 +136,7 @@ pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
     /// number.
     ///
     /// Numbers below zero or close to 2^31 (less than 2^20 away) are taken for those of ZooKeeper's counter at its end:
-    /// while there is one, the order is that of creation.
+    /// they come after all others, in the order of creation.
     fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
         standard_sequence(name, lock_name)
     }
@@ -243,12 +248,19 @@ mod tests {
             "b-lock-2147483647" => Some(11),
             "a-lock-2147483647" => Some(12),
             "c-lock--2147483648" => Some(13),
+            "d-lock-0000000007" => Some(99),
             _ => None,
         };
-        let children =
-            sorted(&["c-lock--2147483648", "a-lock-2147483647", "b-lock-2147483647", "gone-lock-2147483646"]);
+        let children = sorted(&[
+            "c-lock--2147483648",
+            "a-lock-2147483647",
+            "b-lock-2147483647",
+            "gone-lock-2147483646",
+            "d-lock-0000000007",
+        ]);
         let names: Vec<_> = children.sorted_by(created).names().map(ToOwned::to_owned).collect();
-        assert_eq!(names, ["b-lock-2147483647", "a-lock-2147483647", "c-lock--2147483648"]);
+        // The first number may be that of a writer, in whose place its reader comes later.
+        assert_eq!(names, ["d-lock-0000000007", "b-lock-2147483647", "a-lock-2147483647", "c-lock--2147483648"]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
-use crate::locks::driver::{LockInternalsDriver, Predicate, SortedChildren};
+use crate::locks::driver::{LockInternalsDriver, Predicate, SortedChildren, is_far_from_the_end};
 use crate::locks::hold::Hold;
 use crate::locks::limit::Limit;
 use crate::locks::options::LockOptions;
@@ -66,6 +66,13 @@ pub(crate) struct Shape {
     pub(crate) touch: Touch,
     /// The data of the parent, if it is created.
     pub(crate) parent_data: &'static [u8],
+}
+
+impl Acquired {
+    /// The path of its node.
+    pub(crate) fn path(&self) -> &str {
+        self.claim.path().unwrap_or_default()
+    }
 }
 
 impl Shape {
@@ -447,8 +454,8 @@ impl LockInternals {
                 "the sequence numbers are near their end: contenders are ordered by their creation, which Java's Curator does not do"
             );
         }
-        for name in sorted.names() {
-            if created.contains_key(name) {
+        for (sequence, name) in sorted.numbered() {
+            if is_far_from_the_end(sequence) || created.contains_key(name) {
                 continue;
             }
             if let Some(stat) = session.exists(&make_path(&self.base_path, name)).await? {

@@ -153,8 +153,10 @@ impl InterProcessMultiLock {
         // The last look, at the clock too.
         let lost = taken.0.iter().find_map(|guard| Some((guard.lock_path().to_owned(), guard.loss()?)));
         match lost {
-            Some((path, reason)) => Ok(Outcome::Lost(LockError::LockLost { path, reason })),
-            None => Ok(Outcome::Granted(LockGuard::all(taken.take()))),
+            Some((path, reason)) if !is_broken(Mutant::GrantLostLocks) => {
+                Ok(Outcome::Lost(LockError::LockLost { path, reason }))
+            }
+            _ => Ok(Outcome::Granted(LockGuard::all(taken.take()))),
         }
     }
 }
@@ -169,7 +171,7 @@ enum Outcome {
 
 /// Resolves when one of them is lost.
 async fn any_lost(guards: &[LockGuard]) -> LossReason {
-    if guards.is_empty() {
+    if guards.is_empty() || is_broken(Mutant::GrantLostLocks) {
         return std::future::pending().await;
     }
     select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await.0

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::mutants::{Mutant, is_broken};
-use curator_framework::{CuratorFramework, Error, NewNode, Permission, RetryLoop, Session, make_path, validate_path};
+use curator_framework::{
+    CuratorFramework, Error, LossReason, NewNode, Permission, RetryLoop, Session, make_path, validate_path,
+};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -139,7 +141,7 @@ impl Attempt for Taking<'_> {
         let Inner { protocol, lock, leases, .. } = self.semaphore;
         self.semaphore.agree(session, retries).await?;
         // Dropped when the leases are decided, whichever way: its node is deleted in the background.
-        let _turn = match (protocol, self.wanted) {
+        let turn = match (protocol, self.wanted) {
             (SemaphoreProtocol::Direct, 1) => None,
             _ => {
                 let turn = if once {
@@ -153,7 +155,24 @@ impl Attempt for Taking<'_> {
         };
         let mut taken = Taken(Vec::with_capacity(self.wanted));
         while taken.0.len() < self.wanted {
-            match self.bounded(leases.attempt(session, retries, once)).await? {
+            let lease = self.bounded(leases.attempt(session, retries, once));
+            // Without its turn it would wait for leases that the next one holds, who waits for its own.
+            let lease = match &turn {
+                Some(turn) if self.wanted > 1 && !is_broken(Mutant::KeepTheLeasesWithoutTheTurn) => {
+                    let lost = turn.claim.loss_signal();
+                    tokio::select! {
+                        biased;
+                        reason = lost.lost() => return Err(match reason {
+                            LossReason::Session(_) => session.gone("taking leases"),
+                            // Again, at the back.
+                            _ => Error::NoNode { path: turn.path().to_owned() },
+                        }.into()),
+                        lease = lease => lease?,
+                    }
+                }
+                _ => lease.await?,
+            };
+            match lease {
                 Some(lease) => taken.0.push(lease),
                 // Those that were taken are given back.
                 None => return Ok(None),

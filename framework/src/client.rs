@@ -487,6 +487,16 @@ impl CuratorFramework {
         RetryLoop::new(self.clone())
     }
 
+    /// Checks new data of a node against the client's [`SchemaSet`], for a recipe that changes it in a [`Session`];
+    /// the client's own operations do it themselves.
+    ///
+    /// # Errors
+    ///
+    /// `SchemaViolation`.
+    pub fn check_change(&self, path: &str, data: &[u8]) -> Result<()> {
+        self.schemas().map_or(Ok(()), |schemas| schemas.check_change(path, data))
+    }
+
     /// Data as it is to be written at this path; `compress` is what the operation says, if it says something.
     ///
     /// # Errors

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+use crate::mutants::{Mutant, is_broken};
+
 /// What Curator's users know of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -71,7 +73,9 @@ impl ConnectionStateErrorPolicy for SessionConnectionStateErrorPolicy {
 /// What happened to the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StateEvent {
-    /// A new session was established.
+    /// The client's first session was established.
+    FirstSession,
+    /// Another session was established.
     SessionEstablished,
     /// The transport was lost, or nothing was answered for too long.
     Silent,
@@ -87,8 +91,9 @@ pub(crate) enum StateEvent {
 pub(crate) fn next_state(state: Option<ConnectionState>, event: StateEvent) -> Option<ConnectionState> {
     use ConnectionState::{Connected, Lost, ReadOnly, Reconnected, Suspended};
     match (event, state) {
-        (StateEvent::SessionEstablished, None) => Some(Connected),
-        (StateEvent::SessionEstablished, Some(_)) => Some(Reconnected),
+        // Also when it was so late that `Suspended` and `Lost` were told before.
+        (StateEvent::FirstSession, _) => Some(Connected),
+        (StateEvent::SessionEstablished, _) => Some(Reconnected),
         (StateEvent::Silent, None | Some(Connected | Reconnected | ReadOnly)) => Some(Suspended),
         (StateEvent::Silent, state) => state,
         (StateEvent::Answered, Some(Suspended)) => Some(Reconnected),
@@ -138,6 +143,9 @@ impl Proofs {
             if let Some((reported, _)) = reported {
                 self.leader = self.leader.max(sent.min(*reported + self.timeout / 4));
             }
+            if is_broken(Mutant::TrustTheSendTime) {
+                self.leader = self.leader.max(sent);
+            }
         }
         let spacing = self.timeout / 64;
         if self.recent.back().is_none_or(|(newest, _)| sent >= *newest + spacing) {
@@ -152,6 +160,9 @@ impl Proofs {
     /// connection is proof enough; a read is none for what is granted by that answer.
     pub(crate) fn holding_begins(&mut self) {
         self.grace = Some(self.any);
+        if is_broken(Mutant::TrustTheReadBefore) {
+            self.leader = self.leader.max(self.any);
+        }
     }
 
     /// What counts: while something is held only what the leader knows, because a read proves nothing about the session.
@@ -163,7 +174,9 @@ impl Proofs {
     /// When a heartbeat is due: a third of the timeout after the newest answer. While something is held, an eighth after
     /// the newest answer of the leader, because what the leader is known to know is always a little older than that.
     pub(crate) fn heartbeat(&self, claims: bool) -> Duration {
-        if claims {
+        if claims && is_broken(Mutant::ReadsPutOffTheHeartbeat) {
+            self.any + self.timeout / 8
+        } else if claims {
             self.asked_leader.max(self.grace.unwrap_or_default()) + self.timeout / 8
         } else {
             self.base(claims) + self.timeout / 3
@@ -188,10 +201,13 @@ mod tests {
 
     #[test]
     fn every_transition_of_the_table() {
-        use StateEvent::{Answered, SessionEstablished, SessionOver, Silent};
+        use StateEvent::{Answered, FirstSession, SessionEstablished, SessionOver, Silent};
         let (read_only, went_read_only) = (Some(ConnectionState::ReadOnly), StateEvent::ReadOnly);
         for (state, event, next) in [
-            (None, SessionEstablished, Some(Connected)),
+            (None, FirstSession, Some(Connected)),
+            (Some(Suspended), FirstSession, Some(Connected)),
+            (Some(Lost), FirstSession, Some(Connected)),
+            (read_only, FirstSession, Some(Connected)),
             (None, Silent, Some(Suspended)),
             (None, SessionOver, Some(Lost)),
             (None, Answered, None),

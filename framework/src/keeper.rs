@@ -29,7 +29,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
         let session = Session::new(number, &connection, &shared.config, Arc::clone(&shared.leftovers));
         tracing::info!(session = number, timeout = ?session.timeout(), "session established");
         shared.publish(Some(session.clone()));
-        shared.happened(StateEvent::SessionEstablished);
+        shared.happened(if number == 1 { StateEvent::FirstSession } else { StateEvent::SessionEstablished });
 
         let end = watch_over(&shared, &session, &mut events).await;
 

@@ -33,11 +33,33 @@ pub enum Mutant {
     LeaveTheOwnNodeAlone,
     /// Of several nodes of its own an attempt keeps all.
     KeepTheExtraNodes,
+    /// An answer of the leader proves that it knew of the client when the request was sent.
+    TrustTheSendTime,
+    /// What is granted right behind a read counts from that read.
+    TrustTheReadBefore,
+    /// While something is held any answer puts off the heartbeat.
+    ReadsPutOffTheHeartbeat,
+    /// Contenders are sorted by their numbers also where the counter ends.
+    TrustTheLastNumbers,
+    /// A downgraded reader stands behind those who wait: CURATOR-621.
+    DowngradeBehindTheQueue,
+    /// A reader behind several writers takes the departure of the first for its own grant.
+    ReaderTakesTheFirstWriter,
+    /// A reader does not see the writer directly ahead.
+    ReaderIgnoresTheLastWriter,
+    /// The first writer in line takes the departure of the node ahead for its own grant.
+    WriterTrustsADeletion,
+    /// Who has a lease does not tell the one behind.
+    GrantedWithoutATouch,
+    /// Of several leases those that were taken are kept if the others are not had.
+    KeepThePartialLeases,
+    /// Of several locks those that were taken are kept if the others are not had.
+    KeepThePartialLocks,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 25] = [
         Self::SkipTheRelist,
         Self::TrustTheOldSession,
         Self::OrderByName,
@@ -52,6 +74,17 @@ impl Mutant {
         Self::OneTooMany,
         Self::LeaveTheOwnNodeAlone,
         Self::KeepTheExtraNodes,
+        Self::TrustTheSendTime,
+        Self::TrustTheReadBefore,
+        Self::ReadsPutOffTheHeartbeat,
+        Self::TrustTheLastNumbers,
+        Self::DowngradeBehindTheQueue,
+        Self::ReaderTakesTheFirstWriter,
+        Self::ReaderIgnoresTheLastWriter,
+        Self::WriterTrustsADeletion,
+        Self::GrantedWithoutATouch,
+        Self::KeepThePartialLeases,
+        Self::KeepThePartialLocks,
     ];
 
     /// Its name, in words.
@@ -72,6 +105,17 @@ impl Mutant {
             Self::OneTooMany => "one-too-many",
             Self::LeaveTheOwnNodeAlone => "leave-the-own-node-alone",
             Self::KeepTheExtraNodes => "keep-the-extra-nodes",
+            Self::TrustTheSendTime => "trust-the-send-time",
+            Self::TrustTheReadBefore => "trust-the-read-before",
+            Self::ReadsPutOffTheHeartbeat => "reads-put-off-the-heartbeat",
+            Self::TrustTheLastNumbers => "trust-the-last-numbers",
+            Self::DowngradeBehindTheQueue => "downgrade-behind-the-queue",
+            Self::ReaderTakesTheFirstWriter => "reader-takes-the-first-writer",
+            Self::ReaderIgnoresTheLastWriter => "reader-ignores-the-last-writer",
+            Self::WriterTrustsADeletion => "writer-trusts-a-deletion",
+            Self::GrantedWithoutATouch => "granted-without-a-touch",
+            Self::KeepThePartialLeases => "keep-the-partial-leases",
+            Self::KeepThePartialLocks => "keep-the-partial-locks",
         }
     }
 }

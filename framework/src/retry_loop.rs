@@ -14,19 +14,22 @@ use crate::session::Session;
 ///
 /// It knows the time spent and the retries made, asks the client's [`RetryPolicy`](crate::RetryPolicy), and does the
 /// sleeping. Waiting for a connection is bounded by the connection timeout over the whole operation, not for each
-/// try. Nested steps of one operation share one loop, so their budgets do not multiply.
+/// try. Nested steps of one operation share one loop, so their budgets do not multiply, and where the policy gives up on
+/// a step it has given up on the operation.
 #[derive(Debug)]
 pub struct RetryLoop {
     client: CuratorFramework,
     started: Instant,
     count: u32,
     wait_left: Duration,
+    /// The policy has said no, and is not asked again.
+    given_up: bool,
 }
 
 impl RetryLoop {
     pub(crate) fn new(client: CuratorFramework) -> Self {
         let wait_left = client.connection_timeout();
-        Self { client, started: Instant::now(), count: 0, wait_left }
+        Self { client, started: Instant::now(), count: 0, wait_left, given_up: false }
     }
 
     /// The client's session, as soon as it is connected.
@@ -59,6 +62,7 @@ impl RetryLoop {
     pub fn progressed(&mut self) {
         self.started = Instant::now();
         self.count = 0;
+        self.given_up = false;
         self.wait_left = self.client.connection_timeout();
     }
 
@@ -79,9 +83,15 @@ impl RetryLoop {
     ///
     /// The error itself when the policy gives up; `Closed` when the client is closed meanwhile.
     pub async fn pause_after(&mut self, error: Error) -> Result<()> {
+        if self.given_up {
+            return Err(error);
+        }
         let attempt =
             RetryAttempt { count: self.count, elapsed: self.started.elapsed(), random: unit(self.client.randomness()) };
-        let Some(pause) = self.client.retry_policy().next_pause(attempt) else { return Err(error) };
+        let Some(pause) = self.client.retry_policy().next_pause(attempt) else {
+            self.given_up = true;
+            return Err(error);
+        };
         tracing::debug!(%error, retry = self.count.saturating_add(1), ?pause, "retrying");
         self.count = self.count.saturating_add(1);
         tokio::select! {

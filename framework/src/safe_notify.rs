@@ -9,11 +9,29 @@ use parking_lot::Mutex;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs one after the other, in order, on a thread of its own.
+/// Runs jobs one after the other, in order, on a thread of its own: Curator's `runSafe`.
 ///
-/// The thread is made when there is something to run and ends when there is nothing left; it is detached, so it never
-/// holds up the end of a runtime. A job that blocks delays only the jobs behind it in the same executor; a job that
-/// panics is reported and the next one runs.
+/// Listeners run in one, so that user code can never hold up what keeps the session alive. Clones are one executor:
+/// whoever needs an order submits to the same one, and whoever must not wait for others has one of his own.
+///
+/// * The thread is made when there is something to run and ends when there is nothing left. It is detached, so it never
+///   holds up the end of a runtime or of the process; a job that is still waiting then is not run.
+/// * A job that blocks delays only the jobs behind it in the same executor. They wait in memory, without a limit.
+/// * A job that panics is reported as an error event, and the next one runs.
+/// * A job may submit to its own executor. It runs outside of any async runtime.
+/// * Dropping the executor does not take back what was submitted.
+///
+/// # Examples
+///
+/// ```
+/// use curator_framework::SafeNotifyExecutor;
+///
+/// let executor = SafeNotifyExecutor::new();
+/// let (sender, receiver) = std::sync::mpsc::channel();
+/// executor.submit(|| panic!("this harms nobody"));
+/// executor.submit(move || sender.send("done").unwrap());
+/// assert_eq!(receiver.recv(), Ok("done"));
+/// ```
 #[derive(Clone)]
 pub struct SafeNotifyExecutor {
     queue: Arc<Mutex<Queue>>,
@@ -25,13 +43,14 @@ struct Queue {
 }
 
 impl SafeNotifyExecutor {
-    /// An executor with nothing to run.
+    /// An executor with nothing to do, and so without a thread.
     #[must_use]
     pub fn new() -> Self {
         Self { queue: Arc::new(Mutex::new(Queue { jobs: VecDeque::new(), running: false })) }
     }
 
-    /// Puts a job at the end of the queue. Never blocks, never runs the job itself.
+    /// Puts a job at the end of the queue. Never blocks, never runs the job itself. Where the system has no thread to
+    /// give, that is reported as an error event, and the next job submitted tries again.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
         let mut queue = self.queue.lock();
         queue.jobs.push_back(Box::new(job));

@@ -8,8 +8,9 @@
 //! | [`InterProcessReadWriteLock`] | many readers or one writer |
 //! | [`InterProcessMultiLock`] | several locks, all or none |
 //! | [`InterProcessSemaphoreMutex`] | one at a time, never reentrant |
+//! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //!
-//! All of them give a guard that tells of its loss, carries a fencing token, and leaves nothing behind however it goes.
+//! All locks give a guard that tells of its loss, carries a fencing token, and leaves nothing behind however it goes.
 //!
 //! # Tracing
 //!
@@ -24,6 +25,7 @@
 
 mod error;
 mod locks;
+mod shared;
 
 pub use curator_framework::LossReason;
 pub use error::{LockError, Result};
@@ -32,4 +34,8 @@ pub use locks::{
     InterProcessSemaphoreV2, Lease, LockGuard, LockInternalsDriver, LockOptions, LockOwner, MutexGuard, Participant,
     ParticipantKind, Predicate, ReadGuard, ReadLock, Release, RevocationListener, Revoker, SemaphoreProtocol,
     SortedChildren, StandardLockInternalsDriver, WriteGuard, WriteLock, standard_sequence,
+};
+pub use shared::{
+    SharedCount, SharedCountListener, SharedCountReader, SharedError, SharedListenerId, SharedValue,
+    SharedValueListener, SharedValueReader, VersionedValue,
 };

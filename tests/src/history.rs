@@ -23,6 +23,18 @@ pub enum Mode {
     Exclusive,
     /// A read lock.
     Shared,
+    /// So many leases of a semaphore, taken at once: all or none.
+    Leases(usize),
+}
+
+impl Mode {
+    /// How many places it takes.
+    const fn places(self) -> usize {
+        match self {
+            Self::Leases(leases) => leases,
+            Self::Exclusive | Self::Shared => 1,
+        }
+    }
 }
 
 /// One thing that happened to an attempt.
@@ -34,7 +46,10 @@ pub enum Step {
     GaveUp,
     /// It has the lock, with this fencing token.
     Granted(i64),
-    /// The server took its node away: session killed, node deleted, session swapped.
+    /// It wrote and from now on reads only, with this fencing token: the one that it had.
+    Downgraded(i64),
+    /// The server took its node away: session killed, node deleted, session swapped. If it comes to somebody who waits,
+    /// the grant that follows was on its way then: that holds nothing, and must be told so.
     Revoked,
     /// It was told that the lock is lost, or saw it at a look.
     Lost,
@@ -60,26 +75,42 @@ pub struct Entry {
 pub struct Rules {
     /// How many exclusive holders there may be at once: 1 for a mutex, n for a semaphore.
     pub max_leases: usize,
-    /// Whether tokens must grow from grant to grant, which is also first come, first served.
+    /// Whether tokens must grow from grant to grant, which is also first come, first served: of a writer's above all
+    /// others, of a reader's above all writers'.
     pub growing_tokens: bool,
     /// Within which time after [`Step::Revoked`] the loss must be told. `None` if that is not looked at.
     pub prompt: Option<Duration>,
-    /// How long somebody may wait beside a free place outside of faults.
+    /// How long somebody may wait beside a free place outside of faults while nobody is served.
     pub patience: Duration,
+    /// Whether nobody may lose what it holds outside of faults.
+    pub kept_in_calm: bool,
 }
 
 impl Rules {
     /// The rules of a mutex.
     #[must_use]
     pub const fn mutex(patience: Duration) -> Self {
-        Self { max_leases: 1, growing_tokens: true, prompt: None, patience }
+        Self { max_leases: 1, growing_tokens: true, prompt: None, patience, kept_in_calm: false }
+    }
+
+    /// The rules of a read-write lock: readers beside each other, writers alone, nobody past a writer who came before.
+    #[must_use]
+    pub const fn read_write(patience: Duration) -> Self {
+        Self::mutex(patience)
     }
 
     /// The rules of a semaphore with this many leases. Its tokens identify the leases, no more; of a single lease
     /// they grow.
     #[must_use]
     pub const fn semaphore(max_leases: usize, patience: Duration) -> Self {
-        Self { max_leases, growing_tokens: max_leases == 1, prompt: None, patience }
+        Self { max_leases, growing_tokens: max_leases == 1, prompt: None, patience, kept_in_calm: false }
+    }
+
+    /// As these, and nobody may lose what it holds outside of faults. Not for processes that may be slow.
+    #[must_use]
+    pub const fn no_loss_in_calm(mut self) -> Self {
+        self.kept_in_calm = true;
+        self
     }
 
     /// As these, and a loss told by the server must reach the holder within this time.
@@ -112,6 +143,15 @@ pub enum Violation {
         /// The largest one before.
         newest: i64,
     },
+    /// A downgrade with another token than the write lock's.
+    TokenChanged {
+        /// When.
+        at: Duration,
+        /// Whose.
+        attempt: Attempt,
+        /// Its token now.
+        token: i64,
+    },
     /// Somebody waited beside a free place for too long.
     FreePlace {
         /// Since when the place was free and somebody waited.
@@ -120,6 +160,13 @@ pub enum Violation {
         until: Duration,
         /// Who waited.
         waiting: Vec<Attempt>,
+    },
+    /// A holder that lost its place although nothing was wrong.
+    LostInCalm {
+        /// When.
+        at: Duration,
+        /// Whose.
+        attempt: Attempt,
     },
     /// A holder whose place the server took away was not told in time.
     NotTold {
@@ -148,8 +195,14 @@ impl fmt::Display for Violation {
             Self::TokenDoesNotGrow { at, attempt, token, newest } => {
                 write!(f, "{at:?}: {attempt:?} has token {token}, not above {newest}")
             }
+            Self::TokenChanged { at, attempt, token } => {
+                write!(f, "{at:?}: {attempt:?} reads with token {token}, which it did not write with")
+            }
             Self::FreePlace { from, until, waiting } => {
                 write!(f, "{from:?} to {until:?}: a place is free while {waiting:?} wait")
+            }
+            Self::LostInCalm { at, attempt } => {
+                write!(f, "{at:?}: {attempt:?} loses its place although nothing is wrong")
             }
             Self::NotTold { at, attempt } => write!(f, "{at:?}: {attempt:?} is not told of its loss in time"),
             Self::OutOfOrder { at, attempt, step } => write!(f, "{at:?}: {step:?} of {attempt:?} is out of order"),
@@ -160,9 +213,18 @@ impl fmt::Display for Violation {
 
 /// Where one attempt stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Waiting(Mode),
-    Holding(Mode),
+struct Contender {
+    mode: Mode,
+    stage: Stage,
+    token: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    Holding,
+    /// The server took away what is about to be granted.
+    Void,
     /// The server took it away; not yet told.
     Taken {
         at: Duration,
@@ -170,6 +232,13 @@ enum Standing {
     /// Told, or releasing.
     Leaving,
     Gone,
+}
+
+impl Contender {
+    /// A place that is being given back, or was taken away unnoticed, is not free yet.
+    const fn is_busy(&self) -> bool {
+        !matches!(self.stage, Stage::Waiting | Stage::Gone)
+    }
 }
 
 /// The steps of all attempts on one lock, in the order of time.
@@ -220,8 +289,9 @@ impl History {
         let mut checker = Checker {
             rules,
             history: self,
-            standing: BTreeMap::new(),
+            contenders: BTreeMap::new(),
             newest: i64::MIN,
+            newest_written: i64::MIN,
             free_from: None,
             found: Vec::new(),
         };
@@ -229,6 +299,9 @@ impl History {
             checker.look_at_free_places(entry.at);
             checker.look_at_taken_places(entry.at);
             checker.step(*entry);
+            if matches!(entry.step, Step::Granted(_)) {
+                checker.free_from = None;
+            }
             checker.note_free_places(entry.at);
         }
         if let Some(end) = self.entries.last().map(|entry| entry.at) {
@@ -255,8 +328,10 @@ impl History {
 struct Checker<'a> {
     rules: &'a Rules,
     history: &'a History,
-    standing: BTreeMap<Attempt, Standing>,
+    contenders: BTreeMap<Attempt, Contender>,
     newest: i64,
+    /// Of those that exclude all others.
+    newest_written: i64,
     /// Since when a place is free while somebody waits.
     free_from: Option<Duration>,
     found: Vec<Violation>,
@@ -264,75 +339,111 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn step(&mut self, Entry { at, attempt, step }: Entry) {
-        let before = self.standing.get(&attempt).copied();
+        let before = self.contenders.get(&attempt).copied();
+        let faulty = |(from, until): &(Duration, Duration)| *from <= at && at <= *until;
+        if (step, self.rules.kept_in_calm) == (Step::Lost, true)
+            && before.is_some_and(|before| before.stage == Stage::Holding)
+            && !self.history.faults.iter().any(faulty)
+        {
+            self.found.push(Violation::LostInCalm { at, attempt });
+        }
         let after = match (step, before) {
-            (Step::Asked(mode), None) => Standing::Waiting(mode),
-            (Step::GaveUp, Some(Standing::Waiting(_))) => Standing::Gone,
-            (Step::Granted(token), Some(Standing::Waiting(mode))) => {
-                self.granted(at, attempt, mode, token);
-                Standing::Holding(mode)
-            }
-            (Step::Revoked, Some(Standing::Holding(_))) => Standing::Taken { at },
-            // It may hit somebody who waits, or who is about to release.
-            (Step::Revoked, Some(standing)) => standing,
-            (Step::Lost, Some(Standing::Holding(_) | Standing::Taken { .. } | Standing::Leaving))
-            | (Step::Releasing, Some(Standing::Holding(_) | Standing::Taken { .. } | Standing::Leaving)) => {
-                Standing::Leaving
-            }
-            (Step::Released, Some(Standing::Leaving)) => Standing::Gone,
-            _ => {
-                self.found.push(Violation::OutOfOrder { at, attempt, step });
-                return;
-            }
+            (Step::Asked(mode), None) => Some(Contender { mode, stage: Stage::Waiting, token: 0 }),
+            (_, Some(before)) => self.next(at, attempt, step, before),
+            _ => None,
         };
-        self.standing.insert(attempt, after);
+        match after {
+            Some(after) => {
+                self.contenders.insert(attempt, after);
+            }
+            None => self.found.push(Violation::OutOfOrder { at, attempt, step }),
+        }
+    }
+
+    /// Where somebody stands after a step, if it may follow.
+    fn next(&mut self, at: Duration, attempt: Attempt, step: Step, before: Contender) -> Option<Contender> {
+        let stage = match (step, before.stage) {
+            (Step::GaveUp, Stage::Waiting | Stage::Void) => Stage::Gone,
+            (Step::Granted(token), Stage::Waiting) => {
+                self.granted(at, attempt, before.mode, token);
+                return Some(Contender { stage: Stage::Holding, token, ..before });
+            }
+            (Step::Granted(token), Stage::Void) => {
+                return Some(Contender { stage: Stage::Taken { at }, token, ..before });
+            }
+            (Step::Downgraded(token), Stage::Holding | Stage::Taken { .. }) if before.mode == Mode::Exclusive => {
+                if token != before.token {
+                    self.found.push(Violation::TokenChanged { at, attempt, token });
+                }
+                return Some(Contender { mode: Mode::Shared, ..before });
+            }
+            (Step::Revoked, Stage::Waiting) => Stage::Void,
+            (Step::Revoked, Stage::Holding) => Stage::Taken { at },
+            // It may hit somebody who is about to release.
+            (Step::Revoked, stage) => stage,
+            (Step::Lost | Step::Releasing, Stage::Holding | Stage::Taken { .. } | Stage::Leaving) => Stage::Leaving,
+            (Step::Released, Stage::Leaving) => Stage::Gone,
+            _ => return None,
+        };
+        Some(Contender { stage, ..before })
     }
 
     fn granted(&mut self, at: Duration, attempt: Attempt, mode: Mode, token: i64) {
-        let held = |wanted: Mode| {
-            let holds = move |standing: &Standing| *standing == Standing::Holding(wanted);
-            self.standing.iter().filter(move |(_, standing)| holds(standing)).map(|(attempt, _)| *attempt)
+        let held = |shared: bool| {
+            let holds = move |contender: &Contender| {
+                contender.stage == Stage::Holding && (contender.mode == Mode::Shared) == shared
+            };
+            self.contenders.iter().filter(move |(_, contender)| holds(contender))
         };
-        let mut holders: Vec<Attempt> = held(Mode::Exclusive).collect();
+        let places: usize = held(false).map(|(_, contender)| contender.mode.places()).sum();
         let too_many = match mode {
-            Mode::Exclusive => {
-                let readers: Vec<Attempt> = held(Mode::Shared).collect();
-                let full = holders.len() >= self.rules.max_leases || !readers.is_empty();
-                holders.extend(readers);
-                full
-            }
-            Mode::Shared => !holders.is_empty(),
+            Mode::Shared => places > 0,
+            _ => places + mode.places() > self.rules.max_leases || held(true).next().is_some(),
         };
         if too_many {
-            holders.push(attempt);
+            let beside = held(false).chain(held(true).filter(|_| mode != Mode::Shared));
+            let holders = beside.map(|(holder, _)| *holder).chain([attempt]).collect();
             self.found.push(Violation::TooManyHolders { at, holders });
         }
-        if self.rules.growing_tokens && mode == Mode::Exclusive {
-            if token <= self.newest {
-                self.found.push(Violation::TokenDoesNotGrow { at, attempt, token, newest: self.newest });
+        if self.rules.growing_tokens {
+            let newest = if mode == Mode::Shared { self.newest_written } else { self.newest };
+            if token <= newest {
+                self.found.push(Violation::TokenDoesNotGrow { at, attempt, token, newest });
             }
             self.newest = self.newest.max(token);
+            if mode != Mode::Shared {
+                self.newest_written = self.newest_written.max(token);
+            }
         }
     }
 
-    /// Who waits although nothing stands in the way: only exclusive places can stay free unseen.
-    fn waiting(&self) -> Vec<Attempt> {
-        let waits = |standing: &Standing| matches!(standing, Standing::Waiting(_));
-        self.standing.iter().filter(|(_, standing)| waits(standing)).map(|(attempt, _)| *attempt).collect()
+    fn waiting(&self) -> impl Iterator<Item = (Attempt, Mode)> {
+        let waits = |contender: &Contender| contender.stage == Stage::Waiting;
+        self.contenders.iter().filter(move |(_, contender)| waits(contender)).map(|(who, c)| (*who, c.mode))
+    }
+
+    /// Whether there is room for whoever of those that wait is the first. That may be the one that wants most.
+    fn is_room(&self) -> bool {
+        let Some(most) = self.waiting().map(|(_, mode)| mode.places()).max() else { return false };
+        let busy = || self.contenders.values().filter(|contender| contender.is_busy());
+        let readers = busy().filter(|contender| contender.mode == Mode::Shared).count();
+        let places: usize = busy().map(|contender| contender.mode.places()).sum();
+        if readers > 0 {
+            // Readers read beside them, if no writer waits.
+            return places == readers && self.waiting().all(|(_, mode)| mode == Mode::Shared);
+        }
+        places + most <= self.rules.max_leases
     }
 
     fn note_free_places(&mut self, at: Duration) {
-        // A place that is being given back, or was taken away unnoticed, is not free yet.
-        let taken =
-            self.standing.values().filter(|standing| !matches!(standing, Standing::Waiting(_) | Standing::Gone));
-        let free = taken.count() < self.rules.max_leases && !self.waiting().is_empty();
-        self.free_from = if free { self.free_from.or(Some(at)) } else { None };
+        self.free_from = if self.is_room() { self.free_from.or(Some(at)) } else { None };
     }
 
     fn look_at_free_places(&mut self, until: Duration) {
         let Some(from) = self.free_from else { return };
         if self.history.calm_stretch(from, until) > self.rules.patience {
-            self.found.push(Violation::FreePlace { from, until, waiting: self.waiting() });
+            let waiting = self.waiting().map(|(attempt, _)| attempt).collect();
+            self.found.push(Violation::FreePlace { from, until, waiting });
             self.free_from = Some(until);
         }
     }
@@ -340,16 +451,16 @@ impl Checker<'_> {
     fn look_at_taken_places(&mut self, now: Duration) {
         let Some(prompt) = self.rules.prompt else { return };
         let mut late = Vec::new();
-        for (attempt, standing) in &self.standing {
-            match *standing {
-                Standing::Taken { at } if now > at + prompt => late.push((*attempt, at)),
+        for (attempt, contender) in &mut self.contenders {
+            match contender.stage {
+                Stage::Taken { at } if now > at + prompt => {
+                    late.push(Violation::NotTold { at, attempt: *attempt });
+                    contender.stage = Stage::Leaving;
+                }
                 _ => {}
             }
         }
-        for (attempt, at) in late {
-            self.found.push(Violation::NotTold { at, attempt });
-            self.standing.insert(attempt, Standing::Leaving);
-        }
+        self.found.append(&mut late);
     }
 }
 
@@ -413,6 +524,119 @@ mod tests {
     }
 
     #[test]
+    fn more_leases_at_once_than_there_are_are_found() {
+        let three = |wanted: usize| {
+            history(&[
+                (0, 1, Asked(Mode::Leases(2))),
+                (0, 2, Asked(Mode::Leases(wanted))),
+                (1, 1, Granted(2)),
+                (2, 2, Granted(3)),
+            ])
+        };
+        let rules = Rules::semaphore(3, seconds(5));
+        assert_eq!(three(1).check(&rules), []);
+        assert!(matches!(three(2).check(&rules)[..], [Violation::TooManyHolders { .. }]));
+        assert!(matches!(three(3).check(&rules)[..], [Violation::TooManyHolders { .. }]));
+    }
+
+    #[test]
+    fn who_wants_more_than_is_free_may_wait_and_who_wants_less_may_not() {
+        let beside = |wanted: Mode| {
+            history(&[
+                (0, 1, ASKED),
+                (0, 2, Asked(Mode::Leases(2))),
+                (1, 1, Granted(1)),
+                (1, 2, Granted(2)),
+                (2, 3, Asked(wanted)),
+                (3, 2, Releasing),
+                (3, 2, Released),
+                (20, 1, Releasing),
+            ])
+        };
+        let rules = Rules::semaphore(3, seconds(5));
+        assert_eq!(beside(Mode::Leases(3)).check(&rules), []);
+        for wanted in [Mode::Leases(2), Mode::Exclusive] {
+            let waiting = vec![Attempt(3)];
+            let free = Violation::FreePlace { from: seconds(3), until: seconds(20), waiting };
+            assert_eq!(beside(wanted).check(&rules), [free]);
+        }
+    }
+
+    #[test]
+    fn a_reader_who_waits_beside_readers_only_is_found() {
+        let waits = |other: Step| {
+            history(&[
+                (0, 1, READ),
+                (1, 1, Granted(1)),
+                (2, 2, other),
+                (3, 3, READ),
+                (20, 1, Releasing),
+                (20, 1, Released),
+                (21, 2, GaveUp),
+                (22, 3, GaveUp),
+            ])
+        };
+        let rules = Rules::read_write(seconds(5));
+        assert_eq!(waits(ASKED).check(&rules), []);
+        assert!(matches!(waits(READ).check(&rules)[..], [Violation::FreePlace { .. }, ..]));
+    }
+
+    #[test]
+    fn a_downgrade_keeps_writers_out_and_its_token() {
+        let downgrade = |token: i64, next: Step, its_token: i64| {
+            history(&[
+                (0, 1, ASKED),
+                (0, 2, next),
+                (1, 1, Granted(5)),
+                (2, 1, Step::Downgraded(token)),
+                (3, 2, Granted(its_token)),
+            ])
+        };
+        let rules = Rules::read_write(seconds(5));
+        assert_eq!(downgrade(5, READ, 6).check(&rules), []);
+        // A writer that is let in while a downgraded reader holds.
+        let writer = downgrade(5, ASKED, 6).check(&rules);
+        assert_eq!(writer, [Violation::TooManyHolders { at: seconds(3), holders: vec![Attempt(1), Attempt(2)] }]);
+        let fresh = downgrade(7, READ, 8).check(&rules);
+        assert_eq!(fresh, [Violation::TokenChanged { at: seconds(2), attempt: Attempt(1), token: 7 }]);
+        let never_wrote = history(&[(0, 1, READ), (1, 1, Granted(1)), (2, 1, Step::Downgraded(1))]);
+        assert!(matches!(never_wrote.check(&rules)[..], [Violation::OutOfOrder { .. }]));
+    }
+
+    #[test]
+    fn a_queued_writer_whom_a_reader_passes_is_found() {
+        // Behind a downgrade: the reader came after the writer.
+        let passed = |reader: i64, writer: i64| {
+            history(&[
+                (0, 1, ASKED),
+                (1, 1, Granted(1)),
+                (2, 2, ASKED),
+                (3, 3, READ),
+                (4, 1, Step::Downgraded(1)),
+                (5, 3, Granted(reader)),
+                (6, 1, Releasing),
+                (6, 1, Released),
+                (7, 3, Releasing),
+                (7, 3, Released),
+                (8, 2, Granted(writer)),
+            ])
+        };
+        let rules = Rules::read_write(seconds(50));
+        assert_eq!(passed(2, 3).check(&rules), []);
+        let found = passed(3, 2).check(&rules);
+        assert_eq!(found, [Violation::TokenDoesNotGrow { at: seconds(8), attempt: Attempt(2), token: 2, newest: 3 }]);
+        let late_reader = history(&[
+            (0, 1, ASKED),
+            (0, 2, READ),
+            (1, 1, Granted(2)),
+            (2, 1, Releasing),
+            (2, 1, Released),
+            (3, 2, Granted(1)),
+        ]);
+        assert!(matches!(late_reader.check(&rules)[..], [Violation::TokenDoesNotGrow { .. }]));
+    }
+
+    #[test]
     fn a_reader_beside_a_writer_is_found() {
         let readers = history(&[(0, 1, READ), (0, 2, READ), (1, 1, Granted(1)), (1, 2, Granted(2))]);
         assert_eq!(readers.check(&mutex()), []);
@@ -453,6 +677,22 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_moves_on_is_served() {
+        let served = history(&[
+            (0, 1, ASKED),
+            (0, 2, ASKED),
+            (0, 3, ASKED),
+            (4, 1, Granted(1)),
+            (5, 1, Lost),
+            (8, 2, Granted(2)),
+            (9, 2, Lost),
+            (12, 3, Granted(3)),
+        ]);
+        assert_eq!(served.check(&Rules::semaphore(2, seconds(5))), []);
+        assert!(matches!(served.check(&Rules::semaphore(2, seconds(3)))[..], [Violation::FreePlace { .. }, ..]));
+    }
+
+    #[test]
     fn a_free_lease_beside_a_waiter_is_found() {
         let idle = history(&[(0, 1, ASKED), (1, 1, Granted(1)), (2, 2, ASKED), (30, 2, GaveUp)]);
         assert_eq!(idle.check(&mutex()), []);
@@ -474,6 +714,33 @@ mod tests {
             told.check(&mutex().prompt(seconds(1))),
             [Violation::NotTold { at: seconds(2), attempt: Attempt(1) }]
         );
+    }
+
+    #[test]
+    fn a_grant_that_was_on_its_way_when_its_node_was_taken_holds_nothing() {
+        let steps = [
+            (0, 1, ASKED),
+            (0, 2, ASKED),
+            (2, 2, Granted(9)),
+            (3, 1, Revoked),
+            (3, 1, Granted(8)),
+            (4, 1, Lost),
+            (5, 2, Lost),
+        ];
+        assert_eq!(history(&steps).check(&mutex().prompt(seconds(1))), []);
+        let late = [&steps[..5], &[(5, 1, Lost)]].concat();
+        let found = [Violation::NotTold { at: seconds(3), attempt: Attempt(1) }];
+        assert_eq!(history(&late).check(&mutex().prompt(seconds(1))), found);
+    }
+
+    #[test]
+    fn a_loss_without_a_fault_is_found() {
+        let mut lost = history(&[(0, 1, ASKED), (1, 1, Granted(1)), (9, 1, Lost)]);
+        assert_eq!(lost.check(&mutex()), []);
+        let found = [Violation::LostInCalm { at: seconds(9), attempt: Attempt(1) }];
+        assert_eq!(lost.check(&mutex().no_loss_in_calm()), found);
+        lost.fault(seconds(5), seconds(9));
+        assert_eq!(lost.check(&mutex().no_loss_in_calm()), []);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use curator_test::wire::{
     Acl, ConnectRequest, ConnectResponse, MAX_FRAME, OpCode, Reader, ReplyHeader, RequestHeader, Writer, read_frame,
     write_frame,
 };
-use curator_test::{ApacheError, ApacheServer, TestingServer, kill_session};
+use curator_test::{ApacheError, ApacheServer, TestingServer, installed_packages, kill_session};
 use tokio::time::timeout;
 
 /// How long something may take that must happen.
@@ -106,6 +106,37 @@ async fn restart_keeps_port_sessions_and_data() {
     server.restart().unwrap();
     let again = handshake(server.address(), attach(&session)).await.unwrap();
     assert_eq!(again.session_id, session.session_id);
+}
+
+#[tokio::test]
+async fn next_sequence_number_can_be_any() {
+    let server = apache();
+    let mut client = Victim::new(server.address()).await.unwrap();
+    assert_eq!(client.create("/parent", 0).await.unwrap(), 0);
+    assert_eq!(client.create("/parent/n-", 2).await.unwrap(), 0);
+    for (parent, next, node) in [
+        ("/parent", i32::MAX - 1, "/parent/n-2147483646"),
+        ("/parent", 41, "/parent/n-0000000041"),
+        ("/", 7_000, "/n-0000007000"),
+    ] {
+        server.restart_with_next_sequence(parent, next).unwrap();
+        client.attach_again(server.address()).await.unwrap();
+        assert!(!client.exists(node).await.unwrap());
+        assert_eq!(client.create(&format!("{}/n-", parent.trim_end_matches('/')), 2).await.unwrap(), 0);
+        assert!(client.exists(node).await.unwrap(), "{node}");
+        assert!(client.exists("/parent/n-0000000000").await.unwrap(), "what was there is kept");
+    }
+    let error = server.restart_with_next_sequence("/none", 1).unwrap_err();
+    assert!(matches!(&error, ApacheError::NoNode { path } if path == "/none"), "{error}");
+    client.attach_again(server.address()).await.unwrap();
+    assert!(client.exists("/parent/n-2147483646").await.unwrap());
+}
+
+#[test]
+fn packages_have_a_name_and_a_version() {
+    for package in installed_packages() {
+        assert_eq!(package.split(' ').filter(|word| !word.is_empty()).count(), 2, "{package}");
+    }
 }
 
 #[tokio::test]
@@ -231,10 +262,22 @@ impl Victim {
     }
 
     async fn create_ephemeral(&mut self, path: &str) -> io::Result<i32> {
+        self.create(path, 1).await
+    }
+
+    async fn create(&mut self, path: &str, flags: i32) -> io::Result<i32> {
         self.request(OpCode::Create, |body| {
-            body.string(path).buffer(b"").vector([Acl::open()], |to, acl| acl.encode(to)).int(1);
+            body.string(path).buffer(b"").vector([Acl::open()], |to, acl| acl.encode(to)).int(flags);
         })
         .await
+    }
+
+    /// Goes on with its session on a new connection.
+    async fn attach_again(&mut self, address: SocketAddr) -> io::Result<()> {
+        self.stream = tokio::net::TcpStream::connect(address).await?;
+        let answer = shake_hands(&mut self.stream, attach(&self.session)).await?;
+        assert_eq!(answer.session_id, self.session.session_id);
+        Ok(())
     }
 
     async fn exists(&mut self, path: &str) -> io::Result<bool> {

@@ -66,9 +66,7 @@ impl<'a> SetDataBuilder<'a> {
     /// When the future is dropped the data may be changed.
     pub async fn for_path(self, path: &str) -> Result<Stat> {
         let data = self.data.unwrap_or_else(|| self.client.default_data().to_vec());
-        if let Some(schemas) = self.client.schemas() {
-            schemas.check_change(path, &data)?;
-        }
+        self.client.check_change(path, &data)?;
         let data = self.client.to_stored(path, data, self.compress)?;
         let (version, idempotent) = (self.version, self.idempotent);
         with_retries(self.client, path, |session| {

@@ -158,10 +158,10 @@ async fn acquire_silently<A: Attempt>(
             Err(_elapsed) => Err(client.no_answer("asking for a lock").into()),
         };
     }
-    let attempts = async {
+    // On the heap: the future of an acquire stays small wherever it is kept.
+    let attempts = Box::pin(async {
         loop {
             let error = match retries.session().await {
-                // On the heap, once: the future of an acquire stays small wherever it is kept.
                 Ok(session) => match Box::pin(what.attempt(&session, &mut retries, false)).await {
                     Ok(outcome) => return Ok(outcome),
                     Err(LockError::Framework(error)) => error,
@@ -175,7 +175,7 @@ async fn acquire_silently<A: Attempt>(
                 error => retries.failed(error).await?,
             }
         }
-    };
+    });
     within(patience, attempts).await
 }
 
@@ -271,7 +271,9 @@ impl LockInternals {
             match self.shape.driver.gets_the_lock(&sorted, ours, self.shape.limit.get()) {
                 Predicate::Acquired => {
                     let followed = place.is_some_and(|place| place + 1 < sorted.len());
-                    if self.shape.touch == Touch::Always || (self.shape.touch == Touch::IfFollowed && followed) {
+                    let tells =
+                        self.shape.touch == Touch::Always || (self.shape.touch == Touch::IfFollowed && followed);
+                    if tells && !is_broken(Mutant::GrantedWithoutATouch) {
                         claim.touch(self.stored_data()?);
                     }
                     return self.granted(Acquired { claim, czxid, revocation, queue_position }, watches).map(Some);
@@ -666,4 +668,28 @@ pub(crate) fn no_end() -> LockError {
 
 fn expired(session: &Session) -> Error {
     session.gone(format!("waiting for a lock in session {}", session.number()))
+}
+
+#[cfg(test)]
+mod tests {
+    use curator_framework::RetryNTimes;
+
+    use super::*;
+    use crate::locks::driver::StandardLockInternalsDriver;
+
+    /// Ten thousand may wait in one process.
+    #[tokio::test]
+    async fn a_waiter_is_small() {
+        let client = CuratorFramework::new_client("nowhere:1", RetryNTimes::new(1, Duration::ZERO)).unwrap();
+        let shape = Shape::exclusive("lock-", Arc::new(StandardLockInternalsDriver));
+        let lock = LockInternals::new(client.clone(), "/lock".into(), shape, LockOptions::new()).unwrap();
+        let in_front = size_of_val(&acquire(&client, "/lock", Patience::Forever, &lock));
+        let mut retries = client.retry_loop();
+        let looking_for_a_session = size_of_val(&retries.session());
+        let pausing = size_of_val(&retries.pause_after(Error::Closed));
+        println!("{in_front} bytes, and one of {looking_for_a_session} or {pausing} on the heap");
+        assert!(in_front < 1024, "{in_front} bytes");
+        assert!(looking_for_a_session < 2048, "{looking_for_a_session} bytes");
+        assert!(pausing < 2048, "{pausing} bytes");
+    }
 }

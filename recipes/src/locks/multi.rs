@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use curator_framework::CuratorFramework;
+use curator_framework::mutants::{Mutant, is_broken};
 use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
@@ -141,6 +142,9 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
+        if is_broken(Mutant::KeepThePartialLocks) {
+            Box::leak(Box::new(self.take()));
+        }
         while let Some(guard) = self.0.pop() {
             drop(guard);
         }

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::mutants::{Mutant, is_broken};
 use curator_framework::{CuratorFramework, Error, NewNode, RetryLoop, Session, make_path, validate_path};
 use parking_lot::Mutex;
 
@@ -19,6 +20,7 @@ use crate::locks::mutex::LOCK_NAME;
 use crate::locks::options::LockOptions;
 use crate::locks::owner::LockOwner;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
+use crate::shared::{Follower, SharedCount};
 
 /// Curator's name for the nodes of leases.
 const LEASE_NAME: &str = "lease-";
@@ -147,15 +149,26 @@ impl Attempt for Taking<'_> {
                 Some(turn)
             }
         };
-        let mut taken = Vec::with_capacity(self.wanted);
-        while taken.len() < self.wanted {
+        let mut taken = Taken(Vec::with_capacity(self.wanted));
+        while taken.0.len() < self.wanted {
             match self.bounded(leases.attempt(session, retries, once)).await? {
-                Some(lease) => taken.push(lease),
+                Some(lease) => taken.0.push(lease),
                 // Those that were taken are given back.
                 None => return Ok(None),
             }
         }
-        Ok(Some(taken))
+        Ok(Some(std::mem::take(&mut taken.0)))
+    }
+}
+
+/// Leases that are given back unless all of them are had.
+struct Taken(Vec<Acquired>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if is_broken(Mutant::KeepThePartialLeases) {
+            Box::leak(Box::new(std::mem::take(&mut self.0)));
+        }
     }
 }
 
@@ -318,6 +331,29 @@ impl InterProcessSemaphoreV2 {
         Self::build(client, path.into(), Arc::new(Limit::new(max_leases)), false, protocol, options)
     }
 
+    /// As [`with_protocol`](Self::with_protocol), with a limit that follows a shared count while it runs, as Curator's
+    /// `SharedCountReader` constructor. A raised limit wakes who waits; a lowered one takes nothing from anybody: it
+    /// counts for those who come next. Below one nobody is let in. The count must be started, and kept: it is followed
+    /// as long as it runs. All clients of the semaphore must follow the same one.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_options`](Self::with_options); `InvalidArgument` also if the count's node holds none.
+    pub fn with_shared_count(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        max_leases: &SharedCount,
+        protocol: SemaphoreProtocol,
+        options: LockOptions,
+    ) -> Result<Self> {
+        let now = max_leases.count().map_err(|error| LockError::invalid("number of leases", error.to_string()))?;
+        let limit = Arc::new(Limit::new(leases_of(now)));
+        let semaphore = Self::build(client, path.into(), Arc::clone(&limit), true, protocol, options)?;
+        let follower: Arc<dyn Follower> = limit;
+        max_leases.follow(Arc::downgrade(&follower));
+        Ok(semaphore)
+    }
+
     fn build(
         client: CuratorFramework,
         path: String,
@@ -471,6 +507,17 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
             .field("max_leases", &self.max_leases())
             .field("protocol", &self.inner.protocol)
             .finish_non_exhaustive()
+    }
+}
+
+/// How many leases a count stands for.
+fn leases_of(count: i32) -> usize {
+    usize::try_from(count).unwrap_or_default()
+}
+
+impl Follower for Limit {
+    fn changed(&self, count: i32) {
+        self.set(leases_of(count));
     }
 }
 

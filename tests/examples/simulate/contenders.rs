@@ -1,67 +1,23 @@
 //! Who contends for a lock, and what is written down about it: the part of a storm that is the same in any world.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error, LossReason};
-use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, Lease, LockError, MutexGuard, Release};
-use curator_test::history::{Attempt, History, Mode, Rules, Step, Violation};
-use parking_lot::Mutex;
+use curator_recipes::{LockError, LockOwner};
+use curator_test::history::{Attempt, Mode, Step};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Which lock is stormed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Recipe {
-    /// `InterProcessMutex`.
-    Mutex,
-    /// `InterProcessSemaphoreV2` with this many leases.
-    Semaphore(usize),
-}
+#[path = "recipe.rs"]
+mod recipe;
+#[path = "scribe.rs"]
+mod scribe;
 
-impl Recipe {
-    /// All that there are.
-    pub(crate) const ALL: [Self; 3] = [Self::Mutex, Self::Semaphore(1), Self::Semaphore(2)];
-
-    /// What its history is held to.
-    pub(crate) const fn rules(self, patience: Duration, prompt: Duration) -> Rules {
-        match self {
-            Self::Mutex => Rules::mutex(patience).prompt(prompt),
-            Self::Semaphore(leases) => Rules::semaphore(leases, patience).prompt(prompt),
-        }
-    }
-
-    /// Where the nodes are that hold the lock, and all parts.
-    pub(crate) fn parts(self, path: &str) -> Vec<String> {
-        match self {
-            Self::Mutex => vec![path.to_owned()],
-            Self::Semaphore(_) => vec![format!("{path}/leases"), format!("{path}/locks")],
-        }
-    }
-}
-
-impl fmt::Display for Recipe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mutex => f.write_str("mutex"),
-            Self::Semaphore(leases) => write!(f, "semaphore of {leases}"),
-        }
-    }
-}
-
-/// What came of a storm.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    /// What happened, in order: the same for the same seed.
-    pub(crate) log: Vec<String>,
-    /// What must not have happened.
-    pub(crate) violations: Vec<Violation>,
-    /// How often the lock was granted.
-    pub(crate) grants: usize,
-}
+#[allow(unused_imports, reason = "not all storms have players")]
+pub(crate) use recipe::{Guard, Lock, Recipe, Verb};
+pub(crate) use scribe::{Outcome, Scribe};
 
 /// How a storm's contenders spend their time.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +28,8 @@ pub(crate) struct Pace {
     pub(crate) rounds: u32,
     /// One hold of so many is a long one.
     pub(crate) long: u32,
+    /// Whether one holds for very long, and the others for a moment.
+    pub(crate) uneven: bool,
     /// Whether a holder looks at its guard before each piece of work, as one should; else it relies on being told.
     pub(crate) looks: bool,
 }
@@ -81,328 +39,200 @@ impl Pace {
         Duration::from_millis(planned) / self.speed
     }
 
+    /// For how long somebody holds.
+    fn hold(self, random: &mut StdRng, is_first: bool) -> Duration {
+        let long = random.random_range(0..self.long) == 0;
+        let range = match (self.uneven, is_first, long) {
+            (true, true, _) => 8000..40_000,
+            (true, false, _) => 0..60,
+            (_, _, true) => 4000..16_000,
+            _ => 0..1500,
+        };
+        self.random(random, range)
+    }
+
     fn random(self, random: &mut StdRng, milliseconds: Range<u64>) -> Duration {
         self.milliseconds(random.random_range(milliseconds))
     }
 }
 
-/// What all write down.
-#[derive(Debug, Default)]
-struct Book {
-    history: History,
-    log: Vec<String>,
-    next: u64,
-    /// Who holds.
-    holding: Vec<(Attempt, Arc<Guard>)>,
-    /// Nodes that the servers have taken away, and when.
-    revoked: Vec<(String, Duration)>,
-}
-
-/// Writes down what happens.
-#[derive(Debug, Clone)]
-pub(crate) struct Scribe {
-    began: Instant,
-    recovery: Duration,
-    late: Option<Duration>,
-    book: Arc<Mutex<Book>>,
-}
-
-impl Scribe {
-    /// An empty book. `recovery` is how long clients may take to be back after a fault.
-    ///
-    /// With `late`, contenders may be late to write down what happened to them, but not by as much as that. Then, at
-    /// each grant, all that count as holders are asked whether they are: one whose guard says no has lost the lock
-    /// before, and must be told so. And a grant that is over when it is noted, or whose node was taken away a moment
-    /// ago, is none; its holder must be told as well.
-    pub(crate) fn new(recovery: Duration, late: Option<Duration>) -> Self {
-        Self { began: Instant::now(), recovery, late, book: Arc::default() }
-    }
-
-    fn write(&self, write: impl FnOnce(&mut Book, Duration)) {
-        // The time is taken under the lock: it never goes back.
-        let mut book = self.book.lock();
-        let now = self.began.elapsed();
-        write(&mut book, now);
-    }
-
-    /// Notes something for the reader.
-    pub(crate) fn note(&self, what: impl fmt::Display) {
-        self.write(|book, now| book.note(now, what));
-    }
-
-    /// Notes something that must not be.
-    pub(crate) fn wrong(&self, what: impl Into<String>) {
-        self.write(|book, _| book.history.left_behind(what));
-    }
-
-    /// Notes a fault; places may stay free until it is over and the clients have recovered.
-    pub(crate) fn fault(&self, what: impl fmt::Display, lasting: Duration) {
-        self.write(|book, now| {
-            book.note(now, what);
-            book.history.fault(now, now + lasting + self.recovery);
-        });
-    }
-
-    /// Notes that the servers are about to take nodes away.
-    pub(crate) fn revoke(&self, paths: impl IntoIterator<Item = String>) {
-        self.write(|book, now| {
-            for path in paths {
-                let holder = book.holding.iter().find(|(_, held)| held.path() == path).map(|(holder, _)| *holder);
-                if let Some(holder) = holder {
-                    book.leaves(now, holder, Step::Revoked);
-                }
-                book.revoked.push((path, now));
-            }
-        });
-    }
-
-    /// What came of it.
-    pub(crate) fn outcome(&self, rules: &Rules) -> Outcome {
-        let mut book = self.book.lock();
-        let violations = book.history.check(rules);
-        Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
-    }
-
-    /// Notes an error: only connections and sessions may fail, and who does not wait may miss a node that was deleted.
-    fn error(&self, attempt: Attempt, error: &LockError) {
-        self.write(|book, now| {
-            book.note(now, format_args!("{attempt:?}: {error}"));
-            let fair = match error {
-                LockError::Framework(Error::NoNode { path }) => book.revoked.iter().any(|(revoked, _)| revoked == path),
-                LockError::Framework(error) => error.is_retryable(),
-                _ => false,
-            };
-            if !fair {
-                book.history.left_behind(format!("an error of {attempt:?}: {error}"));
-            }
-        });
-    }
-
-    fn step(&self, attempt: Attempt, step: Step) {
-        self.write(|book, now| book.step(now, attempt, step));
-    }
-
-    fn leaves(&self, attempt: Attempt, step: Step) {
-        self.write(|book, now| book.leaves(now, attempt, step));
-    }
-
-    fn ask(&self) -> Attempt {
-        let mut attempt = Attempt(0);
-        self.write(|book, now| {
-            book.next += 1;
-            attempt = Attempt(book.next);
-            book.step(now, attempt, Step::Asked(Mode::Exclusive));
-        });
-        attempt
-    }
-
-    /// Notes a grant, unless it is over already.
-    async fn granted(&self, attempt: Attempt, guard: &Arc<Guard>) -> bool {
-        let mut counts = true;
-        self.write(|book, now| {
-            let revoked = book.revoked.iter().find(|(path, _)| path == guard.path()).map(|(_, at)| *at);
-            if let Some(late) = self.late {
-                book.ask_holders(now);
-                if !guard.is_held() || revoked.is_some_and(|at| now < at + late) {
-                    book.note(now, format_args!("{attempt:?} was granted {} too late to count", guard.path()));
-                    book.step(now, attempt, Step::GaveUp);
-                    counts = false;
-                    return;
-                }
-            }
-            book.holding.push((attempt, Arc::clone(guard)));
-            book.step(now, attempt, Step::Granted(guard.fencing_token()));
-            // The grant may have been on its way when its node was taken away.
-            if revoked.is_some() {
-                book.leaves(now, attempt, Step::Revoked);
-            }
-        });
-        if !counts {
-            self.is_told(attempt, guard).await;
-        }
-        counts
-    }
-
-    /// Before it releases: whether the holder was told that its node was taken away, if it was.
-    async fn was_told(&self, attempt: Attempt, guard: &Guard) -> bool {
-        let revoked = self.book.lock().revoked.iter().any(|(path, _)| path == guard.path());
-        revoked && self.is_told(attempt, guard).await
-    }
-
-    async fn is_told(&self, attempt: Attempt, guard: &Guard) -> bool {
-        let Some(late) = self.late else { return false };
-        let told = timeout(late, guard.lost()).await.is_ok();
-        if !told {
-            self.wrong(format!("{attempt:?} is not told that {} is lost", guard.path()));
-        }
-        told
-    }
-}
-
-impl Book {
-    fn note(&mut self, now: Duration, what: impl fmt::Display) {
-        self.log.push(format!("{now:>12?} {what}"));
-    }
-
-    fn step(&mut self, now: Duration, attempt: Attempt, step: Step) {
-        self.note(now, format_args!("{attempt:?} {step:?}"));
-        self.history.record(now, attempt, step);
-    }
-
-    fn leaves(&mut self, now: Duration, attempt: Attempt, step: Step) {
-        self.holding.retain(|(holder, _)| *holder != attempt);
-        self.step(now, attempt, step);
-    }
-
-    /// Notes those that have lost the lock and have not said so yet.
-    fn ask_holders(&mut self, now: Duration) {
-        let lost: Vec<_> = self.holding.iter().filter(|(_, guard)| !guard.is_held()).map(|(who, _)| *who).collect();
-        for attempt in lost {
-            self.leaves(now, attempt, Step::Revoked);
+/// One contender: asks for the lock, holds it, gives it back, a few times. The first one of a storm may be slow.
+pub(crate) async fn work(scribe: Scribe, lock: Lock, random: StdRng, pace: Pace, is_first: bool) {
+    let mut worker = Worker { scribe, lock, random, pace, is_first };
+    for _ in 0..if pace.uneven && is_first { 1 } else { pace.rounds } {
+        sleep(pace.random(&mut worker.random, 0..3000)).await;
+        if worker.random.random_range(0..3) == 0 {
+            LockOwner::scope(worker.one_round()).await;
+        } else {
+            worker.one_round().await;
         }
     }
 }
 
-/// The lock that a client has.
-pub(crate) enum Lock {
-    Mutex(InterProcessMutex),
-    Semaphore(InterProcessSemaphoreV2),
+struct Worker {
+    scribe: Scribe,
+    lock: Lock,
+    random: StdRng,
+    pace: Pace,
+    is_first: bool,
 }
 
-/// What a holder has.
-pub(crate) enum Guard {
-    Mutex(MutexGuard),
-    Lease(Lease),
-}
-
-impl Lock {
-    pub(crate) fn new(client: CuratorFramework, recipe: Recipe, path: &str) -> Result<Self, LockError> {
-        Ok(match recipe {
-            Recipe::Mutex => Self::Mutex(InterProcessMutex::new(client, path)?),
-            Recipe::Semaphore(leases) => Self::Semaphore(InterProcessSemaphoreV2::new(client, path, leases)?),
-        })
-    }
-
-    async fn acquire(&self) -> Result<Option<Guard>, LockError> {
-        Ok(Some(match self {
-            Self::Mutex(mutex) => Guard::Mutex(mutex.acquire().await?),
-            Self::Semaphore(semaphore) => Guard::Lease(semaphore.acquire().await?),
-        }))
-    }
-
-    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<Guard>, LockError> {
-        Ok(match self {
-            Self::Mutex(mutex) => mutex.acquire_timeout(budget).await?.map(Guard::Mutex),
-            Self::Semaphore(semaphore) => semaphore.acquire_timeout(budget).await?.map(Guard::Lease),
-        })
-    }
-
-    async fn try_acquire(&self) -> Result<Option<Guard>, LockError> {
-        Ok(match self {
-            Self::Mutex(mutex) => mutex.try_acquire().await?.map(Guard::Mutex),
-            Self::Semaphore(semaphore) => semaphore.try_acquire().await?.map(Guard::Lease),
-        })
-    }
-}
-
-impl Guard {
-    fn path(&self) -> &str {
-        match self {
-            Self::Mutex(guard) => guard.path(),
-            Self::Lease(lease) => lease.path(),
-        }
-    }
-
-    fn fencing_token(&self) -> i64 {
-        match self {
-            Self::Mutex(guard) => guard.fencing_token(),
-            Self::Lease(lease) => lease.fencing_token(),
-        }
-    }
-
-    fn is_held(&self) -> bool {
-        match self {
-            Self::Mutex(guard) => guard.is_held(),
-            Self::Lease(lease) => lease.is_held(),
-        }
-    }
-
-    async fn lost(&self) -> LossReason {
-        match self {
-            Self::Mutex(guard) => guard.lost().await,
-            Self::Lease(lease) => lease.lost().await,
-        }
-    }
-
-    async fn release(&self) -> Result<Release, LockError> {
-        match self {
-            Self::Mutex(guard) => guard.release().await,
-            Self::Lease(lease) => lease.release().await,
-        }
-    }
-}
-
-impl fmt::Debug for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.path())
-    }
-}
-
-/// One contender: asks for the lock, holds it, gives it back, a few times.
-pub(crate) async fn work(scribe: Scribe, lock: Lock, mut random: StdRng, pace: Pace) {
-    for _ in 0..pace.rounds {
-        sleep(pace.random(&mut random, 0..3000)).await;
-        let attempt = scribe.ask();
-        let short = pace.random(&mut random, 0..4000);
-        let outcome = match random.random_range(0..10) {
-            0..=4 => lock.acquire().await,
-            5 | 6 => lock.acquire_timeout(short * 3).await,
-            7 => lock.try_acquire().await,
-            // The future is dropped.
-            _ => timeout(short, lock.acquire()).await.unwrap_or(Ok(None)),
+impl Worker {
+    async fn one_round(&mut self) {
+        let mode = self.lock.mode(&mut self.random);
+        let attempt = self.scribe.ask(mode);
+        let short = self.pace.random(&mut self.random, 0..4000);
+        let verb = match self.random.random_range(0..10) {
+            0..=4 => Verb::Acquire,
+            5 | 6 => Verb::Within(short * 3),
+            7 => Verb::Try,
+            _ => Verb::Drop(short),
         };
-        let guard = match outcome {
+        let mut guard = match self.lock.acquire(mode, verb, self.random.random_range(0..3)).await {
             Ok(Some(guard)) => Arc::new(guard),
-            Ok(None) => {
-                scribe.step(attempt, Step::GaveUp);
-                continue;
-            }
+            Ok(None) => return self.scribe.step(attempt, Step::GaveUp),
             Err(error) => {
-                scribe.error(attempt, &error);
-                scribe.step(attempt, Step::GaveUp);
-                continue;
+                self.scribe.error(attempt, &error);
+                return self.scribe.step(attempt, Step::GaveUp);
             }
         };
-        if !scribe.granted(attempt, &guard).await {
-            continue;
+        if !self.scribe.granted(attempt, &guard).await {
+            return;
         }
-        let long = random.random_range(0..pace.long) == 0;
-        let until = Instant::now() + pace.random(&mut random, if long { 4000..16000 } else { 0..1500 });
+        let time = self.pace.hold(&mut self.random, self.is_first);
+        let again = self.random.random_range(0..3);
+        let mut lost = self.hold(&guard, time / 2).await;
+        if !lost && again > 0 {
+            guard = self.once_more(attempt, guard).await;
+            lost = self.hold(&guard, time / 2).await;
+        }
+        if lost || self.scribe.was_told(attempt, &guard).await {
+            self.scribe.leaves(attempt, Step::Lost);
+        }
+        self.scribe.leaves(attempt, Step::Releasing);
+        match self.random.random_range(0..6) {
+            0 => drop(guard),
+            1 => {
+                // A release that is dropped half-way.
+                let soon = self.pace.random(&mut self.random, 0..100);
+                let _dropped = timeout(soon, guard.release()).await;
+                drop(guard);
+            }
+            _ => {
+                if let Err(error) = guard.release().await {
+                    self.scribe.error(attempt, &error);
+                }
+            }
+        }
+        self.scribe.step(attempt, Step::Released);
+    }
+
+    /// Holds for a time; whether the lock is lost.
+    async fn hold(&self, guard: &Guard, time: Duration) -> bool {
+        let until = Instant::now() + time;
         let mut lost = !guard.is_held();
         while !lost && Instant::now() < until {
             lost = tokio::select! {
                 biased;
                 _ = guard.lost() => true,
-                () = sleep(pace.milliseconds(100)) => pace.looks && !guard.is_held(),
+                () = sleep(self.pace.milliseconds(100)) => self.pace.looks && !guard.is_held(),
             };
         }
-        if lost || scribe.was_told(attempt, &guard).await {
-            scribe.leaves(attempt, Step::Lost);
-        }
-        scribe.leaves(attempt, Step::Releasing);
-        match random.random_range(0..6) {
-            0 => drop(guard),
-            1 => {
-                // A release that is dropped half-way.
-                let _dropped = timeout(pace.random(&mut random, 0..100), guard.release()).await;
-                drop(guard);
+        lost
+    }
+
+    /// What can be done with some locks while they are held: enters again, reads while it writes, downgrades, tries to
+    /// upgrade. Returns the guard that counts from then on.
+    async fn once_more(&mut self, attempt: Attempt, guard: Arc<Guard>) -> Arc<Guard> {
+        let soon = self.pace.random(&mut self.random, 0..200);
+        let drops = self.random.random_range(0..4) == 0;
+        let owner = LockOwner::current();
+        match (&*guard, &self.lock, owner) {
+            (Guard::Write(writing), _, _) if self.random.random() => {
+                // It may be lost meanwhile, which is told as soon as this is over.
+                let downgrade = async {
+                    tokio::select! {
+                        biased;
+                        _ = guard.lost() => Ok(None),
+                        read = writing.downgrade() => read.map(Some),
+                    }
+                };
+                let read = if drops { timeout(soon, downgrade).await.unwrap_or(Ok(None)) } else { downgrade.await };
+                self.counts(attempt, guard.clone(), read.map(|read| read.map(Guard::Read))).await
             }
-            _ => {
-                if let Err(error) = guard.release().await {
-                    scribe.error(attempt, &error);
+            (Guard::Write(_), Lock::ReadWrite(lock), Some(_)) => {
+                let within = self.pace.random(&mut self.random, 1..4000);
+                let readers = lock.read_lock();
+                let read = tokio::select! {
+                    biased;
+                    _ = guard.lost() => Ok(None),
+                    read = readers.acquire_timeout(within) => read,
+                };
+                // Curator's way to downgrade, or a look.
+                match read {
+                    Ok(Some(read)) if drops => {
+                        if let Err(error) = read.release().await {
+                            self.scribe.error(attempt, &error);
+                        }
+                        guard
+                    }
+                    read => self.counts(attempt, guard.clone(), read.map(|read| read.map(Guard::Read))).await,
                 }
             }
+            (Guard::Read(_), Lock::ReadWrite(lock), Some(_)) => {
+                match lock.write_lock().acquire_timeout(soon).await {
+                    Err(LockError::Upgrade { .. }) => {}
+                    other => self.scribe.wrong(format!("{attempt:?} reads and asks to write: {other:?}")),
+                }
+                guard
+            }
+            (held, lock, Some(_)) if held.lets_its_owner_in() => {
+                // The set of locks may be a wider one, of which it has to wait for some.
+                if !matches!(lock, Lock::Multi(_)) {
+                    match lock.acquire(Mode::Exclusive, Verb::Try, 0).await {
+                        Ok(Some(inner)) => drop(inner),
+                        Ok(None) => self.scribe.wrong(format!("{attempt:?} is not let in again")),
+                        Err(error) => self.scribe.error(attempt, &error),
+                    }
+                }
+                guard
+            }
+            (held, _, _) => {
+                if let Some(inner) = held.reenter() {
+                    // The last one that goes counts.
+                    if drops {
+                        let inner = Arc::new(inner);
+                        self.scribe.replaced(attempt, &inner);
+                        let _held_on = guard.release().await;
+                        return inner;
+                    }
+                }
+                guard
+            }
         }
-        scribe.step(attempt, Step::Released);
+    }
+
+    /// A writer has a reader's guard: that counts from now on, if it is one.
+    async fn counts(
+        &self,
+        attempt: Attempt,
+        writing: Arc<Guard>,
+        read: Result<Option<Guard>, LockError>,
+    ) -> Arc<Guard> {
+        match read {
+            Ok(Some(read)) => {
+                let read = Arc::new(read);
+                self.scribe.downgraded(attempt, &read);
+                if let Err(error) = writing.release().await {
+                    self.scribe.error(attempt, &error);
+                }
+                read
+            }
+            Ok(None) => writing,
+            Err(error) => {
+                self.scribe.error(attempt, &error);
+                writing
+            }
+        }
     }
 }

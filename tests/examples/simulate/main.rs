@@ -1,5 +1,8 @@
 //! Runs every lock through simulated storms, thousands of them, and checks what happened.
 //!
+//! Each seed storms three of the ten recipes, in rotation: in a hundred seeds in a row each has thirty storms, in all
+//! kinds of weather.
+//!
 //! ```text
 //! cargo run --release -p curator-test --example simulate -- --seeds 10000
 //! cargo run --release -p curator-test --example simulate -- --seeds 1 --from 4711   # again, with its log
@@ -14,6 +17,7 @@
 
 mod storm;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -68,7 +72,13 @@ fn main() -> ExitCode {
                         return;
                     }
                     let seed = from.wrapping_add(index);
-                    if !storms(seed, &options, &failures) {
+                    let storms = AssertUnwindSafe(|| storms(seed, &options, &failures));
+                    let well = catch_unwind(storms).unwrap_or_else(|_panic| {
+                        println!("seed {seed}: a panic");
+                        again(seed, &options);
+                        false
+                    });
+                    if !well {
                         failures.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -80,10 +90,16 @@ fn main() -> ExitCode {
     if failures > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
-/// All storms of one seed; whether they went well.
+/// Says how to see a failure again.
+fn again(seed: u64, options: &Options) {
+    let mutant = options.mutant.map(|mutant| format!(" --mutant {}", mutant.name())).unwrap_or_default();
+    println!("again: --seeds 1 --from {seed}{mutant}");
+}
+
+/// The storms of one seed; whether they went well.
 fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
     let mut well = true;
-    for recipe in storm::Recipe::ALL {
+    for recipe in storm::Recipe::of(seed) {
         let outcome = storm::run(seed, recipe, options.mutant);
         let lone = options.seeds == 1;
         if lone {
@@ -97,7 +113,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
                 for violation in &outcome.violations {
                     println!("seed {seed}, {recipe}: {violation}");
                 }
-                println!("again: --seeds 1 --from {seed}");
+                again(seed, options);
             }
         }
     }

@@ -3,10 +3,13 @@
 #[path = "contenders.rs"]
 mod contenders;
 
+#[path = "players.rs"]
+mod players;
+
 use std::time::Duration;
 
 use curator_framework::mutants::{self, Mutant};
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry, RetryNTimes};
+use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, ExponentialBackoffRetry, RetryNTimes};
 use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -23,10 +26,12 @@ const RECOVERY: Duration = Duration::from_secs(14);
 /// How long a place may stay free outside of faults.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longer than all workers need.
-const THE_END: Duration = Duration::from_secs(3600);
+const THE_END: Duration = Duration::from_secs(1200);
 const CLIENTS: u32 = 3;
 const WORKERS: u32 = 2;
-const PACE: Pace = Pace { speed: 1, rounds: 4, long: 8, looks: true };
+const PACE: Pace = Pace { speed: 1, rounds: 4, long: 8, uneven: false, looks: true };
+/// Half of the clients know the lock by another path.
+const NAMESPACE: (&str, &str) = ("storm", "/lock");
 
 /// Runs one storm.
 pub(crate) fn run(seed: u64, recipe: Recipe, mutant: Option<Mutant>) -> Outcome {
@@ -38,18 +43,66 @@ pub(crate) fn run(seed: u64, recipe: Recipe, mutant: Option<Mutant>) -> Outcome 
     outcome
 }
 
+/// What kind of storm it is. Seeds in a row have all kinds.
+#[derive(Debug, Clone, Copy)]
+struct Weather {
+    /// How many may work at each client.
+    workers: u32,
+    /// Without any fault.
+    calm: bool,
+    /// Faults come from two sides at once.
+    doubled: bool,
+    /// Longest time between two reads of a client, in milliseconds; none if it does not read beside its work.
+    reads: Option<u64>,
+    /// The sequence numbers come to their end.
+    numbers_end: bool,
+    /// The servers may lose all data, and their transactions begin anew.
+    loses_data: bool,
+    /// One holds for very long, and the others for a moment.
+    uneven: bool,
+    /// After what time clients delete empty parents.
+    reaps: Option<Duration>,
+    /// Some clients have a namespace.
+    namespace: bool,
+    /// The smallest session timeout is two ticks.
+    tick: Duration,
+}
+
+impl Weather {
+    fn of(seed: u64) -> Self {
+        Self {
+            workers: if seed % 4 == 1 { 1 } else { WORKERS },
+            calm: seed % 10 == 0,
+            doubled: seed % 5 == 2,
+            reads: [Some(1400), Some(200), None][(seed % 3) as usize],
+            numbers_end: seed % 7 == 3,
+            loses_data: seed % 11 == 5,
+            uneven: seed % 6 == 4,
+            reaps: (seed % 17 < 5).then_some(Duration::from_secs(2 + seed % 3)),
+            namespace: seed % 19 < 4,
+            tick: if seed % 13 == 0 { SESSION / 6 } else { SESSION / 2 },
+        }
+    }
+}
+
 async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed);
     let latency = Duration::from_millis(random.random_range(0..60));
-    let ensemble = SimulatedEnsemble::new(seed, latency);
+    let weather = Weather::of(seed);
+    let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
     let scribe = Scribe::new(RECOVERY, None);
-    scribe.note(format_args!("seed {seed}, {recipe}, latency {latency:?}"));
+    scribe.note(format_args!("seed {seed}, {recipe}, latency {latency:?}, {weather:?}"));
 
     let mut clients = Vec::new();
     let mut readers = tokio::task::JoinSet::new();
     let mut workers = tokio::task::JoinSet::new();
     for id in 0..CLIENTS {
-        let options = ensemble.client(ClientId(id)).session_timeout(SESSION).connection_timeout(Duration::from_secs(5));
+        let mut options = client_options(&ensemble, ClientId(id)).reap_interval(weather.reaps);
+        let mut path = PATH;
+        if weather.namespace && id % 2 == 1 {
+            options = options.namespace(NAMESPACE.0);
+            path = NAMESPACE.1;
+        }
         let client = if random.random() {
             options.retry_policy(RetryNTimes::new(100, Duration::from_millis(200))).build()
         } else {
@@ -58,24 +111,45 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
         };
         let client = client.expect("valid options");
         client.start().expect("there is a runtime");
-        for worker in 0..WORKERS {
+        for worker in 0..weather.workers {
             let random = StdRng::seed_from_u64(seed ^ (u64::from(id * WORKERS + worker) + 1) << 32);
-            let lock = Lock::new(client.clone(), recipe, PATH).expect("a valid path");
-            workers.spawn(work(scribe.clone(), lock, random, PACE));
+            let lock = Lock::new(client.clone(), recipe, path).expect("a valid path");
+            let pace = Pace { uneven: weather.uneven, ..PACE };
+            workers.spawn(work(scribe.clone(), lock, random, pace, id + worker == 0));
         }
-        readers.spawn(read(client.clone()));
+        if let Some(longest) = weather.reads {
+            readers.spawn(read(client.clone(), longest, StdRng::seed_from_u64(seed ^ (u64::from(id) + 100) << 32)));
+        }
         clients.push(client);
     }
+    if !weather.calm {
+        clients.extend(players::play(seed, recipe, &scribe, &ensemble, &mut workers));
+    }
     let ended = {
-        let nemesis = nemesis(&scribe, &ensemble, recipe, &mut random);
-        let all = async { while workers.join_next().await.is_some() {} };
+        let mut other = StdRng::seed_from_u64(seed ^ 202 << 32);
+        let nemesis = async {
+            let one = nemesis(&scribe, &ensemble, recipe, weather, &mut random);
+            let two = async {
+                if weather.doubled {
+                    nemesis(&scribe, &ensemble, recipe, weather, &mut other).await;
+                }
+            };
+            tokio::join!(one, two)
+        };
+        let all = async {
+            while let Some(ended) = workers.join_next().await {
+                if let Err(panicked) = ended {
+                    scribe.wrong(format!("a worker that failed: {panicked}"));
+                }
+            }
+        };
         tokio::pin!(nemesis, all);
         // The nemesis ends by itself; what is left then is calm.
         let calm_end = async {
             tokio::select! {
                 biased;
                 () = &mut all => return true,
-                () = &mut nemesis => {}
+                _ = &mut nemesis => {}
             }
             timeout(THE_END, all).await.is_ok()
         };
@@ -112,14 +186,23 @@ async fn storm(seed: u64, recipe: Recipe) -> Outcome {
     if tasks > 1 {
         scribe.wrong(format!("{} tasks", tasks - 1));
     }
-    scribe.outcome(&recipe.rules(PATIENCE, SESSION))
+    let mut rules = recipe.rules(PATIENCE, SESSION).no_loss_in_calm();
+    // Tokens are transactions.
+    rules.growing_tokens &= !weather.loses_data;
+    scribe.outcome(&rules)
+}
+
+fn client_options(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFrameworkBuilder {
+    let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(Duration::from_secs(5));
+    // The host's address would be another one elsewhere.
+    options.default_data("").reap_interval(None)
 }
 
 /// Reads go on while a server is cut off, and prove nothing.
-async fn read(client: CuratorFramework) {
+async fn read(client: CuratorFramework, longest: u64, mut random: StdRng) {
     loop {
         let _unanswered = timeout(Duration::from_secs(1), client.check_exists().for_path("/")).await;
-        sleep(Duration::from_millis(700)).await;
+        sleep(Duration::from_millis(random.random_range(longest / 10..=longest))).await;
     }
 }
 
@@ -133,12 +216,24 @@ fn nodes(ensemble: &SimulatedEnsemble, recipe: Recipe) -> Vec<(String, i64)> {
 }
 
 /// Does its worst for a while, then mends everything.
-async fn nemesis(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, random: &mut StdRng) {
+async fn nemesis(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, weather: Weather, random: &mut StdRng) {
+    if weather.calm {
+        return;
+    }
+    if weather.numbers_end {
+        sleep(Duration::from_millis(random.random_range(0..5000))).await;
+        let next = i32::MAX - random.random_range(0..5);
+        for part in recipe.parts(PATH) {
+            // There may be no such part yet.
+            let set = ensemble.set_next_sequence(&part, next);
+            scribe.note(format_args!("the next number in {part} is {next}: {set}"));
+        }
+    }
     for _ in 0..random.random_range(2..9) {
         sleep(Duration::from_millis(random.random_range(200..6000))).await;
         let client = ClientId(random.random_range(0..CLIENTS));
         let lasting = Duration::from_millis(random.random_range(100..12_000));
-        match random.random_range(0..9) {
+        match random.random_range(0..12) {
             0 | 1 => {
                 scribe.fault(format_args!("{client:?} is reset"), Duration::ZERO);
                 ensemble.reset(client);
@@ -175,9 +270,18 @@ async fn nemesis(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, 
                 }
                 ensemble.repair(client);
             }
+            7 if weather.loses_data => {
+                scribe.fault("all servers start again without their data", Duration::ZERO);
+                scribe.revoke(nodes(ensemble, recipe).into_iter().map(|(path, _)| path));
+                ensemble.restart_empty();
+            }
             7 => {
                 scribe.fault("all servers start again", Duration::ZERO);
                 ensemble.restart();
+            }
+            8..=10 => {
+                scribe.fault(format_args!("the answer to the next write of {client:?} is lost"), lasting);
+                ensemble.drop_reply(client);
             }
             _ => match random.random_range(0..3) {
                 0 => {

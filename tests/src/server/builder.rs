@@ -97,6 +97,7 @@ impl TestingServerBuilder {
             epoch_ms,
             container_check_interval: self.container_check_interval,
             extended_types: self.extended_types,
+            requests_touch: true,
         });
         TestingServer::run(core, SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)))
     }

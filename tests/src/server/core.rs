@@ -52,6 +52,9 @@ pub(super) struct Settings {
     pub(super) container_check_interval: Duration,
     /// Whether nodes may have a time to live.
     pub(super) extended_types: bool,
+    /// Whether a request tells that its session lives. A leader hears that from its followers instead, apart from the
+    /// requests: see [`Core::touch`].
+    pub(super) requests_touch: bool,
 }
 
 /// One connection: no session before its first frame.
@@ -245,6 +248,17 @@ impl Core {
         self.restart(now);
     }
 
+    /// A session is said to live: its time starts again.
+    pub(super) fn touch(&mut self, session: i64, now: Duration) {
+        self.advance(now);
+        self.sessions.touch(session, self.now);
+    }
+
+    /// The session of a connection, if it has one.
+    pub(super) fn session_of(&self, connection: ConnectionId) -> Option<i64> {
+        self.connections.get(&connection)?.session
+    }
+
     pub(super) fn session_ids(&self) -> Vec<i64> {
         self.sessions.ids()
     }
@@ -305,7 +319,9 @@ impl Core {
     }
 
     fn request(&mut self, caller: Caller, header: RequestHeader, body: Reader<'_>) {
-        self.sessions.touch(caller.session, self.now);
+        if self.settings.requests_touch {
+            self.sessions.touch(caller.session, self.now);
+        }
         let path = path_of(header.op, body.rest());
         let result = self.perform(caller, header.op, body);
         if is_write(header.op) {

@@ -12,7 +12,8 @@ pub(crate) type Connection = ConnectionId;
 /// What the simulation has to deliver.
 pub(crate) type Delivery = Output;
 
-/// A server in a simulation. A clone of it is a follower that has stopped to follow.
+/// A leader in a simulation: that a session lives it is told apart from the session's requests. A clone of it is a
+/// follower that has stopped to follow.
 #[derive(Debug, Clone)]
 pub(crate) struct SimulatedServer {
     core: Core,
@@ -29,6 +30,7 @@ impl SimulatedServer {
                 epoch_ms: 0,
                 container_check_interval: DEFAULT_CONTAINER_CHECK_INTERVAL,
                 extended_types: false,
+                requests_touch: false,
             }),
         }
     }
@@ -53,6 +55,15 @@ impl SimulatedServer {
         // Nobody reads the log of a simulation, and it would make clones dear.
         self.core.log().clear();
         outputs
+    }
+
+    /// A session is said to live.
+    pub(crate) fn touch(&mut self, session: i64, now: Duration) {
+        self.core.touch(session, now);
+    }
+
+    pub(crate) fn session_of(&self, connection: Connection) -> Option<i64> {
+        self.core.session_of(connection)
     }
 
     pub(crate) fn tick(&mut self, now: Duration) -> Vec<Delivery> {
@@ -83,6 +94,10 @@ impl SimulatedServer {
 
     pub(crate) fn restart(&mut self, now: Duration) {
         self.core.restart(now);
+    }
+
+    pub(crate) fn restart_empty(&mut self, now: Duration) {
+        self.core.restart_empty(now);
     }
 
     pub(crate) fn sessions(&self) -> Vec<i64> {

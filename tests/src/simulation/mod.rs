@@ -1,5 +1,6 @@
 //! A ZooKeeper ensemble and its network in one thread, under tokio's paused time and one seed.
 
+mod follower;
 mod handle;
 mod world;
 
@@ -24,6 +25,10 @@ use self::world::World;
 /// connection; faults are called by name, for all that a client sends and receives. The same seed and the same calls
 /// give the same run.
 ///
+/// Each client talks to a server of its own, a follower. As with Apache, writes go on to the leader at once, but that
+/// the client lives the leader is told every half tick only, for everything that the follower has heard since; on that
+/// the leader decides when a session ends, not a moment later than it may.
+///
 /// Clients come from [`client`](Self::client), with the clock and the randomness of the simulation.
 #[derive(Debug, Clone)]
 pub struct SimulatedEnsemble {
@@ -36,10 +41,18 @@ pub struct SimulatedEnsemble {
 pub struct ClientId(pub u32);
 
 impl SimulatedEnsemble {
-    /// An ensemble whose messages take up to `latency` each way. Must be called in the runtime of the simulation.
+    /// An ensemble with a tick of one second whose messages take up to `latency` each way. Must be called in the runtime
+    /// of the simulation.
     #[must_use]
     pub fn new(seed: u64, latency: Duration) -> Self {
-        let world = World::new(seed, latency);
+        Self::with_tick(seed, latency, Duration::from_secs(1))
+    }
+
+    /// As [`new`](Self::new) with another tick: the smallest session timeout is two of them, and a follower reports to
+    /// the leader every half of one.
+    #[must_use]
+    pub fn with_tick(seed: u64, latency: Duration, tick: Duration) -> Self {
+        let world = World::new(seed, latency, tick);
         tokio::spawn(world::run(Arc::downgrade(&world)));
         Self { world, seed }
     }
@@ -76,8 +89,8 @@ impl SimulatedEnsemble {
         self.world.repair(client);
     }
 
-    /// The client's server stops to follow the leader: it answers reads from what it knows and passes no write on,
-    /// while the leader hears nothing of the client's session.
+    /// The client's server stops to follow the leader: it answers reads from what it knows, passes no write on, hears of
+    /// no event, and the leader hears nothing of the client's session. What it had not reported yet is lost too.
     pub fn cut_off_server(&self, client: ClientId) {
         self.world.lag(client, true);
     }
@@ -85,6 +98,12 @@ impl SimulatedEnsemble {
     /// The client's server is behind: it answers reads from what it knows now, until a write of the client is answered.
     pub fn stale_reads(&self, client: ClientId) {
         self.world.lag(client, false);
+    }
+
+    /// The answer to the client's next write, if it comes before a [`repair`](Self::repair), is lost: the write is
+    /// applied, the connection breaks, and both ends learn of that.
+    pub fn drop_reply(&self, client: ClientId) {
+        self.world.drop_reply(client);
     }
 
     /// The servers end a session at once.
@@ -99,7 +118,12 @@ impl SimulatedEnsemble {
 
     /// All servers start again: connections and watches are gone, sessions and data are kept.
     pub fn restart(&self) {
-        self.world.restart();
+        self.world.restart(false);
+    }
+
+    /// All servers start again without their data: nodes, sessions and transactions begin anew.
+    pub fn restart_empty(&self) {
+        self.world.restart(true);
     }
 
     /// The client's machine sleeps: its clock, but no timer, goes on by this much at once.

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::ClientId;
+use super::follower::TouchTable;
 use crate::server::simulated::{Connection, Delivery, SimulatedServer};
 use crate::wire::{EventKind, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
 
@@ -39,6 +40,8 @@ struct State {
     server: SimulatedServer,
     random: StdRng,
     latency: Duration,
+    /// How often the leader asks its followers for what they have heard.
+    half_tick: Duration,
     /// What arrives when; the number keeps the order of what arrives at once.
     arriving: BTreeMap<(Duration, u64), Parcel>,
     next_parcel: u64,
@@ -77,34 +80,42 @@ struct Behind {
     server: SimulatedServer,
     /// The reads that it has answered, with its answers: some have set watches.
     answered: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What it would have sent by itself if it had followed.
+    missed: Vec<Delivery>,
 }
 
 impl Behind {
     fn new(server: &SimulatedServer) -> Self {
-        Self { server: server.clone(), answered: Vec::new() }
+        Self { server: server.clone(), answered: Vec::new(), missed: Vec::new() }
     }
 }
 
-/// What is done to a client.
+/// A client with its own server: what is done to them.
 #[derive(Debug, Default)]
 struct Client {
+    /// What its server has heard and not told.
+    touched: TouchTable,
     partitioned: bool,
     /// Held by a partition.
     held: Vec<Parcel>,
     /// Its server does not follow the leader.
     cut_off: bool,
+    /// The answer to its next write is lost, with the connection.
+    drops_reply: bool,
     /// The servers that it can reach know no more than this.
     lagging: Option<SimulatedServer>,
     skipped: Arc<Mutex<Duration>>,
 }
 
 impl World {
-    pub(super) fn new(seed: u64, latency: Duration) -> Arc<Self> {
+    /// Sessions last from two ticks on, as in Apache, and up to a minute or twenty ticks.
+    pub(super) fn new(seed: u64, latency: Duration, tick: Duration) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
-                server: SimulatedServer::new(Duration::from_secs(2), Duration::from_secs(60)),
+                server: SimulatedServer::new(tick * 2, (tick * 20).max(Duration::from_secs(60))),
                 random: StdRng::seed_from_u64(seed),
                 latency,
+                half_tick: tick / 2,
                 arriving: BTreeMap::new(),
                 next_parcel: 0,
                 links: BTreeMap::new(),
@@ -181,7 +192,11 @@ impl World {
         self.change(|state, now| {
             let healed = state.clients.entry(client).or_default();
             healed.partitioned = false;
-            healed.cut_off = false;
+            healed.drops_reply = false;
+            if std::mem::take(&mut healed.cut_off) {
+                // It is another server from now on, which has heard nothing.
+                healed.touched.take();
+            }
             healed.lagging = None;
             for parcel in std::mem::take(&mut healed.held) {
                 state.post(parcel, now);
@@ -231,13 +246,24 @@ impl World {
         });
     }
 
-    pub(super) fn restart(&self) {
+    pub(super) fn drop_reply(&self, client: ClientId) {
+        self.change(|state, _| state.clients.entry(client).or_default().drops_reply = true);
+    }
+
+    pub(super) fn restart(&self, empty: bool) {
         self.change(|state, now| {
             let links: Vec<_> = state.links.keys().copied().collect();
             for link in links {
                 state.break_link(link);
             }
-            state.server.restart(now);
+            for client in state.clients.values_mut() {
+                client.touched.take();
+            }
+            if empty {
+                state.server.restart_empty(now);
+            } else {
+                state.server.restart(now);
+            }
         });
     }
 }
@@ -275,20 +301,31 @@ impl State {
         self.next_parcel += 1;
     }
 
+    /// Sends what the leader says on its way; a server that is behind does not know of it.
     fn deliver(&mut self, outputs: Vec<Delivery>, now: Duration) {
         for output in outputs {
-            let (connection, bytes) = match output {
-                Delivery::Frame { to, bytes } => (to, Some(bytes)),
-                Delivery::Close(connection) => (connection, None),
+            let connection = match &output {
+                Delivery::Frame { to, .. } => *to,
+                Delivery::Close(connection) => *connection,
             };
-            let Some(id) = self.links.iter().find(|(_, link)| link.connection == connection).map(|(id, _)| *id) else {
-                continue;
-            };
-            let parcel = match bytes {
-                Some(bytes) => Parcel::ToClient(id, bytes),
-                None => Parcel::ClosedByServer(id),
-            };
-            self.post(parcel, now);
+            match self.links.iter_mut().find(|(_, link)| link.connection == connection) {
+                Some((_, Link { behind: Some(behind), .. })) => behind.missed.push(output),
+                Some((id, _)) => {
+                    let id = *id;
+                    self.post(parcel_of(output, id), now);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Followers tell what they have heard.
+    fn report(&mut self, now: Duration) {
+        for client in self.clients.values_mut().filter(|client| client.touched.due().is_some_and(|due| due <= now)) {
+            let sessions = client.touched.take();
+            for session in sessions.into_iter().filter(|_| !client.cut_off) {
+                self.server.touch(session, now);
+            }
         }
     }
 
@@ -297,11 +334,8 @@ impl State {
         loop {
             let expiry = self.server.next_deadline();
             let arrival = self.arriving.first_key_value().map(|((at, _), _)| *at);
-            let next = match (expiry, arrival) {
-                (Some(expiry), Some(arrival)) => expiry.min(arrival),
-                (Some(at), None) | (None, Some(at)) => at,
-                (None, None) => return None,
-            };
+            let report = self.clients.values().filter_map(|client| client.touched.due()).min();
+            let next = [expiry, arrival, report].into_iter().flatten().min()?;
             if next > now {
                 return Some(next);
             }
@@ -309,6 +343,8 @@ impl State {
                 if let Some((_, parcel)) = self.arriving.pop_first() {
                     self.arrive(parcel, now);
                 }
+            } else if report == Some(next) {
+                self.report(now);
             } else {
                 let outputs = self.server.tick(now);
                 self.deliver(outputs, now);
@@ -328,13 +364,18 @@ impl State {
             Parcel::ToServer(_, bytes) => {
                 let is_greeting = !std::mem::replace(&mut link.greeted, true);
                 let is_write = is_greeting || goes_through_leader(&bytes);
+                if let Some(session) = self.server.session_of(link.connection) {
+                    client.touched.note(session, now, self.half_tick, &mut self.random);
+                }
                 if let Some(behind) = &mut link.behind {
                     if !is_write {
                         let outputs = behind.server.frame(link.connection, &bytes, now);
                         if let Some(Delivery::Frame { bytes: answer, .. }) = outputs.last() {
                             behind.answered.push((bytes, answer.clone()));
                         }
-                        self.deliver(outputs, now);
+                        for output in outputs {
+                            self.post(parcel_of(output, id), now);
+                        }
                         return;
                     }
                     if client.cut_off {
@@ -344,16 +385,23 @@ impl State {
                 }
                 let connection = link.connection;
                 let mut outputs = Vec::new();
-                // The server must have caught up to answer a write.
+                let drops = is_write && !is_greeting && std::mem::take(&mut client.drops_reply);
+                // The server must have caught up to answer a write; if it does not, the next one can be behind too.
                 if let Some(behind) = link.behind.take() {
-                    client.lagging = None;
+                    if !drops {
+                        client.lagging = None;
+                    }
                     outputs = catch_up(&mut self.server, connection, behind, now);
                 }
                 outputs.extend(self.server.frame(connection, &bytes, now));
-                if let Some(known) = client.lagging.as_ref().filter(|_| is_greeting) {
-                    link.behind = Some(Behind::new(&self.server.with_nodes_of(known)));
-                }
+                let known = client.lagging.as_ref().filter(|_| is_greeting);
+                let behind = known.map(|known| Behind::new(&self.server.with_nodes_of(known)));
                 self.deliver(outputs, now);
+                if drops {
+                    self.break_link(id);
+                } else if let Some(link) = self.links.get_mut(&id) {
+                    link.behind = behind;
+                }
             }
             Parcel::ClosedByClient(_) => {
                 let connection = link.connection;
@@ -386,10 +434,17 @@ impl Parcel {
     }
 }
 
+fn parcel_of(output: Delivery, link: LinkId) -> Parcel {
+    match output {
+        Delivery::Frame { bytes, .. } => Parcel::ToClient(link, bytes),
+        Delivery::Close(_) => Parcel::ClosedByServer(link),
+    }
+}
+
 /// Sets the watches that a server has set for a client while it was behind, and returns the events of those that have
-/// fired meanwhile.
+/// fired meanwhile, behind what it has missed.
 fn catch_up(server: &mut SimulatedServer, connection: Connection, behind: Behind, now: Duration) -> Vec<Delivery> {
-    let mut events = Vec::new();
+    let mut events = behind.missed;
     for (request, answer) in behind.answered {
         let mut reader = Reader::new(&request);
         let Ok(RequestHeader { op, .. }) = RequestHeader::decode(&mut reader) else { continue };

@@ -25,9 +25,6 @@ use contenders::{Outcome, Recipe};
 use curator_framework::mutants::Mutant;
 use ground::Kind;
 
-/// How many storms of each recipe there are at once.
-const AT_ONCE: u64 = 2;
-
 fn variable<T>(name: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
     let value = std::env::var(name).ok()?;
     Some(read(&value).unwrap_or_else(|| panic!("{name} cannot be {value:?}")))
@@ -42,7 +39,7 @@ fn storms(kind: &Kind) {
         variable("CURATOR_STORM_SEED", |value| value.parse().ok()).unwrap_or_else(|| u64::from(rand::random::<u32>()));
     loop {
         println!("storms from seed {seed}");
-        let storms: Vec<_> = (seed..seed + AT_ONCE).flat_map(|seed| Recipe::ALL.map(|recipe| (seed, recipe))).collect();
+        let storms = Recipe::ALL.map(|recipe| (seed, recipe));
         let outcomes = std::thread::scope(|scope| {
             let running: Vec<_> = storms
                 .iter()
@@ -67,7 +64,7 @@ fn storms(kind: &Kind) {
         if Instant::now() >= until {
             return;
         }
-        seed += AT_ONCE;
+        seed += 1;
     }
 }
 

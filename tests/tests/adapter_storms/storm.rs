@@ -18,7 +18,7 @@ const WORKERS: u64 = 2;
 /// The client with the longest session.
 pub(crate) const PATIENT: usize = 0;
 const LONGEST: Duration = Duration::from_secs(8);
-const PACE: Pace = Pace { speed: 2, rounds: 3, long: 3, looks: false };
+const PACE: Pace = Pace { speed: 2, rounds: 3, long: 3, uneven: false, looks: false };
 /// How long a client may take to be back after a fault.
 const RECOVERY: Duration = Duration::from_secs(8);
 /// How long a place may stay free outside of faults, on a busy machine.
@@ -68,8 +68,9 @@ async fn storm(seed: u64, recipe: Recipe, kind: &Kind) -> Outcome {
         client.start().expect("there is a runtime");
         for worker in 0..WORKERS {
             let random = StdRng::seed_from_u64(seed ^ (id as u64 * WORKERS + worker + 1) << 32);
+            let pace = Pace { uneven: seed % 5 == 0, ..PACE };
             let lock = Lock::new(client.clone(), recipe, &ground.path()).expect("a valid path");
-            workers.spawn(work(scribe.clone(), lock, random, PACE));
+            workers.spawn(work(scribe.clone(), lock, random, pace, id as u64 + worker == 0));
         }
         readers.spawn(read(client.clone(), ground.echo(id), scribe.clone()));
         clients.push(client);

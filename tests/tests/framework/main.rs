@@ -8,20 +8,30 @@
 #[allow(dead_code, reason = "the integration tests need more of it")]
 mod env;
 mod ground;
+mod stage;
 
 mod access;
+mod background;
 mod changing;
 mod closing;
+mod connection_states;
 mod containers;
 mod creating;
 mod credentials;
 mod edges;
+mod ending;
+mod ensembles;
 mod error_policies;
 mod failed_deletes;
+mod faults;
 mod lost_replies;
 mod namespaces;
 mod operations;
 mod parents;
 mod protection;
+mod retry_loops;
 mod roots;
+mod session_order;
+mod waiting;
+mod waiting_cost;
 mod watches;

@@ -8,6 +8,7 @@
 mod env;
 
 mod acls;
+mod changing_limit;
 mod direct;
 mod downgrade;
 mod gaps;

@@ -1,0 +1,469 @@
+//! The shared count.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use curator_framework::{ConnectionState, CuratorFramework};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::shared::error::SharedError;
+use crate::shared::listeners::{SharedListenerId, SharedValueListener, SharedValueReader};
+use crate::shared::node::{Bytes, Sink};
+use crate::shared::value::SharedValue;
+use crate::shared::versioned::VersionedValue;
+
+/// What can be asked of a shared count without a request: Curator's `SharedCountReader`.
+pub trait SharedCountReader: fmt::Debug {
+    /// The newest count that is known here.
+    ///
+    /// # Errors
+    ///
+    /// `NotACount` if the node's data is none.
+    fn count(&self) -> Result<i32, SharedError>;
+
+    /// The newest count that is known here, with its version.
+    ///
+    /// # Errors
+    ///
+    /// As [`count`](Self::count).
+    fn versioned_value(&self) -> Result<VersionedValue<i32>, SharedError>;
+
+    /// Adds a listener. It is told of the changes from now on, not of the count there is.
+    fn add_listener(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId;
+
+    /// Removes a listener. What it was to be told already may still reach it.
+    fn remove_listener(&self, id: SharedListenerId);
+}
+
+/// Is told of every change of a shared count that is seen here: Curator's `SharedCountListener`. It is called in the
+/// same way as a [`SharedValueListener`].
+///
+/// Implemented for closures `Fn(&dyn SharedCountReader, i32)`.
+pub trait SharedCountListener: Send + Sync + 'static {
+    /// The count has changed. Data that is no count is not told.
+    fn count_changed(&self, shared: &dyn SharedCountReader, count: i32);
+
+    /// The connection's state has changed: see [`SharedValueListener::state_changed`]. Does nothing by default.
+    fn state_changed(&self, state: ConnectionState) {
+        // Most listeners do not care.
+        let _: ConnectionState = state;
+    }
+}
+
+impl<F> SharedCountListener for F
+where
+    F: Fn(&dyn SharedCountReader, i32) + Send + Sync + 'static,
+{
+    fn count_changed(&self, shared: &dyn SharedCountReader, count: i32) {
+        self(shared, count);
+    }
+}
+
+/// Follows a count from within this crate.
+#[cfg_attr(not(test), allow(dead_code, reason = "for recipes that follow a count"))]
+pub(crate) trait Follower: Send + Sync {
+    /// The count is this now. Called in the count's own task, or in [`SharedCount::follow`]: it must return at once.
+    fn changed(&self, count: i32);
+}
+
+/// A number that all processes share, with a copy here that is kept up to date: Curator's `SharedCount`.
+///
+/// It is a [`SharedValue`] whose data is a signed number of 32 bits, and everything that is said there holds here.
+/// Cheap to clone; all clones are one count.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::SharedError> {
+/// use curator_recipes::SharedCount;
+///
+/// let visitors = SharedCount::new(client, "/office/visitors", 0)?;
+/// visitors.start().await?;
+/// loop {
+///     let before = visitors.versioned_value()?;
+///     if visitors.try_set_count(&before, before.value() + 1).await? {
+///         break;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # ZooKeeper layout
+///
+/// One persistent node at the path, whose data is the number in four bytes, the highest first, as Curator's.
+#[derive(Clone)]
+pub struct SharedCount {
+    value: SharedValue,
+    news: Arc<News>,
+}
+
+impl SharedCount {
+    /// A count at a path. Nothing is sent. `seed` is the count if the node is missing, and until something is read.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`.
+    pub fn new(client: CuratorFramework, path: impl Into<String>, seed: i32) -> Result<Self, SharedError> {
+        let path = path.into();
+        let news = Arc::new(News::new(path.clone(), seed));
+        let sink: Arc<dyn Sink> = Arc::<News>::clone(&news);
+        Ok(Self { value: SharedValue::with_sink(client, path, to_bytes(seed), Some(sink))?, news })
+    }
+
+    /// Reads the count, makes the node if it is missing, and begins to keep the copy up to date. A node whose data is
+    /// no count is no error here, so that [`set_count`](Self::set_count) can mend it.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedValue::start`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`SharedValue::start`].
+    pub async fn start(&self) -> Result<(), SharedError> {
+        self.value.start().await
+    }
+
+    /// The path of the node.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.value.path()
+    }
+
+    /// The newest count that is known here. No request.
+    ///
+    /// # Errors
+    ///
+    /// `NotACount` if the node's data is none.
+    pub fn count(&self) -> Result<i32, SharedError> {
+        Ok(self.versioned_value()?.into_value())
+    }
+
+    /// The newest count that is known here, with its version. No request.
+    ///
+    /// # Errors
+    ///
+    /// As [`count`](Self::count).
+    pub fn versioned_value(&self) -> Result<VersionedValue<i32>, SharedError> {
+        decode(self.path(), &self.value.versioned_value())
+    }
+
+    /// The count as a channel, for async code: see [`SharedValue::watch`]. Data that is no count is left out.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<VersionedValue<i32>> {
+        self.news.watch()
+    }
+
+    /// Sets the count, whatever it is now.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedValue::set_value`].
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the count may be set.
+    pub async fn set_count(&self, count: i32) -> Result<(), SharedError> {
+        self.value.set_value(to_bytes(count)).await
+    }
+
+    /// Sets the count if it is still the previous one: see [`SharedValue::try_set_value`], also for what a lost reply
+    /// means. Counting up must not be tried again then without a look at other traces of the own change, since equal
+    /// counts of several processes look the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedValue::try_set_value`].
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the count may be set.
+    pub async fn try_set_count(&self, previous: &VersionedValue<i32>, count: i32) -> Result<bool, SharedError> {
+        self.value.try_set_value(&previous.with(to_bytes(*previous.value())), to_bytes(count)).await
+    }
+
+    /// Adds a listener: see [`SharedValue::add_listener`].
+    pub fn add_listener(&self, listener: impl SharedCountListener) -> SharedListenerId {
+        self.value.add_listener(Decoding(Arc::new(listener)))
+    }
+
+    /// Removes a listener. What it was to be told already may still reach it.
+    pub fn remove_listener(&self, id: SharedListenerId) {
+        self.value.remove_listener(id);
+    }
+
+    /// Has somebody told of the present count at once, and then of each change, before the listeners. Calls may come
+    /// from two threads at a time, but the last one is that of the newest count. It is told as long as it lives.
+    pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
+        let Some(strong) = follower.upgrade() else { return };
+        self.news.followers.lock().push(follower);
+        let mut now = self.value.versioned_value();
+        loop {
+            if let Some(count) = self.news.decode(&now) {
+                strong.changed(*count.value());
+            }
+            // The task may have told of a newer one in between, which must have the last word.
+            let newest = self.value.versioned_value();
+            if newest == now {
+                return;
+            }
+            now = newest;
+        }
+    }
+
+    /// Ends it: see [`SharedValue::close`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`SharedValue::close`].
+    pub async fn close(&self) {
+        self.value.close().await;
+    }
+}
+
+impl SharedCountReader for SharedCount {
+    fn count(&self) -> Result<i32, SharedError> {
+        self.count()
+    }
+
+    fn versioned_value(&self) -> Result<VersionedValue<i32>, SharedError> {
+        self.versioned_value()
+    }
+
+    fn add_listener(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId {
+        self.value.add_listener(Decoding(listener))
+    }
+
+    fn remove_listener(&self, id: SharedListenerId) {
+        self.remove_listener(id);
+    }
+}
+
+impl fmt::Debug for SharedCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedCount").field(&self.value).finish()
+    }
+}
+
+fn to_bytes(count: i32) -> Vec<u8> {
+    count.to_be_bytes().to_vec()
+}
+
+fn decode(path: &str, value: &Bytes) -> Result<VersionedValue<i32>, SharedError> {
+    let bytes = value.value();
+    match <[u8; 4]>::try_from(bytes.as_slice()) {
+        Ok(count) => Ok(value.with(i32::from_be_bytes(count))),
+        Err(_wrong_length) => Err(SharedError::NotACount { path: path.to_owned(), length: bytes.len() }),
+    }
+}
+
+/// A count seen through the value that it is kept in.
+#[derive(Debug)]
+struct Counted<'a>(&'a dyn SharedValueReader);
+
+impl SharedCountReader for Counted<'_> {
+    fn count(&self) -> Result<i32, SharedError> {
+        Ok(self.versioned_value()?.into_value())
+    }
+
+    fn versioned_value(&self) -> Result<VersionedValue<i32>, SharedError> {
+        decode(self.0.path(), &self.0.versioned_value())
+    }
+
+    fn add_listener(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId {
+        self.0.add_listener(Arc::new(Decoding(listener)))
+    }
+
+    fn remove_listener(&self, id: SharedListenerId) {
+        self.0.remove_listener(id);
+    }
+}
+
+/// A listener to a count that listens to the value.
+struct Decoding(Arc<dyn SharedCountListener>);
+
+impl SharedValueListener for Decoding {
+    fn value_changed(&self, shared: &dyn SharedValueReader, value: &[u8]) {
+        // What is no count was reported already.
+        if let Ok(count) = value.try_into() {
+            self.0.count_changed(&Counted(shared), i32::from_be_bytes(count));
+        }
+    }
+
+    fn state_changed(&self, state: ConnectionState) {
+        self.0.state_changed(state);
+    }
+}
+
+/// Who is told of counts in the value's own task.
+struct News {
+    path: String,
+    /// `None` when nothing will be told any more.
+    told: Mutex<Option<watch::Sender<VersionedValue<i32>>>>,
+    /// Of a count that is closed.
+    last: Mutex<VersionedValue<i32>>,
+    followers: Mutex<Vec<Weak<dyn Follower>>>,
+}
+
+impl News {
+    fn new(path: String, seed: i32) -> Self {
+        let seed = VersionedValue::seed(seed);
+        Self {
+            path,
+            told: Mutex::new(Some(watch::Sender::new(seed))),
+            last: Mutex::new(seed),
+            followers: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn watch(&self) -> watch::Receiver<VersionedValue<i32>> {
+        match &*self.told.lock() {
+            Some(sender) => sender.subscribe(),
+            None => watch::channel(*self.last.lock()).1,
+        }
+    }
+
+    fn decode(&self, value: &Bytes) -> Option<VersionedValue<i32>> {
+        decode(&self.path, value).inspect_err(|error| tracing::warn!(%error, "the last count stays")).ok()
+    }
+}
+
+impl Sink for News {
+    fn changed(&self, value: &Bytes) {
+        let Some(count) = self.decode(value) else { return };
+        // A follower may do anything when it is called or dropped, so that is done outside of the lock.
+        let mut alive = Vec::new();
+        self.followers.lock().retain(|follower| match follower.upgrade() {
+            Some(follower) => {
+                alive.push(follower);
+                true
+            }
+            None => false,
+        });
+        for follower in alive {
+            follower.changed(*count.value());
+        }
+        *self.last.lock() = count;
+        if let Some(sender) = &*self.told.lock() {
+            sender.send_replace(count);
+        }
+    }
+
+    fn closed(&self) {
+        let sender = self.told.lock().take();
+        drop(sender);
+        let followers = std::mem::take(&mut *self.followers.lock());
+        drop(followers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curator_framework::RetryOneTime;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn count(seed: i32) -> SharedCount {
+        let client = CuratorFramework::new_client("localhost", RetryOneTime::new(Duration::ZERO)).unwrap();
+        SharedCount::new(client, "/count", seed).unwrap()
+    }
+
+    #[test]
+    fn a_count_is_four_bytes_the_highest_first() {
+        for (number, bytes) in [
+            (0, [0, 0, 0, 0]),
+            (1, [0, 0, 0, 1]),
+            (-2, [0xff, 0xff, 0xff, 0xfe]),
+            (i32::MAX, [0x7f, 0xff, 0xff, 0xff]),
+            (i32::MIN, [0x80, 0, 0, 0]),
+        ] {
+            assert_eq!(to_bytes(number), bytes);
+            let read = VersionedValue::new(7, 3, bytes.to_vec());
+            assert_eq!(decode("/count", &read).unwrap(), VersionedValue::new(7, 3, number));
+        }
+        for length in [0, 3, 5] {
+            let error = decode("/count", &VersionedValue::new(7, 3, vec![0; length])).unwrap_err();
+            assert_eq!(error.to_string(), format!("the data of /count is no count: it has {length} bytes, not 4"));
+        }
+    }
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<i32>>);
+
+    impl Follower for Heard {
+        fn changed(&self, count: i32) {
+            self.0.lock().push(count);
+        }
+    }
+
+    fn follow<F: Follower + 'static>(count: &SharedCount, follower: &Arc<F>) {
+        let follower: Arc<dyn Follower> = Arc::<F>::clone(follower);
+        count.follow(Arc::downgrade(&follower));
+    }
+
+    #[test]
+    fn a_follower_hears_the_present_count_and_then_each_change() {
+        let count = count(5);
+        let (early, late) = (Arc::new(Heard::default()), Arc::new(Heard::default()));
+        follow(&count, &early);
+        let change = |zxid, bytes: Vec<u8>| {
+            let value = VersionedValue::new(zxid, 0, bytes);
+            count.value.known().learn(value.clone());
+            count.news.changed(&value);
+        };
+        change(1, to_bytes(6));
+        follow(&count, &late);
+        change(2, vec![1, 2, 3]);
+        change(3, to_bytes(7));
+        assert_eq!((&*early.0.lock(), &*late.0.lock()), (&vec![5, 6, 7], &vec![6, 7]));
+        assert_eq!(*count.watch().borrow(), VersionedValue::new(3, 0, 7));
+        drop(early);
+        change(4, to_bytes(8));
+        assert_eq!(count.news.followers.lock().len(), 1);
+        assert_eq!(*late.0.lock(), [6, 7, 8]);
+    }
+
+    /// A change that comes while a follower is told for the first time is not hidden by what is older.
+    #[test]
+    fn a_new_follower_is_told_of_the_newest_count_last() {
+        struct Changing(SharedCount, Heard);
+        impl Follower for Changing {
+            fn changed(&self, count: i32) {
+                if count == 5 {
+                    // As if the task told it of 6 just before this 5 arrived.
+                    self.0.value.known().learn(VersionedValue::new(1, 0, to_bytes(6)));
+                    self.1.changed(6);
+                }
+                self.1.changed(count);
+            }
+        }
+        let count = count(5);
+        let follower = Arc::new(Changing(count.clone(), Heard::default()));
+        follow(&count, &follower);
+        assert_eq!(*follower.1.0.lock(), [6, 5, 6]);
+    }
+
+    /// It may come back to the count, and no lock is held.
+    #[test]
+    fn a_follower_may_ask_and_follow() {
+        struct Curious(SharedCount, Arc<Heard>);
+        impl Follower for Curious {
+            fn changed(&self, count: i32) {
+                assert_eq!(self.0.count().unwrap(), count);
+                follow(&self.0, &self.1);
+                drop(self.0.watch());
+            }
+        }
+        let count = count(5);
+        let heard = Arc::new(Heard::default());
+        let follower = Arc::new(Curious(count.clone(), Arc::clone(&heard)));
+        follow(&count, &follower);
+        let value = VersionedValue::new(1, 0, to_bytes(6));
+        count.value.known().learn(value.clone());
+        count.news.changed(&value);
+        assert!(heard.0.lock().starts_with(&[5, 6]), "{:?}", heard.0.lock());
+    }
+}

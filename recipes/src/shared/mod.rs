@@ -1,0 +1,16 @@
+//! Values that all processes share.
+
+mod count;
+mod error;
+mod listeners;
+mod node;
+mod value;
+mod versioned;
+
+#[allow(unused_imports, reason = "for recipes that follow a count")]
+pub(crate) use count::Follower;
+pub use count::{SharedCount, SharedCountListener, SharedCountReader};
+pub use error::SharedError;
+pub use listeners::{SharedListenerId, SharedValueListener, SharedValueReader};
+pub use value::SharedValue;
+pub use versioned::VersionedValue;

@@ -1,0 +1,286 @@
+//! What is known of the node of a shared value, and the task that keeps it up to date.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, Error, Watch};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::shared::listeners::{Listeners, SharedListenerId, SharedValueListener, SharedValueReader};
+use crate::shared::versioned::VersionedValue;
+
+pub(super) type Bytes = VersionedValue<Vec<u8>>;
+
+/// The first pause after a read that failed; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// While there may be no connection.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// While the server refuses to answer, or the node's data is not what it should be.
+const LONGEST_PAUSE_WHEN_REFUSED: Duration = Duration::from_secs(30);
+
+/// Is told of every change in the value's own task, before the listeners, so it must return at once.
+pub(super) trait Sink: Send + Sync {
+    fn changed(&self, value: &Bytes);
+
+    /// Nothing will change any more.
+    fn closed(&self);
+}
+
+/// What is known of the node. It keeps no client, so whoever has it keeps no session alive.
+pub(super) struct Known {
+    path: String,
+    newest: Mutex<Bytes>,
+    /// `None` when nothing will be told any more.
+    told: Mutex<Option<watch::Sender<Bytes>>>,
+    sink: Option<Arc<dyn Sink>>,
+    listeners: Listeners,
+}
+
+impl Known {
+    pub(super) fn new(path: String, seed: Vec<u8>, sink: Option<Arc<dyn Sink>>) -> Self {
+        let seed = VersionedValue::seed(seed);
+        Self {
+            path,
+            told: Mutex::new(Some(watch::Sender::new(seed.clone()))),
+            newest: Mutex::new(seed),
+            sink,
+            listeners: Listeners::default(),
+        }
+    }
+
+    pub(super) fn is_newest(&self, value: &Bytes) -> bool {
+        *self.newest.lock() == *value
+    }
+
+    /// Takes a value over if it is newer than what is known. Versions do not tell: they overflow, and start again with
+    /// each node (CURATOR-688).
+    pub(super) fn learn(&self, value: Bytes) {
+        let mut newest = self.newest.lock();
+        if value.zxid() > newest.zxid() {
+            *newest = value;
+        }
+    }
+
+    pub(super) fn watch(&self) -> watch::Receiver<Bytes> {
+        match &*self.told.lock() {
+            Some(sender) => sender.subscribe(),
+            None => watch::channel(self.versioned_value()).1,
+        }
+    }
+
+    pub(super) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    /// From now on nobody is told anything.
+    pub(super) fn close(&self) {
+        let sender = self.told.lock().take();
+        drop(sender);
+        if let Some(sink) = &self.sink {
+            sink.closed();
+        }
+        self.listeners.close();
+    }
+}
+
+impl SharedValueReader for Known {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn value(&self) -> Vec<u8> {
+        self.newest.lock().value().clone()
+    }
+
+    fn versioned_value(&self) -> Bytes {
+        self.newest.lock().clone()
+    }
+
+    fn add_listener(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId {
+        self.listeners.add(listener)
+    }
+
+    fn remove_listener(&self, id: SharedListenerId) {
+        self.listeners.remove(id);
+    }
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let newest = self.newest.lock();
+        f.debug_struct("Known")
+            .field("path", &self.path)
+            .field("zxid", &newest.zxid())
+            .field("version", &newest.version())
+            .field("listeners", &self.listeners)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a read found, with the watch that tells of the next change.
+pub(super) struct Read {
+    found: Result<Bytes, Error>,
+    changed: Watch,
+}
+
+/// Keeps up with one node.
+pub(super) struct Keeper {
+    known: Arc<Known>,
+    client: CuratorFramework,
+    /// The zxid of the newest value that was told.
+    told: i64,
+}
+
+impl Keeper {
+    pub(super) fn new(known: Arc<Known>, client: CuratorFramework) -> Self {
+        Self { known, client, told: -1 }
+    }
+
+    /// Reads the node.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read. What is wrong with the data stands in what was found, since the watch is set then.
+    async fn read(&self) -> Result<Read, Error> {
+        let path = &self.known.path;
+        let ((stored, stat), changed) = self.client.get_data().undecompressed().watched().for_path(path).await?;
+        let value = self.client.from_stored(path, stored, None);
+        Ok(Read { found: value.map(|value| VersionedValue::new(stat.mzxid, stat.version, value)), changed })
+    }
+
+    /// The first read. Makes the node with the seed if it is missing.
+    pub(super) async fn begin(&mut self, seed: &[u8]) -> Result<Watch, Error> {
+        let mut retries = self.client.retry_loop();
+        let mut made = false;
+        loop {
+            let missing = match self.read().await {
+                Ok(Read { found, changed }) => {
+                    self.known.learn(found?);
+                    self.tell(false);
+                    return Ok(changed);
+                }
+                Err(error @ Error::NoNode { .. }) => error,
+                Err(error) => return Err(error),
+            };
+            if made {
+                // Somebody deletes it again and again.
+                retries.pause_after(missing).await?;
+            }
+            let create = self.client.create().creating_parent_containers_if_needed().with_data(seed);
+            match create.for_path(&self.known.path).await {
+                Ok(_) | Err(Error::NodeExists { .. }) => made = true,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Keeps up with the node until the client is closed.
+    pub(super) async fn keep(mut self, mut changed: Watch) {
+        loop {
+            changed.await;
+            match self.catch_up().await {
+                Some(next) => changed = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Reads the node until that succeeds, and says what has changed; `None` when the client is closed.
+    async fn catch_up(&mut self) -> Option<Watch> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.read().await {
+                Ok(Read { found, changed }) => {
+                    match found {
+                        Ok(value) => self.known.learn(value),
+                        Err(error) => tracing::warn!(%error, "a shared value cannot be read, the last one stays"),
+                    }
+                    self.tell(true);
+                    return Some(changed);
+                }
+                Err(Error::NoNode { .. }) => {
+                    match self.client.check_exists().watched().for_path(&self.known.path).await {
+                        Ok((None, made)) => {
+                            tracing::warn!(path = self.known.path, "a shared value's node is gone, the last one stays");
+                            return Some(made);
+                        }
+                        Ok((Some(_), _)) => continue,
+                        Err(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            if matches!(error, Error::Closed) {
+                return None;
+            }
+            tracing::warn!(%error, path = self.known.path, "a shared value cannot be read, the last one stays");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(if error.is_retryable() { LONGEST_PAUSE } else { LONGEST_PAUSE_WHEN_REFUSED });
+        }
+    }
+
+    /// Tells what is newer than what was told last.
+    fn tell(&mut self, listeners: bool) {
+        let newest = self.known.versioned_value();
+        if newest.zxid() <= self.told {
+            return;
+        }
+        self.told = newest.zxid();
+        if let Some(sink) = &self.known.sink {
+            sink.changed(&newest);
+        }
+        if let Some(sender) = &*self.known.told.lock() {
+            sender.send_replace(newest.clone());
+        }
+        if listeners {
+            let (known, newest) = (Arc::clone(&self.known), Arc::new(newest));
+            self.known.listeners.tell(move |listener| listener.value_changed(&*known, newest.value()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(zxid: i64, version: i32) -> Bytes {
+        VersionedValue::new(zxid, version, zxid.to_be_bytes().to_vec())
+    }
+
+    /// CURATOR-688, and CURATOR-329: version 0 is newer than a seed.
+    #[test]
+    fn what_is_newer_is_told_by_the_zxid_alone() {
+        let known = Known::new("/value".into(), b"seed".to_vec(), None);
+        let mut newest = VersionedValue::seed(b"seed".to_vec());
+        for (read, is_newer) in [
+            (value(7, 0), true),
+            (value(8, i32::MAX), true),
+            (value(9, i32::MIN), true),
+            (value(8, 3), false),
+            (value(9, 5), false),
+            (value(10, 0), true),
+        ] {
+            if is_newer {
+                newest = read.clone();
+            }
+            known.learn(read);
+            assert!(known.is_newest(&newest), "{known:?}");
+        }
+    }
+
+    #[test]
+    fn after_the_end_nobody_can_wait_or_listen() {
+        let known = Known::new("/value".into(), b"seed".to_vec(), None);
+        let early = known.watch();
+        known.close();
+        let late = known.watch();
+        assert!(early.has_changed().is_err() && late.has_changed().is_err());
+        assert_eq!(late.borrow().value(), b"seed");
+        let listener = Arc::new(|_: &dyn SharedValueReader, _: &[u8]| {});
+        let listens = Arc::downgrade(&listener);
+        known.add_listener(listener);
+        assert!(listens.upgrade().is_none());
+    }
+}

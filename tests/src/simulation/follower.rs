@@ -1,0 +1,68 @@
+//! What a follower tells its leader of the clients.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+
+/// The sessions that a follower has heard of since the leader last asked, as in Apache ZooKeeper
+/// (`LearnerSessionTracker`, `Learner.ping`, `LearnerHandler`): the leader pings its followers every half tick, and a
+/// follower's answer names all sessions that have sent it anything since the ping before. Only then does the leader
+/// give them their full time again; a write that the follower passes on tells it nothing. What the leader sees of
+/// itself is a session's beginning and its move to another connection (`revalidateSession`).
+///
+/// A session ends as soon as it may: Apache's leader rounds the time up to a tick.
+#[derive(Debug, Default)]
+pub(super) struct TouchTable {
+    heard: BTreeSet<i64>,
+    /// When in each half tick the leader asks.
+    phase: Option<Duration>,
+    due: Option<Duration>,
+}
+
+impl TouchTable {
+    /// The follower has heard of a session.
+    pub(super) fn note(&mut self, session: i64, now: Duration, half_tick: Duration, random: &mut StdRng) {
+        self.heard.insert(session);
+        if self.due.is_none() {
+            let phase = *self.phase.get_or_insert_with(|| half_tick.mul_f64(random.random()));
+            let asked = now.saturating_sub(phase).as_nanos() / half_tick.as_nanos().max(1);
+            let next = half_tick * u32::try_from(asked).unwrap_or(u32::MAX).saturating_add(1) + phase;
+            // Before the first time there is one more.
+            self.due = Some(if now < phase { phase } else { next });
+        }
+    }
+
+    /// When the leader asks next, if there is something to tell.
+    pub(super) const fn due(&self) -> Option<Duration> {
+        self.due
+    }
+
+    /// The leader asks, or the follower loses what it knows.
+    pub(super) fn take(&mut self) -> BTreeSet<i64> {
+        self.due = None;
+        std::mem::take(&mut self.heard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    #[test]
+    fn what_was_heard_is_told_at_the_next_half_tick_and_once() {
+        let mut random = StdRng::seed_from_u64(1);
+        let half_tick = Duration::from_secs(1);
+        let mut table = TouchTable { phase: Some(Duration::from_millis(300)), ..TouchTable::default() };
+        assert_eq!(table.due(), None);
+        for (now, due) in [(0, 300), (299, 300), (300, 1300), (1299, 1300), (1300, 2300), (5000, 5300)] {
+            table.note(7, Duration::from_millis(now), half_tick, &mut random);
+            table.note(8, Duration::from_millis(now), half_tick, &mut random);
+            assert_eq!(table.due(), Some(Duration::from_millis(due)), "{now}");
+            assert_eq!(table.take(), BTreeSet::from([7, 8]));
+            assert_eq!((table.take(), table.due()), (BTreeSet::new(), None));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Leases.
+
+use std::time::Duration;
+
+use curator_framework::{Acl, Permission};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Revoker, SemaphoreProtocol};
+use curator_test::TestingServer;
+
+use crate::{client, eventually, in_time, options, server, simulated, start};
+use curator_test::SimulatedEnsemble;
+
+fn direct(client: curator_framework::CuratorFramework, limit: usize) -> InterProcessSemaphoreV2 {
+    InterProcessSemaphoreV2::with_protocol(client, "/s", limit, SemaphoreProtocol::Direct, LockOptions::new()).unwrap()
+}
+
+async fn queue_of(server: &TestingServer, count: usize) -> Vec<String> {
+    let listed = || server.children("/s/leases").unwrap_or_default();
+    eventually("so many contenders", async || listed().len() == count).await;
+    let mut names = listed();
+    names.sort_by_key(|name| name.rsplit('-').next().unwrap().to_owned());
+    names
+}
+
+/// Somebody asks a waiter for its place: whoever is behind it must not ask the server without end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_behind_one_that_was_written_does_not_spin() {
+    let server = server();
+    let client = client(&server).await;
+    let semaphore = direct(client.clone(), 1);
+    let held = in_time(semaphore.acquire()).await.unwrap();
+    let mut waiters = Vec::new();
+    for count in 2..4 {
+        let semaphore = semaphore.clone();
+        waiters.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
+        queue_of(&server, count).await;
+    }
+    let queue = queue_of(&server, 3).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    Revoker::attempt_revoke(&client, &format!("/s/leases/{}", queue[1])).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.clear_requests();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = server.requests().len();
+    for waiter in &waiters {
+        waiter.abort();
+    }
+    drop(held);
+    assert!(asked < 50, "{asked} requests in a second in which nothing happens");
+}
+
+/// An access control list without WRITE: the nodes cannot be touched, and nobody may wait beside a free place for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_place_stays_free_where_nodes_cannot_be_written() {
+    let server = server();
+    let permissions = Permission::READ | Permission::CREATE | Permission::DELETE;
+    let client = start(options(&server).acl_provider(vec![Acl::new(permissions, "world", "anyone")])).await;
+    let semaphore = direct(client.clone(), 2);
+    let first = in_time(semaphore.acquire()).await.unwrap();
+    let second = in_time(semaphore.acquire()).await.unwrap();
+    let mut waiters = Vec::new();
+    for count in 3..5 {
+        let semaphore = semaphore.clone();
+        waiters.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
+        queue_of(&server, count).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    first.release().await.unwrap();
+    let last = waiters.pop().unwrap();
+    let third = in_time(waiters.pop().unwrap()).await.unwrap();
+    second.release().await.unwrap();
+    let granted = tokio::time::timeout(Duration::from_secs(5), last).await;
+    assert!(third.is_held());
+    assert!(granted.is_ok(), "one lease of two is free, and the waiter waits");
+}
+
+/// A path that a direct client has taken over is refused to a client that has used it with Curator's protocol before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_that_changed_hands_is_noticed_in_the_same_session() {
+    let server = server();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let curator = InterProcessSemaphoreV2::new(one, "/s", 1).unwrap();
+    in_time(curator.acquire()).await.unwrap().release().await.unwrap();
+    eventually("the turn is gone", async || server.children("/s/locks").unwrap_or_default().is_empty()).await;
+    let direct = direct(other, 1);
+    let lease = in_time(direct.acquire()).await.unwrap();
+    let refused = in_time(curator.acquire_timeout(Duration::from_millis(500))).await;
+    drop(lease);
+    assert!(matches!(refused, Err(LockError::ProtocolMismatch { .. })), "{refused:?}");
+}
+
+/// The mark of the direct protocol goes with the parent that the reaper deletes; who made it must see that.
+#[tokio::test(start_paused = true)]
+async fn the_mark_of_the_direct_protocol_survives_the_reaper_or_its_loss_is_noticed() {
+    let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(1));
+    let (one, other) = (simulated(&ensemble, 1).await, simulated(&ensemble, 2).await);
+    let direct = direct(one, 1);
+    direct.acquire().await.unwrap().release().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let curator = InterProcessSemaphoreV2::new(other, "/s", 1).unwrap();
+    let held = curator.acquire().await.unwrap();
+    let refused = direct.acquire_timeout(Duration::from_secs(5)).await;
+    assert!(held.is_held());
+    assert!(matches!(refused, Err(LockError::ProtocolMismatch { .. })), "{refused:?}");
+}

@@ -148,7 +148,7 @@ on_every_server! {
                 let client = client.clone();
                 all.spawn(async move {
                     let mutex = InterProcessMutex::new(client, path).unwrap();
-                    for _ in 0..500 {
+                    for _ in 0..250 {
                         in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
                         let pause = rand::rng().random_range(0..3);
                         tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -189,6 +189,11 @@ async fn a_parent_goes_a_minute_after_its_last_use() {
     {
         use_lock(client, lock).await;
     }
+    // Neither a namespace nor what was there before is this client's to delete.
+    let inside = reaping.using_namespace("name/space").unwrap();
+    use_lock(&inside, "/lock").await;
+    unreaped.create().for_path("/theirs").await.unwrap();
+    use_lock(&reaping, "/theirs/below/lock").await;
     tokio::time::sleep(Duration::from_secs(40)).await;
     use_lock(&reaping, "/reaped/lock").await;
     tokio::time::sleep(Duration::from_secs(59)).await;
@@ -196,9 +201,11 @@ async fn a_parent_goes_a_minute_after_its_last_use() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(ensemble.children("/reaped"), [""; 0]);
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(names(), ["persistent", "unreaped"]);
+    assert_eq!(names(), ["name", "persistent", "theirs", "unreaped"]);
     tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
-    assert_eq!(names(), ["persistent", "unreaped"]);
+    assert_eq!(names(), ["name", "persistent", "theirs", "unreaped"]);
+    assert_eq!((ensemble.children("/theirs"), ensemble.children("/name")), (vec![], vec!["space".to_owned()]));
+    assert_eq!(ensemble.children("/name/space"), [""; 0]);
     // Used all the time, it stays.
     for _ in 0..10 {
         use_lock(&reaping, "/reaped/lock").await;

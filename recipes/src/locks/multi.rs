@@ -29,6 +29,8 @@ use crate::locks::reentrant::left;
 /// # Reentrancy and losing the lock
 ///
 /// As those of the locks. The guard is held while all of its parts are, and lost with the first of them.
+/// If a part is lost while the others are waited for, all are released and acquired again; `try_acquire` then fails with
+/// `LockLost`.
 ///
 /// # Examples
 ///

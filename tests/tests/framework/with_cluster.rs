@@ -37,12 +37,12 @@ async fn an_ephemeral_node_survives_servers_that_restart_in_turn() {
     let client = client(&cluster, Duration::from_secs(90)).await;
     client.create().with_mode(CreateMode::Ephemeral).for_path("/mine").await.unwrap();
     let session = client.session().await.unwrap();
-    for index in 0..cluster.len() {
+    for index in 0..cluster.servers() {
         block_in_place(|| {
             cluster.kill(index).unwrap();
-            cluster.wait_for_leader().unwrap();
+            cluster.wait_until_serving().unwrap();
             cluster.restart(index).unwrap();
-            cluster.wait_until_serving(index).unwrap();
+            cluster.wait_for_server(index).unwrap();
         });
         let stat = tokio::time::timeout(PATIENCE, client.check_exists().for_path("/mine")).await.unwrap().unwrap();
         assert!(stat.is_some(), "server {index} was restarted");
@@ -58,8 +58,8 @@ async fn without_a_majority_the_session_is_suspended_then_lost() {
     let client = client(&cluster, Duration::from_secs(8)).await;
     let told = Told::by(&client);
     client.create().for_path("/kept").await.unwrap();
-    let leader = cluster.wait_for_leader().unwrap();
-    let follower = cluster.followers()[0];
+    let leader = block_in_place(|| cluster.wait_until_serving()).unwrap();
+    let follower = (leader + 1) % cluster.servers();
     for index in [leader, follower] {
         cluster.kill(index).unwrap();
     }
@@ -68,7 +68,7 @@ async fn without_a_majority_the_session_is_suspended_then_lost() {
     // The one that is left does not take anybody.
     block_in_place(|| {
         cluster.restart(leader).unwrap();
-        cluster.wait_for_leader().unwrap();
+        cluster.wait_until_serving().unwrap();
     });
     comes_to(&client, ConnectionState::Reconnected).await;
     assert!(client.check_exists().for_path("/kept").await.unwrap().is_some());

@@ -109,7 +109,7 @@ pub use retry::{
 };
 pub use retry_loop::RetryLoop;
 pub use safe_notify::SafeNotifyExecutor;
-pub use schema::{Allowance, Schema, SchemaSet, SchemaValidator};
+pub use schema::{Allowance, Schema, SchemaDescription, SchemaSet, SchemaValidator};
 pub use session::Session;
 pub use session_fail::SessionFailMode;
 pub use watch::{WakeReason, Watch};

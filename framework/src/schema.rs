@@ -11,6 +11,7 @@ use crate::zookeeper::{Acl, CreateMode};
 
 /// Whether a node has to be of some kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Allowance {
     /// It may or may not.
     #[default]
@@ -169,6 +170,40 @@ impl Schema {
         self
     }
 
+    /// From a description, as it is read from a file. `validators` gives the validator of a name.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`, or `InvalidConfig` with what is wrong: the pattern, or a validator that nobody knows.
+    pub fn from_description(
+        description: SchemaDescription,
+        validators: impl Fn(&str) -> Option<Arc<SchemaValidator>>,
+    ) -> Result<Self> {
+        let validator = match &description.schema_validator {
+            None => None,
+            Some(name) => match validators(name) {
+                None => {
+                    let reason = format!("{} wants the validator {name}, which nobody knows", description.name);
+                    return Err(Error::invalid_config("schema's validator", reason));
+                }
+                known => known,
+            },
+        };
+        let path = &description.path;
+        let schema = if description.is_regex { Self::for_pattern(path)? } else { Self::for_path(path.clone())? };
+        Ok(Self {
+            name: description.name,
+            documentation: description.documentation,
+            metadata: description.metadata,
+            validator,
+            ephemeral: description.ephemeral,
+            sequential: description.sequential,
+            watched: description.watched,
+            can_be_deleted: description.can_be_deleted,
+            ..schema
+        })
+    }
+
     fn violation<T>(&self, path: &str, reason: impl Into<String>) -> Result<T> {
         Err(Error::SchemaViolation { path: path.to_owned(), schema: self.name.clone(), reason: reason.into() })
     }
@@ -199,6 +234,64 @@ impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Schema").field("name", &self.name).field("place", &self.place).finish_non_exhaustive()
     }
+}
+
+/// A schema as a file has it: an element of the list that Curator's `SchemaSetLoader` reads, with the same names and
+/// defaults of the fields.
+///
+/// With the cargo feature `serde` it is `Deserialize`, for JSON, YAML and whatever else there is a crate for; a field
+/// that does not exist is an error.
+///
+/// ```
+/// # #[cfg(feature = "serde")] {
+/// use std::sync::Arc;
+/// use curator_framework::{Schema, SchemaDescription, SchemaSet, SchemaValidator};
+///
+/// let json = r#"[{ "name": "jobs", "path": "/jobs/.*", "isRegex": true, "ephemeral": "must", "schemaValidator": "short" }]"#;
+/// let validators = |name: &str| (name == "short").then(|| Arc::new(|_: &str, data: &[u8], _: &[_]| data.len() < 80) as Arc<SchemaValidator>);
+/// let descriptions: Vec<SchemaDescription> = serde_json::from_str(json)?;
+/// let schemas = descriptions.into_iter().map(|schema| Schema::from_description(schema, validators));
+/// let set = SchemaSet::new(schemas.collect::<Result<Vec<_>, _>>()?, true);
+/// assert_eq!(set.schema_of("/jobs/1")?, "jobs");
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "camelCase", deny_unknown_fields))]
+pub struct SchemaDescription {
+    /// The name that violations are reported under.
+    pub name: String,
+    /// A path, or a pattern that paths match from their beginning to their end.
+    pub path: String,
+    /// Whether `path` is a pattern. Default: no.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub is_regex: bool,
+    /// The name of the validator. Default: none.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub schema_validator: Option<String>,
+    /// What the nodes are for.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub documentation: String,
+    /// Whether the nodes are ephemeral. Default: they can be.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub ephemeral: Allowance,
+    /// Whether the nodes have a number. Default: they can.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub sequential: Allowance,
+    /// Whether the nodes are watched when they are read. Default: they can be.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub watched: Allowance,
+    /// Whether the nodes may be deleted. Default: yes.
+    #[cfg_attr(feature = "serde", serde(default = "yes"))]
+    pub can_be_deleted: bool,
+    /// Something that belongs to the schema; not looked at.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub metadata: BTreeMap<String, String>,
+}
+
+#[cfg(feature = "serde")]
+fn yes() -> bool {
+    true
 }
 
 /// The schemas of a client: Curator's `SchemaSet`. The one of the exact path counts, else the first whose pattern
@@ -336,6 +429,69 @@ mod tests {
         assert!(set.check_create("/locks/a+b/lock-", CreateMode::Persistent, b"", &[]).is_err());
         set.check_create("/locks/a+b", CreateMode::Persistent, b"", &[]).unwrap();
         assert!(set.check_create("/locks/aab/lock-", CreateMode::EphemeralSequential, b"", &[]).is_err());
+    }
+
+    fn described(can_be_deleted: bool) -> SchemaDescription {
+        SchemaDescription {
+            name: "numbered".to_owned(),
+            path: "/a/b[0-9]".to_owned(),
+            is_regex: true,
+            schema_validator: Some("full".to_owned()),
+            documentation: "what is numbered".to_owned(),
+            ephemeral: Allowance::Must,
+            sequential: Allowance::Cannot,
+            watched: Allowance::Can,
+            can_be_deleted,
+            metadata: BTreeMap::from([("owner".to_owned(), "us".to_owned())]),
+        }
+    }
+
+    fn full(name: &str) -> Option<Arc<SchemaValidator>> {
+        (name == "full").then(|| Arc::new(|_: &str, data: &[u8], _: &[Acl]| !data.is_empty()) as Arc<SchemaValidator>)
+    }
+
+    #[test]
+    fn a_schema_is_as_it_is_described() {
+        let schema = Schema::from_description(described(false), full).unwrap();
+        assert_eq!((schema.documentation.as_str(), schema.metadata["owner"].as_str()), ("what is numbered", "us"));
+        let set = SchemaSet::new([schema], false);
+        assert_eq!(set.schema_of("/a/b7").unwrap(), "numbered");
+        assert_eq!(reason(set.check_create("/a/b7", CreateMode::Persistent, b"x", &[])), "it must be ephemeral");
+        assert_eq!(reason(set.check_create("/a/b7", CreateMode::Ephemeral, b"", &[])), "the validator refuses it");
+        set.check_create("/a/b7", CreateMode::Ephemeral, b"x", &[]).unwrap();
+        assert_eq!(reason(set.check_delete("/a/b7")), "it cannot be deleted");
+        let error = Schema::from_description(described(true), |_| None).unwrap_err().to_string();
+        assert_eq!(error, "invalid schema's validator: numbered wants the validator full, which nobody knows");
+    }
+
+    /// Curator's `TestSchema.testYaml`.
+    #[cfg(feature = "serde")]
+    #[test]
+    fn schemas_are_read_from_a_file() {
+        let yaml = "
+- name: numbered
+  path: '/a/b[0-9]'
+  isRegex: true
+  schemaValidator: full
+  documentation: what is numbered
+  ephemeral: must
+  sequential: cannot
+  canBeDeleted: true
+  metadata: { owner: us }
+- { name: plain, path: /a/plain }
+";
+        let schemas: Vec<SchemaDescription> = serde_norway::from_str(yaml).unwrap();
+        assert_eq!(schemas[0], described(true));
+        let plain = &schemas[1];
+        assert_eq!((plain.is_regex, plain.can_be_deleted, plain.ephemeral), (false, true, Allowance::Can));
+        let schemas = schemas.into_iter().map(|schema| Schema::from_description(schema, full).unwrap());
+        let set = SchemaSet::new(schemas, false);
+        assert_eq!(set.schema_of("/a/plain").unwrap(), "plain");
+        set.check_delete("/a/b7").unwrap();
+        let error = serde_norway::from_str::<Vec<SchemaDescription>>("[{ name: a, path: /a, kind: b }]").unwrap_err();
+        assert!(error.to_string().contains("unknown field `kind`"), "{error}");
+        let error = serde_json::from_str::<SchemaDescription>(r#"{ "name": "nowhere" }"#).unwrap_err();
+        assert!(error.to_string().contains("missing field `path`"), "{error}");
     }
 
     #[test]

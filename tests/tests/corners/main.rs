@@ -1,4 +1,4 @@
-//! What was found by reading against the grain: each test says what should hold.
+//! The corners where several promises meet: owners, halves, parts, ends.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 

@@ -18,7 +18,6 @@
 //! While something is held, what counts is a little older than the newest answer: a server that is cut off from its
 //! leader right after an answer has told the leader only of what its clients had sent half a tick before. The clock
 //! goes on while the machine sleeps.
-
 //!
 //! # Tracing
 //!

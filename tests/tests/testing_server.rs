@@ -416,6 +416,13 @@ async fn requests_and_the_tree_can_be_looked_at() {
     assert_eq!(server.children("/none"), None);
     assert_eq!(server.data("/a"), Some(b"data".to_vec()));
     assert_eq!(server.data("/none"), None);
+
+    let before = server.traffic();
+    assert_eq!(client.create("/b", 0).await, "/b");
+    let after = server.traffic();
+    // Length, number, operation, path, data, one list of one entry, mode; length, header, path.
+    assert_eq!(after.received - before.received, 4 + 8 + (4 + 2) + (4 + 4) + (4 + 4 + (4 + 5) + (4 + 6)) + 4);
+    assert_eq!(after.sent - before.sent, 4 + 16 + (4 + 2));
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use super::core::{ConnectionId, Core, Output};
 use super::four_letter::{self, Word};
+use super::log::Traffic;
 use crate::wire::{MAX_FRAME, read_frame, write_frame};
 
 /// How many connections may wait to be accepted.
@@ -53,6 +54,7 @@ pub(super) struct Front {
 struct State {
     core: Core,
     peers: BTreeMap<ConnectionId, Peer>,
+    traffic: Traffic,
 }
 
 /// The sending side of a connection.
@@ -86,6 +88,7 @@ impl State {
             return;
         };
         let length = bytes.len();
+        self.traffic.sent += frame_bytes(length);
         let before = peer.flow.pending.fetch_add(length, Ordering::Relaxed);
         let is_sent = before.saturating_add(length) <= MAX_PENDING && peer.queue.send(bytes).is_ok();
         if !is_sent {
@@ -105,7 +108,7 @@ impl State {
 impl Front {
     pub(super) fn new(core: Core) -> Self {
         Self {
-            state: Mutex::new(State { core, peers: BTreeMap::new() }),
+            state: Mutex::new(State { core, peers: BTreeMap::new(), traffic: Traffic::default() }),
             began: Instant::now(),
             deadline_changed: Notify::new(),
         }
@@ -114,6 +117,10 @@ impl Front {
     /// Looks at the core.
     pub(super) fn with_core<T>(&self, look: impl FnOnce(&mut Core) -> T) -> T {
         look(&mut self.state.lock().core)
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        self.state.lock().traffic
     }
 
     pub(super) fn kill_session(&self, session: i64) -> bool {
@@ -141,6 +148,7 @@ impl Front {
 
     fn frame(&self, connection: ConnectionId, frame: &[u8], is_last: bool) {
         let mut state = self.state.lock();
+        state.traffic.received += frame_bytes(frame.len());
         let before = state.core.next_deadline();
         let now = self.began.elapsed();
         let outputs = if is_last {
@@ -360,6 +368,11 @@ async fn connection(front: Arc<Front>, mut stream: TcpStream, address: SocketAdd
         () = linger => {}
     }
     front.closed(id);
+}
+
+/// What a frame is on the wire: with its length before it.
+fn frame_bytes(length: usize) -> u64 {
+    length as u64 + 4
 }
 
 /// Whether a whole frame has arrived already.

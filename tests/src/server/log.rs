@@ -21,6 +21,17 @@ pub struct LoggedRequest {
     pub error: i32,
 }
 
+/// How many bytes a server has exchanged with its clients, all frames of all connections together: connects, requests,
+/// answers, events and pings.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// From the clients.
+    pub received: u64,
+    /// To the clients.
+    pub sent: u64,
+}
+
 /// The newest requests.
 #[derive(Debug, Default, Clone)]
 pub(super) struct RequestLog {

@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 pub use self::builder::TestingServerBuilder;
 use self::core::Core;
 use self::front::{Command, Front, Port, serve};
-pub use self::log::LoggedRequest;
+pub use self::log::{LoggedRequest, Traffic};
 
 /// Apache's default `znode.container.checkIntervalMs`.
 const DEFAULT_CONTAINER_CHECK_INTERVAL: Duration = Duration::from_secs(60);
@@ -310,6 +310,12 @@ impl TestingServer {
     #[must_use]
     pub fn requests(&self) -> Vec<LoggedRequest> {
         self.front.with_core(|core| core.log().to_vec())
+    }
+
+    /// How many bytes were exchanged since the server was started for the first time.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.front.traffic()
     }
 
     /// Forgets the requests so far.

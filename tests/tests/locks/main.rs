@@ -16,6 +16,7 @@ mod internals;
 mod java;
 mod kinds;
 mod laws;
+mod loss;
 mod many;
 mod multi;
 mod mutex;

@@ -27,3 +27,4 @@ mod revocation;
 mod semaphore;
 mod semaphore_cluster;
 mod semaphore_mutex;
+mod stopped_process;

@@ -5,3 +5,4 @@ mod players;
 mod silence;
 mod silence_on_apache;
 mod told;
+mod told_for_real;

@@ -24,6 +24,7 @@ mod observed;
 mod participants;
 mod read_write;
 mod revocation;
+mod scale;
 mod semaphore;
 mod semaphore_cluster;
 mod semaphore_mutex;

@@ -45,7 +45,7 @@ async fn each(count: usize, before: usize, settled: impl AsyncFn() -> bool) -> u
 
 async fn connected(server: &ApacheServer) -> CuratorFramework {
     let client = CuratorFramework::builder(server.connect_string())
-        .session_timeout(Duration::from_secs(10))
+        .session_timeout(Duration::from_secs(20))
         .connection_timeout(Duration::from_secs(10))
         .retry_policy(RetryNTimes::new(10, Duration::from_millis(50)))
         .build()

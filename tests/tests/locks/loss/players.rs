@@ -149,8 +149,10 @@ impl Round {
                     true
                 }
                 _ = over.wait_for(|over| *over) => {
-                    self.note(attempt, Step::Releasing);
-                    false
+                    // A host that has just been asleep sees it at a look, before anybody tells.
+                    let lost = guards.iter().any(|guard| !guard.is_held());
+                    self.note(attempt, if lost { Step::Lost } else { Step::Releasing });
+                    lost
                 }
             };
             for guard in guards.iter().rev() {

@@ -194,7 +194,7 @@ fn a_holder_cut_off_in_silence_knows_before_the_next_one_has_the_lock() {
         *told.entry(format!("{:?}", plan.silence)).or_default() += usize::from(outcome.losses > 0);
     }
     println!("{ROUNDS} rounds, {grants} grants; rounds in which a holder was told: {told:?}");
-    assert!(told.len() == SILENCES.len() && told.values().all(|told| *told > 20), "{told:?}");
+    assert!(told.len() == SILENCES.len() && told.values().all(|told| *told > 12), "{told:?}");
     assert!(grants as u64 >= 2 * ROUNDS, "{grants} grants");
 }
 

@@ -50,8 +50,8 @@ async fn each_takes_it_once(what: &str, env: &Env, client: CuratorFramework, loc
             let guard = lock.acquire().await.unwrap();
             inside.enters(&guard);
             // The first ones are inside for so long that another one would come in.
-            if inside.tokens.lock().len() < 100 {
-                tokio::time::sleep(Duration::from_millis(2)).await;
+            if inside.tokens.lock().len() < 30 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
             inside.leaves();
             assert_eq!(guard.release().await.unwrap(), Release::Released);

@@ -275,9 +275,12 @@ impl LockInternals {
             let queue_position = queue_position.unwrap_or_default();
             // From here on no change of the limit is missed.
             let mut limit_changes = std::pin::pin!(self.shape.limit.changed());
-            match self.shape.driver.gets_the_lock(&sorted, ours, self.shape.limit.get()) {
+            let decided = self.shape.driver.gets_the_lock(&sorted, ours, self.shape.limit.get());
+            let followed = place.is_some_and(|place| place + 1 < sorted.len());
+            // A wait may be long, and those who wait many: none of them keeps the list.
+            drop(sorted);
+            match decided {
                 Predicate::Acquired => {
-                    let followed = place.is_some_and(|place| place + 1 < sorted.len());
                     let tells =
                         self.shape.touch == Touch::Always || (self.shape.touch == Touch::IfFollowed && followed);
                     if tells && !is_broken(Mutant::GrantedWithoutATouch) {

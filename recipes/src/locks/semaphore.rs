@@ -147,7 +147,7 @@ impl Attempt for Taking<'_> {
                 let turn = if once {
                     self.semaphore.turn_while_free(session, retries, self.wanted).await?
                 } else {
-                    self.bounded(lock.attempt(session, retries, false)).await?
+                    self.bounded(Box::pin(lock.attempt(session, retries, false))).await?
                 };
                 let Some(turn) = turn else { return Ok(None) };
                 Some(turn)
@@ -155,7 +155,7 @@ impl Attempt for Taking<'_> {
         };
         let mut taken = Taken(Vec::with_capacity(self.wanted));
         while taken.0.len() < self.wanted {
-            let lease = self.bounded(leases.attempt(session, retries, once));
+            let lease = self.bounded(Box::pin(leases.attempt(session, retries, once)));
             // Without its turn it would wait for leases that the next one holds, who waits for its own.
             let lease = match &turn {
                 Some(turn) if self.wanted > 1 && !is_broken(Mutant::KeepTheLeasesWithoutTheTurn) => {
@@ -195,6 +195,8 @@ impl Drop for Taken {
 
 impl Taking<'_> {
     /// Waits as long as so many leases can be had at all. One lease is waited for also where there is none now.
+    ///
+    /// What it is given is best on the heap: a future that is handed on takes its room twice.
     async fn bounded<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
         let limit = self.semaphore.leases.limit();
         let too_few = async {
@@ -253,7 +255,7 @@ impl Inner {
         tokio::select! {
             biased;
             full = full => full,
-            turn = self.lock.attempt(session, retries, false) => turn,
+            turn = Box::pin(self.lock.attempt(session, retries, false)) => turn,
         }
     }
 

@@ -30,9 +30,10 @@ public class CuratorBench {
         Cycle on(CuratorFramework client);
     }
 
+    private static final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+
     public static void main(String[] args) throws Exception {
         System.out.println("ready");
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             String[] words = line.split(" ");
             System.out.println(run(words[0], words[1], words[2], Long.parseLong(words[3]), Integer.parseInt(words[4])));
@@ -137,6 +138,8 @@ public class CuratorBench {
             Thread.sleep(20);
         }
         Thread.sleep(300);
+        System.out.println("queued");
+        input.readLine();
         long begin = System.nanoTime();
         first.release();
         for (Future<?> turn : turns) {

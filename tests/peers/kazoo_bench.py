@@ -1,5 +1,6 @@
 """Does the workloads of the benchmark of peers with kazoo. For each line WORKLOAD SERVER PATH MILLIS SIZE it says how
-many cycles it did, in how many nanoseconds; for a hand-off, in how many nanoseconds each one came."""
+many cycles it did, in how many nanoseconds; for a hand-off, in how many nanoseconds each one came.
+Before it drains a queue it says so and waits for a line."""
 
 import logging
 import sys
@@ -98,6 +99,8 @@ def drain(server, path, size):
     while len(client.get_children(path)) <= size:
         time.sleep(0.02)
     time.sleep(0.3)
+    print("queued", flush=True)
+    sys.stdin.readline()
     begin = time.monotonic_ns()
     first.release()
     for thread in threads:
@@ -146,6 +149,6 @@ def run(workload, server, path, millis, size):
 
 logging.disable(logging.CRITICAL)
 print("ready", flush=True)
-for line in sys.stdin:
+for line in iter(sys.stdin.readline, ""):
     workload, server, path, millis, size = line.split()
     print(run(workload, server, path, int(millis), int(size)), flush=True)

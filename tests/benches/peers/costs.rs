@@ -1,0 +1,199 @@
+//! What a lock costs: requests and bytes, processor time, memory, and how long the many wait.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use curator_recipes::InterProcessMutex;
+use curator_test::wire::OpCode;
+use curator_test::{ApacheServer, TestingServer, Traffic};
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use zookeeper_async::{Acl, CreateMode, WatchedEvent, ZooKeeper};
+
+use crate::ours::{connect, queue};
+use crate::peer::{CURATOR, OURS, Result, Run};
+use crate::spawned::Spawned;
+use crate::workload::{median, quantile};
+
+/// The most waiters that Curator is asked to queue: each is a thread.
+const MOST_THREADS: usize = 1_000;
+/// The option by which the program becomes the one whose memory is looked at.
+pub(crate) const WAITERS: &str = "--waiters-at";
+/// What a waiter may take.
+const MOST_BYTES: f64 = 8192.0;
+/// What a cycle may cost, against the client crate's same three requests.
+const MOST_TIMES: f64 = 1.25;
+
+fn testing_server() -> Result<TestingServer> {
+    Ok(TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start()?)
+}
+
+/// What the server saw in the meantime, for each hand-off.
+#[allow(clippy::cast_precision_loss, reason = "not that many")]
+fn hand_offs(server: &TestingServer, before: Traffic, waiters: usize) -> (f64, f64) {
+    let after = server.traffic();
+    let bytes = (after.received - before.received) + (after.sent - before.sent);
+    // A close and pings are no part of it.
+    let own = |op: OpCode| !matches!(op, OpCode::Ping | OpCode::CreateSession | OpCode::CloseSession);
+    let requests = server.requests().iter().filter(|request| own(request.op)).count();
+    (requests as f64 / waiters as f64, bytes as f64 / waiters as f64)
+}
+
+/// Requests and bytes of a hand-off in a queue that is drained, for queues of many lengths.
+pub(crate) async fn of_queues(curator: &mut Option<Spawned>) -> Result<Value> {
+    let mut rows = Vec::new();
+    println!(
+        "\n| waiters | requests per hand-off | bytes per hand-off | Curator: requests | bytes |\n| --- | --- | --- | --- | --- |"
+    );
+    for waiters in [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000] {
+        let server = testing_server()?;
+        let path = "/queue".to_owned();
+        let queue = queue(&server.connect_string(), &path, waiters).await?;
+        server.clear_requests();
+        let before = server.traffic();
+        queue.drain().await?;
+        let (requests, bytes) = hand_offs(&server, before, waiters);
+        let mut row = json!({ "waiters": waiters, OURS: { "requests": requests, "bytes": bytes } });
+        let mut line = format!("| {waiters} | {requests:.2} | {bytes:.0} |");
+        match curator {
+            Some(curator) if waiters <= MOST_THREADS => {
+                let server = testing_server()?;
+                let run = Run { server: server.address(), path, time: Duration::ZERO, size: waiters };
+                curator.queue(&run).await?;
+                server.clear_requests();
+                let before = server.traffic();
+                curator.drain().await?;
+                let (requests, bytes) = hand_offs(&server, before, waiters);
+                row[CURATOR] = json!({ "requests": requests, "bytes": bytes });
+                line += &format!(" {requests:.2} | {bytes:.0} |");
+            }
+            _ => line += " | |",
+        }
+        println!("{line}");
+        rows.push(row);
+    }
+    Ok(Value::Array(rows))
+}
+
+/// How long an acquire takes when many contend, in milliseconds.
+pub(crate) async fn of_waiting(server: SocketAddr) -> Result<Value> {
+    const SESSIONS: usize = 16;
+    let mut rows = Vec::new();
+    println!("\n| contenders in 16 sessions | acquires | p50, ms | p99, ms |\n| --- | --- | --- | --- |");
+    for (contenders, rounds) in [(10, 200), (100, 30), (1_000, 4)] {
+        let path = format!("/waiting-{contenders}");
+        let mut clients = Vec::new();
+        for _ in 0..SESSIONS {
+            clients.push(connect(&server.to_string()).await?);
+        }
+        let mut tasks = JoinSet::new();
+        for contender in 0..contenders {
+            let mutex = InterProcessMutex::new(clients[contender % SESSIONS].clone(), &path)?;
+            tasks.spawn(async move {
+                let mut waits = Vec::new();
+                for _ in 0..rounds {
+                    let began = Instant::now();
+                    let guard = mutex.acquire().await?;
+                    waits.push(began.elapsed().as_secs_f64() * 1e3);
+                    guard.release().await?;
+                }
+                Result::Ok(waits)
+            });
+        }
+        let mut waits = Vec::new();
+        while let Some(done) = tasks.join_next().await {
+            waits.extend(done??);
+        }
+        for client in clients {
+            client.close().await;
+        }
+        let (half, most) = (quantile(&waits, 0.5), quantile(&waits, 0.99));
+        println!("| {contenders} | {} | {half:.1} | {most:.1} |", waits.len());
+        rows.push(json!({ "contenders": contenders, "acquires": waits.len(), "p50_ms": half, "p99_ms": most }));
+    }
+    Ok(Value::Array(rows))
+}
+
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// Processor time of a cycle, against that of the client crate's same three requests. Whether it is within its bound.
+pub(crate) async fn of_cycles(server: SocketAddr, rounds: usize) -> Result<(Value, bool)> {
+    const CYCLES: u32 = 1_000;
+    let bare = ZooKeeper::connect(&server.to_string(), Duration::from_secs(60), |_: WatchedEvent| {}).await?;
+    let open = Acl::open_unsafe().clone();
+    bare.create("/bare", Vec::new(), open.clone(), CreateMode::Persistent).await?;
+    let client = connect(&server.to_string()).await?;
+    let mutex = InterProcessMutex::new(client.clone(), "/cycles")?;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        let began = processor_time();
+        for _ in 0..CYCLES {
+            let node = bare.create("/bare/lock-", Vec::new(), open.clone(), CreateMode::EphemeralSequential).await?;
+            let children = bare.get_children("/bare", false).await?;
+            assert_eq!(children.len(), 1, "there is nobody else");
+            bare.delete(&node, None).await?;
+        }
+        let between = processor_time();
+        for _ in 0..CYCLES {
+            mutex.acquire().await?.release().await?;
+        }
+        // The first round is for both to get warm.
+        if round > 0 {
+            theirs.push((between - began).as_secs_f64() * 1e6 / f64::from(CYCLES));
+            ours.push((processor_time() - between).as_secs_f64() * 1e6 / f64::from(CYCLES));
+        }
+    }
+    client.close().await;
+    bare.close().await?;
+    let ratios: Vec<_> = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
+    let ratio = median(&ratios);
+    let is_met = ratio <= MOST_TIMES;
+    println!(
+        "\nProcessor time per cycle: {:.0} µs, the bare client crate {:.0} µs, ratio {ratio:.2} (at most {MOST_TIMES}): {}",
+        median(&ours),
+        median(&theirs),
+        if is_met { "met" } else { "missed" }
+    );
+    Ok((json!({ OURS: ours, "zookeeper-async": theirs, "ratio": ratio, "is_met": is_met }), is_met))
+}
+
+/// The resident memory of this process, in bytes.
+fn resident() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0)
+}
+
+/// The other program: queues waiters, and says what each takes.
+pub(crate) async fn wait_at(server: &str, waiters: usize) -> Result<()> {
+    // Whatever is needed once is there by then.
+    queue(server, "/memory-once", 1).await?.drain().await?;
+    let before = resident()?;
+    let queue = queue(server, "/memory", waiters).await?;
+    #[allow(clippy::cast_precision_loss, reason = "not that many")]
+    let each = (resident()? - before) / waiters as f64;
+    println!("{each}");
+    // Nobody is interested in their turns.
+    drop(queue);
+    Ok(())
+}
+
+/// The memory of a waiter among many in one process, in bytes. Whether it is within its bound.
+pub(crate) async fn of_waiters(server: &ApacheServer, waiters: usize) -> Result<(Value, bool)> {
+    let mut other = Command::new(std::env::current_exe()?);
+    other.args([WAITERS, &server.connect_string(), &waiters.to_string()]).stderr(Stdio::inherit());
+    let output = other.output().await?;
+    let said = String::from_utf8(output.stdout)?;
+    let each: f64 = said.trim().parse().map_err(|error| format!("it says {said:?}: {error}"))?;
+    let is_met = each <= MOST_BYTES;
+    let verdict = if is_met { "met" } else { "missed" };
+    println!(
+        "\nResident memory of each of {waiters} waiters in one process: {each:.0} bytes (at most {MOST_BYTES}): {verdict}"
+    );
+    Ok((json!({ "waiters": waiters, "bytes": each, "is_met": is_met }), is_met))
+}

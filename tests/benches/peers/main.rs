@@ -1,0 +1,204 @@
+//! The locks of this project beside their peers, on one Apache ZooKeeper: `cargo bench -p curator-test --bench peers`.
+//!
+//! Each workload is done by each peer in turn, again and again; what counts is the ratio to Java's Curator within a
+//! round, because machines differ and change. `--json FILE` writes all figures, `--plot FILE` the bytes of a hand-off as
+//! SVG. The exit status is 1 if a peer could not start, failed, or a target was missed.
+
+mod costs;
+mod others;
+mod ours;
+mod peer;
+mod report;
+mod spawned;
+mod workload;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use curator_test::{ApacheServer, FaultProxy};
+use serde_json::{Map, Value, json};
+
+use crate::others::{Redis, Sqlite, ZookeeperClient};
+use crate::ours::Ours;
+use crate::peer::{CURATOR, OURS, Peer, Result, Run};
+use crate::spawned::Spawned;
+use crate::workload::{Workload, median};
+
+#[derive(Parser)]
+#[command(about = "The locks of this project beside their peers, on one Apache ZooKeeper")]
+struct Options {
+    /// Rounds after the one to get warm.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// How long a run of cycles takes, in milliseconds.
+    #[arg(long, default_value_t = 1500)]
+    millis: u64,
+    /// Only the workloads whose title has this in it; then no costs.
+    #[arg(long)]
+    only: Option<String>,
+    /// Only the costs.
+    #[arg(long)]
+    costs: bool,
+    /// How many waiters' memory is looked at.
+    #[arg(long, default_value_t = 10_000)]
+    waiters: usize,
+    /// Where all figures are written as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Where the bytes of a hand-off are drawn as SVG.
+    #[arg(long)]
+    plot: Option<PathBuf>,
+    /// Given by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// The peers there are, and the names of those that are missing, with the reason.
+async fn peers() -> (Vec<Box<dyn Peer>>, Vec<String>) {
+    let mut peers: Vec<Box<dyn Peer>> = vec![Box::new(Ours)];
+    let mut missing = Vec::new();
+    let mut add = |name: &str, peer: Result<Box<dyn Peer>>| match peer {
+        Ok(peer) => peers.push(peer),
+        Err(error) => missing.push(format!("{name} is missing: {error}")),
+    };
+    add(CURATOR, Spawned::curator().await.map(|peer| Box::new(peer) as _));
+    add("kazoo", Spawned::kazoo().await.map(|peer| Box::new(peer) as _));
+    add("zookeeper-client", Ok(Box::new(ZookeeperClient)));
+    add("Redis", Redis::start().await.map(|peer| Box::new(peer) as _));
+    add("SQLite", Sqlite::start().map(|peer| Box::new(peer) as _));
+    (peers, missing)
+}
+
+/// The figures of each peer, round by round.
+async fn measure(
+    workload: Workload,
+    peers: &mut [Box<dyn Peer>],
+    server: &ApacheServer,
+    options: &Options,
+) -> Result<Vec<(&'static str, Vec<f64>)>> {
+    let proxy = FaultProxy::start(server.address())?;
+    proxy.latency(Duration::from_millis(5));
+    let address = if workload == Workload::HandOff { proxy.address() } else { server.address() };
+    let mut figures: Vec<_> = peers.iter().map(|peer| (peer.name(), Vec::new())).collect();
+    for round in 0..=options.rounds {
+        for (peer, (name, figures)) in peers.iter_mut().zip(&mut figures).filter(|(peer, _)| peer.does(workload)) {
+            let path =
+                format!("/{}-{}-{round}", workload.title().replace([' ', ',', ':', '%'], "-"), name.replace(' ', "-"));
+            let run = Run { server: address, path, time: Duration::from_millis(options.millis), size: workload.size() };
+            let outcome =
+                peer.run(workload, &run).await.map_err(|error| format!("{name}, {}: {error}", workload.title()))?;
+            if round > 0 {
+                figures.push(outcome.figure());
+            }
+        }
+    }
+    figures.retain(|(_, figures)| !figures.is_empty());
+    Ok(figures)
+}
+
+/// The median ratio to Curator within the rounds.
+fn ratio(own: &[f64], curator: Option<&[f64]>) -> Option<f64> {
+    let ratios: Vec<_> = own.iter().zip(curator?).map(|(own, curator)| own / curator).collect();
+    Some(median(&ratios))
+}
+
+/// Prints a workload's rows. Whether the target is met, and all of it as JSON.
+fn tell(workload: Workload, figures: &[(&'static str, Vec<f64>)], curator: Option<&[f64]>) -> (bool, Value) {
+    let mut is_met = false;
+    let mut rows = Map::new();
+    for (name, figures) in figures {
+        let ratio = ratio(figures, curator);
+        let (least, most) = figures.iter().fold((f64::MAX, 0.0_f64), |(a, b), figure| (a.min(*figure), b.max(*figure)));
+        let verdict = match ratio {
+            Some(ratio) if *name == OURS => {
+                is_met = workload.target().is_met(ratio);
+                format!("{}: {}", workload.target().text(), if is_met { "met" } else { "missed" })
+            }
+            _ => String::new(),
+        };
+        let in_ratio = ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
+        println!(
+            "| {} | {name} | {:.1} {} | {least:.1} to {most:.1} | {in_ratio} | {verdict} |",
+            workload.title(),
+            median(figures),
+            workload.unit()
+        );
+        rows.insert((*name).to_owned(), json!({ "rounds": figures, "median": median(figures), "ratio": ratio }));
+    }
+    (is_met, json!({ "unit": workload.unit(), "target": workload.target().text(), "is_met": is_met, "peers": rows }))
+}
+
+async fn run(options: &Options) -> Result<bool> {
+    let server = ApacheServer::start()?;
+    println!("Apache ZooKeeper {}, {} processors", server.version(), std::thread::available_parallelism()?);
+    let (mut peers, missing) = peers().await;
+    let mut all_well = missing.is_empty();
+    let mut workloads = Map::new();
+    if !options.costs {
+        println!(
+            "\n| workload | peer | median | spread | ratio to Curator | target |\n| --- | --- | --- | --- | --- | --- |"
+        );
+        let mut of_semaphore = None;
+        for workload in Workload::ALL {
+            if options.only.as_ref().is_some_and(|only| !workload.title().contains(only.as_str())) {
+                continue;
+            }
+            let mut figures = measure(workload, &mut peers, &server, options).await?;
+            if workload == Workload::DirectSemaphore && of_semaphore.is_none() {
+                let curators = measure(Workload::Semaphore, &mut peers, &server, options).await?;
+                of_semaphore = curators.into_iter().find(|(name, _)| *name == CURATOR);
+            }
+            figures.sort_by_key(|(name, _)| *name != OURS);
+            let curator = figures.iter().find(|(name, _)| *name == CURATOR);
+            if workload == Workload::Semaphore {
+                of_semaphore = curator.cloned();
+            }
+            let curator = if workload == Workload::DirectSemaphore { of_semaphore.as_ref() } else { curator };
+            let (is_met, rows) = tell(workload, &figures, curator.map(|(_, figures)| figures.as_slice()));
+            all_well &= is_met;
+            workloads.insert(workload.title().to_owned(), rows);
+        }
+    }
+    let mut all = json!({ "zookeeper": server.version(), "missing": missing, "workloads": workloads });
+    if options.only.is_none() {
+        drop(peers);
+        let (cycles, is_cheap) = costs::of_cycles(server.address(), options.rounds).await?;
+        let (waiters, is_small) = costs::of_waiters(&server, options.waiters).await?;
+        all_well &= is_cheap && is_small;
+        let waiting = costs::of_waiting(server.address()).await?;
+        let queues = costs::of_queues(&mut Spawned::curator().await.ok()).await?;
+        if let Some(file) = &options.plot {
+            report::plot(&queues, file)?;
+        }
+        all["costs"] = json!({ "cycles": cycles, "waiters": waiters, "waiting": waiting, "queues": queues });
+    }
+    if let Some(file) = &options.json {
+        std::fs::write(file, serde_json::to_string_pretty(&all)?)?;
+    }
+    for missing in missing {
+        println!("\n{missing}");
+    }
+    Ok(all_well)
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().collect();
+    let outcome = match arguments.as_slice() {
+        [_, option, server, waiters] if option == costs::WAITERS => match waiters.parse() {
+            Ok(waiters) => costs::wait_at(server, waiters).await.map(|()| true),
+            Err(error) => Err(format!("{waiters}: {error}").into()),
+        },
+        _ => run(&Options::parse()).await,
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Who is measured.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::workload::{Outcome, Workload};
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// One run: where, on which path, for how long.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    pub(crate) server: SocketAddr,
+    pub(crate) path: String,
+    pub(crate) time: Duration,
+    pub(crate) size: usize,
+}
+
+/// A lock that does the workloads.
+#[async_trait]
+pub(crate) trait Peer: Send {
+    fn name(&self) -> &'static str;
+
+    /// Whether it has such a lock.
+    fn does(&self, workload: Workload) -> bool;
+
+    async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome>;
+}
+
+/// The name by which the table and the ratios know it.
+pub(crate) const CURATOR: &str = "Curator 5.4";
+pub(crate) const OURS: &str = "this";

@@ -8,6 +8,7 @@
 mod env;
 
 mod acls;
+mod cancellation;
 mod changing_limit;
 mod direct;
 mod downgrade;
@@ -20,9 +21,11 @@ mod many;
 mod multi;
 mod mutex;
 mod observed;
+mod operations;
 mod participants;
 mod read_write;
 mod revocation;
 mod semaphore;
 mod semaphore_cluster;
 mod semaphore_mutex;
+mod stage;

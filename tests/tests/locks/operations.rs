@@ -288,7 +288,7 @@ pub(crate) fn holding() -> Vec<Holding> {
     }
     macro_rules! looks {
         ($lock:ident, $which:ident, $make:expr, $($method:ident),*) => {$(
-            case!(concat!(stringify!($lock), "::", stringify!($method)), Which::$which, Kept, 2, None,
+            case!(concat!(stringify!($lock), "::", stringify!($method)), Which::$which, Kept, 1, None,
                 |client| Which::$which.boxed(client).await, |guard| {
                     let _keeps = guard;
                     assert!(!$lock::$method(&$make(&client)).await.unwrap().is_empty());

@@ -78,7 +78,7 @@ pub(crate) struct Footprint {
     nodes: Vec<String>,
     /// Of the three clients.
     waiters: [Vec<String>; 3],
-    /// On the servers.
+    /// On the servers, which keep a watch that nobody waits for any more until its event comes.
     watches: usize,
     tasks: usize,
 }

@@ -4,8 +4,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::operations::{Held, Holding, Promise, Taking, holding, taking};
-use crate::stage::{Stage, Subject, TURN, play};
+use curator_framework::Error;
+use curator_recipes::{LockError, LockOwner, Release};
+
+use crate::kinds::Which;
+use crate::operations::{Held, Holding, LONG, Patience, Promise, Taking, holding, taking};
+use crate::stage::{OURS, ROOT, Stage, Subject, TURN, play};
 
 /// So that answers of several requests do not come at once.
 const LATENCY: Duration = Duration::from_millis(3);
@@ -53,24 +57,48 @@ fn at_every_cut(what: &str, least: usize, mut scene: impl FnMut(Cut, &str) -> bo
     panic!("{what} is never done");
 }
 
-async fn acquire_and_drop(taking: &Taking, contended: bool, cut: Cut, what: &str) -> bool {
+/// Where an acquire runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Situation {
+    AtRest,
+    /// Behind somebody and before somebody else.
+    Contended,
+    /// At rest, and the reply to the first write is lost with the connection.
+    LostReply,
+}
+
+async fn acquire_and_drop(taking: &Taking, situation: Situation, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
     let before = stage.footprint();
+    let contended = situation == Situation::Contended;
     let mut others = Vec::new();
     if contended {
         others.push(stage.somebody_in_front(taking.subject).await);
         others.push(stage.somebody_behind(taking.subject));
     }
+    if situation == Situation::LostReply {
+        stage.ensemble.drop_reply(OURS);
+    }
     let granted = poll_until((taking.run)(stage.client.clone()), cut).await;
     let completes = granted.is_some();
-    if let Some(guards) = granted {
-        assert!(!guards.is_empty() || (contended && taking.asks_once), "{what}: nothing is granted");
+    let asks_once = taking.patience == Patience::Once;
+    let guards = match granted {
+        // Who asks once is told of a lost connection.
+        Some(Err(LockError::Framework(Error::ConnectionLoss { .. }))) if asks_once && others.is_empty() => None,
+        Some(guards) => Some(guards.unwrap()),
+        None => None,
+    };
+    if let Some(guards) = guards {
+        assert!(!guards.is_empty() || (contended && asks_once), "{what}: nothing is granted");
         for guard in guards.iter().rev() {
             assert!(guard.is_held(), "{what}");
             guard.release().await.unwrap();
         }
     }
     stage.assert_nothing_of_ours(what).await;
+    if completes && situation == Situation::LostReply {
+        assert_eq!(stage.client.session().await.unwrap().reconnects(), 1, "{what}: no reply was lost");
+    }
     if !contended {
         others.push(stage.somebody_behind(taking.subject));
     }
@@ -80,12 +108,12 @@ async fn acquire_and_drop(taking: &Taking, contended: bool, cut: Cut, what: &str
 
 fn every_acquire(wanted: impl Fn(Subject) -> bool) {
     let mut scenes = 0;
-    for taking in taking().iter().filter(|taking| wanted(taking.subject)) {
-        for contended in [false, true] {
-            let what = format!("{} of {:?}, contended: {contended}", taking.name, taking.subject);
+    for taking in taking(LONG).iter().filter(|taking| wanted(taking.subject)) {
+        for situation in [Situation::AtRest, Situation::Contended, Situation::LostReply] {
+            let what = format!("{} of {:?}, {situation:?}", taking.name, taking.subject);
             at_every_cut(&what, 2, |cut, what| {
                 scenes += 1;
-                play(acquire_and_drop(taking, contended, cut, what))
+                play(acquire_and_drop(taking, situation, cut, what))
             });
         }
     }
@@ -94,19 +122,19 @@ fn every_acquire(wanted: impl Fn(Subject) -> bool) {
 
 #[test]
 fn an_acquire_of_one_lock_leaves_nothing() {
-    use crate::kinds::Which::{Mutex, Read, Write};
+    use Which::{Mutex, Read, Write};
     every_acquire(|subject| matches!(subject, Subject::One(Mutex | Read | Write)));
 }
 
 #[test]
 fn an_acquire_of_one_lease_leaves_nothing() {
-    use crate::kinds::Which::{OneDirectLease, OneLease, SemaphoreMutex};
+    use Which::{OneDirectLease, OneLease, SemaphoreMutex};
     every_acquire(|subject| matches!(subject, Subject::One(SemaphoreMutex | OneLease | OneDirectLease)));
 }
 
 #[test]
 fn an_acquire_of_several_leaves_nothing() {
-    use crate::kinds::Which::Multi;
+    use Which::Multi;
     every_acquire(|subject| matches!(subject, Subject::Both(_) | Subject::One(Multi)));
 }
 
@@ -117,7 +145,7 @@ enum End {
     Drop,
 }
 
-async fn hold_and_drop(holding: &Holding, end: End, cut: Cut, what: &str) -> bool {
+async fn hold_and_drop(holding: &Holding, loses_reply: bool, end: End, cut: Cut, what: &str) -> bool {
     let stage = Stage::new(LATENCY).await;
     let before = stage.footprint();
     let Held { guard, operation } = (holding.prepare)(stage.client.clone()).await;
@@ -131,7 +159,12 @@ async fn hold_and_drop(holding: &Holding, end: End, cut: Cut, what: &str) -> boo
             disturb(ensemble, front, path).await;
         }));
     }
+    if loses_reply {
+        stage.ensemble.drop_reply(OURS);
+    }
     let outcome = poll_until(operation, cut).await;
+    // From here on no reply is lost.
+    stage.ensemble.repair(OURS);
     let completes = outcome.is_some();
     let polled = cut != Cut::Before(0);
     let is_disturbed = holding.disturb.is_some() && stage.ensemble.now() >= began + TURN;
@@ -157,7 +190,7 @@ async fn hold_and_drop(holding: &Holding, end: End, cut: Cut, what: &str) -> boo
         End::Release => {
             drop(outcome);
             let released = guard.release().await.unwrap();
-            assert!(is_disturbed || released == curator_recipes::Release::Released, "{what}: {released:?}");
+            assert!(is_disturbed || released == Release::Released, "{what}: {released:?}");
             stage.assert_nothing_of_ours(what).await;
         }
         End::Drop => drop(outcome),
@@ -173,11 +206,61 @@ async fn hold_and_drop(holding: &Holding, end: End, cut: Cut, what: &str) -> boo
 fn what_is_done_with_a_lock_that_is_held_leaves_it_as_promised() {
     let mut scenes = 0;
     for holding in &holding() {
-        for end in [End::Release, End::Drop] {
-            let what = format!("{} of {:?}, then {end:?}", holding.name, holding.subject);
+        let writes = ["LockGuard::release", "WriteGuard::downgrade"].contains(&holding.name);
+        for (end, loses_reply) in [(End::Release, false), (End::Drop, false), (End::Release, true), (End::Drop, true)] {
+            if loses_reply && !writes {
+                continue;
+            }
+            let what = format!("{} of {:?}, a lost reply: {loses_reply}, then {end:?}", holding.name, holding.subject);
             at_every_cut(&what, holding.least_polls, |cut, what| {
                 scenes += 1;
-                play(hold_and_drop(holding, end, cut, what))
+                play(hold_and_drop(holding, loses_reply, end, cut, what))
+            });
+        }
+    }
+    println!("{scenes} scenes");
+}
+
+/// Of two acquires of one owner at once the second waits for the first. One is dropped, the other one gets the lock.
+async fn one_of_two(which: Which, first_is_dropped: bool, contended: bool, cut: Cut, what: &str) -> bool {
+    let stage = Stage::new(LATENCY).await;
+    let before = stage.footprint();
+    let subject = Subject::One(which);
+    let mut others = Vec::new();
+    if contended {
+        others.push(stage.somebody_in_front(subject).await);
+    }
+    others.push(stage.somebody_behind(subject));
+    let lock = which.lock(&stage.client, ROOT);
+    let (dropped, kept) = LockOwner::scope(async {
+        let (dropped, kept) = (poll_until(lock.acquire(), cut), lock.acquire());
+        match first_is_dropped {
+            true => tokio::join!(dropped, kept),
+            false => {
+                let (kept, dropped) = tokio::join!(kept, dropped);
+                (dropped, kept)
+            }
+        }
+    })
+    .await;
+    let (completes, kept) = (dropped.is_some(), kept.unwrap());
+    drop(dropped);
+    assert!(kept.is_held(), "{what}");
+    assert_eq!(kept.release().await.unwrap(), Release::Released, "{what}");
+    stage.assert_nothing_of_ours(what).await;
+    stage.assert_as_before(others, &before, what).await;
+    completes
+}
+
+#[test]
+fn an_owner_that_drops_one_of_two_acquires_gets_the_other() {
+    let mut scenes = 0;
+    for which in Which::ALL.into_iter().filter(|which| which.is_reentrant()) {
+        for (first_is_dropped, contended) in [(false, false), (false, true), (true, false), (true, true)] {
+            let what = format!("one of two of {which:?}, the first: {first_is_dropped}, contended: {contended}");
+            at_every_cut(&what, 1, |cut, what| {
+                scenes += 1;
+                play(one_of_two(which, first_is_dropped, contended, cut, what))
             });
         }
     }

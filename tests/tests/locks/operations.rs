@@ -10,8 +10,8 @@ use std::time::Duration;
 use curator_framework::CuratorFramework;
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, Lease, LockGuard, LockOptions, LockOwner, MutexGuard, ReadGuard, ReadLock, Revoker,
-    SemaphoreProtocol, WriteGuard, WriteLock,
+    InterProcessSemaphoreV2, Lease, LockGuard, LockOptions, LockOwner, MutexGuard, ReadGuard, ReadLock, Result,
+    Revoker, SemaphoreProtocol, WriteGuard, WriteLock,
 };
 use curator_test::SimulatedEnsemble;
 
@@ -20,13 +20,30 @@ use crate::stage::{ROOT, Subject};
 
 pub(crate) type Local<T> = Pin<Box<dyn Future<Output = T>>>;
 
+/// How long an acquire waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Forever,
+    Budget,
+    Once,
+}
+
+impl Patience {
+    fn of(method: &str) -> Self {
+        match (method.starts_with("try_"), method.contains("timeout")) {
+            (true, _) => Self::Once,
+            (false, true) => Self::Budget,
+            (false, false) => Self::Forever,
+        }
+    }
+}
+
 /// An acquire.
 pub(crate) struct Taking {
     pub(crate) name: &'static str,
     pub(crate) subject: Subject,
-    /// It does not wait for those in front.
-    pub(crate) asks_once: bool,
-    pub(crate) run: Box<dyn Fn(CuratorFramework) -> Local<Vec<LockGuard>>>,
+    pub(crate) patience: Patience,
+    pub(crate) run: Box<dyn Fn(CuratorFramework) -> Local<Result<Vec<LockGuard>>>>,
 }
 
 /// Something that is done while a lock is held.
@@ -83,7 +100,7 @@ impl<T: Granted> Granted for Vec<T> {
     }
 }
 
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 fn mutex(client: &CuratorFramework) -> InterProcessMutex {
     InterProcessMutex::new(client.clone(), Which::Mutex.path(ROOT)).unwrap()
@@ -114,17 +131,17 @@ macro_rules! taking {
         $list.push(Taking {
             name: concat!(stringify!($lock), "::", stringify!($method)),
             subject: $subject,
-            asks_once: stringify!($method).starts_with("try_"),
-            run: Box::new(|client| Box::pin(async move {
+            patience: Patience::of(stringify!($method)),
+            run: Box::new(move |client| Box::pin(async move {
                 let lock = $make(&client);
-                $lock::$method(&lock, $($argument),*).await.unwrap().guards()
+                $lock::$method(&lock, $($argument),*).await.map(Granted::guards)
             })),
         });
     )*};
 }
 
-/// Every way to acquire.
-pub(crate) fn taking() -> Vec<Taking> {
+/// Every way to acquire, with this budget where it takes one.
+pub(crate) fn taking(budget: Duration) -> Vec<Taking> {
     use SemaphoreProtocol::{Curator, Direct};
     let mut all = Vec::new();
     macro_rules! plain_and_for_owners {
@@ -135,16 +152,16 @@ pub(crate) fn taking() -> Vec<Taking> {
                 Subject::One(Which::$which),
                 $make,
                 acquire(),
-                acquire_timeout(LONG),
+                acquire_timeout(budget),
                 try_acquire(),
                 acquire_as(&LockOwner::new()),
-                acquire_timeout_as(&LockOwner::new(), LONG)
+                acquire_timeout_as(&LockOwner::new(), budget)
             );
         };
     }
     macro_rules! plain {
         ($lock:ident, $which:ident, $make:expr) => {
-            taking!(all, $lock, Subject::One(Which::$which), $make, acquire(), acquire_timeout(LONG), try_acquire());
+            taking!(all, $lock, Subject::One(Which::$which), $make, acquire(), acquire_timeout(budget), try_acquire());
         };
     }
     macro_rules! several {
@@ -155,7 +172,7 @@ pub(crate) fn taking() -> Vec<Taking> {
                 Subject::Both($protocol),
                 |client| Subject::Both($protocol).of_two(client),
                 acquire_many(2),
-                acquire_many_timeout(2, LONG),
+                acquire_many_timeout(2, budget),
                 try_acquire_many(2)
             );
         };
@@ -176,25 +193,25 @@ pub(crate) fn taking() -> Vec<Taking> {
                 all.push(Taking {
                     name: concat!("InterProcessLock::", stringify!($name)),
                     subject,
-                    asks_once: stringify!($name).starts_with("try_"),
+                    patience: Patience::of(stringify!($name)),
                     run: Box::new(move |client| Box::pin(async move {
-                        which.lock(&client, ROOT).$name($($argument),*).await.unwrap().guards()
+                        which.lock(&client, ROOT).$name($($argument),*).await.map(Granted::guards)
                     })),
                 });
             )*};
         }
-        as_object!(acquire(), acquire_timeout(LONG), try_acquire());
+        as_object!(acquire(), acquire_timeout(budget), try_acquire());
         if which.is_reentrant() {
             all.push(Taking {
                 name: "LockOwner::scope",
                 subject,
-                asks_once: false,
+                patience: Patience::Forever,
                 run: Box::new(move |client| {
                     Box::pin(async move {
                         LockOwner::scope(async {
                             let lock = which.lock(&client, ROOT);
-                            let outer = lock.acquire().await.unwrap();
-                            vec![outer, lock.acquire().await.unwrap()]
+                            let outer = lock.acquire().await?;
+                            Ok(vec![outer, lock.acquire().await?])
                         })
                         .await
                     })
@@ -442,7 +459,7 @@ fn no_asynchronous_method_is_left_out() {
             false => drop(public.insert(format!("{of}::{method}"))),
         }
     }
-    let tested: BTreeSet<_> = taking()
+    let tested: BTreeSet<_> = taking(LONG)
         .iter()
         .map(|taking| taking.name.to_owned())
         .chain(holding().iter().map(|holding| holding.name.to_owned()))

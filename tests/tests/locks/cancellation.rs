@@ -2,6 +2,7 @@
 //! waiter, no task, and the next one is granted.
 
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use curator_framework::Error;
@@ -25,17 +26,39 @@ pub(crate) enum Cut {
     Before(usize),
 }
 
+/// Polls a future to its end, with a call at the cut if it comes to that.
+pub(crate) async fn poll_until_then<T>(future: impl Future<Output = T>, cut: Cut, call: impl FnOnce()) -> T {
+    let (mut future, mut call) = (Box::pin(future), Some(call));
+    let mut polls = 0;
+    std::future::poll_fn(move |cx| {
+        if cut == Cut::Before(polls) {
+            if let Some(call) = call.take() {
+                call();
+            }
+        }
+        polls += 1;
+        let polled = future.as_mut().poll(cx);
+        if polled.is_pending() && cut == Cut::Behind(polls) {
+            if let Some(call) = call.take() {
+                call();
+            }
+        }
+        polled
+    })
+    .await
+}
+
 /// Polls a future until then; `None` if it was dropped.
 pub(crate) async fn poll_until<T>(future: impl Future<Output = T>, cut: Cut) -> Option<T> {
     let mut future = Box::pin(future);
     let mut polls = 0;
     std::future::poll_fn(move |cx| {
         if cut == Cut::Before(polls) {
-            return std::task::Poll::Ready(None);
+            return Poll::Ready(None);
         }
         polls += 1;
         match future.as_mut().poll(cx) {
-            std::task::Poll::Pending if cut == Cut::Behind(polls) => std::task::Poll::Ready(None),
+            Poll::Pending if cut == Cut::Behind(polls) => Poll::Ready(None),
             polled => polled.map(Some),
         }
     })
@@ -163,8 +186,6 @@ async fn hold_and_drop(holding: &Holding, loses_reply: bool, end: End, cut: Cut,
         stage.ensemble.drop_reply(OURS);
     }
     let outcome = poll_until(operation, cut).await;
-    // From here on no reply is lost.
-    stage.ensemble.repair(OURS);
     let completes = outcome.is_some();
     let polled = cut != Cut::Before(0);
     let is_disturbed = holding.disturb.is_some() && stage.ensemble.now() >= began + TURN;

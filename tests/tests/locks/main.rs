@@ -8,6 +8,7 @@
 mod env;
 
 mod acls;
+mod bounded;
 mod cancellation;
 mod changing_limit;
 mod direct;

@@ -104,6 +104,41 @@ fn a_try_is_bounded_by_the_connection_timeout_behind_somebody() {
     every_bounded_acquire(Patience::Once, true);
 }
 
+/// The connection comes back late, and then nothing is answered.
+#[test]
+fn a_try_that_waits_for_the_connection_waits_no_second_time() {
+    for taking in taking(BUDGET).iter().filter(|taking| taking.patience == Patience::Once) {
+        play(async {
+            let what = format!("{} of {:?}", taking.name, taking.subject);
+            let stage = Stage::new(LATENCY).await;
+            let before = stage.footprint();
+            stage.ensemble.partition(OURS);
+            stage.ensemble.reset(OURS);
+            let mut state = stage.client.watch_connection_state();
+            let suspended = Some(curator_framework::ConnectionState::Suspended);
+            state.wait_for(|state| *state == suspended).await.unwrap();
+            let began = tokio::time::Instant::now();
+            let network = async {
+                tokio::time::sleep(CONNECTION_TIMEOUT / 2).await;
+                stage.ensemble.repair(OURS);
+                state.wait_for(|state| *state != suspended).await.unwrap();
+                stage.ensemble.partition(OURS);
+                began.elapsed()
+            };
+            let (tried, silent) = tokio::join!((taking.run)(stage.client.clone()), network);
+            assert!(silent < CONNECTION_TIMEOUT, "{what}: connected after {silent:?} only");
+            let lost = matches!(tried, Err(LockError::Framework(Error::ConnectionLoss { .. })));
+            assert!(
+                lost && began.elapsed() <= CONNECTION_TIMEOUT + TICK,
+                "{what}: {tried:?} after {:?}",
+                began.elapsed()
+            );
+            stage.ensemble.repair(OURS);
+            stage.assert_as_before(vec![stage.somebody_behind(taking.subject)], &before, &what).await;
+        });
+    }
+}
+
 on_every_server! {
     /// The same soon after a real server froze, and nothing is left when it goes on.
     async fn a_frozen_server_holds_up_nobody(env) {

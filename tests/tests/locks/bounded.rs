@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use curator_framework::{Error, RetryNTimes};
-use curator_recipes::LockError;
+use curator_recipes::{LockError, LockOwner};
 use tokio::time::timeout;
 
 use crate::cancellation::{Cut, poll_until_then};
 use crate::env::{builder, connected, eventually};
 use crate::kinds::Which;
 use crate::operations::{Patience, Taking, taking};
-use crate::stage::{CONNECTION_TIMEOUT, OURS, Stage, play};
+use crate::stage::{CONNECTION_TIMEOUT, OURS, ROOT, Stage, Subject, play};
 
 const LATENCY: Duration = Duration::from_millis(3);
 const BUDGET: Duration = Duration::from_secs(1);
@@ -135,6 +135,31 @@ fn a_try_that_waits_for_the_connection_waits_no_second_time() {
             );
             stage.ensemble.repair(OURS);
             stage.assert_as_before(vec![stage.somebody_behind(taking.subject)], &before, &what).await;
+        });
+    }
+}
+
+/// While another acquire of the same owner waits, the time of a further one counts too.
+#[test]
+fn the_wait_for_ones_own_other_acquire_is_bounded_too() {
+    for which in Which::ALL.into_iter().filter(|which| which.is_reentrant()) {
+        play(async {
+            let stage = Stage::new(LATENCY).await;
+            let subject = Subject::One(which);
+            let held = subject.block(&stage.front).await;
+            let lock = which.lock(&stage.client, ROOT);
+            let began = tokio::time::Instant::now();
+            let others = async {
+                assert!(lock.acquire_timeout(BUDGET).await.unwrap().is_none());
+                let took = began.elapsed();
+                assert!((BUDGET..=BUDGET + TICK).contains(&took), "{which:?}: {took:?}");
+                assert!(lock.try_acquire().await.unwrap().is_none());
+                let took = began.elapsed() - took;
+                assert!(took <= CONNECTION_TIMEOUT + TICK, "{which:?}: {took:?}");
+                held.release().await.unwrap();
+            };
+            let (granted, ()) = LockOwner::scope(async { tokio::join!(lock.acquire(), others) }).await;
+            granted.unwrap().release().await.unwrap();
         });
     }
 }

@@ -29,4 +29,5 @@ mod revocation;
 mod semaphore;
 mod semaphore_cluster;
 mod semaphore_mutex;
+mod shutdown;
 mod stage;

@@ -44,7 +44,7 @@ impl Subject {
     }
 
     /// Acquires what keeps us waiting: of several things the last one only, so that we have some already.
-    async fn block(self, client: &CuratorFramework) -> LockGuard {
+    pub(crate) async fn block(self, client: &CuratorFramework) -> LockGuard {
         match self {
             Self::One(Which::Multi) => {
                 let path = make_path(&Which::Multi.path(ROOT), "two");

@@ -19,6 +19,7 @@ mod java;
 mod kinds;
 mod laws;
 mod many;
+mod misuse;
 mod multi;
 mod mutex;
 mod observed;

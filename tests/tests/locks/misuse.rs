@@ -178,7 +178,7 @@ on_every_server! {
         drop(inner);
         outer.release().await.unwrap();
         // As long as it may take.
-        let options = builder(env.address()).connection_timeout(Duration::MAX);
+        let options = builder(env.address()).connection_timeout(Duration::from_millis(i32::MAX as u64));
         let patient = InterProcessMutex::new(connected(options).await, env.path("lock")).unwrap();
         in_time(patient.try_acquire()).await.unwrap().expect("it is free").release().await.unwrap();
     }

@@ -66,7 +66,7 @@ pub(crate) async fn poll_until<T>(future: impl Future<Output = T>, cut: Cut) -> 
 }
 
 /// Plays a scene with every cut, until the future completes before it.
-fn at_every_cut(what: &str, least: usize, mut scene: impl FnMut(Cut, &str) -> bool) {
+pub(crate) fn at_every_cut(what: &str, least: usize, mut scene: impl FnMut(Cut, &str) -> bool) {
     for polls in 0..MOST_POLLS {
         let mut completes = false;
         for cut in [Cut::Before(polls), Cut::Behind(polls + 1)] {

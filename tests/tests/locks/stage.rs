@@ -83,6 +83,14 @@ pub(crate) struct Footprint {
     tasks: usize,
 }
 
+impl Footprint {
+    /// Without what only an event takes from the servers.
+    pub(crate) fn of_clients(mut self) -> Self {
+        self.watches = 0;
+        self
+    }
+}
+
 /// The simulation, and its clients.
 pub(crate) struct Stage {
     pub(crate) ensemble: SimulatedEnsemble,

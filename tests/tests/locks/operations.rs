@@ -44,14 +44,16 @@ pub(crate) struct Taking {
     pub(crate) run: Box<dyn Fn(CuratorFramework) -> Local<Result<Vec<LockGuard>>>>,
 }
 
+/// What somebody else does to a node that is held.
+type Disturbance = fn(SimulatedEnsemble, CuratorFramework, String) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Something that is done while a lock is held.
 pub(crate) struct Holding {
     pub(crate) name: &'static str,
     pub(crate) subject: Subject,
     pub(crate) promise: Promise,
     /// What it waits for, if it waits.
-    pub(crate) disturb:
-        Option<fn(SimulatedEnsemble, CuratorFramework, String) -> Pin<Box<dyn Future<Output = ()> + Send>>>,
+    pub(crate) disturb: Option<Disturbance>,
     pub(crate) least_polls: usize,
     pub(crate) prepare: Box<dyn Fn(CuratorFramework) -> Local<Held>>,
 }
@@ -283,7 +285,7 @@ pub(crate) fn holding() -> Vec<Holding> {
                 .unwrap();
             vec![]
         });
-        let revoked = Some(revoke as fn(_, _, _) -> _);
+        let revoked = Some(revoke as Disturbance);
         case!(
             "LockGuard::revocation_requested",
             which,

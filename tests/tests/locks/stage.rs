@@ -21,6 +21,7 @@ pub(crate) const CONNECTION_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) const QUIET: Duration = Duration::from_secs(2);
 /// When who has the lock in front of us gives it back.
 pub(crate) const TURN: Duration = Duration::from_secs(2);
+const LONGEST_SCENE: Duration = Duration::from_secs(600);
 /// Longer than anything that must come takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -189,5 +190,5 @@ async fn connected(ensemble: &SimulatedEnsemble, client: ClientId) -> CuratorFra
 /// Runs a scene in a runtime of its own, under paused time: no other scene's tasks are there to be counted.
 pub(crate) fn play<T>(scene: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(scene)
+    runtime.block_on(async { timeout(LONGEST_SCENE, scene).await.expect("the scene does not end") })
 }

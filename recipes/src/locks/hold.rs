@@ -148,8 +148,6 @@ pub(crate) struct Place {
 struct Leaving {
     /// What the last guard has to delete; dropped half-way it goes to the session's housekeeping.
     claim: Option<NodeClaim>,
-    /// Whether it was lost when the release began.
-    loss: Option<LossReason>,
     outcome: Option<Release>,
 }
 
@@ -224,13 +222,13 @@ impl Place {
         if let Some(outcome) = leaving.outcome {
             return Ok(outcome);
         }
-        let loss = self.hold.loss();
         if let Some(claim) = self.leave() {
             leaving.claim = Some(claim);
-            leaving.loss = loss;
         }
+        // What happened after it was left is no loss.
+        let loss = self.lost_before.get().copied();
         let released = match &mut leaving.claim {
-            Some(claim) => match (self.hold.delete(claim).await?, leaving.loss) {
+            Some(claim) => match (self.hold.delete(claim).await?, loss) {
                 // What was told to be lost was not held until now, also if its node was still there.
                 (Release::Released, Some(reason)) => Release::AlreadyLost(reason),
                 (released, _) => released,

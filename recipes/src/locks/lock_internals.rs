@@ -26,6 +26,7 @@ use crate::locks::driver::{LockInternalsDriver, Predicate, SortedChildren, is_fa
 use crate::locks::hold::Hold;
 use crate::locks::limit::Limit;
 use crate::locks::options::LockOptions;
+use crate::locks::reentrant::left;
 use crate::locks::revoker::Revocation;
 
 /// How long somebody is ready to wait for a lock.
@@ -156,11 +157,11 @@ async fn acquire_silently<A: Attempt>(
 ) -> Result<Option<A::Granted>> {
     let mut retries = client.retry_loop();
     if patience == Patience::Once {
-        // Each bounded by the connection timeout. No answer in that time is an error, not a "no".
+        // Both together bounded by the connection timeout. No answer in that time is an error, not a "no".
+        let began = Instant::now();
         let session = retries.session().await?;
-        let attempt =
-            tokio::time::timeout(client.connection_timeout(), Box::pin(what.attempt(&session, &mut retries, true)));
-        return match attempt.await {
+        let left = left(client.connection_timeout(), began);
+        return match tokio::time::timeout(left, Box::pin(what.attempt(&session, &mut retries, true))).await {
             Ok(outcome) => outcome,
             Err(_elapsed) => Err(client.no_answer("asking for a lock").into()),
         };

@@ -1,5 +1,6 @@
 //! Several locks as one.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use curator_framework::mutants::{Mutant, is_broken};
@@ -88,7 +89,8 @@ impl InterProcessMultiLock {
         Self::from_locks(locks)
     }
 
-    /// These locks, which may be of different kinds.
+    /// These locks, which may be of different kinds. None may be there twice: outside of a [`LockOwner`](crate::LockOwner) an
+    /// acquire would wait for itself.
     ///
     /// # Errors
     ///
@@ -130,7 +132,7 @@ impl InterProcessMultiLock {
                     // A budget that is used up must not become a look.
                     Patience::AtMost(budget) if left(budget, began).is_zero() => Ok(None),
                     Patience::AtMost(budget) => lock.acquire_timeout(left(budget, began)).await,
-                    Patience::Once => lock.try_acquire().await,
+                    Patience::Once => in_time(&taken.0, began, lock.try_acquire()).await,
                 }
             };
             let granted = tokio::select! {
@@ -145,7 +147,13 @@ impl InterProcessMultiLock {
                 Ok(Some(guard)) => taken.0.push(guard),
                 Ok(None) if patience == Patience::Once => {
                     // Gone when this is answered, as of a single lock.
-                    LockGuard::all(taken.take()).release().await?;
+                    let released = async {
+                        for guard in taken.0.iter().rev() {
+                            guard.release().await?;
+                        }
+                        Ok(())
+                    };
+                    in_time(&taken.0, began, released).await?;
                     return Ok(Outcome::NotGranted);
                 }
                 Ok(None) => return Ok(Outcome::NotGranted),
@@ -160,6 +168,16 @@ impl InterProcessMultiLock {
             }
             _ => Ok(Outcome::Granted(LockGuard::all(taken.take()))),
         }
+    }
+}
+
+/// Who asks once has an answer in the connection timeout, counted from the beginning for all locks together. The first
+/// one sees to that itself.
+async fn in_time<T>(taken: &[LockGuard], began: Instant, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let Some(client) = taken.first().map(|guard| guard.place().hold().client()) else { return answer.await };
+    match tokio::time::timeout(left(client.connection_timeout(), began), answer).await {
+        Ok(answer) => answer,
+        Err(_elapsed) => Err(client.no_answer("asking for several locks").into()),
     }
 }
 

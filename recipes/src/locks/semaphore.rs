@@ -153,7 +153,7 @@ impl Attempt for Taking<'_> {
                 Some(turn)
             }
         };
-        let mut taken = Taken(Vec::with_capacity(self.wanted));
+        let mut taken = Taken(Vec::new());
         while taken.0.len() < self.wanted {
             let lease = self.bounded(Box::pin(leases.attempt(session, retries, once)));
             // Without its turn it would wait for leases that the next one holds, who waits for its own.
@@ -246,7 +246,7 @@ impl Inner {
                     },
                     Err(error) => return Err(error.into()),
                 };
-                if taken + wanted > self.leases.limit().get() {
+                if wanted > self.leases.limit().get().saturating_sub(taken) {
                     return Ok(None);
                 }
                 changed.await;

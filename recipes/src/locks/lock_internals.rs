@@ -197,7 +197,7 @@ async fn within<T>(patience: Patience, attempts: impl Future<Output = Result<Opt
 /// The watches of a waiting contender.
 #[derive(Debug, Default)]
 struct Watches {
-    /// On the own node, from the first wait on.
+    /// On the own node, where it decides who is next, and else when the wait has lasted.
     own: Option<Watch>,
 }
 
@@ -306,13 +306,14 @@ impl LockInternals {
                 }
                 Predicate::WatchNode { node, blocks_alone } => {
                     retries.progressed();
-                    let waited = self.wait_for_node(session, &claim, &node, limit_changes.as_mut(), &mut watches).await;
+                    let alone = blocks_alone || is_broken(Mutant::SkipTheRelist);
+                    let ahead = (node.as_str(), alone);
+                    let waited = self.wait_for_node(session, &claim, ahead, limit_changes.as_mut(), &mut watches).await;
                     match waited {
                         Ok(deleted) => {
                             // Exactly one node stood before ours, both were watched on one connection, and events
                             // come in order: ours is still there, so it is first. No listing is needed to know it.
-                            let alone = blocks_alone || is_broken(Mutant::SkipTheRelist);
-                            if deleted && alone && session.reconnects() == reconnects {
+                            if deleted && session.reconnects() == reconnects {
                                 let acquired = Acquired { claim, czxid, revocation, queue_position };
                                 return self.granted(acquired, watches).map(Some);
                             }
@@ -525,12 +526,13 @@ impl LockInternals {
     }
 
     /// Waits until the node ahead is gone. `Ok(true)` if it was deleted while both it and our own node were watched,
-    /// on the connection there was at first; `Ok(false)` if a listing has to tell.
+    /// on the connection there was at first; `Ok(false)` if a listing has to tell, as always unless it stood there
+    /// `alone`.
     async fn wait_for_node(
         &self,
         session: &Session,
         claim: &NodeClaim,
-        ahead: &str,
+        (ahead, alone): (&str, bool),
         mut limit_changes: Pin<&mut Notified<'_>>,
         watches: &mut Watches,
     ) -> Result<bool, Error> {
@@ -542,28 +544,25 @@ impl LockInternals {
                 Err(Error::NoNode { .. }) => return Ok(false),
                 Err(error) => return Err(error),
             };
-            if !self.watch_own(session, claim, watches).await? {
+            if alone && !self.watch_own(session, claim, watches).await? {
                 return Ok(false);
             }
-            let Some(own) = watches.own.as_mut() else { return Ok(false) };
-            let (reason, of_own) = tokio::select! {
+            let reason = tokio::select! {
                 biased;
-                reason = own => (reason, true),
-                reason = &mut ahead => (reason, false),
+                reason = self.own_changed(session, claim, watches) => match reason? {
+                    Some(WakeReason::Event(EventType::NodeDeleted)) | None => return Ok(false),
+                    Some(reason) => reason,
+                },
+                reason = &mut ahead => match reason {
+                    WakeReason::Event(EventType::NodeDeleted) => return Ok(alone && session.reconnects() == began_at),
+                    reason => reason,
+                },
                 () = limit_changes.as_mut() => return Ok(false),
             };
-            if of_own {
-                // Resolved, so it is to be set anew.
-                watches.own = None;
+            if matches!(reason, WakeReason::SessionEnded(_)) {
+                return Err(expired(session));
             }
-            match reason {
-                WakeReason::SessionEnded(_) => return Err(expired(session)),
-                WakeReason::Event(EventType::NodeDeleted) => {
-                    return Ok(!of_own && session.reconnects() == began_at);
-                }
-                // A reconnect, or data that changed: the node ahead is what is waited for still, if it is there.
-                _ => {}
-            }
+            // A reconnect, or data that changed: the node ahead is what is waited for still, if it is there.
         }
     }
 
@@ -596,20 +595,36 @@ impl LockInternals {
         limit_changes: Pin<&mut Notified<'_>>,
         watches: &mut Watches,
     ) -> Result<(), Error> {
-        if watch.has_fired() || !self.watch_own(session, claim, watches).await? {
-            return Ok(());
-        }
-        let Some(own) = watches.own.as_mut() else { return Ok(()) };
-        let fired = tokio::select! {
+        tokio::select! {
             biased;
-            _ = own => true,
-            _ = &mut watch => false,
-            () = limit_changes => false,
-        };
-        if fired {
-            watches.own = None;
+            reason = self.own_changed(session, claim, watches) => {
+                reason?;
+            }
+            _ = &mut watch => {}
+            () = limit_changes => {}
         }
         session.end_reason().map_or(Ok(()), |_| Err(expired(session)))
+    }
+
+    /// Waits until something happens to the own node; `Ok(None)` if it is not there. Without a watch it looks after a
+    /// tenth of the session timeout for the first time: few waits are that long, and a watch costs a request.
+    async fn own_changed(
+        &self,
+        session: &Session,
+        claim: &NodeClaim,
+        watches: &mut Watches,
+    ) -> Result<Option<WakeReason>, Error> {
+        if watches.own.is_none() {
+            tokio::time::sleep(session.timeout() / 10).await;
+        }
+        if !self.watch_own(session, claim, watches).await? {
+            return Ok(None);
+        }
+        let Some(own) = watches.own.as_mut() else { return Ok(None) };
+        let reason = own.await;
+        // To be set anew.
+        watches.own = None;
+        Ok(Some(reason))
     }
 
     /// Sees to a watch on the own node. `Ok(false)` if the node is not there.

@@ -39,15 +39,16 @@ impl Report {
                     Step::Asked(mode(kind))
                 }
                 ["granted", _, token] => Step::Granted(token.parse().unwrap()),
+                ["downgraded", _, token] => Step::Downgraded(token.parse().unwrap()),
                 ["releasing", _] => Step::Releasing,
                 ["released", _] => Step::Released,
                 ["done"] => break,
                 // Killed: what it had it has not any more.
                 [] => {
                     if let Some(steps) = rounds.last_mut() {
-                        match steps.len() {
-                            1 => steps.push((Clock::now(), Step::GaveUp)),
-                            2 => steps.push((Clock::now(), Step::Lost)),
+                        match steps.last() {
+                            Some((_, Step::Asked(_))) => steps.push((Clock::now(), Step::GaveUp)),
+                            Some((_, Step::Granted(_) | Step::Downgraded(_))) => steps.push((Clock::now(), Step::Lost)),
                             _ => {}
                         }
                     }
@@ -108,7 +109,7 @@ fn mode(kind: &str) -> Mode {
 /// The rules of a kind. Java tells no tokens of some, and those of several leases do not grow.
 pub(crate) fn rules(kind: &str) -> Rules {
     match kind.split(':').collect::<Vec<_>>()[..] {
-        ["mutex" | "kazoo" | "read" | "write"] => Rules::mutex(PATIENCE),
+        ["mutex" | "kazoo" | "read" | "write" | "downgrade"] => Rules::mutex(PATIENCE),
         ["semaphore", limit, ..] => Rules::semaphore(limit.parse().unwrap(), PATIENCE),
         _ => Rules { growing_tokens: false, ..Rules::mutex(PATIENCE) },
     }

@@ -8,7 +8,7 @@ use curator_framework::mutants::{self, Mutant};
 use curator_framework::{CreateMode, CuratorFramework, RetryNTimes};
 use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LockGuard, LockOptions, Release,
+    InterProcessSemaphoreV2, LockGuard, LockOptions, Release, WriteLock,
 };
 use tokio::process::Command;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -152,11 +152,19 @@ async fn compete(client: &CuratorFramework, name: &str, kinds: &str, path: &str,
     for (kind, lock) in locks.iter().cycle().take(rounds) {
         let now = || Clock::now().as_nanos();
         say(name, &format!("asked {} {kind}", now()));
-        let guards = lock.acquire(PATIENCE).await?.ok_or("not granted in time")?;
-        let at = now();
+        let guards = if let Contended::Downgrade(write) = lock {
+            let writing = write.acquire_timeout(PATIENCE).await?.ok_or("not granted in time")?;
+            say(name, &format!("granted {} {}", now(), writing.fencing_token()));
+            let reading = writing.downgrade().await?;
+            say(name, &format!("downgraded {} {}", now(), reading.fencing_token()));
+            vec![reading.into()]
+        } else {
+            let guards = lock.acquire(PATIENCE).await?.ok_or("not granted in time")?;
+            say(name, &format!("granted {} {}", now(), guards[0].fencing_token()));
+            guards
+        };
         // As long as it takes Java to ask for its token.
         client.check_exists().for_path(path).await?;
-        say(name, &format!("granted {at} {}", guards[0].fencing_token()));
         say(name, &format!("releasing {}", now()));
         give_back(&guards).await?;
         say(name, &format!("released {}", now()));
@@ -186,6 +194,8 @@ async fn own_session(client: &CuratorFramework) -> Answer<i64> {
 enum Contended {
     Lock(Box<dyn InterProcessLock>),
     Leases(InterProcessSemaphoreV2, usize),
+    /// To write, and then to read.
+    Downgrade(WriteLock),
 }
 
 impl Contended {
@@ -199,6 +209,7 @@ impl Contended {
             }
             ["read"] => Box::new(InterProcessReadWriteLock::new(client, path)?.read_lock()),
             ["write"] => Box::new(InterProcessReadWriteLock::new(client, path)?.write_lock()),
+            ["downgrade"] => return Ok(Self::Downgrade(InterProcessReadWriteLock::new(client, path)?.write_lock())),
             ["semaphore-mutex"] => Box::new(InterProcessSemaphoreMutex::new(client, path)?),
             ["multi"] => Box::new(InterProcessMultiLock::new(client, [path, &format!("{path}-too")])?),
             ["semaphore", limit, ref leases @ ..] => {
@@ -211,6 +222,7 @@ impl Contended {
 
     async fn acquire(&self, budget: Duration) -> curator_recipes::Result<Option<Vec<LockGuard>>> {
         Ok(match self {
+            Self::Downgrade(write) => write.acquire_timeout(budget).await?.map(|guard| vec![guard.into()]),
             Self::Lock(lock) => lock.acquire_timeout(budget).await?.map(|guard| vec![guard]),
             Self::Leases(semaphore, leases) => {
                 let leases = semaphore.acquire_many_timeout(*leases, budget).await?;

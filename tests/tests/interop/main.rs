@@ -10,7 +10,16 @@
 #[path = "../integration/env.rs"]
 mod env;
 
+mod downgrade;
+mod expiry;
+mod kazoo;
+mod kills;
+mod limits;
+mod participants;
 mod peer;
 mod record;
+mod revocation;
 mod rust_peer;
+mod sequence_end;
+mod shared_count;
 mod turns;

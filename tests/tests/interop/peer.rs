@@ -72,13 +72,6 @@ impl Peer {
         Self::start(Language::Rust, env.address(), SESSION).await
     }
 
-    /// One in Java and one in Rust.
-    pub(crate) async fn pair(env: &Env, session: Duration) -> [Self; 2] {
-        let start = |language| Self::start(language, env.address(), session);
-        let (java, rust) = tokio::join!(start(Language::Java), start(Language::Rust));
-        [java, rust]
-    }
-
     pub(crate) async fn start(language: Language, address: SocketAddr, session: Duration) -> Self {
         let arguments = [address.to_string(), session.as_millis().to_string()];
         let command = match language {

@@ -29,7 +29,20 @@ pub(crate) struct Report {
 impl Report {
     /// Hears a thread that competes, until it has done so or its process is killed.
     pub(crate) async fn of(thread: &mut Thread) -> Self {
-        let mut rounds: Vec<Vec<(Duration, Step)>> = Vec::new();
+        let mut report = Self { language: thread.language(), rounds: Vec::new() };
+        report.hear(thread, usize::MAX).await;
+        report
+    }
+
+    /// Hears a thread that competes until it has been granted so much, and holds it.
+    pub(crate) async fn until(thread: &mut Thread, grants: usize) -> Self {
+        let mut report = Self { language: thread.language(), rounds: Vec::new() };
+        report.hear(thread, grants).await;
+        report
+    }
+
+    pub(crate) async fn hear(&mut self, thread: &mut Thread, grants: usize) {
+        let rounds = &mut self.rounds;
         loop {
             let answer = thread.answer().await;
             let words: Vec<_> = answer.iter().flat_map(|answer| answer.split(' ')).collect();
@@ -58,8 +71,10 @@ impl Report {
             };
             let at = Duration::from_nanos(words[1].parse().unwrap());
             rounds.last_mut().unwrap().push((at, step));
+            if rounds.len() == grants && matches!(step, Step::Granted(_)) {
+                break;
+            }
         }
-        Self { language: thread.language(), rounds }
     }
 
     /// When it was granted what it asked for first.

@@ -72,7 +72,9 @@ fn serve(role: &str) {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (lines, mut read) = unbounded_channel();
-    std::thread::spawn(move || std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| lines.send(line)));
+    std::thread::spawn(move || {
+        std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
+    });
     runtime.block_on(async {
         let (address, session) = role.split_once(' ').unwrap();
         let client = CuratorFramework::builder(address)

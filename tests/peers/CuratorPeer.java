@@ -95,7 +95,7 @@ public class CuratorPeer {
             case "holds":
                 return "" + mutex(words[2], words[3]).isAcquiredInThisProcess();
             case "compete":
-                compete(words[2].split(","), words[3], Integer.parseInt(words[4]));
+                compete(words[2].split(","), words[3], Integer.parseInt(words[4]), Long.parseLong(words[5]));
                 return "done";
             case "participants":
                 return String.join(" ", participants(words[2], words[3]));
@@ -111,7 +111,7 @@ public class CuratorPeer {
         }
     }
 
-    private void compete(String[] kinds, String path, int rounds) throws Exception {
+    private void compete(String[] kinds, String path, int rounds, long hold) throws Exception {
         for (int round = 0; round < rounds; round++) {
             String kind = kinds[round % kinds.length];
             say(name, "asked " + System.nanoTime() + " " + kind);
@@ -121,6 +121,7 @@ public class CuratorPeer {
                 throw new IllegalStateException("not granted in time");
             }
             say(name, "granted " + at + " " + token(granted));
+            Thread.sleep(hold);
             say(name, "releasing " + System.nanoTime());
             granted.release().close();
             say(name, "released " + System.nanoTime());

@@ -55,13 +55,14 @@ class Peer(threading.Thread):
         self.held.pop(path).release()
         return "released"
 
-    def compete(self, kind, path, rounds):
+    def compete(self, kind, path, rounds, hold):
         for _ in range(int(rounds)):
             lock = self.lock(kind, path)
             say(self.name, "asked %d %s" % (time.monotonic_ns(), kind))
             assert lock.acquire(timeout=PATIENCE)
             at = time.monotonic_ns()
             say(self.name, "granted %d %d" % (at, self.token(lock)))
+            time.sleep(int(hold) / 1000)
             say(self.name, "releasing %d" % time.monotonic_ns())
             lock.release()
             say(self.name, "released %d" % time.monotonic_ns())

@@ -21,7 +21,7 @@ on_every_server! {
         let writing = in_time(lock.write_lock().acquire()).await.unwrap();
         reader.begin_to_acquire("read", &path);
         env.wait_for_children(&client, &path, 2).await;
-        writer.begin(&format!("compete write {path} 1"));
+        writer.begin(&format!("compete write {path} 1 0"));
         env.wait_for_children(&client, &path, 3).await;
         let reading = in_time(writing.downgrade()).await.unwrap();
         assert!(reader.holds().await > reading.fencing_token());

@@ -22,7 +22,7 @@ on_every_server! {
         let mut threads = Vec::new();
         for (count, peer) in [&python, &rust, &rust, &python, &python, &rust].into_iter().enumerate() {
             let thread = peer.thread(&format!("waiter-{count}"));
-            thread.begin(&format!("compete {KAZOO} {path} 1"));
+            thread.begin(&format!("compete {KAZOO} {path} 1 0"));
             env.wait_for_children(&client, &path, count + 2).await;
             threads.push(thread);
         }
@@ -44,7 +44,7 @@ on_every_server! {
         let peers = [&python, &python, &rust, &rust].into_iter().enumerate();
         let mut threads: Vec<_> = peers.map(|(number, peer)| peer.thread(&format!("contender-{number}"))).collect();
         for thread in &threads {
-            thread.begin(&format!("compete {KAZOO} {path} {ROUNDS}"));
+            thread.begin(&format!("compete {KAZOO} {path} {ROUNDS} 0"));
         }
         let mut reports = Vec::new();
         for thread in &mut threads {

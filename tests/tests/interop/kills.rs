@@ -70,7 +70,7 @@ async fn the_others_go_on_when_some_are_killed() {
     let mut threads: Vec<_> = dying.iter().chain(&living).map(|peer| peer.thread("contender")).collect();
     for (number, thread) in threads.iter().enumerate() {
         let rounds = if number < dying.len() { 1_000_000 } else { ROUNDS };
-        thread.begin(&format!("compete mutex {path} {rounds}"));
+        thread.begin(&format!("compete mutex {path} {rounds} 0"));
     }
     // One is killed in the middle of its turn or soon after; while its node is there the other one still waits, or has
     // said what it did.

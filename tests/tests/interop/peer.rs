@@ -9,7 +9,7 @@
 //! | `session` | the id of its session |
 //! | `acquire KIND PATH MILLIS` | `held TOKEN` or `timeout` |
 //! | `release KIND PATH` | `released` |
-//! | `compete KIND,KIND PATH ROUNDS` | for each round `asked NANOS KIND`, `granted NANOS TOKEN`, (`downgraded NANOS TOKEN`,) `releasing NANOS`, `released NANOS`; then `done` |
+//! | `compete KIND,KIND PATH ROUNDS HOLD_MILLIS` | for each round `asked NANOS KIND`, `granted NANOS TOKEN`, (`downgraded NANOS TOKEN`,) `releasing NANOS`, `released NANOS`; then `done` |
 //!
 //! A kind is `mutex`, `read`, `write`, `semaphore-mutex`, `multi` (the path and the path with `-too`), `kazoo`,
 //! `downgrade` (to write, and then to read), or `semaphore:LIMIT` or `semaphore:LIMIT:LEASES`.

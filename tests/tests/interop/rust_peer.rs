@@ -138,15 +138,22 @@ async fn answer(
             "released".to_owned()
         }
         ["lost", kind, path] => held[&format!("{kind}{path}")][0].lost().await.to_string(),
-        ["compete", kinds, path, rounds] => {
-            compete(client, name, kinds, path, rounds.parse()?).await?;
+        ["compete", kinds, path, rounds, hold] => {
+            compete(client, name, kinds, path, rounds.parse()?, Duration::from_millis(hold.parse()?)).await?;
             "done".to_owned()
         }
         _ => return Err(format!("{words:?}").into()),
     })
 }
 
-async fn compete(client: &CuratorFramework, name: &str, kinds: &str, path: &str, rounds: usize) -> Answer<()> {
+async fn compete(
+    client: &CuratorFramework,
+    name: &str,
+    kinds: &str,
+    path: &str,
+    rounds: usize,
+    hold: Duration,
+) -> Answer<()> {
     let mut locks = Vec::new();
     for kind in kinds.split(',') {
         locks.push((kind, Contended::new(client, kind, path)?));
@@ -167,6 +174,7 @@ async fn compete(client: &CuratorFramework, name: &str, kinds: &str, path: &str,
         };
         // As long as it takes Java to ask for its token.
         client.check_exists().for_path(path).await?;
+        tokio::time::sleep(hold).await;
         say(name, &format!("releasing {}", now()));
         give_back(&guards).await?;
         say(name, &format!("released {}", now()));

@@ -14,6 +14,8 @@ struct Contest {
     java: [&'static str; 2],
     rust: [&'static str; 2],
     rounds: usize,
+    /// How long each has it, in milliseconds.
+    hold: u64,
     queue: &'static str,
     /// What leaves the last place free, and what takes it.
     keeps: [&'static str; 2],
@@ -25,6 +27,7 @@ const CONTESTS: [Contest; 5] = [
         java: ["mutex", "mutex"],
         rust: ["mutex", "mutex"],
         rounds: 150,
+        hold: 0,
         queue: "",
         keeps: ["", "mutex"],
     },
@@ -33,6 +36,7 @@ const CONTESTS: [Contest; 5] = [
         java: ["write,read,read", "read,write"],
         rust: ["read,downgrade", "read,write,read"],
         rounds: 150,
+        hold: 1,
         queue: "",
         keeps: ["", "write"],
     },
@@ -42,6 +46,8 @@ const CONTESTS: [Contest; 5] = [
         // All or none.
         rust: ["semaphore:3", "semaphore:3:2,semaphore:3,semaphore:3:3"],
         rounds: 100,
+        // So long that all leases are taken.
+        hold: 8,
         queue: "/locks",
         keeps: ["semaphore:3:2", "semaphore:3"],
     },
@@ -50,6 +56,7 @@ const CONTESTS: [Contest; 5] = [
         java: ["semaphore-mutex", "semaphore-mutex"],
         rust: ["semaphore-mutex", "semaphore-mutex"],
         rounds: 75,
+        hold: 0,
         queue: "/locks",
         keeps: ["", "semaphore-mutex"],
     },
@@ -59,15 +66,16 @@ const CONTESTS: [Contest; 5] = [
         java: ["multi", "mutex"],
         rust: ["mutex", "multi"],
         rounds: 75,
+        hold: 0,
         queue: "",
         keeps: ["", "multi"],
     },
 ];
 
 /// All of them compete.
-async fn compete(contenders: &mut [(Thread, &str)], path: &str, rounds: usize) -> Vec<Report> {
+async fn compete(contenders: &mut [(Thread, &str)], path: &str, rounds: usize, hold: u64) -> Vec<Report> {
     for (thread, kinds) in contenders.iter() {
-        thread.begin(&format!("compete {kinds} {path} {rounds}"));
+        thread.begin(&format!("compete {kinds} {path} {rounds} {hold}"));
     }
     let mut reports = Vec::new();
     for (thread, _) in contenders {
@@ -93,7 +101,7 @@ on_every_server! {
             let mut threads = Vec::new();
             for (count, peer) in [&java, &rust, &rust, &java, &java, &rust].into_iter().enumerate() {
                 let thread = peer.thread(&format!("{kind}-{count}"));
-                thread.begin(&format!("compete {kind} {path} 1"));
+                thread.begin(&format!("compete {kind} {path} 1 0"));
                 // The order in which they came is known.
                 env.wait_for_children(&client, &folder, held + count + 1).await;
                 threads.push(thread);
@@ -117,7 +125,7 @@ on_every_server! {
     async fn each_lock_keeps_its_promises_to_both(env) {
         let (java, rust) = tokio::join!(Peer::java(&env), Peer::rust(&env));
         let client = env.client().await;
-        for Contest { kind, java: javas, rust: rusts, rounds, queue, .. } in CONTESTS {
+        for Contest { kind, java: javas, rust: rusts, rounds, hold, queue, .. } in CONTESTS {
             let path = env.path(&format!("storm-{}", kind.replace(':', "-")));
             let mut contenders = [&java, &java, &rust, &rust]
                 .into_iter()
@@ -125,7 +133,7 @@ on_every_server! {
                 .enumerate()
                 .map(|(number, (peer, kinds))| (peer.thread(&format!("{kind}-{number}")), kinds))
                 .collect::<Vec<_>>();
-            let reports = compete(&mut contenders, &path, rounds).await;
+            let reports = compete(&mut contenders, &path, rounds, hold).await;
             check(kind, &reports, &rules(kind));
             assert_eq!(history(&reports).grants(), 4 * rounds);
             let leases = if queue.is_empty() { "-too" } else { "/leases" };
@@ -157,7 +165,7 @@ async fn a_broken_engine_is_found() {
         let threads = [&java, &java, &rust, &rust].into_iter().enumerate();
         let mut contenders: Vec<_> =
             threads.map(|(number, peer)| (peer.thread(&format!("{path}-{number}")), kinds(peer))).collect();
-        let reports = compete(&mut contenders, &path, 40).await;
+        let reports = compete(&mut contenders, &path, 40, 1).await;
         let found = history(&reports).check(&Rules { growing_tokens: false, ..rules(kind) });
         let two_at_once = found.iter().any(|one| matches!(one, Violation::TooManyHolders { .. }));
         assert!(two_at_once, "{} of {kind}: {found:?}", mutant.name());

@@ -68,6 +68,16 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// Children that are no contenders are ignored, where Curator lets them block. A lock that was made revocable stays
 /// so, where Curator's must be made so again before each acquire.
 ///
+/// # Beside other clients
+///
+/// Java's `InterProcessMutex` and this one take turns on the same path, in one queue, and can revoke each other's locks.
+/// With kazoo's `Lock` see [`LockOptions::extra_lock_patterns`].
+///
+/// What Java cannot follow is the end of the sequence numbers: from 2^31 − 1 nodes under one path on, the server gives the
+/// same number to several nodes. Here they are ordered by their creation then, and a warning is logged. Java's Curator
+/// goes by the order of the listing and may get a lock that is held. Use another path before that, or no Java. It is the
+/// same with all locks.
+///
 /// # ZooKeeper layout
 ///
 /// `<path>/_c_<uuid>-lock-<number>`, ephemeral and sequential, as Curator's.

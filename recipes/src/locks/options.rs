@@ -52,8 +52,9 @@ impl LockOptions {
     }
 
     /// Names beside the lock's own that make a child with a number at its end a contender, as in kazoo: for paths that
-    /// clients with other names use too. For kazoo's locks give `"__lock__"`, `"__READ__"`-like names of read-write
-    /// locks are not for this.
+    /// clients with other names use too. An [`InterProcessMutex`](crate::InterProcessMutex) and kazoo's `Lock` exclude
+    /// each other if this is given `"__lock__"` and kazoo's `extra_lock_patterns` are given `"lock-"`; without it
+    /// neither sees the other. Java's Curator has no such option, and kazoo's read and write locks are not for this.
     pub fn extra_lock_patterns<I>(mut self, patterns: I) -> Self
     where
         I: IntoIterator,

@@ -67,7 +67,13 @@ const WRITE_NAME: &str = "__WRIT__";
 /// # Differences from Curator
 ///
 /// Those of the mutex. A waiting reader watches the last writer ahead of it, where Curator's watches the first and is
-/// woken by each. Java's Curator before 5.5 lets a queued writer in when it downgrades (CURATOR-621).
+/// woken by each.
+///
+/// # Beside Java's Curator
+///
+/// Both take turns on the same path, in one queue; a downgrade here lets none of Java's writers in. Java's Curator before
+/// 5.5 lets a queued writer in when it downgrades itself (CURATOR-621), this crate's too: both hold the lock then. And
+/// see [`InterProcessMutex`](crate::InterProcessMutex#beside-other-clients) for the end of the sequence numbers.
 ///
 /// # ZooKeeper layout
 ///

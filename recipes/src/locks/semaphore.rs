@@ -98,6 +98,12 @@ impl fmt::Display for SemaphoreProtocol {
 /// A lease tells of its loss. The inner mutex is released in the background, so a grant does not wait for it. There is a
 /// [direct protocol](SemaphoreProtocol::Direct) without the mutex.
 ///
+/// # Beside Java's Curator
+///
+/// With Curator's protocol both take turns on the same path, in one queue, also with a limit that follows a
+/// [`SharedCount`]. Not with the direct protocol, and not beyond the end of the
+/// [sequence numbers](crate::InterProcessMutex#beside-other-clients); and mind several leases at once.
+///
 /// # ZooKeeper layout
 ///
 /// `<path>/locks/_c_<uuid>-lock-<number>`, a mutex that is held while waiting for a lease, and

@@ -15,7 +15,6 @@ mod direct;
 mod downgrade;
 mod gaps;
 mod internals;
-mod java;
 mod kinds;
 mod laws;
 mod loss;

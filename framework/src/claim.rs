@@ -122,6 +122,11 @@ impl ClaimedNode {
         }
     }
 
+    /// Whether its owner has begun to delete it.
+    pub(crate) fn is_being_deleted(&self) -> bool {
+        self.deleting.load(Ordering::SeqCst)
+    }
+
     /// Notes that the node is gone; not news if its owner is deleting it.
     pub(crate) fn set_deleted(&self) {
         if !self.deleting.load(Ordering::SeqCst) {
@@ -309,10 +314,10 @@ impl NodeClaim {
     }
 
     /// Has the node's data written once more, some time, if it was never written since it was created: for those who
-    /// watch it.
+    /// watch it. A deletion that comes first tells them as well.
     pub fn touch(&self, data: Vec<u8>) {
         if let Some(node) = &self.node {
-            self.session.housekeeping().touch(node.path.clone(), data);
+            self.session.housekeeping().touch(self.session.clock().now(), Arc::downgrade(node), data);
         }
     }
 

@@ -106,7 +106,6 @@ impl Leftovers {
 enum Job {
     Clean(Remains),
     Attend { due: Duration, node: Weak<ClaimedNode>, how: Attention },
-    Touch { path: String, data: Vec<u8> },
 }
 
 /// Calls what is not ours; its panic must not end the housekeeping.
@@ -121,6 +120,8 @@ enum Attention {
     Watch,
     /// Make the call that it keeps.
     Call,
+    /// Write its data once more. Whoever is to be told of that is told by its deletion as well.
+    Touch(Vec<u8>),
 }
 
 /// Where a session's jobs are left.
@@ -187,9 +188,9 @@ impl Housekeeping {
         let _ended = self.jobs.send(Job::Attend { due, node, how: Attention::Call });
     }
 
-    /// Writes a node's data once more.
-    pub(crate) fn touch(&self, path: String, data: Vec<u8>) {
-        let _ended = self.jobs.send(Job::Touch { path, data });
+    /// Writes a node's data once more, if it is held at `due`.
+    pub(crate) fn touch(&self, due: Duration, node: Weak<ClaimedNode>, data: Vec<u8>) {
+        let _ended = self.jobs.send(Job::Attend { due, node, how: Attention::Touch(data) });
     }
 
     /// Resolves when there is nothing left to delete.
@@ -219,7 +220,6 @@ type Running = Pin<Box<dyn Future<Output = Option<Remains>> + Send>>;
 impl HousekeepingTask {
     pub(crate) async fn run(mut self, session: Session) {
         let mut waiting: VecDeque<Remains> = VecDeque::new();
-        let mut touched: VecDeque<(String, Vec<u8>)> = VecDeque::new();
         let mut guarded: Guarded = Guarded::default();
         let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
         loop {
@@ -227,8 +227,6 @@ impl HousekeepingTask {
             while running.len() < AT_ONCE {
                 if let Some(remains) = waiting.pop_front() {
                     running.push(Box::pin(clean(session.clone(), remains, Arc::clone(&self.cleaning))));
-                } else if let Some((path, data)) = touched.pop_front() {
-                    running.push(Box::pin(touch(session.clone(), path, data)));
                 } else if let Some((node, how)) = guarded.pop_due(now) {
                     match how {
                         Attention::Watch => running.push(Box::pin(guard(session.clone(), node))),
@@ -237,6 +235,14 @@ impl HousekeepingTask {
                                 contained(call);
                             }
                         }
+                        Attention::Touch(data) => match node.upgrade() {
+                            // Until it is known what comes of that.
+                            Some(held) if held.is_being_deleted() => {
+                                guarded.push(now.saturating_add(RETRY_PAUSE), node, Attention::Touch(data));
+                            }
+                            Some(held) => running.push(Box::pin(touch(session.clone(), held.path.clone(), data))),
+                            None => {}
+                        },
                     }
                 } else if let Some(idle) = self.reaper.take_due(now) {
                     running.push(Box::pin(reap(session.clone(), idle, Arc::clone(&self.reaper))));
@@ -257,7 +263,6 @@ impl HousekeepingTask {
                 job = self.jobs.recv() => match job {
                     Some(Job::Clean(remains)) => waiting.push_back(remains),
                     Some(Job::Attend { due, node, how }) => guarded.push(due, node, how),
-                    Some(Job::Touch { path, data }) => touched.push_back((path, data)),
                     None => break,
                 },
                 () = self.reaper.first_made.notified() => {}

@@ -212,7 +212,14 @@ impl Attempt for LockInternals {
 impl LockInternals {
     async fn contend(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
         let mut claim = session.claim(&self.base_path, self.shape.lock_name, self.shape.driver.create_mode());
-        let (mut czxid, created_at) = self.create(&mut claim, retries).await?;
+        // Sent behind the create without waiting for its answer. It counts if our node is in it: then it is as new as one
+        // that was asked for afterwards.
+        let (created, early) =
+            futures_util::join!(self.create(&mut claim, retries), session.get_children(&self.base_path));
+        let (mut czxid, created_at) = created?;
+        let mut early = early
+            .ok()
+            .filter(|children| claim.node_name().is_some_and(|own| children.iter().any(|child| child == own)));
         if is_broken(Mutant::TrustTheOldSession) {
             let kept = keep_node(claim.node_name().map(ToOwned::to_owned));
             if let Some(old) = kept.filter(|old| old.contains(self.shape.lock_name)) {
@@ -239,7 +246,9 @@ impl LockInternals {
                 }
                 continue;
             }
-            let listed = if watch_children {
+            let listed = if let Some(children) = early.take().filter(|_| reconnects == created_at) {
+                Ok((children, None))
+            } else if watch_children {
                 session.get_children_watched(&self.base_path).await.map(|(children, watch)| (children, Some(watch)))
             } else {
                 session.get_children(&self.base_path).await.map(|children| (children, None))

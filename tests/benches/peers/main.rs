@@ -131,7 +131,7 @@ fn tell(workload: Workload, figures: &[(&'static str, Vec<f64>)], curator: Optio
 }
 
 async fn run(options: &Options) -> Result<bool> {
-    let server = ApacheServer::start()?;
+    let server = ApacheServer::builder().compiles_fully().start()?;
     println!("Apache ZooKeeper {}, {} processors", server.version(), std::thread::available_parallelism()?);
     let (mut peers, missing) = peers().await;
     let mut all_well = missing.is_empty();

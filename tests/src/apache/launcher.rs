@@ -16,10 +16,11 @@ const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 pub(super) struct Launcher {
     java: PathBuf,
     class_path: String,
+    compiles_fully: bool,
 }
 
 impl Launcher {
-    pub(super) fn find(java: Option<&Path>, jars: &Path) -> Result<Self, ApacheError> {
+    pub(super) fn find(java: Option<&Path>, jars: &Path, compiles_fully: bool) -> Result<Self, ApacheError> {
         let java = match java {
             Some(program) => program.to_owned(),
             None => std::env::var_os("JAVA_HOME")
@@ -47,7 +48,7 @@ impl Launcher {
         if log.is_file() {
             class_path = format!("{class_path}:{}", log.display());
         }
-        Ok(Self { java, class_path })
+        Ok(Self { java, class_path, compiles_fully })
     }
 
     pub(super) fn command(&self, config: &Path, log: fs::File) -> io::Result<Command> {
@@ -58,9 +59,11 @@ impl Launcher {
         } else {
             Command::new(&self.java)
         };
+        if !self.compiles_fully {
+            command.arg("-XX:TieredStopAtLevel=1");
+        }
         command
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-Xshare:auto"])
-            .arg("-XX:TieredStopAtLevel=1")
             .arg("-Dzookeeper.forceSync=no")
             .arg("-Dzookeeper.jmx.log4j.disable=true")
             // One thread for all connections. With several, two that attach to one session at

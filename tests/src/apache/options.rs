@@ -24,11 +24,18 @@ pub(super) struct Options {
     pub(super) session_timeouts: Option<(Duration, Duration)>,
     pub(super) java: Option<PathBuf>,
     pub(super) jars: PathBuf,
+    pub(super) compiles_fully: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { tick: Duration::from_secs(1), session_timeouts: None, java: None, jars: PathBuf::from(DEBIAN_JARS) }
+        Self {
+            tick: Duration::from_secs(1),
+            session_timeouts: None,
+            java: None,
+            jars: PathBuf::from(DEBIAN_JARS),
+            compiles_fully: false,
+        }
     }
 }
 
@@ -36,7 +43,7 @@ impl Options {
     /// Starts with these options, after they were looked at.
     pub(super) fn start<T>(&self, start_once: impl Fn(Launcher) -> Result<T, ApacheError>) -> Result<T, ApacheError> {
         self.check()?;
-        let launcher = Launcher::find(self.java.as_deref(), &self.jars)?;
+        let launcher = Launcher::find(self.java.as_deref(), &self.jars, self.compiles_fully)?;
         let mut tries = START_TRIES;
         loop {
             tries -= 1;

@@ -36,6 +36,13 @@ impl ApacheServerBuilder {
         self
     }
 
+    /// Lets Java compile the server as well as it can. By default it compiles quickly, so that a server that lives for
+    /// seconds starts soon; one that is measured should be faster.
+    pub const fn compiles_fully(mut self) -> Self {
+        self.options.compiles_fully = true;
+        self
+    }
+
     /// Sets the Java program. The default is `$JAVA_HOME/bin/java` if that variable
     /// is set, else the `java` on the search path.
     pub fn java(mut self, program: impl Into<PathBuf>) -> Self {

@@ -213,13 +213,18 @@ impl LockInternals {
     async fn contend(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
         let mut claim = session.claim(&self.base_path, self.shape.lock_name, self.shape.driver.create_mode());
         // Sent behind the create without waiting for its answer. It counts if our node is in it: then it is as new as one
-        // that was asked for afterwards.
-        let (created, early) =
-            futures_util::join!(self.create(&mut claim, retries), session.get_children(&self.base_path));
+        // that was asked for afterwards. Who asks once would find what a guard leaves behind that was just dropped.
+        let listing = async {
+            match once {
+                true => None,
+                false => session.get_children(&self.base_path).await.ok(),
+            }
+        };
+        let (created, early) = futures_util::join!(self.create(&mut claim, retries), listing);
         let (mut czxid, created_at) = created?;
-        let mut early = early
-            .ok()
-            .filter(|children| claim.node_name().is_some_and(|own| children.iter().any(|child| child == own)));
+        let is_ours =
+            |children: &Vec<String>| claim.node_name().is_some_and(|own| children.iter().any(|name| name == own));
+        let mut early = early.filter(is_ours);
         if is_broken(Mutant::TrustTheOldSession) {
             let kept = keep_node(claim.node_name().map(ToOwned::to_owned));
             if let Some(old) = kept.filter(|old| old.contains(self.shape.lock_name)) {

@@ -84,9 +84,10 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 ///
 /// # Cost
 ///
-/// Without contention three requests: create, list, delete. A hold longer than a tenth of the session timeout adds
-/// one read. A waiter has two watches, and a hand-over takes at most one listing, which grows with the queue (55
-/// bytes a contender). An inner acquire of an owner: none.
+/// Without contention three requests in two round trips: create and list, delete. A hold longer than a tenth of the
+/// session timeout adds one read. A waiter watches the node ahead of it, and its own node too when only one is ahead of
+/// it or the wait lasts for a tenth of the session timeout. A hand-over takes at most one listing, which grows with the
+/// queue (55 bytes a contender). An inner acquire of an owner: none.
 #[derive(Clone)]
 pub struct InterProcessMutex {
     lock: Arc<Reentrant>,

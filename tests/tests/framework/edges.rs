@@ -110,12 +110,25 @@ on_every_server! {
         let client = env.client().await;
         let node = env.path("node");
         client.create().creating_parents_if_needed().with_data("stays").for_path(&node).await.unwrap();
+        let session = client.session().await.unwrap();
         let ephemeral = client.create().with_mode(CreateMode::Ephemeral);
         let (_, stat) = ephemeral.for_path_with_stat(&env.path("ephemeral")).await.unwrap();
         let (_, mut watch) = client.check_exists().watched().for_path(&env.path("never")).await.unwrap();
         kill_session(env.address(), stat.ephemeral_owner).await.unwrap();
-        // It may have attached again before the session was closed.
-        while in_time(watch).await == WakeReason::Reconnected {
+        // It may have attached again before the session was closed. A watch that is set then may be the next session's.
+        loop {
+            let reason = in_time(async {
+                tokio::select! {
+                    biased;
+                    reason = &mut watch => Some(reason),
+                    _ = session.ended() => None,
+                }
+            });
+            match reason.await {
+                Some(WakeReason::Reconnected) => {}
+                Some(reason) => break assert!(matches!(reason, WakeReason::SessionEnded(_)), "{reason:?}"),
+                None => break,
+            }
             watch = client.check_exists().watched().for_path(&env.path("never")).await.unwrap().1;
         }
         assert_eq!(in_time(client.get_data().for_path(&node)).await.unwrap().0, b"stays");

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use curator_framework::CuratorFramework;
+use curator_framework::{CuratorFramework, RetryOneTime};
 use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockOwner};
-use curator_test::TestingServer;
 use curator_test::wire::OpCode;
+use curator_test::{ClientId, SimulatedEnsemble, TestingServer};
+
+use tokio::time::Instant;
 
 use crate::env::{builder, connected, eventually};
 
@@ -48,6 +50,27 @@ async fn an_uncontended_lock_is_three_requests_and_an_inner_one_none() {
     })
     .await;
     assert_eq!(requests(&server, "/lock"), [OpCode::Create2, OpCode::GetChildren, OpCode::Delete]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uncontended_acquire_is_one_round_trip_unless_it_asks_once() {
+    const LONGEST: Duration = Duration::from_millis(100);
+    let mut longest_try = Duration::ZERO;
+    for seed in 0..20 {
+        let ensemble = SimulatedEnsemble::new(seed, LONGEST);
+        let client = connected(ensemble.client(ClientId(1)).retry_policy(RetryOneTime::new(LONGEST))).await;
+        let mutex = InterProcessMutex::new(client, "/lock").unwrap();
+        mutex.acquire().await.unwrap().release().await.unwrap();
+        let began = Instant::now();
+        let guard = mutex.acquire().await.unwrap();
+        let elapsed = began.elapsed();
+        assert!(elapsed <= LONGEST * 2 + Duration::from_millis(2), "seed {seed}: {elapsed:?}");
+        guard.release().await.unwrap();
+        let began = Instant::now();
+        assert!(mutex.try_acquire().await.unwrap().is_some());
+        longest_try = longest_try.max(began.elapsed());
+    }
+    assert!(longest_try > LONGEST * 2 + Duration::from_millis(2), "{longest_try:?}");
 }
 
 #[tokio::test]

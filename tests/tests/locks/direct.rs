@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use curator_framework::CuratorFramework;
+use curator_framework::{Acl, CuratorFramework, Error, Permission};
 use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, Revoker, SemaphoreProtocol};
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
@@ -227,4 +227,48 @@ async fn a_waiting_node_that_is_written_to_makes_nobody_ask_over_and_over() {
         assert_eq!(in_time(waiter).await.unwrap().release().await.unwrap(), Release::Released);
     }
     assert_eq!(server.children("/semaphore/leases").unwrap(), [""; 0]);
+}
+
+/// Who fails to give a lease back has it still, and whoever is behind it learns that it is the next one in line.
+#[tokio::test]
+async fn a_release_that_is_refused_keeps_nobody_waiting() {
+    let server = TestingServer::start().unwrap();
+    let [first, second, client] = [
+        connected(builder(server.address())).await,
+        connected(builder(server.address())).await,
+        connected(builder(server.address())).await,
+    ];
+    for holder in [&first, &second] {
+        // Given back by the end of its session.
+        std::mem::drop(tokio::spawn({
+            let lease = in_time(direct(holder, "/semaphore", 2).acquire()).await.unwrap();
+            async move { lease.lost().await }
+        }));
+    }
+    let semaphore = direct(&client, "/semaphore", 2);
+    let next = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move {
+            let lease = semaphore.acquire().await.unwrap();
+            let refused = lease.release().await;
+            (lease, refused)
+        }
+    });
+    eventually("the next one waits", async || client.watchers() == 1).await;
+    let last = tokio::spawn(async move { semaphore.acquire().await.unwrap() });
+    eventually("the last one waits", async || client.watchers() == 2).await;
+
+    let all_but_delete = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::ADMIN;
+    let acl = vec![Acl::new(all_but_delete, "world", "anyone")];
+    client.set_acl().with_acl(acl).for_path("/semaphore/leases").await.unwrap();
+    in_time(first.close()).await;
+    let (lease, refused) = in_time(next).await.unwrap();
+    assert!(matches!(refused, Err(LockError::Framework(Error::NoAuth { .. }))), "{refused:?}");
+    in_time(second.close()).await;
+    let last = in_time(last).await.unwrap();
+
+    client.set_acl().with_acl(Acl::open_unsafe()).for_path("/semaphore/leases").await.unwrap();
+    for lease in [lease, last] {
+        assert_eq!(lease.release().await.unwrap(), Release::Released);
+    }
 }

@@ -80,6 +80,34 @@ on_every_server! {
         in_time(waiter).await.unwrap().release().await.unwrap();
     }
 
+    /// However deep in the queue: one without a watch on its node looks after a tenth of the session timeout.
+    async fn waiters_whose_nodes_are_deleted_join_again(env) {
+        let client = env.client().await;
+        let mutex = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap();
+        let guard = mutex.acquire().await.unwrap();
+        let mut waiters = tokio::task::JoinSet::new();
+        for _ in 0..3 {
+            let mutex = mutex.clone();
+            waiters.spawn(async move { mutex.acquire().await.unwrap().release().await.unwrap() });
+        }
+        let mut nodes = env.wait_for_children(&client, mutex.path(), 4).await;
+        nodes.retain(|node| node != guard.node_name());
+        nodes.sort_unstable();
+        // From the last one on: nobody else is touched, so only its own node can tell it.
+        for node in nodes.iter().rev() {
+            client.delete().for_path(&format!("{}/{node}", mutex.path())).await.unwrap();
+            crate::env::eventually("the waiter is back", async || {
+                let now = crate::env::children(&client, mutex.path()).await;
+                now.len() == 4 && !now.contains(node)
+            })
+            .await;
+        }
+        guard.release().await.unwrap();
+        while let Some(released) = in_time(waiters.join_next()).await {
+            assert_eq!(released.unwrap(), Release::Released);
+        }
+    }
+
     async fn a_holder_whose_node_is_deleted_learns_of_it(env) {
         let client = env.client().await;
         let mutex = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap();

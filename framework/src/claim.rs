@@ -321,6 +321,14 @@ impl NodeClaim {
         }
     }
 
+    /// Says to those in the same session who wait for it ([`Session::word_of`]) that the node is first in line: what
+    /// stood before it is gone and never comes back.
+    pub fn say_first(&self) {
+        if let Some(node) = &self.node {
+            self.session.watches().is_first(&node.path);
+        }
+    }
+
     /// As [`watch_node`](Self::watch_node) with a watch on the node that is set already.
     pub fn watch_node_with(&self, watch: Watch) {
         if is_broken(Mutant::LeaveTheOwnNodeAlone) {

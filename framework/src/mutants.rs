@@ -59,11 +59,13 @@ pub enum Mutant {
     KeepTheLeasesWithoutTheTurn,
     /// Several locks are granted although one of them was lost meanwhile.
     GrantLostLocks,
+    /// Who looks where it stands says that it is the first in line.
+    FirstBeforeItsTurn,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::SkipTheRelist,
         Self::TrustTheOldSession,
         Self::OrderByName,
@@ -91,6 +93,7 @@ impl Mutant {
         Self::KeepThePartialLocks,
         Self::KeepTheLeasesWithoutTheTurn,
         Self::GrantLostLocks,
+        Self::FirstBeforeItsTurn,
     ];
 
     /// Its name, in words.
@@ -124,6 +127,7 @@ impl Mutant {
             Self::KeepThePartialLocks => "keep-the-partial-locks",
             Self::KeepTheLeasesWithoutTheTurn => "keep-the-leases-without-the-turn",
             Self::GrantLostLocks => "grant-lost-locks",
+            Self::FirstBeforeItsTurn => "first-before-its-turn",
         }
     }
 }

@@ -530,6 +530,12 @@ impl Session {
         }
     }
 
+    /// Waits for a word of a node's owner in this session ([`NodeClaim::say_first`]). No request; what was said before
+    /// is not repeated.
+    pub fn word_of(&self, path: &str) -> Watch {
+        self.inner.watches.register(&self.full(path), WatchKind::Word)
+    }
+
     /// Changes a node's data and returns its new stat.
     ///
     /// # Errors

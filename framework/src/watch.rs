@@ -24,6 +24,8 @@ pub(crate) enum WatchKind {
     Data,
     /// Its children.
     Children,
+    /// What its owner says of it, in this session: nothing of the server's.
+    Word,
 }
 
 /// Why a waiter was woken.
@@ -32,6 +34,8 @@ pub(crate) enum WatchKind {
 pub enum WakeReason {
     /// The watched node changed.
     Event(EventType),
+    /// The node's owner says that it is first in line.
+    First,
     /// The connection was lost and is back. The watch is gone; what happened meanwhile is not known.
     Reconnected,
     /// The session is over.
@@ -117,6 +121,13 @@ impl WatchRegistry {
         });
     }
 
+    /// Wakes those who wait for a node's word that it is first in line.
+    pub(crate) fn is_first(&self, path: &str) {
+        self.wake(WakeReason::First, |waiters| {
+            waiters.by_path.remove(&(path.to_owned(), WatchKind::Word)).unwrap_or_default()
+        });
+    }
+
     /// Wakes everybody after a reconnect.
     pub(crate) fn reconnected(&self) {
         self.wake(WakeReason::Reconnected, |waiters| {
@@ -148,14 +159,16 @@ impl WatchRegistry {
         }
     }
 
-    /// What is waited for.
+    /// What is waited for on the server.
     pub(crate) fn paths(&self) -> Vec<String> {
-        self.waiters.lock().by_path.keys().map(|(path, _)| path.clone()).collect()
+        let waiters = self.waiters.lock();
+        waiters.by_path.keys().filter(|(_, kind)| *kind != WatchKind::Word).map(|(path, _)| path.clone()).collect()
     }
 
-    /// How many wait.
+    /// How many wait for the server.
     pub(crate) fn len(&self) -> usize {
-        self.waiters.lock().by_path.values().map(Vec::len).sum()
+        let waiters = self.waiters.lock();
+        waiters.by_path.iter().filter(|((_, kind), _)| *kind != WatchKind::Word).map(|(_, waiters)| waiters.len()).sum()
     }
 }
 
@@ -273,6 +286,20 @@ mod tests {
         let late = registry.register("/a", WatchKind::Data);
         assert_eq!(early.await, WakeReason::SessionEnded(SessionEnd::Expired));
         assert_eq!(late.await, WakeReason::SessionEnded(SessionEnd::Expired));
+    }
+
+    #[tokio::test]
+    async fn a_word_is_for_those_who_wait_for_it() {
+        let registry = WatchRegistry::default();
+        let [data, first, other] = [("/a", WatchKind::Data), ("/a", WatchKind::Word), ("/b", WatchKind::Word)]
+            .map(|(path, kind)| registry.register(path, kind));
+        assert_eq!((registry.len(), registry.paths()), (1, vec!["/a".to_owned()]));
+        registry.is_first("/a");
+        registry.dispatch(&event(EventType::NodeDeleted, "/b"));
+        assert_eq!(first.await, WakeReason::First);
+        assert!(!data.has_fired() && !other.has_fired());
+        registry.reconnected();
+        assert_eq!(other.await, WakeReason::Reconnected);
     }
 
     #[test]

@@ -22,7 +22,9 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
-use crate::locks::driver::{LockInternalsDriver, Predicate, SortedChildren, is_far_from_the_end};
+use crate::locks::driver::{
+    LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, is_far_from_the_end,
+};
 use crate::locks::hold::Hold;
 use crate::locks::limit::Limit;
 use crate::locks::options::LockOptions;
@@ -65,6 +67,9 @@ pub(crate) struct Shape {
     pub(crate) driver: Arc<dyn LockInternalsDriver>,
     pub(crate) limit: Arc<Limit>,
     pub(crate) touch: Touch,
+    /// Nobody ever comes to stand before a contender, and one after the other has the lock: so the end of the first one
+    /// in line makes its follower the first.
+    pub(crate) is_line: bool,
     /// The data of the parent, if it is created.
     pub(crate) parent_data: &'static [u8],
 }
@@ -79,7 +84,13 @@ impl Acquired {
 impl Shape {
     /// A lock that one has at a time.
     pub(crate) fn exclusive(lock_name: &'static str, driver: Arc<dyn LockInternalsDriver>) -> Self {
-        Self { lock_name, driver, limit: Arc::new(Limit::new(1)), touch: Touch::Never, parent_data: &[] }
+        let limit = Arc::new(Limit::new(1));
+        Self { lock_name, driver, limit, touch: Touch::Never, is_line: false, parent_data: &[] }
+    }
+
+    /// A lock that one has at a time, in the order in which they came.
+    pub(crate) fn line(lock_name: &'static str) -> Self {
+        Self { is_line: true, ..Self::exclusive(lock_name, Arc::new(StandardLockInternalsDriver)) }
     }
 }
 
@@ -294,6 +305,9 @@ impl LockInternals {
             let followed = place.is_some_and(|place| place + 1 < sorted.len());
             // A wait may be long, and those who wait many: none of them keeps the list.
             drop(sorted);
+            if is_broken(Mutant::FirstBeforeItsTurn) {
+                claim.say_first();
+            }
             match decided {
                 Predicate::Acquired => {
                     let tells =
@@ -325,8 +339,9 @@ impl LockInternals {
                     let waited = self.wait_for_node(session, &claim, ahead, limit_changes.as_mut(), &mut watches).await;
                     match waited {
                         Ok(deleted) => {
-                            // Exactly one node stood before ours, both were watched on one connection, and events
-                            // come in order: ours is still there, so it is first. No listing is needed to know it.
+                            // Exactly one node stood before ours at the end, both were watched on one connection,
+                            // and events come in order: ours is still there, so it is first. No listing is needed
+                            // to know it.
                             if deleted && session.reconnects() == reconnects {
                                 let acquired = Acquired { claim, czxid, revocation, queue_position };
                                 return self.granted(acquired, watches).map(Some);
@@ -541,37 +556,46 @@ impl LockInternals {
 
     /// Waits until the node ahead is gone. `Ok(true)` if it was deleted while both it and our own node were watched,
     /// on the connection there was at first; `Ok(false)` if a listing has to tell, as always unless it stood there
-    /// `alone`.
+    /// `alone`, or its owner, in this process, has said since that it does.
     async fn wait_for_node(
         &self,
         session: &Session,
         claim: &NodeClaim,
-        (ahead, alone): (&str, bool),
+        (ahead, mut alone): (&str, bool),
         mut limit_changes: Pin<&mut Notified<'_>>,
         watches: &mut Watches,
     ) -> Result<bool, Error> {
         let path = make_path(&self.base_path, ahead);
         let began_at = session.reconnects();
         loop {
+            let mut word = self.shape.is_line.then(|| session.word_of(&path));
             let mut ahead = match session.get_data_watched(&path).await {
                 Ok((_, _, watch)) => watch,
                 Err(Error::NoNode { .. }) => return Ok(false),
                 Err(error) => return Err(error),
             };
-            if alone && !self.watch_own(session, claim, watches).await? {
-                return Ok(false);
-            }
-            let reason = tokio::select! {
-                biased;
-                reason = self.own_changed(session, claim, watches) => match reason? {
-                    Some(WakeReason::Event(EventType::NodeDeleted)) | None => return Ok(false),
-                    Some(reason) => reason,
-                },
-                reason = &mut ahead => match reason {
-                    WakeReason::Event(EventType::NodeDeleted) => return Ok(alone && session.reconnects() == began_at),
-                    reason => reason,
-                },
-                () = limit_changes.as_mut() => return Ok(false),
+            let reason = loop {
+                if alone && !self.watch_own(session, claim, watches).await? {
+                    return Ok(false);
+                }
+                tokio::select! {
+                    biased;
+                    reason = self.own_changed(session, claim, watches) => match reason? {
+                        Some(WakeReason::Event(EventType::NodeDeleted)) | None => return Ok(false),
+                        Some(reason) => break reason,
+                    },
+                    reason = &mut ahead => match reason {
+                        WakeReason::Event(EventType::NodeDeleted) => {
+                            return Ok(alone && session.reconnects() == began_at);
+                        }
+                        reason => break reason,
+                    },
+                    reason = some(&mut word) => {
+                        alone |= reason == WakeReason::First;
+                        word = None;
+                    }
+                    () = limit_changes.as_mut() => return Ok(false),
+                }
             };
             if matches!(reason, WakeReason::SessionEnded(_)) {
                 return Err(expired(session));
@@ -674,6 +698,9 @@ impl LockInternals {
             Some(watch) => claim.watch_node_with(watch),
             None => claim.watch_node(claim.session().timeout() / 10),
         }
+        if self.shape.is_line {
+            claim.say_first();
+        }
         Ok(acquired)
     }
 
@@ -706,6 +733,14 @@ pub(crate) fn no_end() -> LockError {
     Error::Closed.into()
 }
 
+/// Waits for a watch, if there is one.
+async fn some(watch: &mut Option<Watch>) -> WakeReason {
+    match watch {
+        Some(watch) => watch.await,
+        None => std::future::pending().await,
+    }
+}
+
 fn expired(session: &Session) -> Error {
     session.gone(format!("waiting for a lock in session {}", session.number()))
 }
@@ -715,13 +750,12 @@ mod tests {
     use curator_framework::RetryNTimes;
 
     use super::*;
-    use crate::locks::driver::StandardLockInternalsDriver;
 
     /// Ten thousand may wait in one process.
     #[tokio::test]
     async fn a_waiter_is_small() {
         let client = CuratorFramework::new_client("nowhere:1", RetryNTimes::new(1, Duration::ZERO)).unwrap();
-        let shape = Shape::exclusive("lock-", Arc::new(StandardLockInternalsDriver));
+        let shape = Shape::line("lock-");
         let lock = LockInternals::new(client.clone(), "/lock".into(), shape, LockOptions::new()).unwrap();
         let in_front = size_of_val(&acquire(&client, "/lock", Patience::Forever, &lock));
         let mut retries = client.retry_loop();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use curator_framework::CuratorFramework;
 
 use crate::error::Result;
-use crate::locks::driver::{LockInternalsDriver, Predicate, StandardLockInternalsDriver};
+use crate::locks::driver::{LockInternalsDriver, Predicate};
 use crate::locks::guard::{guard_of_its_own, reenter};
 use crate::locks::lock_internals::{LockInternals, Patience, Shape};
 use crate::locks::methods::{acquire_methods, owner_methods};
@@ -130,8 +130,11 @@ impl InterProcessMutex {
     ///
     /// As [`new`](Self::new).
     pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
-        let driver = options.driver.clone().unwrap_or_else(|| Arc::new(StandardLockInternalsDriver));
-        let internals = LockInternals::new(client, path.into(), Shape::exclusive(LOCK_NAME, driver), options)?;
+        let shape = match options.driver.clone() {
+            Some(driver) => Shape::exclusive(LOCK_NAME, driver),
+            None => Shape::line(LOCK_NAME),
+        };
+        let internals = LockInternals::new(client, path.into(), shape, options)?;
         Ok(Self { lock: Arc::new(Reentrant::new(internals, Arc::default())) })
     }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
-use crate::locks::driver::{LeaseDriver, Predicate, StandardLockInternalsDriver};
+use crate::locks::driver::{LeaseDriver, Predicate};
 use crate::locks::guard::guard_of_its_own;
 use crate::locks::hold::Place;
 use crate::locks::limit::Limit;
@@ -413,7 +413,7 @@ impl InterProcessSemaphoreV2 {
         if options.driver.is_some() {
             return Err(LockError::invalid("driver", "leases have their own"));
         }
-        let lock = Shape::exclusive(LOCK_NAME, Arc::new(StandardLockInternalsDriver));
+        let lock = Shape::line(LOCK_NAME);
         let one_waits = protocol == SemaphoreProtocol::Curator;
         let leases = Shape {
             lock_name: LEASE_NAME,
@@ -424,6 +424,7 @@ impl InterProcessSemaphoreV2 {
                 (false, true) => Touch::Always,
                 (false, false) => Touch::IfFollowed,
             },
+            is_line: false,
             parent_data: if one_waits { &[] } else { DIRECT_MARK },
         };
         let part = |name, shape, options| LockInternals::new(client.clone(), make_path(&path, name), shape, options);

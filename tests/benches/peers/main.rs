@@ -10,6 +10,7 @@ mod ours;
 mod peer;
 mod report;
 mod spawned;
+mod wire;
 mod workload;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ use crate::others::{Redis, Sqlite, ZookeeperClient};
 use crate::ours::Ours;
 use crate::peer::{CURATOR, OURS, Peer, Result, Run};
 use crate::spawned::Spawned;
+use crate::wire::BareSockets;
 use crate::workload::{Workload, median};
 
 #[derive(Parser)]
@@ -66,6 +68,7 @@ async fn peers() -> (Vec<Box<dyn Peer>>, Vec<String>) {
     add(CURATOR, Spawned::curator().await.map(|peer| Box::new(peer) as _));
     add("kazoo", Spawned::kazoo().await.map(|peer| Box::new(peer) as _));
     add("zookeeper-client", Ok(Box::new(ZookeeperClient)));
+    add("bare sockets", Ok(Box::new(BareSockets)));
     add("Redis", Redis::start().await.map(|peer| Box::new(peer) as _));
     add("SQLite", Sqlite::start().map(|peer| Box::new(peer) as _));
     (peers, missing)

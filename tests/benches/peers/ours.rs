@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::peer::{OURS, Peer, Result, Run};
 use crate::workload::{Outcome, Workload};
 
-const LEASES: usize = 4;
+pub(crate) const LEASES: usize = 4;
 const RESTS: Duration = Duration::from_millis(300);
 
 pub(crate) struct Ours;

@@ -1,6 +1,7 @@
 //! What a session cleans up and watches for its owners, in one task.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -103,11 +104,6 @@ impl Leftovers {
     }
 }
 
-enum Job {
-    Clean(Remains),
-    Attend { due: Duration, node: Weak<ClaimedNode>, how: Attention },
-}
-
 /// Calls what is not ours; its panic must not end the housekeeping.
 pub(crate) fn contained(call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
@@ -127,9 +123,42 @@ enum Attention {
 /// Where a session's jobs are left.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
-    jobs: mpsc::UnboundedSender<Job>,
+    jobs: mpsc::UnboundedSender<Remains>,
+    attending: Arc<Attending>,
     cleaning: Arc<Cleaning>,
     leftovers: Arc<Leftovers>,
+}
+
+/// The nodes that are held and what is to be done about them. Most are given back before that is due: the task is
+/// only woken for what is due before anything that it waits for.
+#[derive(Debug, Default)]
+struct Attending {
+    guarded: Mutex<Guarded>,
+    earlier: Notify,
+}
+
+impl Attending {
+    fn push(&self, due: Duration, node: Weak<ClaimedNode>, how: Attention) {
+        let is_earlier = {
+            let mut guarded = self.guarded.lock();
+            guarded.push(due, node, how);
+            guarded.waits_until.is_none_or(|until| due < until)
+        };
+        if is_earlier {
+            self.earlier.notify_one();
+        }
+    }
+
+    fn pop_due(&self, now: Duration) -> Option<(Weak<ClaimedNode>, Attention)> {
+        self.guarded.lock().pop_due(now)
+    }
+
+    /// Until when the task may wait, and does so from now on.
+    fn wait_until_due(&self) -> Option<Duration> {
+        let mut guarded = self.guarded.lock();
+        guarded.waits_until = guarded.next_due();
+        guarded.waits_until
+    }
 }
 
 /// How many nodes are still to be deleted.
@@ -150,20 +179,25 @@ impl Housekeeping {
     pub(crate) fn new(leftovers: Arc<Leftovers>, reaper: Arc<Reaper>) -> (Self, HousekeepingTask) {
         let (sender, jobs) = mpsc::unbounded_channel();
         let cleaning = Arc::new(Cleaning::default());
-        let task =
-            HousekeepingTask { jobs, cleaning: Arc::clone(&cleaning), leftovers: Arc::clone(&leftovers), reaper };
-        (Self { jobs: sender, cleaning, leftovers }, task)
+        let attending = Arc::new(Attending::default());
+        let task = HousekeepingTask {
+            jobs,
+            attending: Arc::clone(&attending),
+            cleaning: Arc::clone(&cleaning),
+            leftovers: Arc::clone(&leftovers),
+            reaper,
+        };
+        (Self { jobs: sender, attending, cleaning, leftovers }, task)
     }
 
     /// Deletes a node some time, for certain. Never blocks, never fails; works outside of a runtime too.
     pub(crate) fn clean(&self, session: &Session, remains: Remains) {
         if session.end_reason().is_none() {
             self.cleaning.open.fetch_add(1, Ordering::SeqCst);
-            match self.jobs.send(Job::Clean(remains)) {
+            match self.jobs.send(remains) {
                 Ok(()) => return,
-                Err(mpsc::error::SendError(job)) => {
+                Err(mpsc::error::SendError(remains)) => {
                     self.cleaning.done();
-                    let Job::Clean(remains) = job else { return };
                     return self.leave(remains);
                 }
             }
@@ -179,18 +213,17 @@ impl Housekeeping {
 
     /// Watches a node from `due` on.
     pub(crate) fn guard(&self, due: Duration, node: Weak<ClaimedNode>) {
-        // The task ends with the session, and the node with it.
-        let _ended = self.jobs.send(Job::Attend { due, node, how: Attention::Watch });
+        self.attending.push(due, node, Attention::Watch);
     }
 
     /// Makes a node's call when it is still held at `due`.
     pub(crate) fn call(&self, due: Duration, node: Weak<ClaimedNode>) {
-        let _ended = self.jobs.send(Job::Attend { due, node, how: Attention::Call });
+        self.attending.push(due, node, Attention::Call);
     }
 
     /// Writes a node's data once more, if it is held at `due`.
     pub(crate) fn touch(&self, due: Duration, node: Weak<ClaimedNode>, data: Vec<u8>) {
-        let _ended = self.jobs.send(Job::Attend { due, node, how: Attention::Touch(data) });
+        self.attending.push(due, node, Attention::Touch(data));
     }
 
     /// Resolves when there is nothing left to delete.
@@ -208,7 +241,8 @@ impl Housekeeping {
 /// The task that does the jobs of one session and ends with it.
 #[derive(Debug)]
 pub(crate) struct HousekeepingTask {
-    jobs: mpsc::UnboundedReceiver<Job>,
+    jobs: mpsc::UnboundedReceiver<Remains>,
+    attending: Arc<Attending>,
     cleaning: Arc<Cleaning>,
     leftovers: Arc<Leftovers>,
     reaper: Arc<Reaper>,
@@ -220,14 +254,13 @@ type Running = Pin<Box<dyn Future<Output = Option<Remains>> + Send>>;
 impl HousekeepingTask {
     pub(crate) async fn run(mut self, session: Session) {
         let mut waiting: VecDeque<Remains> = VecDeque::new();
-        let mut guarded: Guarded = Guarded::default();
         let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
         loop {
             let now = session.clock().now();
             while running.len() < AT_ONCE {
                 if let Some(remains) = waiting.pop_front() {
                     running.push(Box::pin(clean(session.clone(), remains, Arc::clone(&self.cleaning))));
-                } else if let Some((node, how)) = guarded.pop_due(now) {
+                } else if let Some((node, how)) = self.attending.pop_due(now) {
                     match how {
                         Attention::Watch => running.push(Box::pin(guard(session.clone(), node))),
                         Attention::Call => {
@@ -238,7 +271,7 @@ impl HousekeepingTask {
                         Attention::Touch(data) => match node.upgrade() {
                             // Until it is known what comes of that.
                             Some(held) if held.is_being_deleted() => {
-                                guarded.push(now.saturating_add(RETRY_PAUSE), node, Attention::Touch(data));
+                                self.attending.push(now.saturating_add(RETRY_PAUSE), node, Attention::Touch(data));
                             }
                             Some(held) => running.push(Box::pin(touch(session.clone(), held.path.clone(), data))),
                             None => {}
@@ -250,7 +283,7 @@ impl HousekeepingTask {
                     break;
                 }
             }
-            let due = [guarded.next_due(), self.reaper.next_due()].into_iter().flatten().min();
+            let due = [self.attending.wait_until_due(), self.reaper.next_due()].into_iter().flatten().min();
             let next_due = due.filter(|_| running.len() < AT_ONCE);
             tokio::select! {
                 biased;
@@ -260,11 +293,11 @@ impl HousekeepingTask {
                         waiting.push_back(remains);
                     }
                 }
-                job = self.jobs.recv() => match job {
-                    Some(Job::Clean(remains)) => waiting.push_back(remains),
-                    Some(Job::Attend { due, node, how }) => guarded.push(due, node, how),
+                remains = self.jobs.recv() => match remains {
+                    Some(remains) => waiting.push_back(remains),
                     None => break,
                 },
+                () = self.attending.earlier.notified() => {}
                 () = self.reaper.first_made.notified() => {}
                 () = sleep_until_due(next_due, now) => {}
             }
@@ -274,10 +307,8 @@ impl HousekeepingTask {
         while let Some(left) = running.next().await {
             waiting.extend(left);
         }
-        while let Ok(job) = self.jobs.try_recv() {
-            if let Job::Clean(remains) = job {
-                waiting.push_back(remains);
-            }
+        while let Ok(remains) = self.jobs.try_recv() {
+            waiting.push_back(remains);
         }
         for remains in waiting {
             self.cleaning.done();
@@ -301,6 +332,14 @@ struct Guarded {
     nodes: VecDeque<(Duration, Weak<ClaimedNode>, Attention)>,
     /// How many were left when those that are gone were cleared away.
     kept: usize,
+    /// When the first of them was due at the last look.
+    waits_until: Option<Duration>,
+}
+
+impl fmt::Debug for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guarded").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+    }
 }
 
 impl Guarded {

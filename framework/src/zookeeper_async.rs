@@ -11,19 +11,21 @@
 //!   alone: reads whose answers are known and differ; then, where the session owns ephemeral nodes, a create that
 //!   shows the session's id. Only then is the handle connected.
 //! * The answer to every create is compared with its request, and its owner with that of the creates before.
-//! * At most [`PLACES`] requests are inside the crate, whose queue of 64 can block itself. The handle's own task
-//!   drives them: a caller that goes away, or does not look, neither frees its request's place nor keeps it. A panic
-//!   of the crate over a reply ends the handle.
+//! * At most [`PLACES`] requests are inside the crate, whose queue of 64 can block itself. Whoever asks drives his
+//!   request, until he goes away, or places run out, or the connection is lost: from then on the handle's own task
+//!   does. So a caller that goes away, or does not look, neither frees its request's place nor keeps it. A panic of
+//!   the crate over a reply ends the handle.
 //! * An ended handle's close goes last into the queue and is repeated until the crate says that it was sent.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -76,13 +78,24 @@ impl ZooKeeperFactory for ZookeeperAsyncFactory {
         let left = config.connection_timeout.saturating_sub(started.elapsed());
         let until = tokio::time::Instant::now() + left;
         let established = config.clock.now();
-        let (watch_sender, watch_events) = mpsc::unbounded_channel();
+        let (events, event_receiver) = mpsc::unbounded_channel();
+        let ephemerals = Arc::new(Mutex::new(Ephemerals::default()));
+        let (crate_lives, crate_gone) = mpsc::channel(1);
+        let (watched, own) = (events.clone(), Arc::clone(&ephemerals));
         let connect_string = join_addresses(&greeting.addresses);
         let connecting = ZooKeeper::connect_with_retry_time(
             &connect_string,
             greeting.negotiated,
-            // The closure does nothing but send: a panic in it would kill the crate's tasks.
-            move |event: crate_api::WatchedEvent| drop(watch_sender.send(event)),
+            // The closure does nothing but note and send: a panic in it would kill the crate's tasks.
+            move |event: crate_api::WatchedEvent| {
+                let _lives: &mpsc::Sender<Infallible> = &crate_lives;
+                let Some(event) = from_crate_event(event) else { return };
+                if event.event_type == EventType::NodeDeleted {
+                    own.lock().paths.remove(&event.path);
+                }
+                // Nobody listens any more when the handle was dropped.
+                let _gone = watched.send(HandleEvent::Watched(event));
+            },
             RETRY_PAUSE,
         );
         let zookeeper = match tokio::time::timeout_at(until, connecting).await {
@@ -91,7 +104,8 @@ impl ZooKeeperFactory for ZookeeperAsyncFactory {
             Err(_elapsed) => return Err(failed(format!("not connected within {:?}", config.connection_timeout))),
         };
 
-        let (handle, mut events) = start(zookeeper, watch_events, config, greeting.negotiated);
+        let handle = start(zookeeper, (events, ephemerals, crate_gone), config, greeting.negotiated);
+        let mut events = event_receiver;
         match tokio::time::timeout_at(until, events.recv()).await {
             Ok(Some(HandleEvent::Reconnected { sent, .. })) => {
                 Ok(Connection { handle: Arc::new(handle), events, sent, established })
@@ -140,10 +154,13 @@ struct Shared {
     /// The crate takes a request at its future's first poll; polled one by one, none of them ever waits for another
     /// there.
     submitting: Mutex<()>,
-    requests: mpsc::UnboundedSender<Driven>,
+    /// What those who ask drive themselves.
+    in_flight: Mutex<Vec<Weak<InFlight>>>,
+    /// What the monitor is to drive.
+    to_drive: mpsc::UnboundedSender<ToDrive>,
     /// The name of the node that shows the session's id; it may be left of an earlier proof.
     identity: String,
-    ephemerals: Mutex<Ephemerals>,
+    ephemerals: Arc<Mutex<Ephemerals>>,
 }
 
 /// The ephemeral nodes of the session, and so its id.
@@ -183,8 +200,77 @@ fn lost(request: String, sent: bool) -> Reply {
     Reply { sent: None, result: Err(Error::ConnectionLoss { request, sent, cause: None }) }
 }
 
-/// A request inside the crate, with its place.
-type Driven = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A request inside the crate, with its place, and where its answer goes.
+struct Driven {
+    reply: Pin<Box<dyn Future<Output = Reply> + Send>>,
+    answer: oneshot::Sender<Reply>,
+    _place: Option<Place>,
+}
+
+impl Driven {
+    /// To its end by the monitor.
+    async fn finish(self) {
+        // Whoever asked may be gone.
+        let _gone = self.answer.send(self.reply.await);
+    }
+}
+
+/// What the monitor is to drive from now on.
+enum ToDrive {
+    /// A request whose caller went away, or that waited for its place.
+    One(Driven),
+    /// All there are: somebody waits for a place.
+    All,
+}
+
+/// A request that its caller drives, unless the monitor has taken it.
+struct InFlight(Mutex<Option<Driven>>);
+
+impl InFlight {
+    fn take(&self) -> Option<Driven> {
+        self.0.lock().take()
+    }
+
+    /// Looks after the request. `Pending` also if the monitor has it.
+    fn drive(&self, cx: &mut Context<'_>) -> Poll<(Reply, Option<Driven>)> {
+        let mut driven = self.0.lock();
+        let Some(request) = driven.as_mut() else { return Poll::Pending };
+        let reply = std::task::ready!(request.reply.as_mut().poll(cx));
+        Poll::Ready((reply, driven.take()))
+    }
+}
+
+/// The answer that is to come. Dropping it leaves the request to the monitor.
+struct Answer {
+    shared: Arc<Shared>,
+    name: String,
+    /// `None` of a request that waits for its place, or was refused one.
+    request: Option<Arc<InFlight>>,
+    answered: oneshot::Receiver<Reply>,
+}
+
+impl Future for Answer {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
+        if let Some(Poll::Ready((reply, driven))) = self.request.as_ref().map(|request| request.drive(cx)) {
+            // Or the end of its sender would wake the task that runs here.
+            self.answered.close();
+            drop(driven);
+            return Poll::Ready(reply);
+        }
+        let answered = std::task::ready!(Pin::new(&mut self.answered).poll(cx));
+        Poll::Ready(answered.unwrap_or_else(|_monitor_gone| lost(std::mem::take(&mut self.name), true)))
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(driven) = self.request.take().and_then(|request| request.take()) {
+            self.shared.leave_to_monitor(driven);
+        }
+    }
+}
 
 /// No connection is proven yet.
 const NOT_READY: u64 = u64::MAX;
@@ -211,12 +297,42 @@ impl Shared {
     async fn send(self: &Arc<Self>, request: Request, epoch: u64) -> Reply {
         let name = request.to_string();
         let (answer, answered) = oneshot::channel();
-        self.begin(Asked { request, answer }, epoch, None);
-        answered.await.unwrap_or_else(|_monitor_gone| lost(name, true))
+        let driven = self.begin(Asked { request, answer }, epoch, None);
+        let request = Some(self.leave_to_caller(driven, epoch));
+        Answer { shared: Arc::clone(self), name, request, answered }.await
     }
 
-    /// Gives a request to the crate, and to the monitor, which drives it until it is answered.
-    fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>) {
+    fn leave_to_monitor(&self, driven: Driven) {
+        // Without a monitor the handle has ended; whoever asked learns it from his channel.
+        let _monitor_gone = self.to_drive.send(ToDrive::One(driven));
+    }
+
+    fn leave_to_caller(&self, driven: Driven, epoch: u64) -> Arc<InFlight> {
+        let request = Arc::new(InFlight(Mutex::new(Some(driven))));
+        {
+            let mut in_flight = self.in_flight.lock();
+            if in_flight.len() >= 2 * PLACES {
+                in_flight.retain(|request| request.strong_count() > 0);
+            }
+            in_flight.push(Arc::downgrade(&request));
+        }
+        // The monitor may have taken all there were just before.
+        if self.epoch() != epoch || self.has_ended() {
+            if let Some(driven) = request.take() {
+                self.leave_to_monitor(driven);
+            }
+        }
+        request
+    }
+
+    /// Takes all requests from their callers.
+    fn take_over(&self) -> Vec<Driven> {
+        let in_flight = std::mem::take(&mut *self.in_flight.lock());
+        in_flight.into_iter().filter_map(|request| request.upgrade()?.take()).collect()
+    }
+
+    /// Gives a request to the crate. What is left has to be driven until it is answered.
+    fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>) -> Driven {
         let Asked { request, answer } = asked;
         let name = request.to_string();
         let expectation = Expectation::of(&request);
@@ -231,18 +347,15 @@ impl Shared {
             std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
         };
         let shared = Arc::clone(self);
-        let driven: Driven = Box::pin(async move {
+        let reply = Box::pin(async move {
             let answered = match first {
                 Poll::Ready(answered) => answered,
                 Poll::Pending => future.await,
             };
             let result = shared.judge(answered.unwrap_or(Err(ZkError::MarshallingError)), epoch, &expectation, name);
-            // Whoever asked may be gone.
-            let _gone = answer.send(Reply { sent: Some(sent), result });
-            drop(place);
+            Reply { sent: Some(sent), result }
         });
-        // Without a monitor the handle has ended; whoever asked learns it from the channel.
-        let _monitor_gone = self.requests.send(driven);
+        Driven { reply, answer, _place: place }
     }
 
     /// What an answer is worth.
@@ -293,28 +406,27 @@ impl Shared {
     }
 
     /// Begins a request that has a place, if there is somebody to answer it; else says so.
-    fn begin_in_place(self: &Arc<Self>, asked: Asked) -> Result<(), ()> {
+    fn begin_in_place(self: &Arc<Self>, asked: Asked) -> Option<(Driven, u64)> {
         let epoch = self.epoch();
         if asked.answer.is_closed() {
-            return Err(());
+            return None;
         }
         if self.has_ended() {
             asked.refuse(|request| Error::SessionExpired { request });
-            return Err(());
+            return None;
         }
         if !self.is_ready(epoch) {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
-            return Err(());
+            return None;
         }
-        self.begin(asked, epoch, Some(Place(Arc::clone(self))));
-        Ok(())
+        Some((self.begin(asked, epoch, Some(Place(Arc::clone(self)))), epoch))
     }
 
     /// Leaves a place to the next request in line that can begin.
     fn leave_place(self: &Arc<Self>) {
         while let Some(next) = self.places.leave() {
-            if self.begin_in_place(next).is_ok() {
-                return;
+            if let Some((driven, _)) = self.begin_in_place(next) {
+                return self.leave_to_monitor(driven);
             }
         }
     }
@@ -625,15 +737,20 @@ impl ZooKeeperHandle for Handle {
             let name = request.to_string();
             let (answer, answered) = oneshot::channel();
             let asked = Asked { request, answer };
+            let mut request = None;
             // Nobody waits in line for a connection.
             if !shared.has_ended() && !shared.is_ready(shared.epoch()) {
                 asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
             } else if let Some(asked) = shared.places.enter(asked) {
-                if shared.begin_in_place(asked).is_err() {
-                    shared.leave_place();
+                match shared.begin_in_place(asked) {
+                    Some((driven, epoch)) => request = Some(shared.leave_to_caller(driven, epoch)),
+                    None => shared.leave_place(),
                 }
+            } else {
+                // Whoever has a place may not look whether it is free.
+                let _monitor_gone = shared.to_drive.send(ToDrive::All);
             }
-            answered.await.unwrap_or_else(|_monitor_gone| lost(name, true))
+            Answer { shared, name, request, answered }.await
         })
     }
 
@@ -694,11 +811,15 @@ impl Drop for Handle {
 /// Sets up what listens to the crate, and the monitor that owns the session until it is closed.
 fn start(
     zookeeper: ZooKeeper,
-    watch_events: mpsc::UnboundedReceiver<crate_api::WatchedEvent>,
+    (events, ephemerals, crate_gone): (
+        mpsc::UnboundedSender<HandleEvent>,
+        Arc<Mutex<Ephemerals>>,
+        mpsc::Receiver<Infallible>,
+    ),
     config: &ConnectConfig,
     negotiated: Duration,
-) -> (Handle, mpsc::UnboundedReceiver<HandleEvent>) {
-    let (requests, driven) = mpsc::unbounded_channel();
+) -> Handle {
+    let (to_drive, driven) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared {
         zookeeper,
         clock: Arc::clone(&config.clock),
@@ -713,9 +834,10 @@ fn start(
         up: watch::Sender::new(NOT_READY),
         places: Places::new(PLACES),
         submitting: Mutex::new(()),
-        requests,
+        in_flight: Mutex::default(),
+        to_drive,
         identity: format!("{}session", ProtectedId::new(&*config.randomness).prefix()),
-        ephemerals: Mutex::new(Ephemerals::default()),
+        ephemerals,
     });
     let (transport_sender, transport) = mpsc::unbounded_channel();
     let listening = Arc::downgrade(&shared);
@@ -743,23 +865,22 @@ fn start(
     });
     let (end, ending) = watch::channel(false);
     let (closed_sender, closed) = watch::channel(false);
-    let (events, event_receiver) = mpsc::unbounded_channel();
-    let monitor =
-        Monitor { shared: Arc::clone(&shared), events, running: FuturesUnordered::new(), driven, watch_events };
+    let monitor = Monitor { shared: Arc::clone(&shared), events, running: FuturesUnordered::new(), driven, crate_gone };
     tokio::spawn(async move {
         monitor.run(transport, ending).await;
         closed_sender.send_replace(true);
     });
-    (Handle { shared, end, closed }, event_receiver)
+    Handle { shared, end, closed }
 }
 
 /// The handle's own task.
 struct Monitor {
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<HandleEvent>,
-    running: FuturesUnordered<Driven>,
-    driven: mpsc::UnboundedReceiver<Driven>,
-    watch_events: mpsc::UnboundedReceiver<crate_api::WatchedEvent>,
+    running: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    driven: mpsc::UnboundedReceiver<ToDrive>,
+    /// Says so by its end.
+    crate_gone: mpsc::Receiver<Infallible>,
 }
 
 impl Monitor {
@@ -767,8 +888,19 @@ impl Monitor {
         let end = self.watch_over(&mut transport, &mut ending).await;
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.refuse_waiting();
+        self.drive(ToDrive::All);
         self.tell(HandleEvent::Ended(end));
         self.close().await;
+    }
+
+    fn drive(&mut self, what: ToDrive) {
+        match what {
+            ToDrive::One(request) => self.running.push(Box::pin(request.finish())),
+            ToDrive::All => {
+                let requests = self.shared.take_over().into_iter();
+                self.running.extend(requests.map(|request| Box::pin(request.finish()) as _));
+            }
+        }
     }
 
     fn tell(&self, event: HandleEvent) {
@@ -791,6 +923,7 @@ impl Monitor {
                 told = transport.recv() => match told {
                     Some(Transport::Lost) => {
                         self.shared.refuse_waiting();
+                        self.drive(ToDrive::All);
                         if std::mem::take(&mut told_connected) {
                             self.tell(HandleEvent::Disconnected);
                         }
@@ -802,19 +935,9 @@ impl Monitor {
                     Some(Transport::Expired) => return SessionEnd::Expired,
                     None => return SessionEnd::ClientFailed,
                 },
-                event = self.watch_events.recv() => match event {
-                    Some(event) => {
-                        if let Some(event) = from_crate_event(event) {
-                            if event.event_type == EventType::NodeDeleted {
-                                self.shared.ephemerals.lock().paths.remove(&event.path);
-                            }
-                            self.tell(HandleEvent::Watched(event));
-                        }
-                    }
-                    None => return SessionEnd::ClientFailed,
-                },
+                _ = self.crate_gone.recv() => return SessionEnd::ClientFailed,
                 () = self.shared.disproved.notified() => return self.shared.why_ended(),
-                Some(request) = self.driven.recv() => self.running.push(request),
+                Some(what) = self.driven.recv() => self.drive(what),
                 Some(()) = self.running.next() => {}
                 proof = async { match &mut establishing { Some(future) => future.await, None => std::future::pending().await } } => {
                     establishing = None;
@@ -852,17 +975,14 @@ impl Monitor {
                 tokio::select! {
                     biased;
                     closed = &mut closing => break closed,
-                    event = self.watch_events.recv(), if !self.watch_events.is_closed() || !self.watch_events.is_empty() => {
-                        drop(event);
-                    }
-                    Some(request) = self.driven.recv() => self.running.push(request),
+                    Some(what) = self.driven.recv() => self.drive(what),
                     Some(()) = self.running.next() => {}
                 }
             };
             match closed {
                 Ok(()) => return,
                 // With its tasks gone the crate answers at once, and its connection is gone too.
-                Err(_) if self.watch_events.is_closed() && self.shared.is_dead() => return,
+                Err(_) if self.crate_gone.is_closed() && self.shared.is_dead() => return,
                 Err(error) => tracing::debug!(%error, "the session is not closed yet"),
             }
             tokio::time::sleep(RETRY_PAUSE).await;

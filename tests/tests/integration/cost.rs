@@ -26,6 +26,11 @@ fn requests(server: &TestingServer, path: &str) -> Vec<OpCode> {
     server.requests().iter().filter(|logged| below(logged)).map(|logged| logged.op).collect()
 }
 
+/// How many watches contenders have set.
+fn watched(server: &TestingServer) -> usize {
+    requests(server, "/lock").iter().filter(|op| **op == OpCode::GetData).count()
+}
+
 #[tokio::test]
 async fn an_uncontended_lock_is_three_requests_and_an_inner_one_none() {
     let server = server();
@@ -84,8 +89,7 @@ async fn a_hand_over_between_two_needs_no_listing() {
         tokio::spawn(async move { mutex.acquire().await.unwrap() })
     };
     // Both of its watches are set: on the node ahead and on its own.
-    let reads = async || requests(&server, "/lock").iter().filter(|op| **op == OpCode::GetData).count() == 2;
-    eventually("the waiter watches", reads).await;
+    eventually("the waiter watches", async || watched(&server) == 2).await;
     server.clear_requests();
     guard.release().await.unwrap();
     let next = waiter.await.unwrap();
@@ -105,7 +109,7 @@ async fn a_departure_wakes_one_waiter_of_many() {
         waiters.spawn(async move { mutex.acquire().await.unwrap() });
     }
     // A watch each, on the node ahead. The first one, whom that tells all, watches its own as well.
-    eventually("all wait", async || client.watchers() == 31).await;
+    eventually("all wait", async || watched(&server) == 31).await;
     server.clear_requests();
     guard.release().await.unwrap();
     let next = waiters.join_next().await.unwrap().unwrap();
@@ -128,7 +132,7 @@ async fn a_queue_of_one_process_is_drained_without_a_listing() {
         let mutex = mutex.clone();
         waiters.spawn(async move { mutex.acquire().await.unwrap().release().await.unwrap() });
     }
-    eventually("all wait", async || client.watchers() == WAITERS + 1).await;
+    eventually("all wait", async || watched(&server) == WAITERS + 1).await;
     server.clear_requests();
     guard.release().await.unwrap();
     while let Some(released) = waiters.join_next().await {

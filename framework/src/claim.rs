@@ -277,6 +277,16 @@ impl NodeClaim {
         Ok(was_there)
     }
 
+    /// Gives up the claim and begins to delete the node at once, where dropping it has that done soon. Nobody waits for
+    /// the answer. Within a runtime only.
+    pub fn let_go(mut self) {
+        let session = self.session.clone();
+        session.housekeeping().begin(async move {
+            // What could not be deleted is left to the claim's end.
+            let _deleted = self.delete().await;
+        });
+    }
+
     /// Gives up the claim and leaves the node to the caller, who has it from now on.
     pub(crate) fn disown(mut self) {
         self.done = true;

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -123,10 +124,16 @@ enum Attention {
 /// Where a session's jobs are left.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
-    jobs: mpsc::UnboundedSender<Remains>,
+    jobs: mpsc::UnboundedSender<Job>,
     attending: Arc<Attending>,
     cleaning: Arc<Cleaning>,
     leftovers: Arc<Leftovers>,
+}
+
+enum Job {
+    Clean(Remains),
+    /// Was begun by whoever leaves it.
+    Finish(Running),
 }
 
 /// The nodes that are held and what is to be done about them. Most are given back before that is due: the task is
@@ -194,15 +201,35 @@ impl Housekeeping {
     pub(crate) fn clean(&self, session: &Session, remains: Remains) {
         if session.end_reason().is_none() {
             self.cleaning.open.fetch_add(1, Ordering::SeqCst);
-            match self.jobs.send(remains) {
+            match self.jobs.send(Job::Clean(remains)) {
                 Ok(()) => return,
-                Err(mpsc::error::SendError(remains)) => {
+                Err(mpsc::error::SendError(job)) => {
                     self.cleaning.done();
+                    let Job::Clean(remains) = job else { return };
                     return self.leave(remains);
                 }
             }
         }
         self.leave(remains);
+    }
+
+    /// Begins at once, and sees to the end of it. Within a runtime only.
+    pub(crate) fn begin(&self, job: impl Future<Output = ()> + Send + 'static) {
+        let cleaning = Arc::clone(&self.cleaning);
+        cleaning.open.fetch_add(1, Ordering::SeqCst);
+        let mut job: Running = Box::pin(async move {
+            job.await;
+            cleaning.done();
+            None
+        });
+        // To be looked at by the task, and not by this one.
+        let mut unwatched = Context::from_waker(Waker::noop());
+        if pin!(tokio::task::coop::unconstrained(&mut job)).poll(&mut unwatched).is_pending()
+            && self.jobs.send(Job::Finish(job)).is_err()
+        {
+            // The session is over; so is what was begun.
+            self.cleaning.done();
+        }
     }
 
     fn leave(&self, remains: Remains) {
@@ -241,7 +268,7 @@ impl Housekeeping {
 /// The task that does the jobs of one session and ends with it.
 #[derive(Debug)]
 pub(crate) struct HousekeepingTask {
-    jobs: mpsc::UnboundedReceiver<Remains>,
+    jobs: mpsc::UnboundedReceiver<Job>,
     attending: Arc<Attending>,
     cleaning: Arc<Cleaning>,
     leftovers: Arc<Leftovers>,
@@ -293,8 +320,9 @@ impl HousekeepingTask {
                         waiting.push_back(remains);
                     }
                 }
-                remains = self.jobs.recv() => match remains {
-                    Some(remains) => waiting.push_back(remains),
+                job = self.jobs.recv() => match job {
+                    Some(Job::Clean(remains)) => waiting.push_back(remains),
+                    Some(Job::Finish(job)) => running.push(job),
                     None => break,
                 },
                 () = self.attending.earlier.notified() => {}
@@ -304,11 +332,14 @@ impl HousekeepingTask {
         }
         // The session is over: what was ephemeral goes with it, the rest is for the next one.
         self.jobs.close();
+        while let Ok(job) = self.jobs.try_recv() {
+            match job {
+                Job::Clean(remains) => waiting.push_back(remains),
+                Job::Finish(job) => running.push(job),
+            }
+        }
         while let Some(left) = running.next().await {
             waiting.extend(left);
-        }
-        while let Ok(remains) = self.jobs.try_recv() {
-            waiting.push_back(remains);
         }
         for remains in waiting {
             self.cleaning.done();

@@ -208,6 +208,8 @@ impl Watch {
         let registry = self.registry.upgrade();
         if let Some(registry) = &registry {
             if let Some(waiter) = registry.lock().find(&self.key, id) {
+                // Or the end of its sender would wake the task that runs here.
+                self.receiver.close();
                 waiter.wake = Wake::Callback(Box::new(callback));
                 return;
             }
@@ -231,6 +233,8 @@ impl Future for Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        // As above.
+        self.receiver.close();
         if let Some(registry) = self.registry.upgrade() {
             let taken = registry.lock().remove(&self.key, self.id);
             drop(taken);

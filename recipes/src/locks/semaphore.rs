@@ -184,6 +184,10 @@ impl Attempt for Taking<'_> {
                 None => return Ok(None),
             }
         }
+        // The next one waits for it.
+        if let Some(turn) = turn {
+            turn.claim.let_go();
+        }
         Ok(Some(std::mem::take(&mut taken.0)))
     }
 }

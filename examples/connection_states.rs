@@ -4,9 +4,10 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use curator_examples::{Servers, run, say};
+use curator_examples::{Outcome, Servers, run, say};
 use curator_framework::{ConnectionState, CuratorFramework};
 use curator_recipes::InterProcessMutex;
+use tokio::sync::mpsc;
 
 /// What a client and the holder of a lock see when the network fails.
 #[derive(Debug, Parser)]
@@ -23,11 +24,11 @@ async fn main() -> ExitCode {
     let Options { servers, path } = Options::parse();
     run(servers, |ensemble| async move {
         let (client, network) = ensemble.client_behind_a_proxy().await?;
-        // A listener is told of every state, in order; `watch_connection_state` is the same as a channel.
-        client.connection_state_listenable().add_listener(|_: &CuratorFramework, state: ConnectionState| {
-            say(format!("    the client is {state}"));
+        // A listener is told of every state, in order, on a thread of its own.
+        let (tell, mut told) = mpsc::unbounded_channel();
+        client.connection_state_listenable().add_listener(move |_: &CuratorFramework, state: ConnectionState| {
+            let _gone = tell.send(state);
         });
-        let mut states = client.watch_connection_state();
         let mutex = InterProcessMutex::new(client.clone(), &path)?;
         let guard = mutex.acquire().await?;
         say(format!("the client is {}", client.connection_state().ok_or("not connected")?));
@@ -35,25 +36,35 @@ async fn main() -> ExitCode {
         say("the connection breaks");
         network.refuse();
         network.reset();
-        states.wait_for(|state| *state == Some(ConnectionState::Suspended)).await?;
+        see(&mut told, ConnectionState::Suspended).await?;
         network.accept();
-        states.wait_for(|state| *state == Some(ConnectionState::Reconnected)).await?;
+        see(&mut told, ConnectionState::Reconnected).await?;
         guard.verify().await?;
         say(format!("the lock is held: {}", guard.is_held()));
 
         say("the network is silent");
         network.partition();
         let reason = guard.lost().await;
-        states.wait_for(|state| *state == Some(ConnectionState::Lost)).await?;
-        network.repair();
-        states.wait_for(|state| *state == Some(ConnectionState::Reconnected)).await?;
+        see(&mut told, ConnectionState::Lost).await?;
         say(format!("the lock is held: {} ({reason})", guard.is_held()));
         drop(guard);
-
+        network.repair();
+        see(&mut told, ConnectionState::Reconnected).await?;
         let guard = mutex.acquire().await?;
         say("in the new session the lock is acquired anew");
         guard.release().await?;
         Ok(())
     })
     .await
+}
+
+/// Prints the states that the listener was told, up to this one.
+async fn see(told: &mut mpsc::UnboundedReceiver<ConnectionState>, last: ConnectionState) -> Outcome {
+    loop {
+        let state = told.recv().await.ok_or("the listener is gone")?;
+        say(format!("    the client is {state}"));
+        if state == last {
+            return Ok(());
+        }
+    }
 }

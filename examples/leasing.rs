@@ -34,7 +34,8 @@ impl Database {
     }
 }
 
-/// The pool as one of its users sees it, who is named in the data of the lease's node.
+/// The pool as one of its users sees it, who is named in the data of the lease's node. The count must be kept as long
+/// as the pool is to follow it.
 async fn pool(client: &CuratorFramework, path: &str, user: &str) -> Outcome<(InterProcessSemaphoreV2, SharedCount)> {
     let size = SharedCount::new(client.clone(), format!("{path}/size"), 2)?;
     size.start().await?;
@@ -60,9 +61,9 @@ async fn main() -> ExitCode {
         size.set_count(2).await?;
         until(|| async { Ok(ann_pool.max_leases() == 2) }).await?;
         let (ben_client, ben_network) = ensemble.client_behind_a_proxy().await?;
-        let (ben_pool, _) = pool(&ben_client, &path, "ben").await?;
-        let (cleo_pool, _) = pool(&ensemble.client().await?, &path, "cleo").await?;
-        let (dora_pool, _) = pool(&ensemble.client().await?, &path, "dora").await?;
+        let (ben_pool, _ben_size) = pool(&ben_client, &path, "ben").await?;
+        let (cleo_pool, _cleo_size) = pool(&ensemble.client().await?, &path, "cleo").await?;
+        let (dora_pool, _dora_size) = pool(&ensemble.client().await?, &path, "dora").await?;
 
         let ann = ann_pool.acquire().await?;
         let ben = ben_pool.acquire().await?;
@@ -70,7 +71,7 @@ async fn main() -> ExitCode {
         say(format!("cleo gets one at once: {}", cleo_pool.try_acquire().await?.is_some()));
 
         let grow = async {
-            until(|| async { Ok(ann_pool.participants().await?.len() == 3) }).await?;
+            until(|| async { Ok(ann_pool.participants().await?.len() > 2) }).await?;
             size.set_count(3).await?;
             Outcome::Ok(())
         };

@@ -62,7 +62,7 @@ async fn main() -> ExitCode {
 /// Shows the table again and again; ends after the first look if only that is asked for.
 async fn observe(client: &CuratorFramework, options: &Options) -> Outcome {
     let live = std::io::stdout().is_terminal() && !options.once;
-    let mut before = Vec::new();
+    let mut before = None;
     loop {
         let seen = match contenders(client, &options.path, options.leases).await {
             Ok(seen) => seen,
@@ -80,7 +80,7 @@ async fn observe(client: &CuratorFramework, options: &Options) -> Outcome {
             screen += "\x1b[J";
             std::io::stdout().write_all(screen.as_bytes())?;
             std::io::stdout().flush()?;
-        } else if nodes != before || options.once {
+        } else if before.as_ref() != Some(&nodes) {
             for line in lines(&seen, options) {
                 say(line);
             }
@@ -88,14 +88,15 @@ async fn observe(client: &CuratorFramework, options: &Options) -> Outcome {
         if options.once {
             return Ok(());
         }
-        before = nodes;
+        before = Some(nodes);
         tokio::time::sleep(Duration::from_millis(options.interval_ms)).await;
     }
 }
 
 fn lines(seen: &[Contender], options: &Options) -> Vec<String> {
-    let holding = seen.iter().filter(|one| one.state != "waits").count();
-    let mut lines = vec![format!("{}: {holding} at it, {} waiting", options.path, seen.len() - holding)];
+    let waiting = seen.iter().filter(|one| one.state == "waits").count();
+    let holding = seen.iter().filter(|one| one.state == "holds" || one.state == "lease").count();
+    let mut lines = vec![format!("{}: {holding} at it, {waiting} waiting", options.path)];
     if options.brief {
         let brief = |one: &Contender| {
             format!("{}  {}  {}", one.state, kind(one.participant.kind), shown(&one.participant.data))
@@ -107,7 +108,7 @@ fn lines(seen: &[Contender], options: &Options) -> Vec<String> {
     lines
 }
 
-/// Contenders who hold a lock for some seconds, one after the other. When this returns they stand in the queue.
+/// Contenders who hold a lock for a second, one after the other. When this returns they stand in the queue.
 async fn play(ensemble: &Ensemble, path: &str) -> Outcome<JoinSet<Outcome>> {
     let mut play = JoinSet::new();
     for (number, name) in ["ann", "ben", "cleo"].into_iter().enumerate() {
@@ -116,7 +117,7 @@ async fn play(ensemble: &Ensemble, path: &str) -> Outcome<JoinSet<Outcome>> {
         let observer = mutex.clone();
         play.spawn(async move {
             let guard = mutex.acquire().await?;
-            tokio::time::sleep(Duration::from_secs(3)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
             guard.release().await?;
             Ok(())
         });

@@ -12,7 +12,8 @@ use curator_recipes::{
 pub struct Contender {
     /// What its node says.
     pub participant: Participant,
-    /// `holds`, `waits`, or `lease` for the node of a semaphore whose limit is not known.
+    /// `holds`, `waits`, `lease` for the node of a semaphore whose limit is not known, or `turn` for whoever takes the
+    /// semaphore's next lease, and is listed with that too.
     pub state: &'static str,
 }
 
@@ -30,7 +31,8 @@ pub async fn contenders(
     let children = client.get_children().for_path(path).await?;
     let named = |name: &str| children.iter().any(|child| child == name);
     let of_a_read_write_lock = |child: &String| child.contains("__READ__") || child.contains("__WRIT__");
-    let participants = if named("leases") || named("locks") {
+    let semaphore = named("leases") || named("locks");
+    let participants = if semaphore {
         let limit = max_leases.unwrap_or(usize::from(u16::MAX));
         InterProcessSemaphoreV2::new(client.clone(), path, limit)?.participants().await?
     } else if children.iter().any(of_a_read_write_lock) {
@@ -40,6 +42,7 @@ pub async fn contenders(
     };
     let state = |participant: &Participant| match (participant.kind, participant.holds, max_leases) {
         (ParticipantKind::Lease, _, None) => "lease",
+        (ParticipantKind::Lock, _, _) if semaphore && participant.position == 0 => "turn",
         (_, true, _) => "holds",
         (_, false, _) => "waits",
     };

@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::future::Future;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
@@ -28,7 +29,9 @@ pub struct Servers {
 #[derive(Debug)]
 pub struct Ensemble {
     connect_string: String,
-    clients: std::sync::Mutex<Vec<CuratorFramework>>,
+    clients: Mutex<Vec<CuratorFramework>>,
+    /// Networks that misbehave; they outlive the example, so that its clients can be closed.
+    networks: Mutex<Vec<Arc<FaultProxy>>>,
     /// Kept to the end, if there is one.
     server: Option<TestingServer>,
 }
@@ -60,12 +63,17 @@ impl Ensemble {
     /// # Errors
     ///
     /// As [`client`](Self::client).
-    pub async fn client_behind_a_proxy(&self) -> Outcome<(CuratorFramework, FaultProxy)> {
+    pub async fn client_behind_a_proxy(&self) -> Outcome<(CuratorFramework, Arc<FaultProxy>)> {
         let servers = self.connect_string.split('/').next().unwrap_or_default();
         let first = servers.split(',').next().unwrap_or_default();
         let first = if first.contains(':') { first.to_owned() } else { format!("{first}:2181") };
         let address = tokio::net::lookup_host(first).await?.next().ok_or("the server has no address")?;
-        let proxy = FaultProxy::start(address)?;
+        let unreachable = |error| format!("the server {address} cannot be reached: {error}");
+        tokio::net::TcpStream::connect(address).await.map_err(unreachable)?;
+        let proxy = Arc::new(FaultProxy::start(address)?);
+        if let Ok(mut networks) = self.networks.lock() {
+            networks.push(Arc::clone(&proxy));
+        }
         let chroot = &self.connect_string[servers.len()..];
         let connect_string = format!("{}{chroot}", proxy.connect_string());
         Ok((self.client_at(&connect_string, Duration::from_secs(4)).await?, proxy))
@@ -91,7 +99,7 @@ impl Ensemble {
 /// so that nothing is left behind. The exit status is 2 after an error and 130 after Ctrl-C.
 pub async fn run<E, F>(servers: Servers, example: E) -> ExitCode
 where
-    E: FnOnce(std::sync::Arc<Ensemble>) -> F,
+    E: FnOnce(Arc<Ensemble>) -> F,
     F: Future<Output = Outcome>,
 {
     let server = match &servers.connect {
@@ -103,12 +111,19 @@ where
     };
     let own = server.as_ref().map(TestingServer::connect_string);
     let connect_string = servers.connect.or(own).unwrap_or_default();
-    let ensemble = std::sync::Arc::new(Ensemble { connect_string, clients: Default::default(), server });
+    let ensemble =
+        Arc::new(Ensemble { connect_string, clients: Default::default(), networks: Default::default(), server });
     let outcome = tokio::select! {
-        outcome = example(std::sync::Arc::clone(&ensemble)) => Some(outcome),
+        outcome = example(Arc::clone(&ensemble)) => Some(outcome),
         _ = tokio::signal::ctrl_c() => None,
     };
     let clients = ensemble.clients.lock().map(|mut clients| std::mem::take(&mut *clients)).unwrap_or_default();
+    if let Ok(networks) = ensemble.networks.lock() {
+        for network in networks.iter() {
+            network.repair();
+            network.accept();
+        }
+    }
     let mut closing = tokio::task::JoinSet::new();
     for client in clients {
         closing.spawn(async move { client.close().await });

@@ -117,7 +117,7 @@ fn each_explains_itself_and_says_in_one_line_that_there_is_no_server() {
                 let output = example(name).args(["--connect", "127.0.0.1:1"]).output().unwrap();
                 assert_eq!(output.status.code(), Some(2), "{name}: {output:?}");
                 let text = stderr(&output);
-                assert!(text.starts_with("error: connection lost during") && text.contains("127.0.0.1:1"), "{text}");
+                assert!(text.starts_with("error: ") && text.contains("127.0.0.1:1"), "{text}");
                 assert_eq!((text.lines().count(), stdout(&output).as_str()), (1, ""), "{name}");
             });
         }
@@ -141,9 +141,17 @@ fn they_leave_nothing_on_a_server_of_somebody_else() {
             });
         }
     });
-    assert_eq!(server.sessions(), Vec::<i64>::new());
+    soon("no session", || server.sessions().is_empty());
     for gone in ["flash_sale/stock", "read_write/config"] {
         assert!(!server.exists(&format!("/examples/{gone}")), "{gone}");
+    }
+}
+
+fn soon(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -179,7 +187,8 @@ async fn ctrl_c_leaves_nothing_in_the_queue() {
         let output = interrupt(child);
         assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(130), "interrupted\n"), "{name}");
         assert_eq!(server.children(path).unwrap(), [guard.node_name()], "{name}");
-        assert_eq!(server.sessions().len(), 1, "{name}");
+        // A client behind a proxy is closed by way of it, which may end first.
+        soon(name, || server.sessions().len() == 1);
         guard.release().await.unwrap();
     }
     client.close().await;
@@ -195,7 +204,7 @@ fn ctrl_c_ends_those_that_have_something_or_only_look() {
         assert!(lines.by_ref().map_while(Result::ok).any(|seen| seen.starts_with(line)), "{name}");
         let output = interrupt(child);
         assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(130), "interrupted\n"), "{name}");
-        assert_eq!(server.sessions(), Vec::<i64>::new(), "{name}");
+        soon(name, || server.sessions().is_empty());
     }
     assert_eq!(server.children("/examples/leasing/pool/leases"), Some(Vec::new()));
 }

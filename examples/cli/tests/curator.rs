@@ -224,7 +224,7 @@ fn silence_stops_the_command_before_anybody_else_has_the_lock() {
     assert_eq!(code, Some(74));
     assert!(text.contains("before the lock can be lost"), "{text}");
     assert!(rest.contains("\nasked\n"), "{rest}");
-    let last = rest.lines().filter(|line| *line != "asked").next_back().unwrap();
+    let last = rest.lines().rfind(|line| *line != "asked").unwrap();
     let output = other.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(uptime(&stdout(&output)) > uptime(last), "{output:?} {last}");

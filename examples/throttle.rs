@@ -7,21 +7,26 @@
 //! cargo run --example throttle
 //! cargo run --example throttle -- --permits 5 --jobs 100 --work-ms 50 --clients 4
 //! cargo run --example throttle -- --connect zk1:2181,zk2:2181
+//! cargo run --example throttle -- --svg throttle.svg
 //! ```
 //!
 //! Without `--connect` it starts a ZooKeeper server inside of itself. The last line tells how many jobs worked at
 //! once at the most, by the example's own count. The exit status is 1 if that was more than the limit, or less
 //! although there was enough work to reach it; 2 if something went wrong; 130 after Ctrl-C, which gives back all
-//! leases.
+//! leases. With `--svg` a time chart is
+//! written at the end, also after Ctrl-C: who held which lease when, with the queue under it.
 
 use std::error::Error;
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use curator_examples::chart::Chart;
+use curator_examples::say;
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
 use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, SemaphoreProtocol};
 use curator_test::TestingServer;
@@ -52,6 +57,9 @@ struct Options {
     /// How the clients agree on who is next: curator shares the path with Java, direct is faster and must be everybody's
     #[arg(long, value_enum, default_value_t = Protocol::Curator)]
     protocol: Protocol,
+    /// Write a time chart to this file: who held which lease when, with the queue under it
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -107,6 +115,7 @@ struct Display {
     bar: Option<ProgressBar>,
     jobs: usize,
     permits: usize,
+    chart: Mutex<Chart>,
 }
 
 impl Display {
@@ -119,25 +128,29 @@ impl Display {
         } else {
             None
         };
-        Ok(Self { bar, jobs: options.jobs, permits: options.permits })
+        let mut chart = Chart::new(options.permits);
+        chart.waiting(options.jobs);
+        Ok(Self { bar, jobs: options.jobs, permits: options.permits, chart: Mutex::new(chart) })
+    }
+
+    fn draw(&self, what: impl FnOnce(&mut Chart)) {
+        if let Ok(mut chart) = self.chart.lock() {
+            what(&mut chart);
+        }
     }
 
     fn step(&self, job: usize, what: &str, count: &Count) {
         let (working, done) = (count.working.load(Ordering::SeqCst), count.done.load(Ordering::SeqCst));
         let waiting = self.jobs.saturating_sub(working + done);
+        self.draw(|chart| chart.waiting(waiting));
         match &self.bar {
             Some(bar) => {
                 bar.set_position(done as u64);
                 bar.set_message(format!("{working} of {} at work, {waiting} waiting", self.permits));
             }
-            None => say(&format!("job {job} {what}: {working} at work, {waiting} waiting, {done} done")),
+            None => say(format!("job {job} {what}: {working} at work, {waiting} waiting, {done} done")),
         }
     }
-}
-
-/// Prints a line; whoever read them may have gone.
-fn say(line: &str) {
-    let _gone = writeln!(std::io::stdout(), "{line}");
 }
 
 #[tokio::main]
@@ -175,6 +188,10 @@ async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
         )?);
         clients.push(client);
     }
+    if let Some(file) = &options.svg {
+        // Before the work, so that a wrong name is told before anything else.
+        std::fs::write(file, "").map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
     // The first word with the servers, so that a wrong address is told before anything else.
     clients[0].session().await?;
 
@@ -182,9 +199,10 @@ async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let display = Arc::new(Display::new(options)?);
     let mut jobs = JoinSet::new();
     for number in 1..=options.jobs {
-        let semaphore = semaphores[number % semaphores.len()].clone();
+        let client = number % semaphores.len();
+        let semaphore = semaphores[client].clone();
         let work = Duration::from_millis(options.work_ms);
-        jobs.spawn(job(number, semaphore, work, Arc::clone(&count), Arc::clone(&display)));
+        jobs.spawn(job((number, client), semaphore, work, Arc::clone(&count), Arc::clone(&display)));
     }
     let finished = tokio::select! {
         finished = join_all(&mut jobs) => finished.map(|()| true),
@@ -204,6 +222,10 @@ async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(bar) = &display.bar {
         bar.finish_and_clear();
     }
+    if let Some(file) = &options.svg {
+        let svg = display.chart.lock().map(|chart| chart.svg()).unwrap_or_default();
+        std::fs::write(file, svg).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
     if !finished? {
         if reachable {
             eprintln!("interrupted, all leases are given back");
@@ -213,7 +235,7 @@ async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::from(130));
     }
     let (most, done) = (count.most.load(Ordering::SeqCst), count.done.load(Ordering::SeqCst));
-    say(&format!("{done} jobs done, at most {most} at once (limit {})", options.permits));
+    say(format!("{done} jobs done, at most {most} at once (limit {})", options.permits));
     let enough_work = options.jobs >= 2 * options.permits && options.work_ms >= 20;
     let wrong = most > options.permits || (enough_work && most < options.permits);
     Ok(if wrong { ExitCode::from(1) } else { ExitCode::SUCCESS })
@@ -227,7 +249,7 @@ async fn join_all(jobs: &mut JoinSet<Result<(), LockError>>) -> Result<(), Box<d
 }
 
 async fn job(
-    number: usize,
+    (number, client): (usize, usize),
     semaphore: InterProcessSemaphoreV2,
     work: Duration,
     count: Arc<Count>,
@@ -236,6 +258,7 @@ async fn job(
     loop {
         let lease = semaphore.acquire().await?;
         let working = Working::begin(&count);
+        display.draw(|chart| chart.granted(number, client));
         display.step(number, "works", &count);
         // Whoever loses a lease stops working: somebody else may have it now.
         let lost = tokio::select! {
@@ -243,6 +266,7 @@ async fn job(
             reason = lease.lost() => Some(reason),
         };
         drop(working);
+        display.draw(|chart| chart.ended(number));
         match lost {
             None => {
                 // What was done without a lease does not count.

@@ -1,0 +1,251 @@
+//! The program `curator`: commands under locks. `curator --help` and `curator lock --help` say everything.
+
+mod child;
+mod options;
+mod signals;
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser as _;
+use curator_cli::contenders::{contenders, table};
+use curator_framework::{CuratorFramework, Error, ExponentialBackoffRetry};
+use curator_recipes::{
+    InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockGuard,
+    LockOptions, Release, Revoker,
+};
+
+use crate::child::{BECOME, Order};
+use crate::options::{Action, Connection, Options, Run};
+use crate::signals::Signals;
+
+const LOST: u8 = 74;
+/// How long giving the lock back may take; then the end of the session does it.
+const RELEASE: Duration = Duration::from_secs(5);
+
+/// What ends the program: its exit status and what it says.
+struct Failure(u8, String);
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        let code = match &error {
+            LockError::InvalidArgument { .. }
+            | LockError::ProtocolMismatch { .. }
+            | LockError::Framework(Error::InvalidPath { .. } | Error::InvalidConfig { .. }) => 2,
+            LockError::Framework(Error::ConnectionLoss { .. } | Error::SessionExpired { .. }) => 69,
+            LockError::Framework(Error::NoAuth { .. }) => 77,
+            LockError::Framework(Error::NoNode { .. }) => 1,
+            LockError::LockLost { .. } => LOST,
+            _ => 70,
+        };
+        Self(code, error.to_string())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        LockError::from(error).into()
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self(70, error.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let [_, word, parent, command @ ..] = arguments.as_slice() {
+        if word == BECOME {
+            return child::become_command(parent, command);
+        }
+    }
+    let options = Options::parse();
+    match start(options) {
+        Ok(code) => ExitCode::from(code),
+        Err(Failure(code, text)) => {
+            tell(&text);
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Says something to the user, who may have gone.
+fn tell(text: &str) {
+    let _gone = writeln!(std::io::stderr(), "curator: {text}");
+}
+
+#[tokio::main]
+async fn start(options: Options) -> Result<u8, Failure> {
+    let Options { connection, action } = options;
+    let mut signals = Signals::catch()?;
+    let client = connect(&connection)?;
+    let outcome = match action {
+        Action::Ls { leases, path } => unless_ended(&mut signals, list(&client, &path, leases)).await,
+        Action::Revoke { node } => unless_ended(&mut signals, revoke(&client, &node)).await,
+        Action::Lock(run) => under(&client, Kind::Lock, &run, &mut signals).await,
+        Action::Semaphore { leases, run } => under(&client, Kind::Semaphore(leases), &run, &mut signals).await,
+        Action::Read(run) => under(&client, Kind::Read, &run, &mut signals).await,
+        Action::Write(run) => under(&client, Kind::Write, &run, &mut signals).await,
+    };
+    client.close().await;
+    outcome
+}
+
+/// What the command runs under.
+#[derive(Clone, Copy)]
+enum Kind {
+    Lock,
+    Semaphore(usize),
+    Read,
+    Write,
+}
+
+/// A lock of any kind; leases are no `InterProcessLock`, because several are held at once.
+enum Lock {
+    One(Box<dyn InterProcessLock>),
+    Leases(InterProcessSemaphoreV2),
+}
+
+impl Lock {
+    fn new(client: &CuratorFramework, kind: Kind, run: &Run) -> Result<Self, LockError> {
+        let (client, path, options) = (client.clone(), &run.path, lock_options(run));
+        let read_write = InterProcessReadWriteLock::with_options;
+        Ok(match kind {
+            Kind::Lock => Self::One(Box::new(InterProcessMutex::with_options(client, path, options)?)),
+            Kind::Semaphore(n) => Self::Leases(InterProcessSemaphoreV2::with_options(client, path, n, options)?),
+            Kind::Read => Self::One(Box::new(read_write(client, path, options)?.read_lock())),
+            Kind::Write => Self::One(Box::new(read_write(client, path, options)?.write_lock())),
+        })
+    }
+
+    async fn acquire(&self) -> Result<LockGuard, LockError> {
+        match self {
+            Self::One(lock) => lock.acquire().await,
+            Self::Leases(semaphore) => Ok(semaphore.acquire().await?.into()),
+        }
+    }
+
+    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>, LockError> {
+        match self {
+            Self::One(lock) => lock.acquire_timeout(budget).await,
+            Self::Leases(semaphore) => Ok(semaphore.acquire_timeout(budget).await?.map(Into::into)),
+        }
+    }
+
+    async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
+        match self {
+            Self::One(lock) => lock.try_acquire().await,
+            Self::Leases(semaphore) => Ok(semaphore.try_acquire().await?.map(Into::into)),
+        }
+    }
+}
+
+/// Does something that a signal may end.
+async fn unless_ended<T>(signals: &mut Signals, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        outcome = work => outcome,
+        signal = signals.end() => {
+            let code = u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX);
+            Err(Failure(code, format!("ended by {signal:?}")))
+        }
+    }
+}
+
+/// Runs the command under a lock; its exit status.
+async fn under(client: &CuratorFramework, kind: Kind, run: &Run, signals: &mut Signals) -> Result<u8, Failure> {
+    let lock = Lock::new(client, kind, run)?;
+    let Some((guard, grace)) = unless_ended(signals, acquire(client, &lock, run)).await? else {
+        return Err(Failure(run.conflict_exit_code, format!("somebody else has {}", run.path)));
+    };
+    let order = Order {
+        command: &run.command,
+        lock_path: &run.path,
+        grace,
+        foreground: run.foreground,
+        revocable: run.revocable,
+    };
+    let ended = child::run(&guard, &order, signals).await;
+    let released = tokio::time::timeout(RELEASE, guard.release()).await;
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(error) => return Ok(child::cannot_run(&run.command[0], &error)),
+    };
+    match released {
+        _ if ended.lost => return Ok(LOST),
+        Ok(Ok(Release::Released)) => {}
+        Ok(Ok(Release::AlreadyLost(reason))) => {
+            return Err(Failure(LOST, format!("the lock was lost before the command ended: {reason}")));
+        }
+        Ok(Err(error)) => tell(&format!("the lock goes with its session, it could not be given back: {error}")),
+        Err(_too_long) => tell("the lock goes with its session, the servers did not answer when it was given back"),
+    }
+    Ok(child::code(ended.status))
+}
+
+/// Waits for the lock as long as the options say, and how long the command may take to stop.
+async fn acquire(client: &CuratorFramework, lock: &Lock, run: &Run) -> Result<Option<(LockGuard, Duration)>, Failure> {
+    let begin = Instant::now();
+    let first_word = run.timeout.unwrap_or(Duration::MAX).min(client.connection_timeout());
+    let session = match tokio::time::timeout(first_word, client.session()).await {
+        Ok(session) => session?,
+        Err(_too_long) => return Err(client.no_answer("waiting for the connection").into()),
+    };
+    let longest = session.timeout() / 4;
+    let grace = run.grace.unwrap_or_else(|| (session.timeout() / 6).min(Duration::from_secs(5)));
+    if grace > longest {
+        let text = format!("--grace {grace:?} is more than a quarter of the session timeout: at most {longest:?}");
+        return Err(Failure(2, text));
+    }
+    let guard = match run.timeout {
+        _ if run.once => lock.try_acquire().await?,
+        Some(budget) => lock.acquire_timeout(budget.saturating_sub(begin.elapsed())).await?,
+        None => Some(lock.acquire().await?),
+    };
+    Ok(guard.map(|guard| (guard, grace)))
+}
+
+fn lock_options(run: &Run) -> LockOptions {
+    let data = run.data.clone().unwrap_or_else(|| {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let command = run.command.first().map(|command| command.to_string_lossy().into_owned());
+        format!("{host} {} {}", std::process::id(), command.unwrap_or_default())
+    });
+    LockOptions::new().node_data(data)
+}
+
+async fn list(client: &CuratorFramework, path: &str, leases: Option<usize>) -> Result<u8, Failure> {
+    client.session().await?;
+    let lines = table(&contenders(client, path, leases).await?);
+    // Whoever reads them may have enough.
+    let _gone = std::io::stdout().write_all((lines.join("\n") + "\n").as_bytes());
+    Ok(0)
+}
+
+async fn revoke(client: &CuratorFramework, node: &str) -> Result<u8, Failure> {
+    client.session().await?;
+    if client.check_exists().for_path(node).await?.is_none() {
+        return Err(Failure(1, format!("no node {node}")));
+    }
+    Revoker::attempt_revoke(client, node).await?;
+    Ok(0)
+}
+
+fn connect(connection: &Connection) -> Result<CuratorFramework, Failure> {
+    let retry = ExponentialBackoffRetry::new(Duration::from_millis(100), 3)?;
+    let mut builder = CuratorFramework::builder(connection.servers())
+        .retry_policy(retry)
+        .session_timeout(connection.session_timeout)
+        .connection_timeout(connection.connect_timeout);
+    for (scheme, id) in connection.credentials().map_err(|text| Failure(2, text))? {
+        builder = builder.authorization(scheme, id);
+    }
+    let client = builder.build()?;
+    client.start()?;
+    Ok(client)
+}

@@ -1,0 +1,162 @@
+//! The options.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Runs commands under locks that processes on many machines share through ZooKeeper.
+///
+/// The paths are those of Apache Curator's recipes, so Java, Rust and this program take turns.
+#[derive(Debug, Parser)]
+#[command(name = "curator", version, after_help = EXIT_STATUS)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    #[command(subcommand)]
+    pub(crate) action: Action,
+}
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  that of the command, 128 + n if signal n ended it; otherwise
+  2 wrong options, path or connect string    69 no connection
+  70 another error                           74 the lock was lost and the command stopped
+  75 the lock was not got (see -E)           77 not authorized
+  126 the command cannot be executed         127 the command was not found";
+
+#[derive(Debug, Args)]
+pub(crate) struct Connection {
+    /// Servers, host:port[,host:port…][/chroot] [env: CURATOR_CONNECT, ZK_CONNECT] [default: localhost:2181]
+    #[arg(long, global = true)]
+    connect: Option<String>,
+    /// Credentials, as digest:user:password; may be given several times [env: CURATOR_AUTH]
+    #[arg(long, global = true, value_name = "SCHEME:ID")]
+    auth: Vec<String>,
+    /// The session timeout: how long a lock outlives its holder's death [default unit: seconds]
+    #[arg(long, global = true, default_value = "30s", value_parser = duration)]
+    pub(crate) session_timeout: Duration,
+    /// How long to wait for a connection
+    #[arg(long, global = true, default_value = "10s", value_parser = duration)]
+    pub(crate) connect_timeout: Duration,
+}
+
+impl Connection {
+    pub(crate) fn servers(&self) -> String {
+        let named = |name| std::env::var(name).ok().filter(|servers| !servers.is_empty());
+        let servers = self.connect.clone().or_else(|| named("CURATOR_CONNECT")).or_else(|| named("ZK_CONNECT"));
+        servers.unwrap_or_else(|| "localhost:2181".to_owned())
+    }
+
+    /// Pairs of scheme and credentials. Their text is in no message.
+    pub(crate) fn credentials(&self) -> Result<Vec<(String, String)>, String> {
+        let from_environment = std::env::var("CURATOR_AUTH").ok().filter(|auth| !auth.is_empty());
+        let given = if self.auth.is_empty() { from_environment.into_iter().collect() } else { self.auth.clone() };
+        let pair = |auth: String| match auth.split_once(':') {
+            Some((scheme, id)) if !scheme.is_empty() => Ok((scheme.to_owned(), id.to_owned())),
+            _ => Err("credentials are SCHEME:ID, as digest:user:password".to_owned()),
+        };
+        given.into_iter().map(pair).collect()
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Action {
+    /// Runs a command while nobody else has the lock
+    Lock(Run),
+    /// Runs a command while at most N have a lease
+    Semaphore {
+        /// How many leases there are; everybody must say the same
+        #[arg(short = 'n', long, default_value_t = 1, value_parser = at_least_one)]
+        leases: usize,
+        #[command(flatten)]
+        run: Run,
+    },
+    /// Runs a command among other readers, while nobody writes
+    Read(Run),
+    /// Runs a command while nobody else reads or writes
+    Write(Run),
+    /// Shows who holds and who waits, in the order of the queue
+    Ls {
+        /// How many leases a semaphore has: else it is not known which of its nodes have one, and they are all `lease`
+        #[arg(short = 'n', long, value_parser = at_least_one)]
+        leases: Option<usize>,
+        /// The lock's path
+        path: String,
+    },
+    /// Asks the owner of a node, as `curator ls` shows it, to give the lock back. Nothing is forced
+    Revoke {
+        /// The node's path
+        node: String,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = TIMELINE)]
+pub(crate) struct Run {
+    /// Give up when the lock is not got in this time, which covers everything [default: never]
+    #[arg(long, short = 'w', value_parser = duration, conflicts_with = "once")]
+    pub(crate) timeout: Option<Duration>,
+    /// Give up at once when somebody else has the lock
+    #[arg(long = "try")]
+    pub(crate) once: bool,
+    /// The exit status when the lock was not got
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS")]
+    pub(crate) conflict_exit_code: u8,
+    /// From SIGTERM to SIGKILL; at most a quarter of the session timeout [default: 5s, or a sixth of the session timeout]
+    #[arg(long, value_parser = duration)]
+    pub(crate) grace: Option<Duration>,
+    /// Stop the command when somebody asks for the lock with `curator revoke`
+    #[arg(long)]
+    pub(crate) revocable: bool,
+    /// Leave the command in this process's group, so that it can read from the terminal; only it is stopped then, not
+    /// what it has started
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// What others see of this contender [default: host, process id and command]
+    #[arg(long)]
+    pub(crate) data: Option<String>,
+    /// The lock's path
+    pub(crate) path: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+const TIMELINE: &str = "\
+The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_FENCING_TOKEN, and CURATOR_DEADLINE: until when (seconds
+since 1970) the lock is certain at the start; it moves on while this program lives.
+
+When the servers are silent, with the session timeout T and the grace G, counted from the last word that counts:
+  3/4 T - G   SIGTERM to the command and all of its process group
+  3/4 T       the lock counts as lost: SIGKILL
+  T           the earliest moment at which somebody else can get it
+When the session is killed or the node is deleted, somebody else may have the lock at once: SIGTERM when that is
+known, SIGKILL after G. Against that, and against a process that is paused, give the fencing token to the resource.
+
+INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the command; the lock is given back when it has ended. If this
+program is killed with SIGKILL, Linux ends the command too (not what it has started, nor a setuid one); the lock goes
+with its session, at most T later.";
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+/// A number with a unit, ms, s, m or h; without one it is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("the units are ms, s, m and h".to_owned()),
+    };
+    let number: f64 = number.parse().map_err(|_not_one| "it is no number".to_owned())?;
+    Duration::try_from_secs_f64(number * unit).map_err(|error| error.to_string())
+}

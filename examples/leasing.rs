@@ -1,0 +1,110 @@
+//! A pool of scarce connections to a database. Whoever works has a lease; its node's data says who that is. The pool's
+//! size is a number that all processes see. A holder whose network goes silent stops in time, and the database refuses
+//! what it sends too late.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use clap::Parser;
+use curator_examples::{Outcome, Servers, run, say, until};
+use curator_framework::CuratorFramework;
+use curator_recipes::{InterProcessSemaphoreV2, LockOptions, Release, SemaphoreProtocol, SharedCount};
+
+/// A pool of scarce connections, leased to whoever needs one.
+#[derive(Debug, Parser)]
+struct Options {
+    #[command(flatten)]
+    servers: Servers,
+    /// The pool's path
+    #[arg(long, default_value = "/examples/leasing")]
+    path: String,
+}
+
+/// The database. For each connection it knows the newest token, and refuses older ones: the fence.
+#[derive(Debug, Default)]
+struct Database {
+    newest: HashMap<u32, i64>,
+}
+
+impl Database {
+    fn write(&mut self, connection: u32, token: i64) -> bool {
+        let newest = self.newest.entry(connection).or_insert(token);
+        *newest = token.max(*newest);
+        *newest == token
+    }
+}
+
+/// The pool as one of its users sees it, who is named in the data of the lease's node. The count must be kept as long
+/// as the pool is to follow it.
+async fn pool(client: &CuratorFramework, path: &str, user: &str) -> Outcome<(InterProcessSemaphoreV2, SharedCount)> {
+    let size = SharedCount::new(client.clone(), format!("{path}/size"), 2)?;
+    size.start().await?;
+    let (client, protocol) = (client.clone(), SemaphoreProtocol::Curator);
+    let options = LockOptions::new().node_data(user);
+    let leases = InterProcessSemaphoreV2::with_shared_count(client, format!("{path}/pool"), &size, protocol, options)?;
+    Ok((leases, size))
+}
+
+/// Those who hold a lease, in the order of the queue.
+async fn holders(pool: &InterProcessSemaphoreV2) -> Outcome<String> {
+    let holders = pool.participants().await?.into_iter().filter(|one| one.holds);
+    Ok(holders.map(|one| String::from_utf8_lossy(&one.data).into_owned()).collect::<Vec<_>>().join(", "))
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Options { servers, path } = Options::parse();
+    run(servers, |ensemble| async move {
+        let mut database = Database::default();
+        let office = ensemble.client().await?;
+        let (ann_pool, size) = pool(&office, &path, "ann").await?;
+        size.set_count(2).await?;
+        until(|| async { Ok(ann_pool.max_leases() == 2) }).await?;
+        let (ben_client, ben_network) = ensemble.client_behind_a_proxy().await?;
+        let (ben_pool, _ben_size) = pool(&ben_client, &path, "ben").await?;
+        let (cleo_pool, _cleo_size) = pool(&ensemble.client().await?, &path, "cleo").await?;
+        let (dora_pool, _dora_size) = pool(&ensemble.client().await?, &path, "dora").await?;
+
+        let ann = ann_pool.acquire().await?;
+        let ben = ben_pool.acquire().await?;
+        say(format!("{} connections, leased to {}", ann_pool.max_leases(), holders(&ann_pool).await?));
+        say(format!("cleo gets one at once: {}", cleo_pool.try_acquire().await?.is_some()));
+
+        let grow = async {
+            until(|| async { Ok(ann_pool.participants().await?.len() > 2) }).await?;
+            size.set_count(3).await?;
+            Outcome::Ok(())
+        };
+        let wait = async { Outcome::Ok(cleo_pool.acquire().await?) };
+        let ((), cleo) = tokio::try_join!(grow, wait)?;
+        until(|| async { Ok(ann_pool.max_leases() == 3) }).await?;
+        say(format!("the pool grows: {} connections, leased to {}", ann_pool.max_leases(), holders(&ann_pool).await?));
+
+        say(format!("ben writes to connection 2: {}", database.write(2, ben.fencing_token())));
+        say("ben's network goes silent");
+        let stops = async {
+            let reason = ben.lost().await;
+            say(format!("ben stops: {reason}"));
+            Outcome::Ok(())
+        };
+        let silent = async {
+            ben_network.partition();
+            Outcome::Ok(dora_pool.acquire().await?) // when the server has given up on ben
+        };
+        let ((), dora) = tokio::try_join!(stops, silent)?;
+        say(format!("dora takes over: leased to {}", holders(&ann_pool).await?));
+        say(format!("dora writes to connection 2: {}", database.write(2, dora.fencing_token())));
+        say(format!("ben, had he not stopped, writes to connection 2: {}", database.write(2, ben.fencing_token())));
+        ben_network.repair();
+
+        for lease in [ann, cleo, dora] {
+            lease.release().await?;
+        }
+        if let Release::AlreadyLost(reason) = ben.release().await? {
+            say(format!("all leases are given back; ben's was lost: {reason}"));
+        }
+        size.close().await;
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,51 @@
+//! A transfer needs two accounts at once: both locks or none.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use curator_examples::{Servers, run, say};
+use curator_recipes::{InterProcessMultiLock, InterProcessMutex};
+
+/// A transfer needs two accounts at once: both locks or none.
+#[derive(Debug, Parser)]
+struct Options {
+    #[command(flatten)]
+    servers: Servers,
+    /// The path of the accounts
+    #[arg(long, default_value = "/examples/multi_lock")]
+    path: String,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Options { servers, path } = Options::parse();
+    run(servers, |ensemble| async move {
+        // Sorted the same way everywhere, or two transfers could wait for each other.
+        let mut accounts = [format!("{path}/ben"), format!("{path}/ann")];
+        accounts.sort();
+        let transfer = InterProcessMultiLock::new(ensemble.client().await?, accounts.clone())?;
+        let other = ensemble.client().await?;
+        let ann = InterProcessMutex::new(other.clone(), &accounts[0])?;
+        let ben = InterProcessMutex::new(other, &accounts[1])?;
+
+        let guard = transfer.acquire().await?;
+        say(format!("the transfer holds {} accounts", guard.parts().count()));
+        say(format!("somebody else gets ann: {}", ann.try_acquire().await?.is_some()));
+        say(format!("somebody else gets ben: {}", ben.try_acquire().await?.is_some()));
+        guard.release().await?;
+        say("the transfer is done");
+
+        let busy = ben.acquire().await?;
+        say("somebody works with ben");
+        let granted = transfer.acquire_timeout(Duration::from_millis(200)).await?;
+        say(format!("the next transfer gets both in 200 ms: {}", granted.is_some()));
+        // It had ann while it waited for ben, and gave it back.
+        let free = ann.acquire().await?;
+        say("nobody has ann");
+        free.release().await?;
+        busy.release().await?;
+        Ok(())
+    })
+    .await
+}

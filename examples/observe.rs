@@ -1,0 +1,127 @@
+//! Who holds and who waits, as a live table, for any lock path of a real ensemble.
+//!
+//! ```text
+//! cargo run --example observe -- --connect zk1:2181 --path /licences/solver --leases 3
+//! cargo run --example observe
+//! ```
+//!
+//! Without `--connect` there is nothing to observe, so it lets a few contenders take turns on a server of its own. On a
+//! terminal the table stays where it is; otherwise it is printed whenever it has changed.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use curator_cli::contenders::{Contender, contenders, kind, shown, table};
+use curator_examples::{Ensemble, Outcome, Servers, run, say};
+use curator_framework::{CuratorFramework, Error};
+use curator_recipes::{InterProcessMutex, LockError, LockOptions};
+use tokio::task::JoinSet;
+
+/// Shows who holds a lock and who waits for it.
+#[derive(Debug, Clone, Parser)]
+struct Options {
+    #[command(flatten)]
+    servers: Servers,
+    /// The lock's path; what kind of lock it is its nodes tell
+    #[arg(long, default_value = "/examples/observe")]
+    path: String,
+    /// How many leases a semaphore has, which its nodes do not tell
+    #[arg(long)]
+    leases: Option<usize>,
+    /// How often to look, in milliseconds
+    #[arg(long, default_value_t = 200)]
+    interval_ms: u64,
+    /// Look once and end
+    #[arg(long)]
+    once: bool,
+    /// Only what is the same in every run: state, kind and data
+    #[arg(long)]
+    brief: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    run(options.servers.clone(), |ensemble| async move {
+        let client = ensemble.client().await?;
+        if ensemble.is_own() {
+            let mut play = play(&ensemble, &options.path).await?;
+            tokio::select! {
+                seen = observe(&client, &options) => seen?,
+                played = async { while let Some(one) = play.join_next().await { one??; } Outcome::Ok(()) } => played?,
+            }
+            return Ok(());
+        }
+        observe(&client, &options).await
+    })
+    .await
+}
+
+/// Shows the table again and again; ends after the first look if only that is asked for.
+async fn observe(client: &CuratorFramework, options: &Options) -> Outcome {
+    let live = std::io::stdout().is_terminal() && !options.once;
+    let mut before = None;
+    loop {
+        let seen = match contenders(client, &options.path, options.leases).await {
+            Ok(seen) => seen,
+            // Nobody has used it yet, or its parents were cleaned away.
+            Err(LockError::Framework(Error::NoNode { .. })) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let nodes: Vec<_> = seen.iter().map(|one| (one.participant.path.clone(), one.state)).collect();
+        if live {
+            // From the upper left corner, each line cleared to its end, and what is below it.
+            let mut screen = String::from("\x1b[H");
+            for line in lines(&seen, options) {
+                screen += &format!("{line}\x1b[K\r\n");
+            }
+            screen += "\x1b[J";
+            std::io::stdout().write_all(screen.as_bytes())?;
+            std::io::stdout().flush()?;
+        } else if before.as_ref() != Some(&nodes) {
+            for line in lines(&seen, options) {
+                say(line);
+            }
+        }
+        if options.once {
+            return Ok(());
+        }
+        before = Some(nodes);
+        tokio::time::sleep(Duration::from_millis(options.interval_ms)).await;
+    }
+}
+
+fn lines(seen: &[Contender], options: &Options) -> Vec<String> {
+    let waiting = seen.iter().filter(|one| one.state == "waits").count();
+    let holding = seen.iter().filter(|one| one.state == "holds" || one.state == "lease").count();
+    let mut lines = vec![format!("{}: {holding} at it, {waiting} waiting", options.path)];
+    if options.brief {
+        let brief = |one: &Contender| {
+            format!("{}  {}  {}", one.state, kind(one.participant.kind), shown(&one.participant.data))
+        };
+        lines.extend(seen.iter().map(brief));
+    } else {
+        lines.extend(table(seen));
+    }
+    lines
+}
+
+/// Contenders who hold a lock for a second, one after the other. When this returns they stand in the queue.
+async fn play(ensemble: &Ensemble, path: &str) -> Outcome<JoinSet<Outcome>> {
+    let mut play = JoinSet::new();
+    for (number, name) in ["ann", "ben", "cleo"].into_iter().enumerate() {
+        let options = LockOptions::new().node_data(name);
+        let mutex = InterProcessMutex::with_options(ensemble.client().await?, path, options)?;
+        let observer = mutex.clone();
+        play.spawn(async move {
+            let guard = mutex.acquire().await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            guard.release().await?;
+            Ok(())
+        });
+        curator_examples::until(|| async { Ok(observer.participant_nodes().await?.len() > number) }).await?;
+    }
+    Ok(play)
+}

@@ -1,0 +1,64 @@
+//! Two clients take turns with one mutex, and each acquires it twice: the demonstration with which every tutorial of
+//! Curator begins.
+//!
+//! In Java the thread is the owner of a lock. Here a scope says what belongs together.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use curator_examples::{Outcome, Servers, run, say, until};
+use curator_recipes::{InterProcessMutex, LockOwner};
+use tokio::sync::oneshot;
+
+/// Two clients take turns with one mutex, and each acquires it twice.
+#[derive(Debug, Parser)]
+struct Options {
+    #[command(flatten)]
+    servers: Servers,
+    /// The mutex's path
+    #[arg(long, default_value = "/examples/reentrant")]
+    path: String,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    run(options.servers, |ensemble| async move {
+        let first = InterProcessMutex::new(ensemble.client().await?, &options.path)?;
+        let second = InterProcessMutex::new(ensemble.client().await?, &options.path)?;
+        let (go, begin) = oneshot::channel();
+        // The second client comes when the first has the lock, and the first goes on when the second waits.
+        let one = async {
+            take_twice("client 1", &first, async {
+                let _gone = go.send(());
+                until(|| async { Ok(first.participant_nodes().await?.len() == 2) }).await
+            })
+            .await
+        };
+        let two = async {
+            begin.await?;
+            say("client 2 asks for the lock, and waits");
+            take_twice("client 2", &second, async { Ok(()) }).await
+        };
+        tokio::try_join!(one, two)?;
+        Ok(())
+    })
+    .await
+}
+
+/// Within one scope all acquires have the same owner.
+async fn take_twice(name: &str, mutex: &InterProcessMutex, meanwhile: impl Future<Output = Outcome>) -> Outcome {
+    LockOwner::scope(async {
+        let outer = mutex.acquire().await?;
+        say(format!("{name} has the lock"));
+        let inner = mutex.acquire().await?; // at once: nothing is sent
+        say(format!("{name} has it again, on the same node: {}", inner.path() == outer.path()));
+        meanwhile.await?;
+        inner.release().await?;
+        say(format!("{name} released it once and still has it: {}", outer.is_held()));
+        say(format!("{name} releases it for good"));
+        outer.release().await?;
+        Ok(())
+    })
+    .await
+}

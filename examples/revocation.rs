@@ -1,0 +1,66 @@
+//! Somebody in a hurry asks the holder of a lock to give it back. The holder comes to a good point first.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use curator_examples::{Servers, run, say, until};
+use curator_recipes::{InterProcessMutex, LockOptions, Revoker};
+
+/// Somebody in a hurry asks the holder of a lock to give it back.
+#[derive(Debug, Parser)]
+struct Options {
+    #[command(flatten)]
+    servers: Servers,
+    /// The mutex's path
+    #[arg(long, default_value = "/examples/revocation")]
+    path: String,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Options { servers, path } = Options::parse();
+    run(servers, |ensemble| async move {
+        let named = |name: &str| LockOptions::new().node_data(name);
+        let batch = InterProcessMutex::with_options(ensemble.client().await?, &path, named("nightly batch"))?;
+        let guard = batch.acquire().await?;
+        say("the nightly batch has the lock");
+
+        let hurry = ensemble.client().await?;
+        let mutex = InterProcessMutex::with_options(hurry.clone(), &path, named("somebody in a hurry"))?;
+        let works = async {
+            // Work in pieces, and look between them; a task that only waits awaits this instead.
+            let mut asked = std::pin::pin!(guard.revocation_requested());
+            loop {
+                tokio::select! {
+                    () = &mut asked => break,
+                    reason = guard.lost() => return Err(format!("the lock is lost: {reason}").into()),
+                    () = tokio::time::sleep(Duration::from_millis(50)) => {} // one piece
+                }
+            }
+            say("the nightly batch was asked to give it back: it saves what it has");
+            guard.release().await?;
+            Ok(())
+        };
+        let asks = async {
+            until(|| async { Ok(mutex.participant_nodes().await?.len() == 2) }).await?;
+            for one in mutex.participants().await? {
+                let what = if one.holds { "has it" } else { "waits" };
+                say(format!("{}: {what}", String::from_utf8_lossy(&one.data)));
+                if one.holds {
+                    Revoker::attempt_revoke(&hurry, &one.path).await?;
+                }
+            }
+            Ok(())
+        };
+        let waits = async {
+            let guard = mutex.acquire().await?;
+            say("somebody in a hurry has the lock");
+            guard.release().await?;
+            curator_examples::Outcome::Ok(())
+        };
+        tokio::try_join!(works, asks, waits)?;
+        Ok(())
+    })
+    .await
+}

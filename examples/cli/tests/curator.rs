@@ -41,7 +41,8 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-fn end(child: Child) -> (Option<i32>, String) {
+fn end(mut child: Child) -> (Option<i32>, String) {
+    until("the end of the program", || child.try_wait().unwrap().is_some());
     let output = child.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
@@ -238,10 +239,10 @@ fn uptime(text: &str) -> f64 {
 fn after_kill_9_the_command_ends_and_the_lock_goes_with_the_session() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();
-    let (child, _out, pid) = begin(&servers, SHORT, "echo $$; exec sleep 602");
+    let (mut child, _out, pid) = begin(&servers, SHORT, "echo $$; exec sleep 602");
     let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
     signal(&child, Signal::KILL);
-    assert_eq!(end(child).0, None);
+    assert_eq!(child.wait().unwrap().code(), None);
     until("the command is gone", || is_gone(pid));
     // Nobody has told the server.
     assert_eq!(nodes(&server), 1);

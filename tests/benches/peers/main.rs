@@ -4,6 +4,7 @@
 //! round, because machines differ and change. `--json FILE` writes all figures, `--plot FILE` the bytes of a hand-off as
 //! SVG. The exit status is 1 if a peer could not start, failed, or a target was missed.
 
+mod bare;
 mod costs;
 mod others;
 mod ours;
@@ -21,6 +22,7 @@ use clap::Parser;
 use curator_test::{ApacheServer, FaultProxy};
 use serde_json::{Map, Value, json};
 
+use crate::bare::BareCrate;
 use crate::others::{Redis, Sqlite, ZookeeperClient};
 use crate::ours::Ours;
 use crate::peer::{CURATOR, OURS, Peer, Result, Run};
@@ -65,6 +67,7 @@ async fn peers() -> (Vec<Box<dyn Peer>>, Vec<String>) {
     add(CURATOR, Spawned::curator().await.map(|peer| Box::new(peer) as _));
     add("kazoo", Spawned::kazoo().await.map(|peer| Box::new(peer) as _));
     add("zookeeper-client", Ok(Box::new(ZookeeperClient)));
+    add("bare zookeeper-async", Ok(Box::new(BareCrate)));
     add("bare sockets", Ok(Box::new(BareSockets)));
     add("Redis", Redis::start().await.map(|peer| Box::new(peer) as _));
     add("SQLite", Sqlite::start().map(|peer| Box::new(peer) as _));

@@ -27,7 +27,7 @@ fn is_a_mutex(workload: Workload) -> bool {
 }
 
 /// Contenders that do cycles until the time is over.
-async fn compete<C, F>(run: &Run, contenders: Vec<C>, cycle: F) -> Result<Outcome>
+pub(crate) async fn compete<C, F>(run: &Run, contenders: Vec<C>, cycle: F) -> Result<Outcome>
 where
     C: Send + 'static,
     F: for<'a> Fn(&'a mut C, &'a str) -> futures_util::future::BoxFuture<'a, Result<()>>

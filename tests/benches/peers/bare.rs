@@ -1,0 +1,109 @@
+//! The plain recipe on the bare client crate that this project stands on: the same requests, as many at a time, and
+//! nothing that survives a bad day. It tells how much of the rest is that crate's own.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+use zookeeper_async::{Acl, CreateMode, WatchedEvent, ZkError, ZooKeeper};
+
+use crate::others::compete;
+use crate::ours::LEASES;
+use crate::peer::{Peer, Result, Run};
+use crate::workload::{Outcome, Workload};
+
+pub(crate) struct BareCrate;
+
+struct Session {
+    zookeeper: ZooKeeper,
+    owner: usize,
+}
+
+impl Session {
+    async fn create(&self, parent: &str, name: &str) -> Result<(String, Vec<String>)> {
+        let path = format!("{parent}/_c_{:036}-{name}-", self.owner);
+        let acl = Acl::open_unsafe().clone();
+        let creating = self.zookeeper.create2(&path, b"127.0.0.1".to_vec(), acl, CreateMode::EphemeralSequential);
+        let (created, children) = futures_util::join!(creating, self.zookeeper.get_children(parent, false));
+        Ok((created?.0, children?))
+    }
+
+    /// A mutex: the node that has it.
+    async fn lock(&self, parent: &str) -> Result<String> {
+        let (own, mut children) = self.create(parent, "lock").await?;
+        loop {
+            children.sort_by(|one, other| number(one).cmp(number(other)));
+            let place = children.iter().position(|child| own.ends_with(child.as_str())).ok_or("the node is gone")?;
+            if place == 0 {
+                return Ok(own);
+            }
+            let (sender, mut fired) = mpsc::unbounded_channel();
+            let watcher = move |_: WatchedEvent| drop(sender.send(()));
+            match self.zookeeper.get_data_w(&format!("{parent}/{}", children[place - 1]), watcher).await {
+                Ok(_) => {
+                    fired.recv().await;
+                }
+                Err(ZkError::NoNode) => {}
+                Err(error) => return Err(error.into()),
+            }
+            children = self.zookeeper.get_children(parent, false).await?;
+        }
+    }
+
+    async fn lease(&self, path: &str) -> Result<String> {
+        let turn = self.lock(&format!("{path}/locks")).await?;
+        let parent = format!("{path}/leases");
+        let (own, mut children) = self.create(&parent, "lease").await?;
+        while children.len() > LEASES {
+            let (sender, mut fired) = mpsc::unbounded_channel();
+            let watcher = move |_: WatchedEvent| drop(sender.send(()));
+            children = self.zookeeper.get_children_w(&parent, watcher).await?;
+            if children.len() > LEASES {
+                fired.recv().await;
+            }
+        }
+        self.zookeeper.delete(&turn, None).await?;
+        Ok(own)
+    }
+}
+
+fn number(name: &str) -> &str {
+    &name[name.len().saturating_sub(10)..]
+}
+
+#[async_trait]
+impl Peer for BareCrate {
+    fn name(&self) -> &'static str {
+        "bare zookeeper-async"
+    }
+
+    fn does(&self, workload: Workload) -> bool {
+        matches!(workload, Workload::Alone | Workload::Contended | Workload::Semaphore)
+    }
+
+    async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome> {
+        let server = run.server.to_string();
+        let mut sessions = Vec::new();
+        for owner in 0..run.size {
+            let connecting = ZooKeeper::connect(&server, Duration::from_secs(60), |_: WatchedEvent| {});
+            sessions.push(Session { zookeeper: connecting.await?, owner });
+        }
+        for part in ["", "/locks", "/leases"] {
+            let path = format!("{}{part}", run.path);
+            sessions[0].zookeeper.create(&path, Vec::new(), Acl::open_unsafe().clone(), CreateMode::Persistent).await?;
+            if workload != Workload::Semaphore {
+                break;
+            }
+        }
+        compete(run, sessions, move |session, path| {
+            Box::pin(async move {
+                let node = match workload {
+                    Workload::Semaphore => session.lease(path).await?,
+                    _ => session.lock(path).await?,
+                };
+                Ok(session.zookeeper.delete(&node, None).await?)
+            })
+        })
+        .await
+    }
+}

@@ -184,7 +184,7 @@ fn impossible_options_are_refused() {
 }
 
 #[test]
-fn missing_jars_of_tls_are_named() {
+fn missing_jar_of_tls_is_named() {
     let authority = TestAuthority::new().unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/usr/share/java/zookeeper.jar", folder.path().join("zookeeper.jar")).unwrap();

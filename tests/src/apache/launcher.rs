@@ -10,7 +10,7 @@ use std::thread;
 use super::error::ApacheError;
 
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
-const TLS_JARS: [&str; 3] = ["netty-codec.jar", "netty-resolver.jar", "netty-transport-native-unix-common.jar"];
+const TLS_JAR: &str = "netty-codec.jar";
 
 /// Which programs and jars start a server.
 #[derive(Debug, Clone)]
@@ -53,15 +53,13 @@ impl Launcher {
         Ok(Self { java, class_path, compiles_fully, arguments: Vec::new() })
     }
 
-    /// Adds the jars that TLS needs and the manifest of Debian's `zookeeper.jar` does not name.
-    pub(super) fn add_tls_jars(&mut self, jars: &Path) -> Result<(), ApacheError> {
-        for name in TLS_JARS {
-            let jar = jars.join(name);
-            if !jar.is_file() {
-                return Err(ApacheError::NotInstalled { what: jar.display().to_string() });
-            }
-            self.class_path = format!("{}:{}", self.class_path, jar.display());
+    /// Adds the jar that TLS needs and the manifest of Debian's `zookeeper.jar` does not name.
+    pub(super) fn add_tls_jar(&mut self, jars: &Path) -> Result<(), ApacheError> {
+        let jar = jars.join(TLS_JAR);
+        if !jar.is_file() {
+            return Err(ApacheError::NotInstalled { what: jar.display().to_string() });
         }
+        self.class_path = format!("{}:{}", self.class_path, jar.display());
         Ok(())
     }
 

@@ -125,7 +125,7 @@ impl ApacheServerBuilder {
             launcher.add_argument(argument);
         }
         if self.security.authority.is_some() {
-            launcher.add_tls_jars(&self.options.jars)?;
+            launcher.add_tls_jar(&self.options.jars)?;
         }
         let mut node = Node::new(launcher, address, folder, &config)?;
         if self.security.authority.is_some() {

@@ -12,6 +12,12 @@
 //!
 //! All locks give a guard that tells of its loss, carries a fencing token, and leaves nothing behind however it goes.
 //!
+//! # Pages
+//!
+//! * [`migration`]: from Java's Curator to this crate, class by class, and while both run
+//! * [`choosing`]: which recipe for which need, ZooKeeper beside Redis and databases, and what no lock can promise
+//! * [`how_it_works`]: acquire, hand-off and loss in pictures
+//!
 //! # Tracing
 //!
 //! Names and fields that stay, at the level *debug* but for the last:
@@ -23,8 +29,13 @@
 //! | `lock released` | `path`, `node`, `hold`, `outcome` (`released`, `lost`, `dropped`) |
 //! | *warn* `a lock is held for long` | `path`, `node`, `held_for_more_than` |
 
+#[doc = include_str!("../docs/choosing.md")]
+pub mod choosing {}
 mod error;
+pub mod how_it_works;
 mod locks;
+#[doc = include_str!("../docs/migration.md")]
+pub mod migration {}
 mod shared;
 
 pub use curator_framework::LossReason;

@@ -41,7 +41,8 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// | silent network, frozen server, server cut off from its leader, machine asleep (seen when it wakes) | session killed on the server, node deleted by somebody, session swapped by the server | process paused between a look and the write that follows; server data restored from a backup |
 ///
 /// Against the second and third column give the [`LockGuard::fencing_token`](crate::LockGuard::fencing_token) to the resource, and let the resource
-/// refuse a token smaller than one it has seen.
+/// refuse a token smaller than one it has seen: see [fencing](crate::choosing#fencing). There is a
+/// [picture](crate::how_it_works#loss) of a loss.
 ///
 /// # Fairness
 ///

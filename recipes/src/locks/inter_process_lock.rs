@@ -35,10 +35,11 @@ pub trait InterProcessLock: Send + Sync + fmt::Debug {
     /// Waits for the lock as long as it takes. Errors and cancel safety are those of the lock's own method.
     async fn acquire(&self) -> Result<LockGuard>;
 
-    /// Waits for the lock for at most `budget`; `Ok(None)` if it was not granted in that time.
+    /// Waits for the lock for at most `budget`, which covers everything; `Ok(None)` if it was not granted in that time.
+    /// Errors and cancel safety are those of the lock's own method.
     async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>>;
 
-    /// Asks once; `Ok(None)` if somebody else has the lock.
+    /// Asks once; `Ok(None)` if somebody else has the lock. Errors and cancel safety are those of the lock's own method.
     async fn try_acquire(&self) -> Result<Option<LockGuard>>;
 
     /// Whether it is held through this object or a clone of it.

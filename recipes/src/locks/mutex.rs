@@ -158,6 +158,10 @@ impl InterProcessMutex {
     /// # Errors
     ///
     /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participant_nodes(&self) -> Result<Vec<String>> {
         self.lock.internals().participant_nodes().await
     }
@@ -167,6 +171,10 @@ impl InterProcessMutex {
     /// # Errors
     ///
     /// As [`participant_nodes`](Self::participant_nodes).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         let internals = self.lock.internals();
         let standing = |sorted: &_, name: &str| {

@@ -28,6 +28,10 @@ impl LockOwner {
 
     /// Runs a future whose acquires all have one new owner. Nothing that it spawns inherits it.
     ///
+    /// # Cancel safety
+    ///
+    /// As the future.
+    ///
     /// # Examples
     ///
     /// ```no_run

@@ -196,6 +196,10 @@ impl InterProcessReadWriteLock {
     /// # Errors
     ///
     /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.halves.participants(|_| true).await
     }
@@ -221,6 +225,10 @@ macro_rules! half {
             /// # Errors
             ///
             /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
             pub async fn participant_nodes(&self) -> Result<Vec<String>> {
                 let nodes = self.halves.$half.internals().participant_nodes().await?;
                 Ok(nodes.into_iter().filter(|node| kind_of(node) == ParticipantKind::$kind).collect())
@@ -231,6 +239,10 @@ macro_rules! half {
             /// # Errors
             ///
             /// As [`participant_nodes`](Self::participant_nodes).
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
             pub async fn participants(&self) -> Result<Vec<Participant>> {
                 self.halves.participants(|kind| kind == ParticipantKind::$kind).await
             }

@@ -520,6 +520,10 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     ///
     /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participant_nodes(&self) -> Result<Vec<String>> {
         let nodes = self.inner.leases.participant_nodes().await?;
         Ok(nodes.iter().map(|node| curator_framework::node_from_path(node).to_owned()).collect())
@@ -531,6 +535,10 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     ///
     /// As [`participant_nodes`](Self::participant_nodes).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         let Inner { lock, leases, .. } = &*self.inner;
         let lease = |sorted: &_, name: &str| {
@@ -571,6 +579,10 @@ impl Lease {
     /// # Errors
     ///
     /// `NoNode` or `SessionExpired` if the lease is lost; `ConnectionLoss`; `Compression`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn data(&self) -> Result<Vec<u8>> {
         let place = self.guard.place();
         let (data, _) = place.hold().session().get_data(place.path()).await?;

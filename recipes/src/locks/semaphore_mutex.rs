@@ -20,6 +20,10 @@ use crate::locks::semaphore::InterProcessSemaphoreV2;
 /// [`InterProcessMutex`](crate::InterProcessMutex) on the same path do not know of each other. It costs more than that;
 /// use it where Java processes do.
 ///
+/// # Losing the lock and fairness
+///
+/// As those of [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock): loss is told, first come, first served.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -33,6 +37,14 @@ use crate::locks::semaphore::InterProcessSemaphoreV2;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Differences from Curator
+///
+/// Whoever has the guard releases it, once; in Curator any thread may, with the same object.
+///
+/// # ZooKeeper layout and cost
+///
+/// Those of an [`InterProcessSemaphoreV2`] with one lease: five requests where the mutex sends three.
 #[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,

@@ -192,6 +192,10 @@ impl NodeClaim {
     /// # Errors
     ///
     /// As [`Session::create`]; `NoNode` when the parents go again and again as soon as they are created.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the node may exist. The claim knows of that, and deletes it when it is dropped.
     pub async fn create(&mut self, node: &NewNode<'_>) -> Result<(String, Stat)> {
         let path = Session::protected_path(&self.parent, self.id, &self.name);
         let acl = node.acl.map_or_else(|| self.session.acl_for(&path), <[_]>::to_vec);
@@ -236,6 +240,10 @@ impl NodeClaim {
     /// # Errors
     ///
     /// As [`Session::delete`].
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, others may be left. Settle again, or drop the claim, which deletes all of its nodes.
     pub async fn settle(&mut self, keep: &str, others: &[&str]) -> Result<()> {
         let path = make_path(&self.parent, keep);
         if self.path() != Some(path.as_str()) {
@@ -256,6 +264,10 @@ impl NodeClaim {
     /// # Errors
     ///
     /// As [`Session::delete`]; the claim stays, so it can be tried again, and dropping it still cleans up.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the node may be deleted. Dropping the claim deletes it in any case.
     pub async fn delete(&mut self) -> Result<bool> {
         let Some(node) = self.node.clone() else { return Ok(true) };
         // From here on a deletion is our own; it is again somebody else's when nothing was sent.
@@ -440,6 +452,10 @@ impl LossSignal {
     /// # Errors
     ///
     /// `ConnectionLoss` and other errors of the requests, when it is not known.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn verify(&self) -> Result<Option<LossReason>> {
         let asked = async {
             loop {
@@ -463,7 +479,11 @@ impl LossSignal {
         }
     }
 
-    /// Resolves when the node is lost.
+    /// Resolves when the node is lost, with the reason; at once if it is.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn lost(&self) -> LossReason {
         let deleted = async {
             match &self.node {

@@ -417,6 +417,10 @@ impl CuratorFramework {
     /// # Errors
     ///
     /// `ConnectionLoss` with what was wrong with each server; `NotStarted`, `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn session(&self) -> Result<Session> {
         self.session_within(self.connection_timeout()).await
     }
@@ -601,6 +605,10 @@ impl CuratorFramework {
     ///
     /// `InvalidPath`, `NoAuth`, `InvalidAcl`, `NoChildrenForEphemerals`; `ConnectionLoss` and `SessionExpired` when
     /// the retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, some of the nodes may exist.
     pub async fn create_containers(&self, path: &str) -> Result<()> {
         let below = crate::path::make_path(path, "foo");
         self.check_exists().creating_parent_containers_if_needed().for_path(&below).await.map(|_| ())

@@ -317,6 +317,13 @@ pub struct Connection {
 #[async_trait]
 pub trait ZooKeeperFactory: Send + Sync + fmt::Debug + 'static {
     /// Connects and returns when the session is proven by an answer and its credentials are added.
-    /// Dropping the future abandons the attempt and closes what it may have opened.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] says what was wrong with each server that was tried.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the attempt is abandoned, and what it may have opened is closed.
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError>;
 }

@@ -3,6 +3,36 @@
 //!
 //! Start with [`CuratorFramework`]. The locks are in the crate `curator-recipes`.
 //!
+//! | | |
+//! | --- | --- |
+//! | [`CuratorFramework`], [`CuratorFrameworkBuilder`] | the client and its options |
+//! | [`CreateBuilder`], [`DeleteBuilder`], [`GetDataBuilder`] … | one operation each, with its retries |
+//! | [`RetryPolicy`] and those of Curator | when to try again |
+//! | [`ConnectionState`], [`ConnectionStateListenable`] | what has become of the connection |
+//! | [`Watch`] | a future that resolves when a node changes |
+//! | [`Session`], [`NodeClaim`], [`RetryLoop`] | for those who write recipes: one session, a node in it, and its clean-up |
+//! | [`ZooKeeperFactory`], [`ZooKeeperHandle`] | the seam to the client crate |
+//! | [`zk_paths`], [`protected`] | paths and names |
+//!
+//! # Examples
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), curator_framework::Error> {
+//! use std::time::Duration;
+//! use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+//!
+//! let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
+//! let client = CuratorFramework::new_client("zk1:2181,zk2:2181,zk3:2181", retry)?;
+//! client.start()?;
+//! client.create().or_set_data().creating_parents_if_needed().with_data("one").for_path("/settings/mode").await?;
+//! let ((mode, _), changed) = client.get_data().watched().for_path("/settings/mode").await?;
+//! println!("{}", String::from_utf8_lossy(&mode));
+//! changed.await; // or lost with the connection: read again
+//! client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # How a session is judged
 //!
 //! A server forgets a session that it has not heard of for the session timeout, and only then gives its locks to

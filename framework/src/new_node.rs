@@ -52,7 +52,7 @@ impl<'a> NewNode<'a> {
         self
     }
 
-    /// With these parents.
+    /// What to do about parents that are missing. Default: [`Parents::Expected`].
     #[must_use]
     pub const fn with_parents(mut self, parents: Parents) -> Self {
         self.parents = parents;

@@ -38,6 +38,10 @@ impl RetryLoop {
     ///
     /// `ConnectionLoss` when the time to wait for a connection is over, with what was wrong with each server;
     /// `NotStarted`, `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the time that it has waited does not count.
     pub async fn session(&mut self) -> Result<Session> {
         let began = Instant::now();
         let session = self.client.session_within(self.wait_left).await;
@@ -50,6 +54,10 @@ impl RetryLoop {
     /// # Errors
     ///
     /// `SessionExpired` when it ends instead; `ConnectionLoss` when the time to wait for a connection is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`session`](Self::session).
     pub async fn reconnected(&mut self, session: &Session) -> Result<()> {
         let began = Instant::now();
         let connected = tokio::time::timeout(self.wait_left, session.connected()).await;
@@ -72,6 +80,10 @@ impl RetryLoop {
     /// # Errors
     ///
     /// The error itself when it is none to be retried, or the policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause_after`](Self::pause_after).
     pub async fn failed(&mut self, error: Error) -> Result<()> {
         if self.client.retry_policy().allow_retry(&error) { self.pause_after(error).await } else { Err(error) }
     }
@@ -82,6 +94,10 @@ impl RetryLoop {
     /// # Errors
     ///
     /// The error itself when the policy gives up; `Closed` when the client is closed meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped in its pause, the retry has been counted.
     pub async fn pause_after(&mut self, error: Error) -> Result<()> {
         if self.given_up {
             return Err(error);

@@ -120,7 +120,7 @@ impl Schema {
         self
     }
 
-    /// What the nodes are for.
+    /// What the nodes are for, in words; not looked at. Default: empty.
     #[must_use]
     pub fn documentation(mut self, documentation: impl Into<String>) -> Self {
         self.documentation = documentation.into();
@@ -142,21 +142,21 @@ impl Schema {
         self
     }
 
-    /// Whether the nodes are ephemeral.
+    /// Whether the nodes are ephemeral. Default: as they like.
     #[must_use]
     pub fn ephemeral(mut self, allowance: Allowance) -> Self {
         self.ephemeral = allowance;
         self
     }
 
-    /// Whether the nodes have a number.
+    /// Whether the nodes have a number that the server appends. Default: as they like.
     #[must_use]
     pub fn sequential(mut self, allowance: Allowance) -> Self {
         self.sequential = allowance;
         self
     }
 
-    /// Whether the nodes are watched when they are read.
+    /// Whether the nodes are watched when they are read. Default: as they like.
     #[must_use]
     pub fn watched(mut self, allowance: Allowance) -> Self {
         self.watched = allowance;

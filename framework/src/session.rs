@@ -184,7 +184,11 @@ impl Session {
         self.inner.end.get().copied()
     }
 
-    /// Resolves when the session is over.
+    /// Resolves when the session is over, with the reason; at once if it is.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn ended(&self) -> SessionEnd {
         loop {
             let notified = self.inner.ended.notified();
@@ -212,6 +216,10 @@ impl Session {
     /// # Errors
     ///
     /// `SessionExpired` when it ends instead, which it does at its deadline at the latest; `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn connected(&self) -> Result<()> {
         tokio::select! {
             biased;
@@ -377,6 +385,10 @@ impl Session {
     ///
     /// `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`; `Unsupported`;
     /// `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the request goes on, and the node may come to exist. A [`claim`](Self::claim) cleans up then.
     pub async fn create(&self, path: &str, data: Vec<u8>, acl: Vec<Acl>, mode: CreateMode) -> Result<(String, Stat)> {
         let can = self.inner.handle.capabilities();
         let full = self.full_new(path, mode);
@@ -419,6 +431,10 @@ impl Session {
     /// # Errors
     ///
     /// As [`create`](Self::create); `NoNode` if a chroot is missing, which is never created.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, some of them may exist.
     pub async fn create_parents(&self, path: &str, node: &NewNode<'_>) -> Result<bool> {
         let lowest = match node.parents {
             Parents::Expected => self.root.namespace_node().map(str::to_owned),
@@ -472,6 +488,10 @@ impl Session {
     /// # Errors
     ///
     /// `NoNode`, `NotEmpty`, `BadVersion`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the request goes on, and the node may be deleted.
     pub async fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
         match self.request(Request::Delete { path: self.full(path), version }).await? {
             Response::Deleted => Ok(()),
@@ -484,6 +504,10 @@ impl Session {
     /// # Errors
     ///
     /// `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>> {
         match self.request(Request::Exists { path: self.full(path), watch: false }).await? {
             Response::Exists(stat) => Ok(stat),
@@ -496,6 +520,10 @@ impl Session {
     /// # Errors
     ///
     /// As [`exists`](Self::exists).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
         let watch = self.inner.watches.register(&self.full(path), WatchKind::Data);
         match self.request(Request::Exists { path: self.full(path), watch: true }).await? {
@@ -509,6 +537,10 @@ impl Session {
     /// # Errors
     ///
     /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
         match self.request(Request::GetData { path: self.full(path), watch: false }).await? {
             Response::Data(data, stat) => Ok((data, stat)),
@@ -522,6 +554,10 @@ impl Session {
     /// # Errors
     ///
     /// As [`get_data`](Self::get_data).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn get_data_watched(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
         let watch = self.inner.watches.register(&self.full(path), WatchKind::Data);
         match self.request(Request::GetData { path: self.full(path), watch: true }).await? {
@@ -541,6 +577,10 @@ impl Session {
     /// # Errors
     ///
     /// `NoNode`, `BadVersion`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the request goes on, and the data may be changed.
     pub async fn set_data(&self, path: &str, data: Vec<u8>, version: Option<i32>) -> Result<Stat> {
         match self.request(Request::SetData { path: self.full(path), data, version }).await? {
             Response::Stat(stat) => Ok(stat),
@@ -553,6 +593,10 @@ impl Session {
     /// # Errors
     ///
     /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn get_children(&self, path: &str) -> Result<Vec<String>> {
         match self.request(Request::GetChildren { path: self.full(path), watch: false }).await? {
             Response::Children(children) => Ok(children),
@@ -565,6 +609,10 @@ impl Session {
     /// # Errors
     ///
     /// As [`get_children`](Self::get_children).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn get_children_watched(&self, path: &str) -> Result<(Vec<String>, Watch)> {
         let watch = self.inner.watches.register(&self.full(path), WatchKind::Children);
         match self.request(Request::GetChildren { path: self.full(path), watch: true }).await? {
@@ -578,6 +626,10 @@ impl Session {
     /// # Errors
     ///
     /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn get_acl(&self, path: &str) -> Result<(Vec<Acl>, Stat)> {
         match self.request(Request::GetAcl { path: self.full(path) }).await? {
             Response::Acl(acl, stat) => Ok((acl, stat)),
@@ -590,6 +642,10 @@ impl Session {
     /// # Errors
     ///
     /// `NoNode`, `BadVersion`, `NoAuth`, `InvalidAcl`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the request goes on, and the list may be changed.
     pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<i32>) -> Result<Stat> {
         match self.request(Request::SetAcl { path: self.full(path), acl, version }).await? {
             Response::Stat(stat) => Ok(stat),
@@ -603,6 +659,10 @@ impl Session {
     /// # Errors
     ///
     /// `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn order(&self) -> Result<()> {
         match self.below(Root::default()).delete(&nowhere(&*self.inner.randomness), None).await {
             Ok(()) | Err(Error::NoNode { .. }) => Ok(()),

@@ -86,7 +86,7 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// An entry.
+    /// An entry that gives permissions to whom `scheme` and `id` name, such as `ip` and `10.0.0.7`.
     #[must_use]
     pub fn new(permissions: Permission, scheme: impl Into<String>, id: impl Into<String>) -> Self {
         Self { permissions, scheme: scheme.into(), id: id.into() }

@@ -12,6 +12,41 @@
 //!
 //! All locks give a guard that tells of its loss, carries a fencing token, and leaves nothing behind however it goes.
 //!
+//! # Examples
+//!
+//! ```
+//! # use curator_test::TestingServer;
+//! # async fn print() {}
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = TestingServer::start()?;
+//! # let connect_string = server.connect_string();
+//! use std::time::Duration;
+//! use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+//! use curator_recipes::InterProcessMutex;
+//!
+//! let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
+//! let client = CuratorFramework::new_client(connect_string, retry)?; // "zk1:2181,zk2:2181,zk3:2181"
+//! client.start()?;
+//! let printer = InterProcessMutex::new(client.clone(), "/locks/printer")?;
+//! match printer.acquire_timeout(Duration::from_secs(10)).await? {
+//!     Some(guard) => {
+//!         guard.protect(print()).await?; // stops when the lock is lost
+//!         guard.release().await?;
+//!     }
+//!     None => println!("somebody else prints"),
+//! }
+//! client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Pages
+//!
+//! * [`migration`]: from Java's Curator to this crate, class by class, and while both run
+//! * [`choosing`]: which recipe for which need, ZooKeeper beside Redis and databases, and what no lock can promise
+//! * [`how_it_works`]: acquire, hand-off and loss in pictures
+//!
 //! # Tracing
 //!
 //! Names and fields that stay, at the level *debug* but for the last:
@@ -23,8 +58,13 @@
 //! | `lock released` | `path`, `node`, `hold`, `outcome` (`released`, `lost`, `dropped`) |
 //! | *warn* `a lock is held for long` | `path`, `node`, `held_for_more_than` |
 
+#[doc = include_str!("../docs/choosing.md")]
+pub mod choosing {}
 mod error;
+pub mod how_it_works;
 mod locks;
+#[doc = include_str!("../docs/migration.md")]
+pub mod migration {}
 mod shared;
 
 pub use curator_framework::LossReason;

@@ -89,6 +89,24 @@
 //! they have the same verbs. What is tested on [`TestingServer`] behaves the same there: both answer the same
 //! conformance tests, request by request.
 //!
+//! # TLS and SASL
+//!
+//! An [`ApacheServer`] can have a port for TLS, on which clients show certificates, and users who authenticate with SASL.
+//! A [`TestAuthority`] issues the certificates, expired ones and those for another name too; two of them do not trust
+//! each other.
+//!
+//! ```no_run
+//! use curator_test::{ApacheServer, TestAuthority};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let authority = TestAuthority::new()?;
+//! let server = ApacheServer::builder().tls(&authority).digest_sasl("worker", "secret").require_sasl().start()?;
+//! let certificate = authority.client_certificate("worker")?;
+//! # let _ = (server.secure_connect_string(), certificate.key_pem());
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # A thousand storms in a second
 //!
 //! [`SimulatedEnsemble`] is an ensemble and its network inside of paused time, from one seed: minutes of faults pass in
@@ -133,6 +151,7 @@
 //! [`FaultProxy::reset`]: crate::FaultProxy::reset
 //! [`FaultProxy::swap_session`]: crate::FaultProxy::swap_session
 //! [`SimulatedEnsemble`]: crate::SimulatedEnsemble
+//! [`TestAuthority`]: crate::TestAuthority
 //! [`TestingServer`]: crate::TestingServer
 //! [`TestingServer::freeze`]: crate::TestingServer::freeze
 //! [`TestingServer::kill_session`]: crate::TestingServer::kill_session

@@ -68,6 +68,10 @@ impl<'a> ExistsBuilder<'a> {
     ///
     /// `InvalidPath`; of parents that are created `NoAuth` and the like; `ConnectionLoss` and `SessionExpired` when the
     /// retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped; parents that it was to create may exist.
     pub async fn for_path(self, path: &str) -> Result<Option<Stat>> {
         check_read(self.client, path, false)?;
         let this = &self;
@@ -85,6 +89,10 @@ impl Watched<ExistsBuilder<'_>> {
     /// # Errors
     ///
     /// As [`ExistsBuilder::for_path`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ExistsBuilder::for_path`]; a watch that was set wakes nobody then.
     pub async fn for_path(self, path: &str) -> Result<(Option<Stat>, Watch)> {
         check_read(self.0.client, path, true)?;
         let this = &self.0;
@@ -138,6 +146,10 @@ impl<'a> GetDataBuilder<'a> {
     ///
     /// `InvalidPath`, `NoNode`, `NoAuth`, `Compression`; `ConnectionLoss` and `SessionExpired` when the retry policy
     /// gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn for_path(self, path: &str) -> Result<(Vec<u8>, Stat)> {
         check_read(self.client, path, false)?;
         let (data, stat) =
@@ -152,6 +164,10 @@ impl Watched<GetDataBuilder<'_>> {
     /// # Errors
     ///
     /// As [`GetDataBuilder::for_path`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn for_path(self, path: &str) -> Result<((Vec<u8>, Stat), Watch)> {
         check_read(self.0.client, path, true)?;
         let Self(read) = self;
@@ -183,6 +199,10 @@ impl<'a> GetChildrenBuilder<'a> {
     /// # Errors
     ///
     /// `InvalidPath`, `NoNode`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn for_path(self, path: &str) -> Result<Vec<String>> {
         check_read(self.client, path, false)?;
         with_retries(self.client, path, |session| async move { session.get_children(path).await }).await
@@ -195,6 +215,10 @@ impl Watched<GetChildrenBuilder<'_>> {
     /// # Errors
     ///
     /// As [`GetChildrenBuilder::for_path`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn for_path(self, path: &str) -> Result<(Vec<String>, Watch)> {
         check_read(self.0.client, path, true)?;
         with_retries(self.0.client, path, |session| async move { session.get_children_watched(path).await }).await
@@ -218,6 +242,10 @@ impl<'a> GetAclBuilder<'a> {
     /// # Errors
     ///
     /// `InvalidPath`, `NoNode`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn for_path(self, path: &str) -> Result<(Vec<Acl>, Stat)> {
         with_retries(self.client, path, |session| async move { session.get_acl(path).await }).await
     }

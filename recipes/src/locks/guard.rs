@@ -160,9 +160,16 @@ impl LockGuard {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # async fn print() {}
-    /// # async fn run(guard: curator_recipes::MutexGuard) -> Result<(), curator_recipes::LockError> {
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// # let mutex = curator_recipes::InterProcessMutex::new(client, "/locks/printer")?;
+    /// let guard = mutex.acquire().await?;
     /// guard.protect(print()).await?;
     /// # Ok(())
     /// # }

@@ -16,8 +16,13 @@ use crate::locks::semaphore_mutex::InterProcessSemaphoreMutex;
 ///
 /// # Examples
 ///
-/// ```no_run
-/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::LockError> {
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
 /// use curator_recipes::{InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
 ///
 /// let locks: Vec<Box<dyn InterProcessLock>> = vec![
@@ -35,10 +40,11 @@ pub trait InterProcessLock: Send + Sync + fmt::Debug {
     /// Waits for the lock as long as it takes. Errors and cancel safety are those of the lock's own method.
     async fn acquire(&self) -> Result<LockGuard>;
 
-    /// Waits for the lock for at most `budget`; `Ok(None)` if it was not granted in that time.
+    /// Waits for the lock for at most `budget`, which covers everything; `Ok(None)` if it was not granted in that time.
+    /// Errors and cancel safety are those of the lock's own method.
     async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>>;
 
-    /// Asks once; `Ok(None)` if somebody else has the lock.
+    /// Asks once; `Ok(None)` if somebody else has the lock. Errors and cancel safety are those of the lock's own method.
     async fn try_acquire(&self) -> Result<Option<LockGuard>>;
 
     /// Whether it is held through this object or a clone of it.

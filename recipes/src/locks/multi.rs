@@ -35,8 +35,13 @@ use crate::locks::reentrant::left;
 ///
 /// # Examples
 ///
-/// ```no_run
-/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::LockError> {
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
 /// use curator_recipes::InterProcessMultiLock;
 ///
 /// let accounts = InterProcessMultiLock::new(client, ["/accounts/17", "/accounts/42"])?;

@@ -41,7 +41,8 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// | silent network, frozen server, server cut off from its leader, machine asleep (seen when it wakes) | session killed on the server, node deleted by somebody, session swapped by the server | process paused between a look and the write that follows; server data restored from a backup |
 ///
 /// Against the second and third column give the [`LockGuard::fencing_token`](crate::LockGuard::fencing_token) to the resource, and let the resource
-/// refuse a token smaller than one it has seen.
+/// refuse a token smaller than one it has seen: see [fencing](crate::choosing#fencing). There is a
+/// [picture](crate::how_it_works#loss) of a loss.
 ///
 /// # Fairness
 ///
@@ -50,8 +51,13 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 ///
 /// # Examples
 ///
-/// ```no_run
-/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::LockError> {
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
 /// use curator_recipes::InterProcessMutex;
 ///
 /// let mutex = InterProcessMutex::new(client, "/locks/printer")?;
@@ -160,6 +166,10 @@ impl InterProcessMutex {
     /// # Errors
     ///
     /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participant_nodes(&self) -> Result<Vec<String>> {
         self.lock.internals().participant_nodes().await
     }
@@ -169,6 +179,10 @@ impl InterProcessMutex {
     /// # Errors
     ///
     /// As [`participant_nodes`](Self::participant_nodes).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         let internals = self.lock.internals();
         let standing = |sorted: &_, name: &str| {

@@ -10,8 +10,13 @@ use crate::locks::revoker::{RevocationListener, RevocationSpec};
 ///
 /// # Examples
 ///
-/// ```no_run
-/// # fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::LockError> {
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
 /// use std::time::Duration;
 /// use curator_recipes::{InterProcessMutex, LockOptions};
 ///

@@ -28,20 +28,31 @@ impl LockOwner {
 
     /// Runs a future whose acquires all have one new owner. Nothing that it spawns inherits it.
     ///
+    /// # Cancel safety
+    ///
+    /// As the future.
+    ///
     /// # Examples
     ///
-    /// ```no_run
-    /// # async fn run(mutex: curator_recipes::InterProcessMutex) -> Result<(), curator_recipes::LockError> {
-    /// use curator_recipes::LockOwner;
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// # let mutex = curator_recipes::InterProcessMutex::new(client, "/locks/printer")?;
+    /// use curator_recipes::{LockError, LockOwner};
     ///
     /// LockOwner::scope(async {
     ///     let outer = mutex.acquire().await?;
     ///     let inner = mutex.acquire().await?; // at once, no request
     ///     inner.release().await?;
     ///     outer.release().await?; // the last one deletes the node
-    ///     Ok(())
+    ///     Ok::<(), LockError>(())
     /// })
-    /// .await
+    /// .await?;
+    /// # Ok(())
     /// # }
     /// ```
     pub async fn scope<F: Future>(future: F) -> F::Output {

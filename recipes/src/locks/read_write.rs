@@ -50,8 +50,13 @@ const WRITE_NAME: &str = "__WRIT__";
 ///
 /// # Examples
 ///
-/// ```no_run
-/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::LockError> {
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
 /// use curator_recipes::InterProcessReadWriteLock;
 ///
 /// let settings = InterProcessReadWriteLock::new(client, "/locks/settings")?;
@@ -196,6 +201,10 @@ impl InterProcessReadWriteLock {
     /// # Errors
     ///
     /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.halves.participants(|_| true).await
     }
@@ -221,6 +230,10 @@ macro_rules! half {
             /// # Errors
             ///
             /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
             pub async fn participant_nodes(&self) -> Result<Vec<String>> {
                 let nodes = self.halves.$half.internals().participant_nodes().await?;
                 Ok(nodes.into_iter().filter(|node| kind_of(node) == ParticipantKind::$kind).collect())
@@ -231,6 +244,10 @@ macro_rules! half {
             /// # Errors
             ///
             /// As [`participant_nodes`](Self::participant_nodes).
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
             pub async fn participants(&self) -> Result<Vec<Participant>> {
                 self.halves.participants(|kind| kind == ParticipantKind::$kind).await
             }

@@ -81,8 +81,13 @@ impl fmt::Display for SemaphoreProtocol {
 ///
 /// # Examples
 ///
-/// ```no_run
-/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::LockError> {
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
 /// use curator_recipes::InterProcessSemaphoreV2;
 ///
 /// let licences = InterProcessSemaphoreV2::new(client, "/licences/solver", 3)?;
@@ -525,6 +530,10 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     ///
     /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participant_nodes(&self) -> Result<Vec<String>> {
         let nodes = self.inner.leases.participant_nodes().await?;
         Ok(nodes.iter().map(|node| curator_framework::node_from_path(node).to_owned()).collect())
@@ -536,6 +545,10 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     ///
     /// As [`participant_nodes`](Self::participant_nodes).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         let Inner { lock, leases, .. } = &*self.inner;
         let lease = |sorted: &_, name: &str| {
@@ -576,6 +589,10 @@ impl Lease {
     /// # Errors
     ///
     /// `NoNode` or `SessionExpired` if the lease is lost; `ConnectionLoss`; `Compression`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn data(&self) -> Result<Vec<u8>> {
         let place = self.guard.place();
         let (data, _) = place.hold().session().get_data(place.path()).await?;

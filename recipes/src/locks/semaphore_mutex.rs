@@ -20,10 +20,19 @@ use crate::locks::semaphore::InterProcessSemaphoreV2;
 /// [`InterProcessMutex`](crate::InterProcessMutex) on the same path do not know of each other. It costs more than that;
 /// use it where Java processes do.
 ///
+/// # Losing the lock and fairness
+///
+/// As those of [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock): loss is told, first come, first served.
+///
 /// # Examples
 ///
-/// ```no_run
-/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::LockError> {
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
 /// use curator_recipes::InterProcessSemaphoreMutex;
 ///
 /// let mutex = InterProcessSemaphoreMutex::new(client, "/locks/printer")?;
@@ -33,6 +42,14 @@ use crate::locks::semaphore::InterProcessSemaphoreV2;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Differences from Curator
+///
+/// Whoever has the guard releases it, once; in Curator any thread may, with the same object.
+///
+/// # ZooKeeper layout and cost
+///
+/// Those of an [`InterProcessSemaphoreV2`] with one lease: five requests where the mutex sends three.
 #[derive(Clone)]
 pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
@@ -80,6 +97,10 @@ impl InterProcessSemaphoreMutex {
     /// # Errors
     ///
     /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         self.semaphore.participants().await
     }

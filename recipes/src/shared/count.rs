@@ -74,8 +74,13 @@ pub(crate) trait Follower: Send + Sync {
 ///
 /// # Examples
 ///
-/// ```no_run
-/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_recipes::SharedError> {
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
 /// use curator_recipes::SharedCount;
 ///
 /// let visitors = SharedCount::new(client, "/office/visitors", 0)?;

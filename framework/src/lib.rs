@@ -44,6 +44,8 @@ mod client;
 mod clock;
 mod compression;
 mod connection_state;
+#[cfg(feature = "zookeeper-client")]
+mod diagnosis;
 mod ensemble;
 mod ensure_containers;
 mod error;
@@ -59,6 +61,7 @@ mod new_node;
 mod observed;
 mod operations;
 mod path;
+mod persistent_watcher;
 mod places;
 pub mod protected;
 mod randomness;
@@ -68,12 +71,15 @@ mod retry_loop;
 mod root;
 mod safe_notify;
 mod schema;
+mod secure;
 mod session;
 mod session_fail;
 mod watch;
 pub mod zk_paths;
 mod zookeeper;
 mod zookeeper_async;
+#[cfg(feature = "zookeeper-client")]
+mod zookeeper_client;
 
 pub use access::{AclProvider, DefaultAclProvider};
 pub use claim::{LossReason, LossSignal, NodeClaim};
@@ -90,16 +96,17 @@ pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
 pub use ensure_containers::EnsureContainers;
 pub use error::{ConnectError, Error, Result};
 pub use handle::{
-    Capabilities, ConnectConfig, Connection, HandleEvent, Reply, ReplyFuture, Request, Response, SessionEnd,
-    ZooKeeperFactory, ZooKeeperHandle,
+    AddedWatch, Capabilities, ConnectConfig, Connection, Done, HandleEvent, Operation, Reply, ReplyFuture, Request,
+    Response, SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
 };
 pub use listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
 pub use new_node::{NewNode, Parents};
 pub use operations::{
-    CreateBuilder, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, SetAclBuilder,
-    SetDataBuilder, Watched,
+    CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
+    GetAclBuilder, GetChildrenBuilder, GetDataBuilder, OperationType, SetAclBuilder, SetDataBuilder, Watched,
 };
 pub use path::{make_path, node_from_path, parent_of, validate_path};
+pub use persistent_watcher::{AddWatchMode, PersistentEvent, PersistentWatcher};
 pub use protected::ProtectedId;
 pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
 pub use retry::{
@@ -109,8 +116,11 @@ pub use retry::{
 pub use retry_loop::RetryLoop;
 pub use safe_notify::SafeNotifyExecutor;
 pub use schema::{Allowance, Schema, SchemaDescription, SchemaSet, SchemaValidator};
+pub use secure::{SaslDigest, TlsOptions};
 pub use session::Session;
 pub use session_fail::SessionFailMode;
-pub use watch::{WakeReason, Watch};
+pub use watch::{WakeReason, Watch, WatchKind};
 pub use zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 pub use zookeeper_async::ZookeeperAsyncFactory;
+#[cfg(feature = "zookeeper-client")]
+pub use zookeeper_client::ZookeeperClientFactory;

@@ -17,9 +17,10 @@ use tokio::sync::oneshot;
 use crate::handle::SessionEnd;
 use crate::zookeeper::{EventType, WatchedEvent};
 
-/// What a watch watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum WatchKind {
+/// What a watch that a read has left watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum WatchKind {
     /// The node itself: created, changed, deleted.
     Data,
     /// Its children.
@@ -61,7 +62,11 @@ struct Waiters {
     next: u64,
     by_path: BTreeMap<Key, Vec<Waiter>>,
     ended: Option<SessionEnd>,
+    /// Is told of watches for which nobody waits any more.
+    forget: Option<Forget>,
 }
+
+type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
 
 impl Waiters {
     fn find(&mut self, key: &Key, id: u64) -> Option<&mut Waiter> {
@@ -74,6 +79,10 @@ impl Waiters {
         let waiter = list.swap_remove(index);
         if list.is_empty() {
             self.by_path.remove(key);
+            // Under the lock: whoever comes next for this watch registers, and then reads, behind it.
+            if let Some(forget) = &self.forget {
+                forget(&key.0, key.1);
+            }
         }
         Some(waiter)
     }
@@ -86,6 +95,13 @@ pub(crate) struct WatchRegistry {
 }
 
 impl WatchRegistry {
+    /// A registry that says which watches nobody needs any more. What it calls must not come back to the registry.
+    pub(crate) fn forgetting(forget: impl Fn(&str, WatchKind) + Send + 'static) -> Self {
+        let registry = Self::default();
+        registry.waiters.lock().forget = Some(Box::new(forget));
+        registry
+    }
+
     /// Registers a waiter. Do it before the read that sets the watch on the server, or an event could come too early.
     pub(crate) fn register(&self, path: &str, kind: WatchKind) -> Watch {
         let (sender, receiver) = oneshot::channel();
@@ -172,7 +188,8 @@ impl fmt::Debug for WatchRegistry {
 ///
 /// # Cancel safety
 ///
-/// Dropping it takes the waiter out of the registry. The server's watch stays until it fires or the connection ends.
+/// Dropping it takes the waiter out of the registry. The server's watch goes with the last waiter where the client can
+/// [remove watches](crate::Capabilities::remove_watches), else it stays until it fires or the connection ends.
 #[must_use = "futures do nothing unless polled"]
 pub struct Watch {
     registry: Weak<Mutex<Waiters>>,

@@ -65,6 +65,10 @@ pub struct ZookeeperAsyncFactory;
 
 #[async_trait]
 impl ZooKeeperFactory for ZookeeperAsyncFactory {
+    fn client(&self) -> &'static str {
+        CLIENT
+    }
+
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         let started = tokio::time::Instant::now();
         let greeting =
@@ -374,6 +378,8 @@ impl Shared {
                     let stat = zookeeper.set_acl(&path, acl, version).await?;
                     Ok(Response::Stat(from_crate_stat(&stat)))
                 }
+                // The session asks the capabilities first.
+                Request::Sync { .. } | Request::Transaction { .. } => Err(ZkError::Unimplemented),
             }
         })
     }

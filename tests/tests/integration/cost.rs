@@ -106,6 +106,8 @@ async fn a_departure_wakes_one_waiter_of_many() {
     }
     // A watch each, on the node ahead. The first one, whom that tells all, watches its own as well.
     eventually("all wait", async || client.watchers() == 31).await;
+    // Answers come in order: with this one all reads that set the watches are answered.
+    client.check_exists().for_path("/").await.unwrap();
     server.clear_requests();
     guard.release().await.unwrap();
     let next = waiters.join_next().await.unwrap().unwrap();

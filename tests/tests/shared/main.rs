@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+#[path = "../integration/clients.rs"]
+mod clients;
 #[macro_use]
 #[path = "../integration/env.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]

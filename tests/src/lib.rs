@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`TestingServer`] | a ZooKeeper server in the test's process, in memory, without a JVM |
 //! | [`ApacheServer`] | a real Apache ZooKeeper server, from Debian's package |
+//! | [`TestAuthority`] | issues certificates for a server and its clients |
 //! | [`ApacheCluster`] | several of them as one ensemble, whose links can be cut |
 //! | [`installed_packages`] | which packages they come from |
 //! | [`FaultProxy`] | stands before any server and misbehaves on command |
@@ -37,6 +38,7 @@
 //! ```
 
 mod apache;
+mod certificates;
 pub mod guide;
 pub mod history;
 mod kill_session;
@@ -46,8 +48,9 @@ mod simulation;
 pub mod wire;
 
 pub use apache::{
-    ApacheCluster, ApacheClusterBuilder, ApacheError, ApacheServer, ApacheServerBuilder, installed_packages,
+    ApacheCluster, ApacheClusterBuilder, ApacheError, ApacheServer, ApacheServerBuilder, ClientAuth, installed_packages,
 };
+pub use certificates::{CertificateError, TestAuthority, TestCertificate};
 pub use kill_session::kill_session;
 pub use proxy::FaultProxy;
 pub use server::{LoggedRequest, TestingServer, TestingServerBuilder, Traffic};

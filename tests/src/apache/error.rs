@@ -4,6 +4,8 @@ use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use crate::CertificateError;
+
 /// Why an [`ApacheServer`](super::ApacheServer) or an [`ApacheCluster`](super::ApacheCluster) could not be started or steered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -61,6 +63,9 @@ pub enum ApacheError {
         /// Its path.
         path: String,
     },
+    /// A certificate for the server could not be made.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     /// The server was stopped before.
     #[error("Apache ZooKeeper is stopped")]
     Stopped,

@@ -10,6 +10,7 @@ use std::thread;
 use super::error::ApacheError;
 
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+const TLS_JAR: &str = "netty-codec.jar";
 
 /// Which programs and jars start a server.
 #[derive(Debug, Clone)]
@@ -17,6 +18,7 @@ pub(super) struct Launcher {
     java: PathBuf,
     class_path: String,
     compiles_fully: bool,
+    arguments: Vec<String>,
 }
 
 impl Launcher {
@@ -48,7 +50,22 @@ impl Launcher {
         if log.is_file() {
             class_path = format!("{class_path}:{}", log.display());
         }
-        Ok(Self { java, class_path, compiles_fully })
+        Ok(Self { java, class_path, compiles_fully, arguments: Vec::new() })
+    }
+
+    /// Adds the jar that TLS needs and the manifest of Debian's `zookeeper.jar` does not name.
+    pub(super) fn add_tls_jar(&mut self, jars: &Path) -> Result<(), ApacheError> {
+        let jar = jars.join(TLS_JAR);
+        if !jar.is_file() {
+            return Err(ApacheError::NotInstalled { what: jar.display().to_string() });
+        }
+        self.class_path = format!("{}:{}", self.class_path, jar.display());
+        Ok(())
+    }
+
+    /// Adds an argument of Java.
+    pub(super) fn add_argument(&mut self, argument: String) {
+        self.arguments.push(argument);
     }
 
     pub(super) fn command(&self, config: &Path, log: fs::File) -> io::Result<Command> {
@@ -74,6 +91,7 @@ impl Launcher {
             .arg("-Dzookeeper.fastleader.maxNotificationInterval=1000")
             .arg("-Dorg.slf4j.simpleLogger.showDateTime=true")
             .arg("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS")
+            .args(&self.arguments)
             .args(["-cp", &self.class_path, MAIN_CLASS])
             .arg(config)
             .stdin(Stdio::null())

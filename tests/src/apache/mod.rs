@@ -8,10 +8,12 @@ mod links;
 mod node;
 mod options;
 mod packages;
+mod security;
 mod server;
 mod snapshot;
 
 pub use cluster::{ApacheCluster, ApacheClusterBuilder};
 pub use error::ApacheError;
 pub use packages::installed_packages;
+pub use security::ClientAuth;
 pub use server::{ApacheServer, ApacheServerBuilder};

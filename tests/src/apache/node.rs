@@ -45,6 +45,7 @@ fn log_file(folder: &Path) -> PathBuf {
 pub(super) struct Node {
     launcher: Launcher,
     address: SocketAddr,
+    secure_address: Option<SocketAddr>,
     child: Mutex<Option<Process>>,
     // Last: removed after the process was killed.
     folder: TempDir,
@@ -58,11 +59,20 @@ impl Node {
         config: &str,
     ) -> Result<Self, ApacheError> {
         fs::write(config_file(folder.path()), config).map_err(ApacheError::io("write the configuration"))?;
-        Ok(Self { launcher, address, child: Mutex::new(None), folder })
+        Ok(Self { launcher, address, secure_address: None, child: Mutex::new(None), folder })
+    }
+
+    /// Serves only when it serves at this address too.
+    pub(super) const fn set_secure_address(&mut self, address: SocketAddr) {
+        self.secure_address = Some(address);
     }
 
     pub(super) const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(super) const fn secure_address(&self) -> Option<SocketAddr> {
+        self.secure_address
     }
 
     /// Starts the process, the old one being stopped first, and does not wait for it to serve.
@@ -146,9 +156,8 @@ impl Node {
 
     fn serves_in(&self, child: &mut Option<Process>) -> Result<bool, ApacheError> {
         let process = child.as_mut().ok_or(ApacheError::Stopped)?;
-        // Names the data folder, so that no other server on this port is taken for ours.
-        let ours = format!("dataDir={}", data_folder(self.folder.path()).display());
-        if ask::command(self.address, "conf").is_ok_and(|answer| answer.contains(&ours)) {
+        let folder = data_folder(self.folder.path());
+        if ask::command(self.address, "conf").is_ok_and(|answer| is_ready(&answer, &folder, self.secure_address)) {
             return Ok(true);
         }
         match process.0.try_wait().map_err(ApacheError::io("look at the server"))? {
@@ -167,6 +176,14 @@ impl Node {
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
+}
+
+/// Whether the answer to `conf` is that of a server with this data folder, so that no other on this port is taken for it,
+/// and names its second port. A port is named when it is bound and knows the server behind it.
+fn is_ready(answer: &str, folder: &Path, secure: Option<SocketAddr>) -> bool {
+    let has = |line: String| answer.lines().any(|other| other == line);
+    has(format!("dataDir={}", folder.join("version-2").display()))
+        && secure.is_none_or(|address| has(format!("secureClientPort={}", address.port())))
 }
 
 fn stop_in(child: &mut Option<Process>) -> Result<(), ApacheError> {
@@ -216,5 +233,24 @@ impl Drop for Process {
     fn drop(&mut self) {
         // What cannot be killed is gone already.
         drop(self.kill());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_is_our_server_on_both_ports() {
+        let folder = Path::new("/tmp/a/data");
+        let conf =
+            |data: &str, secure: i32| format!("clientPort=2\nsecureClientPort={secure}\ndataDir={data}/version-2\n");
+        let at = |port| Some(SocketAddr::from(([127, 0, 0, 1], port)));
+        assert!(is_ready(&conf("/tmp/a/data", -1), folder, None));
+        assert!(is_ready(&conf("/tmp/a/data", 31), folder, at(31)));
+        assert!(!is_ready(&conf("/tmp/a/data", -1), folder, at(31)));
+        assert!(!is_ready(&conf("/tmp/a/data", 312), folder, at(31)));
+        assert!(!is_ready(&conf("/tmp/b/data", 31), folder, at(31)));
+        assert!(!is_ready("This ZooKeeper instance is not currently serving requests\n", folder, None));
     }
 }

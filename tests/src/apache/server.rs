@@ -9,12 +9,15 @@ use super::error::ApacheError;
 use super::launcher::Launcher;
 use super::node::{Node, new_folder};
 use super::options::{Options, free_addresses};
+use super::security::{ClientAuth, Security};
+use crate::{TestAuthority, TestCertificate};
 
 /// Options of an [`ApacheServer`]; made by [`ApacheServer::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing happens before `start`"]
 pub struct ApacheServerBuilder {
     options: Options,
+    security: Security,
 }
 
 impl ApacheServerBuilder {
@@ -58,24 +61,76 @@ impl ApacheServerBuilder {
         self
     }
 
-    /// Starts the server and waits until it serves.
+    /// Opens a second port, for TLS ([`secure_address`](ApacheServer::secure_address)).
+    ///
+    /// The server shows a certificate that `authority` issues to it for `127.0.0.1`, and it trusts the clients'
+    /// certificates of the same authority. The plain port stays. All connections are served by Netty then.
+    pub fn tls(mut self, authority: &TestAuthority) -> Self {
+        self.security.authority = Some(authority.clone());
+        self
+    }
+
+    /// Sets the certificate that the server shows, for instance one that expired. It needs [`tls`](Self::tls).
+    pub fn server_certificate(mut self, certificate: &TestCertificate) -> Self {
+        self.security.certificate = Some(certificate.clone());
+        self
+    }
+
+    /// Sets whether clients show a certificate. The default is [`ClientAuth::Need`]. It needs [`tls`](Self::tls).
+    pub const fn client_auth(mut self, client_auth: ClientAuth) -> Self {
+        self.security.client_auth = Some(client_auth);
+        self
+    }
+
+    /// Adds a user who may authenticate with SASL's mechanism DIGEST-MD5. ZooKeeper knows him as `sasl:<user>`.
+    ///
+    /// A user is made of ASCII letters, digits, `_`, `-` and `.`; a password of visible ASCII without `"`, `\` and `$`.
+    pub fn digest_sasl(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.security.sasl_users.push((user.into(), password.into()));
+        self
+    }
+
+    /// Refuses the requests of clients that have not authenticated with SASL (`sessionRequireClientSASLAuth`).
+    ///
+    /// They get a session, which ends at their first request. It needs [`digest_sasl`](Self::digest_sasl).
+    pub const fn require_sasl(mut self) -> Self {
+        self.security.requires_sasl = true;
+        self
+    }
+
+    /// Starts the server and waits until it serves, on both ports if there are two.
     ///
     /// # Errors
-    /// - [`ApacheError::InvalidOption`] for a tick under a millisecond, or timeouts
-    ///   that no session can have.
+    /// - [`ApacheError::InvalidOption`] for a tick under a millisecond, timeouts
+    ///   that no session can have, options of TLS or SASL that lack what they need, and
+    ///   a user or a password with other characters than those above.
+    /// - [`ApacheError::Certificate`] if none can be made for the server.
     /// - [`ApacheError::NotInstalled`] without Java or without Apache ZooKeeper.
     /// - [`ApacheError::Ended`] or [`ApacheError::NotServing`] if the server does not
     ///   come up within a minute.
     /// - [`ApacheError::Io`] if a file, a port or the process cannot be had.
     pub fn start(self) -> Result<ApacheServer, ApacheError> {
+        self.security.check()?;
         self.options.start(|launcher| self.start_once(launcher))
     }
 
-    fn start_once(&self, launcher: Launcher) -> Result<ApacheServer, ApacheError> {
+    fn start_once(&self, mut launcher: Launcher) -> Result<ApacheServer, ApacheError> {
         let folder = new_folder()?;
-        let address = free_addresses(1).map_err(ApacheError::io("find a free port"))?[0];
-        let config = self.options.config(folder.path(), address);
-        let node = Node::new(launcher, address, folder, &config)?;
+        let addresses = free_addresses(2).map_err(ApacheError::io("find free ports"))?;
+        let (address, secure_address) = (addresses[0], addresses[1]);
+        let (sasl, argument) = self.security.write_sasl(folder.path())?;
+        let tls = self.security.write_tls(folder.path(), secure_address)?;
+        let config = format!("{}{sasl}{tls}", self.options.config(folder.path(), address));
+        if let Some(argument) = argument {
+            launcher.add_argument(argument);
+        }
+        if self.security.authority.is_some() {
+            launcher.add_tls_jar(&self.options.jars)?;
+        }
+        let mut node = Node::new(launcher, address, folder, &config)?;
+        if self.security.authority.is_some() {
+            node.set_secure_address(secure_address);
+        }
         node.start()?;
         let version = ask::version(address).map_err(ApacheError::io("ask for the version"))?;
         Ok(ApacheServer { node, version })
@@ -91,6 +146,9 @@ impl ApacheServerBuilder {
 ///
 /// The server of the operating system is used: Debian's package `zookeeper`, with
 /// version 3.8 or later. Where it is missing, [`start`](Self::start) says so.
+///
+/// It can have a port for TLS, and users who authenticate with SASL: see
+/// [`tls`](ApacheServerBuilder::tls) and [`digest_sasl`](ApacheServerBuilder::digest_sasl).
 ///
 /// All calls are synchronous and may be made from any thread. In an asynchronous test
 /// [`start`](Self::start) and [`restart`](Self::restart) block its thread meanwhile.
@@ -131,7 +189,7 @@ impl ApacheServer {
 
     /// Options for a server, to begin with the defaults.
     pub fn builder() -> ApacheServerBuilder {
-        ApacheServerBuilder { options: Options::default() }
+        ApacheServerBuilder { options: Options::default(), security: Security::default() }
     }
 
     /// What to give a client: `127.0.0.1:<port>`.
@@ -150,6 +208,20 @@ impl ApacheServer {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.address().port()
+    }
+
+    /// The address of the port for TLS; `None` without [`tls`](ApacheServerBuilder::tls). It stays the same over a
+    /// [`restart`](Self::restart).
+    #[must_use]
+    pub const fn secure_address(&self) -> Option<SocketAddr> {
+        self.node.secure_address()
+    }
+
+    /// What to give a client that connects over TLS: `127.0.0.1:<port>`; `None` without
+    /// [`tls`](ApacheServerBuilder::tls).
+    #[must_use]
+    pub fn secure_connect_string(&self) -> Option<String> {
+        self.secure_address().map(|address| address.to_string())
     }
 
     /// The version of Apache ZooKeeper, such as `3.8.0`.

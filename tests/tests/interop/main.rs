@@ -8,6 +8,7 @@
 #[allow(dead_code, reason = "other tests use the rest of it")]
 #[path = "../integration/clients.rs"]
 mod clients;
+#[allow(dead_code, reason = "other tests use the rest of it")]
 #[macro_use]
 #[path = "../integration/env.rs"]
 mod env;

@@ -62,6 +62,7 @@ impl ApacheClusterBuilder {
     }
 
     /// Lets a server that is cut off from the others serve reads to clients that accept that (`readonlymode.enabled`).
+    /// Sessions are local to their server until they create an ephemeral node, since such a server can make no others.
     pub const fn read_only_mode(mut self) -> Self {
         self.read_only_mode = true;
         self
@@ -114,6 +115,9 @@ impl ApacheClusterBuilder {
                 .map_err(ApacheError::io("write the number of a server"))?;
             let mut config = self.options.config(folder.path(), *address);
             self.add_ensemble(&mut config, index, &ports, &links);
+            if self.read_only_mode {
+                config.push_str("localSessionsEnabled=true\nlocalSessionsUpgradingEnabled=true\n");
+            }
             nodes.push(Node::new(launcher.clone(), *address, folder, &config)?);
         }
         let mut cluster = ApacheCluster { nodes, links, version: String::new() };

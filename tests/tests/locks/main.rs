@@ -17,6 +17,7 @@ mod changing_limit;
 mod direct;
 mod downgrade;
 mod gaps;
+mod guarded_set;
 mod internals;
 mod kinds;
 mod laws;

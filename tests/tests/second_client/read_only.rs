@@ -33,7 +33,6 @@ async fn who_may_reads_from_a_server_that_is_cut_off_and_writes_again_when_it_is
     let server = cluster.server(0).unwrap().to_string();
     let reader = client(&server, true);
     let mut state = reader.watch_connection_state();
-    println!("{:?}", reader.get_data().for_path("/node").await);
     let read_only = state.wait_for(|state| *state == Some(ConnectionState::ReadOnly));
     tokio::time::timeout(PATIENCE * 2, read_only).await.expect("it serves reads").unwrap();
     assert_eq!(in_time(reader.get_data().for_path("/node")).await.unwrap().0, b"data");

@@ -826,7 +826,8 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// What makes sessions. Default: the crate `zookeeper-async`.
+    /// What makes sessions. Default: the crate `zookeeper-async`. The second one is `ZookeeperClientFactory`, with the
+    /// feature `zookeeper-client`.
     pub fn zookeeper_factory(mut self, factory: impl ZooKeeperFactory) -> Self {
         self.factory = Arc::new(factory);
         self

@@ -19,6 +19,20 @@
 //! leader right after an answer has told the leader only of what its clients had sent half a tick before. The clock
 //! goes on while the machine sleeps.
 //!
+//! # Which client crate
+//!
+//! Behind the seam of [`ZooKeeperFactory`] and [`ZooKeeperHandle`] is the crate `zookeeper-async`, or another one:
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `zookeeper-client` | `ZookeeperClientFactory`: transactions, containers, nodes with a time to live, `sync`, persistent watches, read-only servers |
+//! | `tls` | TLS with that client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
+//! | `sasl` | a login by SASL with that client: [`SaslDigest`], [`CuratorFrameworkBuilder::sasl`] |
+//! | `serde` | [`SchemaDescription`] is read from a file |
+//!
+//! What a client cannot do it says, with [`Error::Unsupported`]; an option that asks for it is refused when the client is
+//! built.
+//!
 //! # Tracing
 //!
 //! Names and fields that stay, for those who filter or count them. No event carries credentials or data; the client

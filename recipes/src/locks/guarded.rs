@@ -72,7 +72,9 @@ impl<'a> GuardedTransaction<'a> {
     pub fn operations(self, operations: impl IntoIterator<Item = CuratorOp>) -> Self {
         self.with(|transaction| transaction.operations(operations))
     }
+}
 
+impl GuardedTransaction<'_> {
     /// Makes the changes, in the session that holds the lock.
     ///
     /// # Errors

@@ -303,6 +303,18 @@ pub(crate) fn holding() -> Vec<Holding> {
             vec![]
         });
     }
+    case!(
+        "GuardedTransaction::commit",
+        Which::Mutex,
+        Kept,
+        1,
+        None,
+        |client| mutex(client).acquire().await.unwrap(),
+        |guard| {
+            guard.transaction().check("/").commit().await.unwrap();
+            vec![]
+        }
+    );
     macro_rules! looks {
         ($lock:ident, $which:ident, $make:expr, $($method:ident),*) => {$(
             case!(concat!(stringify!($lock), "::", stringify!($method)), Which::$which, Kept, 1, None,

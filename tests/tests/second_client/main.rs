@@ -11,6 +11,7 @@ mod clients;
 mod env;
 
 mod containers;
+mod cost;
 mod faults;
 mod guarded;
 mod read_only;

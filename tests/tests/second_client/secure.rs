@@ -130,14 +130,16 @@ async fn a_login_by_sasl_owns_its_nodes_and_a_wrong_one_is_told() {
     assert!(matches!(eve.get_data().for_path("/bobs").await, Err(Error::NoAuth { .. })));
     let guard = in_time(InterProcessMutex::new(bob.clone(), "/lock").unwrap().acquire()).await.unwrap();
     // On every connection anew.
+    let session = bob.session().await.unwrap();
     tokio::task::block_in_place(|| server.restart().unwrap());
-    let session = bob.session().await;
-    let session = match session {
-        Ok(session) => session,
-        Err(error) => panic!("{error}"),
-    };
-    in_time(session.connected()).await.unwrap();
-    assert_eq!(session.get_data("/bobs").await.map(|(_, stat)| stat.version).unwrap_or(0), 0);
+    in_time(async {
+        while session.get_data("/bobs").await.is_err() {
+            session.connected().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(session.reconnects(), 1);
     in_time(guard.release()).await.unwrap();
     for wrong in [options(&plain).sasl(login("bob", "wrong")), options(&plain)] {
         let error = refusal(wrong).await;

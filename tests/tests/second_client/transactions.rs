@@ -34,6 +34,12 @@ on_every_server! {
         assert_ne!(child.ephemeral_owner, 0);
         assert!(client.check_exists().for_path("/gone").await.unwrap().is_none());
         assert_eq!(client.transaction().commit().await.unwrap(), []);
+        // Curator's `testWithCompression`.
+        let compressed = CuratorOp::set_data("/there").with_data("small").compressed();
+        client.transaction().operation(compressed).create("/plain", "small").commit().await.unwrap();
+        assert_eq!(client.get_data().decompressed().for_path("/there").await.unwrap().0, b"small");
+        assert_ne!(client.get_data().for_path("/there").await.unwrap().0, b"small");
+        assert_eq!(client.get_data().for_path("/plain").await.unwrap().0, b"small");
     }
 
     /// Curator's `TestTransactionsNew.testCheckVersion`, and what the error says.

@@ -54,11 +54,32 @@ async fn a_watch_that_is_dropped_is_removed_from_the_server() {
     eventually("none is left", async || server.watch_count() == 0).await;
 }
 
+/// Curator's `TestWatchesBuilder.testGuaranteedRemoveWatch`: the crate sets watches again after a reconnect, but not this one.
+#[tokio::test]
+async fn a_watch_that_is_dropped_in_an_outage_is_removed_after_it() {
+    let server = TestingServer::start().unwrap();
+    let proxy = curator_test::FaultProxy::start(server.address()).unwrap();
+    let client = connect(second(proxy.address())).await;
+    let session = client.session().await.unwrap();
+    let (dropped, kept) =
+        (session.exists_watched("/a").await.unwrap().1, session.exists_watched("/b").await.unwrap().1);
+    proxy.refuse();
+    proxy.reset();
+    let mut state = client.watch_connection_state();
+    in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
+    drop(dropped);
+    proxy.accept();
+    in_time(session.connected()).await.unwrap();
+    in_time(kept).await;
+    client.sync("/").await.unwrap();
+    eventually("none is left that nobody waits for", async || server.watch_count() == 0).await;
+}
+
 on_every_server! {
     /// On that rests the hand-over of a lock: whoever's own node went first does not have the lock.
     async fn events_come_in_the_order_in_which_they_happened(env) {
         const NODES: usize = 200;
-        let (client, other) = (connected(env.address()).await, env.client().await);
+        let (client, other) = (connected(env.address()).await, connected(env.address()).await);
         let session = client.session().await.unwrap();
         for round in 0..5 {
             let paths: Vec<_> = (0..NODES).map(|number| env.path(&format!("{round}/{number}"))).collect();
@@ -79,11 +100,12 @@ on_every_server! {
                 })
                 .await;
             }
-            let deleting = async {
-                futures_util::future::join_all(paths.iter().map(|path| other.delete().for_path(path))).await
-            };
-            let (deleted, seen) = tokio::join!(deleting, in_time(watches.by_ref().collect::<Vec<_>>()));
-            assert!(deleted.into_iter().all(|deleted| deleted.is_ok()));
+            // All at once, so that their events come in one burst.
+            let deletes = paths.iter().map(curator_framework::CuratorOp::delete);
+            // Whatever tokio's budget says: it would put some back.
+            let seen = tokio::task::coop::unconstrained(watches.by_ref().collect::<Vec<_>>());
+            let (deleted, seen) = tokio::join!(other.transaction().operations(deletes).commit(), in_time(seen));
+            assert_eq!(deleted.unwrap().len(), NODES);
             assert!(seen.is_sorted(), "{seen:?}");
         }
     }

@@ -546,8 +546,14 @@ impl Shared {
         armed.next += 1;
         let id = armed.next;
         let bell = Waker::from(Arc::new(Bell { id, rung: self.rung.clone() }));
-        if fire.as_mut().poll(&mut Context::from_waker(&bell)).is_ready() {
-            return false;
+        match look_at(&mut fire, &bell) {
+            Some(Poll::Pending) => {}
+            Some(Poll::Ready(_)) => return false,
+            None => {
+                drop(armed);
+                self.disprove();
+                return true;
+            }
         }
         // One for each path and kind, as on the server. The older one has its place in the order already.
         if self.look() == epoch && !self.has_ended() && !armed.by_key.contains_key(&key) {
@@ -568,9 +574,13 @@ impl Shared {
             armed.by_key.remove(&key);
             (key, fire)
         };
-        match fire.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(event) => from_crate_event(event),
-            Poll::Pending => None,
+        match look_at(&mut fire, Waker::noop()) {
+            Some(Poll::Ready(event)) => from_crate_event(event),
+            Some(Poll::Pending) => None,
+            None => {
+                self.disprove();
+                None
+            }
         }
     }
 
@@ -702,6 +712,12 @@ impl Shared {
         }
         None
     }
+}
+
+/// Looks at a watch. `None` if the crate's task is gone: it panics then.
+fn look_at(fire: &mut Fire, waker: &Waker) -> Option<Poll<crate_api::WatchedEvent>> {
+    let look = || fire.as_mut().poll(&mut Context::from_waker(waker));
+    std::panic::catch_unwind(AssertUnwindSafe(look)).ok()
 }
 
 /// A request's place; it is left however the request ends.
@@ -861,7 +877,13 @@ impl ZooKeeperHandle for Handle {
             } else {
                 crate_api::AddWatchMode::Persistent
             };
-            let added = client.watch(&path, mode).await;
+            let mut current = shared.current.subscribe();
+            let added = tokio::select! {
+                biased;
+                added = client.watch(&path, mode) => added,
+                // It is kept for the next connection; what comes of it is dropped, and so taken back.
+                _ = current.wait_for(|&current| current != epoch) => return Err(loss(request, true)),
+            };
             if shared.look() != epoch {
                 return Err(loss(request, true));
             }

@@ -127,30 +127,6 @@ async fn an_answer_that_never_comes_although_later_ones_do_ends_the_session() {
     assert!(in_time(client.check_exists().for_path("/")).await.unwrap().is_some());
 }
 
-/// Requests that the crate has in its queue when the connection breaks it sends on the next one.
-#[tokio::test]
-async fn whoever_waits_for_an_answer_is_told_at_once_that_the_connection_is_lost() {
-    let server = TestingServer::start().unwrap();
-    let proxy = curator_test::FaultProxy::start(server.address()).unwrap();
-    let client = connect(second(proxy.address()).session_timeout(Duration::from_secs(60))).await;
-    for _ in 0..20 {
-        let session = client.session().await.unwrap();
-        proxy.refuse();
-        proxy.reset();
-        // Sent before, while and after the crate notices.
-        let start = Instant::now();
-        while session.is_connected() {
-            if let Err(error) = in_time(session.exists("/")).await {
-                assert!(matches!(error, Error::ConnectionLoss { .. }), "{error}");
-            }
-        }
-        assert!(matches!(session.exists("/").await, Err(Error::ConnectionLoss { sent: false, .. })));
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-        proxy.accept();
-        in_time(session.connected()).await.unwrap();
-    }
-}
-
 #[tokio::test]
 async fn the_session_is_known_by_its_number_and_its_granted_timeout() {
     let sessions = (Duration::from_secs(3), Duration::from_secs(9));

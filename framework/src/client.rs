@@ -27,15 +27,17 @@ use crate::local_address::local_address;
 use crate::new_node::Parents;
 use crate::observed::Observed;
 use crate::operations::{
-    CreateBuilder, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, SetAclBuilder,
-    SetDataBuilder,
+    CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder,
+    SetAclBuilder, SetDataBuilder,
 };
+use crate::persistent_watcher::{AddWatchMode, PersistentWatcher};
 use crate::randomness::{Randomness, ThreadRandomness};
 use crate::reaper::Reaper;
 use crate::retry::RetryPolicy;
 use crate::retry_loop::RetryLoop;
 use crate::root::Root;
 use crate::schema::SchemaSet;
+use crate::secure::{SaslDigest, TlsOptions};
 use crate::session::Session;
 use crate::zookeeper::AuthInfo;
 use crate::zookeeper_async::ZookeeperAsyncFactory;
@@ -142,6 +144,9 @@ pub(crate) struct Config {
     pub(crate) connection_timeout: Duration,
     pub(crate) max_close_wait: Duration,
     pub(crate) auth: Vec<AuthInfo>,
+    pub(crate) read_only: bool,
+    pub(crate) tls: Option<TlsOptions>,
+    pub(crate) sasl: Option<SaslDigest>,
     pub(crate) retry_policy: Arc<dyn RetryPolicy>,
     pub(crate) default_data: Vec<u8>,
     pub(crate) factory: Arc<dyn ZooKeeperFactory>,
@@ -261,6 +266,9 @@ impl CuratorFramework {
             connection_timeout: DEFAULT_CONNECTION_TIMEOUT,
             max_close_wait: DEFAULT_MAX_CLOSE_WAIT,
             auth: Vec::new(),
+            read_only: false,
+            tls: None,
+            sasl: None,
             retry_policy: None,
             default_data: None,
             factory: Arc::new(ZookeeperAsyncFactory),
@@ -598,6 +606,38 @@ impl CuratorFramework {
         SetAclBuilder::new(self)
     }
 
+    /// Begins a transaction: several changes that are made together or not at all. Curator's `transaction()` and
+    /// `inTransaction()`.
+    pub fn transaction(&self) -> CuratorTransaction<'_> {
+        CuratorTransaction::new(self)
+    }
+
+    /// Sets a watch that stays when it fires: Curator's `watchers().add()`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`, `SchemaViolation`; `Unsupported` where the client crate has no such request; `ConnectionLoss` and
+    /// `SessionExpired` when the retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// No watch is left when it is dropped.
+    pub async fn add_watch(&self, path: &str, mode: AddWatchMode) -> Result<PersistentWatcher> {
+        crate::operations::check_read(self, path, true)?;
+        PersistentWatcher::add(self.clone(), path, mode).await
+    }
+
+    /// Waits until the server has seen what the leader has committed, so that what is read next is not older than that:
+    /// Curator's `sync()`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`; `Unsupported` where the client crate has no such request; `ConnectionLoss` and `SessionExpired` when
+    /// the retry policy gives up.
+    pub async fn sync(&self, path: &str) -> Result<()> {
+        crate::operations::with_retries(self, path, |session| async move { session.sync(path).await }).await
+    }
+
     /// Creates a node and its parents as [containers](Parents::Containers), as far as they are missing: Curator's
     /// `createContainers`.
     ///
@@ -641,6 +681,9 @@ pub struct CuratorFrameworkBuilder {
     connection_timeout: Duration,
     max_close_wait: Duration,
     auth: Vec<AuthInfo>,
+    read_only: bool,
+    tls: Option<TlsOptions>,
+    sasl: Option<SaslDigest>,
     retry_policy: Option<Arc<dyn RetryPolicy>>,
     default_data: Option<Vec<u8>>,
     factory: Arc<dyn ZooKeeperFactory>,
@@ -690,6 +733,25 @@ impl CuratorFrameworkBuilder {
     /// (Curator's overwrites.)
     pub fn authorization(mut self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Self {
         self.auth.push(AuthInfo { scheme: scheme.into(), auth: auth.into() });
+        self
+    }
+
+    /// Whether a server will do that is cut off from the others and serves reads only, when no other can be reached:
+    /// Curator's `canBeReadOnly`. The state is [`ConnectionState::ReadOnly`] then, and writes fail. Default: no.
+    pub fn can_be_read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Reaches the servers by TLS. Default: plain text.
+    pub fn tls(mut self, options: TlsOptions) -> Self {
+        self.tls = Some(options);
+        self
+    }
+
+    /// Logs in by SASL on every connection. Default: no login.
+    pub fn sasl(mut self, digest: SaslDigest) -> Self {
+        self.sasl = Some(digest);
         self
     }
 
@@ -772,7 +834,8 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// What makes sessions. Default: the crate `zookeeper-async`.
+    /// What makes sessions. Default: the crate `zookeeper-async`. The second one is `ZookeeperClientFactory`, with the
+    /// feature `zookeeper-client`.
     pub fn zookeeper_factory(mut self, factory: impl ZooKeeperFactory) -> Self {
         self.factory = Arc::new(factory);
         self
@@ -798,9 +861,28 @@ impl CuratorFrameworkBuilder {
     ///
     /// `InvalidConfig`, naming the option: an empty or unparsable connect string, a session timeout under 2 s or
     /// above 2^31 − 1 ms, a connection timeout above that, a connection timeout or a reap interval of zero, no retry policy, a namespace that is no path.
+    /// `Unsupported` if the client crate cannot do what an option asks for: TLS, SASL, read-only servers.
     pub fn build(self) -> Result<CuratorFramework> {
+        let can = self.factory.capabilities();
+        for (wanted, can, request) in [
+            (self.tls.is_some(), can.tls, "connect by TLS"),
+            (self.sasl.is_some(), can.sasl, "log in by SASL"),
+            (self.read_only, can.read_only, "connect to read-only servers"),
+        ] {
+            if wanted && !can {
+                return Err(Error::Unsupported { request: request.to_owned(), client: self.factory.client() });
+            }
+        }
         let ensemble = parse_connect_string(&self.ensemble.connect_string())?;
         let root = Root::new(&ensemble.chroot, &self.namespace)?;
+        #[cfg(feature = "tls")]
+        if let Some(options) = &self.tls {
+            let wrong = |reason| Error::invalid_config("TLS option", reason);
+            crate::diagnosis::tls::config(options).map_err(wrong)?;
+            for server in &ensemble.servers {
+                crate::diagnosis::tls::name_of(server).map_err(wrong)?;
+            }
+        }
         if self.session_timeout < MIN_SESSION_TIMEOUT {
             return Err(Error::invalid_config(
                 "session timeout",
@@ -847,6 +929,9 @@ impl CuratorFrameworkBuilder {
                 connection_timeout: self.connection_timeout,
                 max_close_wait: self.max_close_wait,
                 auth: self.auth,
+                read_only: self.read_only,
+                tls: self.tls,
+                sasl: self.sasl,
                 retry_policy,
                 default_data: self.default_data.unwrap_or_else(|| local_address().as_bytes().to_vec()),
                 factory: self.factory,

@@ -81,6 +81,16 @@ pub enum Error {
         /// The request, with its path.
         request: String,
     },
+    /// An operation of a transaction cannot be done, so none of them was.
+    #[error("operation {index} of the transaction, {operation}: {source}")]
+    Transaction {
+        /// Which one, from 0.
+        index: usize,
+        /// The operation, with its path.
+        operation: String,
+        /// Why.
+        source: Box<Self>,
+    },
     /// The client behind the seam has no such request.
     #[error("{client} cannot {request}")]
     Unsupported {
@@ -162,6 +172,9 @@ impl Error {
 
     /// Whether the server itself gave this answer, so that it heard the request.
     pub(crate) fn is_answer(&self) -> bool {
+        if let Self::Transaction { source, .. } = self {
+            return source.is_answer();
+        }
         matches!(
             self,
             Self::NoNode { .. }
@@ -177,6 +190,9 @@ impl Error {
     /// Whether the leader itself gave this answer. What is forbidden or malformed a follower may refuse by itself,
     /// also one that is cut off.
     pub(crate) fn is_answer_of_leader(&self) -> bool {
+        if let Self::Transaction { source, .. } = self {
+            return source.is_answer_of_leader();
+        }
         matches!(
             self,
             Self::NoNode { .. }

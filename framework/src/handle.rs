@@ -14,8 +14,10 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
-use crate::error::{ConnectError, Result};
+use crate::error::{ConnectError, Error, Result};
 use crate::randomness::Randomness;
+use crate::secure::{SaslDigest, TlsOptions};
+use crate::watch::WatchKind;
 use crate::zookeeper::{Acl, AuthInfo, CreateMode, Stat, WatchedEvent};
 
 /// A request to the server.
@@ -84,6 +86,107 @@ pub enum Request {
         /// The version that the list must have.
         version: Option<i32>,
     },
+    /// Wait until the server has seen what the leader has committed. Asked only of handles with
+    /// [`Capabilities::sync`].
+    Sync {
+        /// The path.
+        path: String,
+    },
+    /// All of the operations or none. Asked only of handles with [`Capabilities::transactions`]. If one cannot be done,
+    /// the answer is [`Error::Transaction`].
+    Transaction {
+        /// In this order, each on what the ones before have left.
+        operations: Vec<Operation>,
+    },
+}
+
+/// A part of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Create a node.
+    Create {
+        /// The path; the server appends a number if the mode is sequential.
+        path: String,
+        /// The data.
+        data: Vec<u8>,
+        /// The access control list.
+        acl: Vec<Acl>,
+        /// The mode.
+        mode: CreateMode,
+    },
+    /// Delete a node.
+    Delete {
+        /// The path.
+        path: String,
+        /// The version that the node must have.
+        version: Option<i32>,
+    },
+    /// Change a node's data.
+    SetData {
+        /// The path.
+        path: String,
+        /// The new data.
+        data: Vec<u8>,
+        /// The version that the node must have.
+        version: Option<i32>,
+    },
+    /// Change nothing; the node must be there.
+    Check {
+        /// The path.
+        path: String,
+        /// The version that the node must have.
+        version: Option<i32>,
+    },
+}
+
+impl Operation {
+    /// The path that the operation is about.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Create { path, .. }
+            | Self::Delete { path, .. }
+            | Self::SetData { path, .. }
+            | Self::Check { path, .. } => path,
+        }
+    }
+
+    /// The operation's name, as ZooKeeper's documentation has it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => "create",
+            Self::Delete { .. } => "delete",
+            Self::SetData { .. } => "setData",
+            Self::Check { .. } => "check",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name(), self.path())
+    }
+}
+
+/// What became of an [`Operation`] of a transaction that was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Done {
+    /// The node was created.
+    Created {
+        /// The node's path, with the number that the server appended.
+        path: String,
+        /// Its stat.
+        stat: Stat,
+    },
+    /// The node was deleted.
+    Deleted,
+    /// The node's data was changed; its new stat.
+    Set(Stat),
+    /// The node was there.
+    Checked,
 }
 
 impl Request {
@@ -98,7 +201,9 @@ impl Request {
             | Self::SetData { path, .. }
             | Self::GetChildren { path, .. }
             | Self::GetAcl { path }
-            | Self::SetAcl { path, .. } => path,
+            | Self::SetAcl { path, .. }
+            | Self::Sync { path } => path,
+            Self::Transaction { operations } => operations.first().map_or("/", Operation::path),
         }
     }
 
@@ -114,6 +219,8 @@ impl Request {
             Self::GetChildren { .. } => "getChildren",
             Self::GetAcl { .. } => "getACL",
             Self::SetAcl { .. } => "setACL",
+            Self::Sync { .. } => "sync",
+            Self::Transaction { .. } => "multi",
         }
     }
 
@@ -121,7 +228,15 @@ impl Request {
     /// A read is answered by whatever server we are connected to, even one that is cut off from the others.
     #[must_use]
     pub const fn goes_through_leader(&self) -> bool {
-        matches!(self, Self::Create { .. } | Self::Delete { .. } | Self::SetData { .. } | Self::SetAcl { .. })
+        matches!(
+            self,
+            Self::Create { .. }
+                | Self::Delete { .. }
+                | Self::SetData { .. }
+                | Self::SetAcl { .. }
+                | Self::Sync { .. }
+                | Self::Transaction { .. }
+        )
     }
 }
 
@@ -154,6 +269,10 @@ pub enum Response {
     Children(Vec<String>),
     /// To `GetAcl`.
     Acl(Vec<Acl>, Stat),
+    /// To `Sync`.
+    Synced,
+    /// To `Transaction`: what became of each operation.
+    Done(Vec<Done>),
 }
 
 impl Response {
@@ -168,6 +287,8 @@ impl Response {
             Self::Stat(_) => "a stat",
             Self::Children(_) => "children",
             Self::Acl(..) => "an access control list",
+            Self::Synced => "a sync",
+            Self::Done(_) => "a transaction",
         }
     }
 }
@@ -184,7 +305,10 @@ pub struct Reply {
 /// The answer that is to come. Dropping it does not take the request back.
 pub type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// What a client can do beyond the requests of [`Request`].
+/// The events of a watch that is to be set.
+pub type AddedWatch = Pin<Box<dyn Future<Output = Result<mpsc::UnboundedReceiver<WatchedEvent>>> + Send>>;
+
+/// What a client can do beyond the first requests of [`Request`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -198,10 +322,16 @@ pub struct Capabilities {
     pub sync: bool,
     /// Removing a watch.
     pub remove_watches: bool,
+    /// Watches that stay when they fire, of one node or of all that is below it.
+    pub persistent_watches: bool,
     /// Connecting to a read-only server.
     pub read_only: bool,
     /// Sequential nodes whose name is the number alone: a path that ends with a slash.
     pub bare_numbers: bool,
+    /// TLS.
+    pub tls: bool,
+    /// SASL with a user and a password (`DIGEST-MD5`).
+    pub sasl: bool,
 }
 
 /// Why a session is over.
@@ -271,6 +401,23 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     /// What the client can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// Sets a watch that stays when it fires, on one node or also on all that is below it. The receiver ends when the
+    /// connection is lost or the session is over; dropping it removes the watch. Asked only of handles with
+    /// [`Capabilities::persistent_watches`].
+    fn add_watch(&self, path: &str, _recursive: bool) -> AddedWatch {
+        let unsupported = Error::Unsupported { request: format!("addWatch {path}"), client: self.client() };
+        Box::pin(async move { Err(unsupported) })
+    }
+
+    /// Nobody waits any more for a watch of this kind that a read has left: it may be removed. Does not wait.
+    fn forget_watch(&self, _path: &str, _kind: WatchKind) {}
+
+    /// Whether the server serves reads only, because it is cut off from the others. Such a handle ends when a server is
+    /// found that is not.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// The client's name, for messages.
     fn client(&self) -> &'static str;
 
@@ -294,6 +441,12 @@ pub struct ConnectConfig {
     pub connection_timeout: Duration,
     /// Credentials to add to every connection.
     pub auth: Vec<AuthInfo>,
+    /// Whether a server will do that serves reads only.
+    pub read_only: bool,
+    /// TLS, if the servers are to be reached by it.
+    pub tls: Option<TlsOptions>,
+    /// Who logs in by SASL, if somebody is to.
+    pub sasl: Option<SaslDigest>,
     /// The clock on which `sent` is measured.
     pub clock: Arc<dyn Clock>,
     /// Where random names and orders come from.
@@ -326,4 +479,14 @@ pub trait ZooKeeperFactory: Send + Sync + fmt::Debug + 'static {
     ///
     /// When the future is dropped the attempt is abandoned, and what it may have opened is closed.
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError>;
+
+    /// What its handles can do. An option of the client that needs more is refused when the client is built.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    /// The client's name, for messages.
+    fn client(&self) -> &'static str {
+        "this client"
+    }
 }

@@ -105,7 +105,7 @@ async fn resolve<'a>(
 }
 
 /// Opens a session, closes it, and returns the timeout that the server granted.
-async fn greet(address: SocketAddr, session_timeout: Duration) -> io::Result<Duration> {
+pub(crate) async fn greet(address: SocketAddr, session_timeout: Duration) -> io::Result<Duration> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     stream.write_all(&connect_request(session_timeout)).await?;
@@ -135,7 +135,7 @@ async fn greet(address: SocketAddr, session_timeout: Duration) -> io::Result<Dur
     Ok(Duration::from_millis(u64::from(granted.unsigned_abs())))
 }
 
-fn connect_request(session_timeout: Duration) -> Vec<u8> {
+pub(crate) fn connect_request(session_timeout: Duration) -> Vec<u8> {
     let timeout = i32::try_from(session_timeout.as_millis()).unwrap_or(i32::MAX);
     let mut body = Vec::with_capacity(49);
     body.extend_from_slice(&0_i32.to_be_bytes()); // protocol version
@@ -148,7 +148,7 @@ fn connect_request(session_timeout: Duration) -> Vec<u8> {
     framed(&body)
 }
 
-fn close_request() -> Vec<u8> {
+pub(crate) fn close_request() -> Vec<u8> {
     let mut body = Vec::with_capacity(8);
     body.extend_from_slice(&1_i32.to_be_bytes()); // xid
     body.extend_from_slice(&CLOSE_SESSION.to_be_bytes());

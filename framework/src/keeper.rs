@@ -54,6 +54,9 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         // A little less than a caller waits, so that the caller can be told what was wrong.
         connection_timeout: config.connection_timeout * 9 / 10,
         auth: config.auth.clone(),
+        read_only: config.read_only,
+        tls: config.tls.clone(),
+        sasl: config.sasl.clone(),
         clock: Arc::clone(&config.clock),
         randomness: Arc::clone(&config.randomness),
     };

@@ -49,6 +49,20 @@
 //! leader right after an answer has told the leader only of what its clients had sent half a tick before. The clock
 //! goes on while the machine sleeps.
 //!
+//! # Which client crate
+//!
+//! Behind the seam of [`ZooKeeperFactory`] and [`ZooKeeperHandle`] is the crate `zookeeper-async`, or another one:
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `zookeeper-client` | `ZookeeperClientFactory`: transactions, containers, nodes with a time to live, `sync`, persistent watches, read-only servers |
+//! | `tls` | TLS with that client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
+//! | `sasl` | a login by SASL with that client: [`SaslDigest`], [`CuratorFrameworkBuilder::sasl`] |
+//! | `serde` | [`SchemaDescription`] is read from a file |
+//!
+//! What a client cannot do it says, with [`Error::Unsupported`]; an option that asks for it is refused when the client is
+//! built.
+//!
 //! # Tracing
 //!
 //! Names and fields that stay, for those who filter or count them. No event carries credentials or data; the client
@@ -74,6 +88,8 @@ mod client;
 mod clock;
 mod compression;
 mod connection_state;
+#[cfg(feature = "zookeeper-client")]
+mod diagnosis;
 mod ensemble;
 mod ensure_containers;
 mod error;
@@ -89,6 +105,7 @@ mod new_node;
 mod observed;
 mod operations;
 mod path;
+mod persistent_watcher;
 mod places;
 pub mod protected;
 mod randomness;
@@ -98,12 +115,15 @@ mod retry_loop;
 mod root;
 mod safe_notify;
 mod schema;
+mod secure;
 mod session;
 mod session_fail;
 mod watch;
 pub mod zk_paths;
 mod zookeeper;
 mod zookeeper_async;
+#[cfg(feature = "zookeeper-client")]
+mod zookeeper_client;
 
 pub use access::{AclProvider, DefaultAclProvider};
 pub use claim::{LossReason, LossSignal, NodeClaim};
@@ -120,16 +140,17 @@ pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
 pub use ensure_containers::EnsureContainers;
 pub use error::{ConnectError, Error, Result};
 pub use handle::{
-    Capabilities, ConnectConfig, Connection, HandleEvent, Reply, ReplyFuture, Request, Response, SessionEnd,
-    ZooKeeperFactory, ZooKeeperHandle,
+    AddedWatch, Capabilities, ConnectConfig, Connection, Done, HandleEvent, Operation, Reply, ReplyFuture, Request,
+    Response, SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
 };
 pub use listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
 pub use new_node::{NewNode, Parents};
 pub use operations::{
-    CreateBuilder, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, SetAclBuilder,
-    SetDataBuilder, Watched,
+    CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
+    GetAclBuilder, GetChildrenBuilder, GetDataBuilder, OperationType, SetAclBuilder, SetDataBuilder, Watched,
 };
 pub use path::{make_path, node_from_path, parent_of, validate_path};
+pub use persistent_watcher::{AddWatchMode, PersistentEvent, PersistentWatcher};
 pub use protected::ProtectedId;
 pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
 pub use retry::{
@@ -139,8 +160,11 @@ pub use retry::{
 pub use retry_loop::RetryLoop;
 pub use safe_notify::SafeNotifyExecutor;
 pub use schema::{Allowance, Schema, SchemaDescription, SchemaSet, SchemaValidator};
+pub use secure::{SaslDigest, TlsOptions};
 pub use session::Session;
 pub use session_fail::SessionFailMode;
-pub use watch::{WakeReason, Watch};
+pub use watch::{WakeReason, Watch, WatchKind};
 pub use zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 pub use zookeeper_async::ZookeeperAsyncFactory;
+#[cfg(feature = "zookeeper-client")]
+pub use zookeeper_client::ZookeeperClientFactory;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::access::AclProvider;
@@ -14,7 +14,7 @@ use crate::client::Config;
 use crate::clock::Clock;
 use crate::connection_state::{ConnectionState, ConnectionStateErrorPolicy, Proofs};
 use crate::error::{Error, Result};
-use crate::handle::{Connection, Request, Response, SessionEnd, ZooKeeperHandle};
+use crate::handle::{Connection, Done, Operation, Request, Response, SessionEnd, ZooKeeperHandle};
 use crate::housekeeping::{Housekeeping, Leftovers};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
@@ -26,7 +26,7 @@ use crate::reaper::Reaper;
 use crate::root::Root;
 use crate::schema::SchemaSet;
 use crate::watch::{Watch, WatchKind, WatchRegistry};
-use crate::zookeeper::{Acl, CreateMode, Stat};
+use crate::zookeeper::{Acl, CreateMode, Stat, WatchedEvent};
 
 /// A request that takes longer than this part of the session timeout is slow.
 const SLOW: u32 = 10;
@@ -104,7 +104,7 @@ impl Session {
                 link: Observed::new(Link { up: true, reconnects: 0, errors: 0 }),
                 end: OnceLock::new(),
                 ended: Notify::new(),
-                watches: WatchRegistry::default(),
+                watches: watches_of(&connection.handle),
                 housekeeping,
                 acl_provider: Arc::clone(&config.acl_provider),
                 error_policy: Arc::clone(&config.error_policy),
@@ -569,7 +569,7 @@ impl Session {
     /// Waits for a word of a node's owner in this session ([`NodeClaim::say_first`]). No request; what was said before
     /// is not repeated.
     pub fn word_of(&self, path: &str) -> Watch {
-        self.inner.watches.register(&self.full(path), WatchKind::Word)
+        self.inner.watches.register(&self.full(path), None)
     }
 
     /// Changes a node's data and returns its new stat.
@@ -653,6 +653,81 @@ impl Session {
         }
     }
 
+    fn unsupported(&self, request: &str) -> Error {
+        Error::Unsupported { request: request.to_owned(), client: self.inner.handle.client() }
+    }
+
+    /// Waits until the server has seen what the leader has committed, so that what is read next is not older than
+    /// that: Curator's `sync()`.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`; `ConnectionLoss`, `SessionExpired`.
+    pub async fn sync(&self, path: &str) -> Result<()> {
+        if !self.inner.handle.capabilities().sync {
+            return Err(self.unsupported("sync"));
+        }
+        match self.request(Request::Sync { path: self.full(path) }).await? {
+            Response::Synced => Ok(()),
+            other => Err(unexpected("sync", path, &other)),
+        }
+    }
+
+    /// Sets a watch that stays when it fires. The receiver, which has the paths as the server knows them, ends with the
+    /// connection; dropping it removes the watch.
+    pub(crate) async fn add_watch(&self, path: &str, recursive: bool) -> Result<mpsc::UnboundedReceiver<WatchedEvent>> {
+        if !self.inner.handle.capabilities().persistent_watches {
+            return Err(self.unsupported("add persistent watches"));
+        }
+        tokio::select! {
+            biased;
+            _ = self.ended() => Err(self.gone(format!("addWatch {path}"))),
+            added = self.inner.handle.add_watch(&self.full(path), recursive) => added,
+        }
+    }
+
+    /// Does all of the operations or none, and says what became of each. No retry.
+    ///
+    /// # Errors
+    ///
+    /// `Transaction` for the first operation that cannot be done; `Unsupported`; `ConnectionLoss`, `SessionExpired`.
+    pub async fn transaction(&self, operations: Vec<Operation>) -> Result<Vec<Done>> {
+        let can = self.inner.handle.capabilities();
+        if !can.transactions {
+            return Err(self.unsupported("send transactions"));
+        }
+        if operations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let operations: Vec<_> = operations.into_iter().map(|operation| self.full_operation(operation)).collect();
+        let count = operations.len();
+        match self.request(Request::Transaction { operations }).await? {
+            Response::Done(done) if done.len() == count => Ok(done.into_iter().map(|done| self.local(done)).collect()),
+            other => Err(unexpected("multi", "", &other)),
+        }
+    }
+
+    fn full_operation(&self, operation: Operation) -> Operation {
+        match operation {
+            Operation::Create { path, data, acl, mode } => {
+                Operation::Create { path: self.full_new(&path, mode), data, acl, mode }
+            }
+            Operation::Delete { path, version } => Operation::Delete { path: self.full(&path), version },
+            Operation::SetData { path, data, version } => Operation::SetData { path: self.full(&path), data, version },
+            Operation::Check { path, version } => Operation::Check { path: self.full(&path), version },
+        }
+    }
+
+    fn local(&self, done: Done) -> Done {
+        match done {
+            Done::Created { path, stat } => {
+                self.inner.reaper.used(parent_of(&path), self.inner.clock.now());
+                Done::Created { path: self.root.local(&path).to_owned(), stat }
+            }
+            other => other,
+        }
+    }
+
     /// A write that changes nothing. When it is answered, every earlier write of this session is either applied or
     /// never will be, and what is read next is not older than that.
     ///
@@ -684,6 +759,14 @@ impl Session {
     pub(crate) fn protected_path(parent: &str, id: ProtectedId, name: &str) -> String {
         make_path(parent, &format!("{}{name}", id.prefix()))
     }
+}
+
+fn watches_of(handle: &Arc<dyn ZooKeeperHandle>) -> WatchRegistry {
+    if !handle.capabilities().remove_watches {
+        return WatchRegistry::default();
+    }
+    let handle = Arc::clone(handle);
+    WatchRegistry::forgetting(move |path, kind| handle.forget_watch(path, kind))
 }
 
 fn unexpected(request: &str, path: &str, response: &Response) -> Error {

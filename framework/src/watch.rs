@@ -17,15 +17,14 @@ use tokio::sync::oneshot;
 use crate::handle::SessionEnd;
 use crate::zookeeper::{EventType, WatchedEvent};
 
-/// What a watch watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum WatchKind {
+/// What a watch that a read has left watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum WatchKind {
     /// The node itself: created, changed, deleted.
     Data,
     /// Its children.
     Children,
-    /// What its owner says of it, in this session: nothing of the server's.
-    Word,
 }
 
 /// Why a waiter was woken.
@@ -58,14 +57,20 @@ struct Waiter {
     wake: Wake,
 }
 
-type Key = (String, WatchKind);
+/// `None` is for the word of a node's owner in this session ([`WatchRegistry::is_first`]), of which the server knows
+/// nothing.
+type Key = (String, Option<WatchKind>);
 
 #[derive(Default)]
 struct Waiters {
     next: u64,
     by_path: BTreeMap<Key, Vec<Waiter>>,
     ended: Option<SessionEnd>,
+    /// Is told of watches for which nobody waits any more.
+    forget: Option<Forget>,
 }
+
+type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
 
 impl Waiters {
     fn find(&mut self, key: &Key, id: u64) -> Option<&mut Waiter> {
@@ -78,6 +83,10 @@ impl Waiters {
         let waiter = list.swap_remove(index);
         if list.is_empty() {
             self.by_path.remove(key);
+            // Under the lock: whoever comes next for this watch registers, and then reads, behind it.
+            if let (Some(forget), Some(kind)) = (&self.forget, key.1) {
+                forget(&key.0, kind);
+            }
         }
         Some(waiter)
     }
@@ -90,10 +99,17 @@ pub(crate) struct WatchRegistry {
 }
 
 impl WatchRegistry {
+    /// A registry that says which watches nobody needs any more. What it calls must not come back to the registry.
+    pub(crate) fn forgetting(forget: impl Fn(&str, WatchKind) + Send + 'static) -> Self {
+        let registry = Self::default();
+        registry.waiters.lock().forget = Some(Box::new(forget));
+        registry
+    }
+
     /// Registers a waiter. Do it before the read that sets the watch on the server, or an event could come too early.
-    pub(crate) fn register(&self, path: &str, kind: WatchKind) -> Watch {
+    pub(crate) fn register(&self, path: &str, kind: impl Into<Option<WatchKind>>) -> Watch {
         let (sender, receiver) = oneshot::channel();
-        let key = (path.to_owned(), kind);
+        let key = (path.to_owned(), kind.into());
         let mut waiters = self.waiters.lock();
         waiters.next += 1;
         let id = waiters.next;
@@ -115,7 +131,7 @@ impl WatchRegistry {
         self.wake(WakeReason::Event(event.event_type), |waiters| {
             let mut woken = Vec::new();
             for &kind in kinds {
-                woken.extend(waiters.by_path.remove(&(event.path.clone(), kind)).unwrap_or_default());
+                woken.extend(waiters.by_path.remove(&(event.path.clone(), Some(kind))).unwrap_or_default());
             }
             woken
         });
@@ -123,9 +139,7 @@ impl WatchRegistry {
 
     /// Wakes those who wait for a node's word that it is first in line.
     pub(crate) fn is_first(&self, path: &str) {
-        self.wake(WakeReason::First, |waiters| {
-            waiters.by_path.remove(&(path.to_owned(), WatchKind::Word)).unwrap_or_default()
-        });
+        self.wake(WakeReason::First, |waiters| waiters.by_path.remove(&(path.to_owned(), None)).unwrap_or_default());
     }
 
     /// Wakes everybody after a reconnect.
@@ -162,13 +176,13 @@ impl WatchRegistry {
     /// What is waited for on the server.
     pub(crate) fn paths(&self) -> Vec<String> {
         let waiters = self.waiters.lock();
-        waiters.by_path.keys().filter(|(_, kind)| *kind != WatchKind::Word).map(|(path, _)| path.clone()).collect()
+        waiters.by_path.keys().filter(|(_, kind)| kind.is_some()).map(|(path, _)| path.clone()).collect()
     }
 
     /// How many wait for the server.
     pub(crate) fn len(&self) -> usize {
         let waiters = self.waiters.lock();
-        waiters.by_path.iter().filter(|((_, kind), _)| *kind != WatchKind::Word).map(|(_, waiters)| waiters.len()).sum()
+        waiters.by_path.iter().filter(|((_, kind), _)| kind.is_some()).map(|(_, waiters)| waiters.len()).sum()
     }
 }
 
@@ -185,7 +199,8 @@ impl fmt::Debug for WatchRegistry {
 ///
 /// # Cancel safety
 ///
-/// Dropping it takes the waiter out of the registry. The server's watch stays until it fires or the connection ends.
+/// Dropping it takes the waiter out of the registry. The server's watch goes with the last waiter where the client can
+/// [remove watches](crate::Capabilities::remove_watches), else it stays until it fires or the connection ends.
 #[must_use = "futures do nothing unless polled"]
 pub struct Watch {
     registry: Weak<Mutex<Waiters>>,
@@ -295,7 +310,7 @@ mod tests {
     #[tokio::test]
     async fn a_word_is_for_those_who_wait_for_it() {
         let registry = WatchRegistry::default();
-        let [data, first, other] = [("/a", WatchKind::Data), ("/a", WatchKind::Word), ("/b", WatchKind::Word)]
+        let [data, first, other] = [("/a", Some(WatchKind::Data)), ("/a", None), ("/b", None)]
             .map(|(path, kind)| registry.register(path, kind));
         assert_eq!((registry.len(), registry.paths()), (1, vec!["/a".to_owned()]));
         registry.is_first("/a");

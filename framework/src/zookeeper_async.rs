@@ -67,6 +67,10 @@ pub struct ZookeeperAsyncFactory;
 
 #[async_trait]
 impl ZooKeeperFactory for ZookeeperAsyncFactory {
+    fn client(&self) -> &'static str {
+        CLIENT
+    }
+
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         let started = tokio::time::Instant::now();
         let greeting =
@@ -486,6 +490,8 @@ impl Shared {
                     let stat = zookeeper.set_acl(&path, acl, version).await?;
                     Ok(Response::Stat(from_crate_stat(&stat)))
                 }
+                // The session asks the capabilities first.
+                Request::Sync { .. } | Request::Transaction { .. } => Err(ZkError::Unimplemented),
             }
         })
     }

@@ -70,10 +70,11 @@ mod shared;
 pub use curator_framework::LossReason;
 pub use error::{LockError, Result};
 pub use locks::{
-    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, Lease, LockGuard, LockInternalsDriver, LockOptions, LockOwner, MutexGuard, Participant,
-    ParticipantKind, Predicate, ReadGuard, ReadLock, Release, RevocationListener, Revoker, SemaphoreProtocol,
-    SortedChildren, StandardLockInternalsDriver, WriteGuard, WriteLock, standard_sequence,
+    GuardedTransaction, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, LockInternalsDriver, LockOptions, LockOwner,
+    MutexGuard, Participant, ParticipantKind, Predicate, ReadGuard, ReadLock, Release, RevocationListener, Revoker,
+    SemaphoreMutexGuard, SemaphoreProtocol, SortedChildren, StandardLockInternalsDriver, WriteGuard, WriteLock,
+    standard_sequence,
 };
 pub use shared::{
     SharedCount, SharedCountListener, SharedCountReader, SharedError, SharedListenerId, SharedValue,

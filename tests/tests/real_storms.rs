@@ -7,6 +7,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+#[path = "integration/clients.rs"]
+mod clients;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -353,7 +356,7 @@ fn write_elements(role: &str) {
 }
 
 async fn connected(connect_string: &str) -> CuratorFramework {
-    let client = CuratorFramework::builder(connect_string)
+    let client = clients::with_client(CuratorFramework::builder(connect_string))
         .session_timeout(SESSION)
         .connection_timeout(Duration::from_secs(10))
         .retry_policy(RetryNTimes::new(1000, Duration::from_millis(100)))

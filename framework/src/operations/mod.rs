@@ -4,12 +4,14 @@ mod create;
 mod delete;
 mod read;
 mod set_data;
+mod transaction;
 
 pub use create::CreateBuilder;
 pub use delete::DeleteBuilder;
 pub(crate) use delete::delete_tree;
 pub use read::{ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, Watched};
 pub use set_data::{SetAclBuilder, SetDataBuilder};
+pub use transaction::{CuratorOp, CuratorTransaction, CuratorTransactionResult, OperationType};
 
 use std::future::Future;
 
@@ -19,12 +21,16 @@ use crate::path::validate_path;
 use crate::session::Session;
 
 /// Checks a read against the client's schemas.
-fn check_read(client: &CuratorFramework, path: &str, watched: bool) -> Result<()> {
+pub(crate) fn check_read(client: &CuratorFramework, path: &str, watched: bool) -> Result<()> {
     client.schemas().map_or(Ok(()), |schemas| schemas.check_read(path, watched))
 }
 
 /// Runs an operation on a path in the client's session, with retries.
-async fn with_retries<T, F>(client: &CuratorFramework, path: &str, operation: impl Fn(Session) -> F) -> Result<T>
+pub(crate) async fn with_retries<T, F>(
+    client: &CuratorFramework,
+    path: &str,
+    operation: impl Fn(Session) -> F,
+) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {

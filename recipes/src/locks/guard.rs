@@ -302,4 +302,17 @@ macro_rules! reenter {
     };
 }
 
-pub(crate) use {guard_of_its_own, reenter};
+/// `transaction` for the guards of exclusive locks.
+macro_rules! transaction {
+    ($name:ident) => {
+        impl $name {
+            /// Begins changes in ZooKeeper that are made only if the lock is held when the server makes them. Where the
+            /// client crate has no transactions, the commit fails with `Unsupported`.
+            pub fn transaction(&self) -> $crate::locks::guarded::GuardedTransaction<'_> {
+                $crate::locks::guarded::GuardedTransaction::new(self.guard.place())
+            }
+        }
+    };
+}
+
+pub(crate) use {guard_of_its_own, reenter, transaction};

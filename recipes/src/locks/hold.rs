@@ -261,6 +261,17 @@ impl Place {
         self.lost_before.get().copied().unwrap_or(reason)
     }
 
+    /// As far as is known here.
+    pub(crate) fn check_held(&self) -> Result<()> {
+        if self.left.load(Ordering::SeqCst) {
+            return Err(LockError::invalid("guard", "it was released"));
+        }
+        match self.hold.loss() {
+            None => Ok(()),
+            Some(reason) => Err(LockError::LockLost { path: self.hold.lock_path.clone(), reason }),
+        }
+    }
+
     pub(crate) async fn verify(&self) -> Result<()> {
         if self.left.load(Ordering::SeqCst) {
             return Err(LockError::invalid("guard", "it was released"));

@@ -2,6 +2,7 @@
 
 mod driver;
 mod guard;
+mod guarded;
 mod hold;
 mod inter_process_lock;
 mod limit;
@@ -20,6 +21,7 @@ mod semaphore_mutex;
 
 pub use driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, standard_sequence};
 pub use guard::LockGuard;
+pub use guarded::GuardedTransaction;
 pub use hold::Release;
 pub use inter_process_lock::InterProcessLock;
 pub use multi::InterProcessMultiLock;
@@ -30,4 +32,4 @@ pub use participants::{Participant, ParticipantKind};
 pub use read_write::{InterProcessReadWriteLock, ReadGuard, ReadLock, WriteGuard, WriteLock};
 pub use revoker::{RevocationListener, Revoker};
 pub use semaphore::{InterProcessSemaphoreV2, Lease, SemaphoreProtocol};
-pub use semaphore_mutex::InterProcessSemaphoreMutex;
+pub use semaphore_mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard};

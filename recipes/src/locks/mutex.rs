@@ -7,7 +7,7 @@ use curator_framework::CuratorFramework;
 
 use crate::error::Result;
 use crate::locks::driver::{LockInternalsDriver, Predicate};
-use crate::locks::guard::{guard_of_its_own, reenter};
+use crate::locks::guard::{guard_of_its_own, reenter, transaction};
 use crate::locks::lock_internals::{LockInternals, Patience, Shape};
 use crate::locks::methods::{acquire_methods, owner_methods};
 use crate::locks::options::LockOptions;
@@ -104,6 +104,7 @@ guard_of_its_own! {
     MutexGuard
 }
 reenter!(MutexGuard);
+transaction!(MutexGuard);
 acquire_methods!(InterProcessMutex => MutexGuard);
 owner_methods!(InterProcessMutex => MutexGuard);
 

@@ -10,7 +10,7 @@ use crate::error::{LockError, Result};
 use crate::locks::driver::{
     LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, is_far_from_the_end, standard_sequence,
 };
-use crate::locks::guard::{LockGuard, guard_of_its_own, reenter};
+use crate::locks::guard::{LockGuard, guard_of_its_own, reenter, transaction};
 use crate::locks::hold::{Hold, Place};
 use crate::locks::lock_internals::{Acquired, LockInternals, Patience, Shape, no_end};
 use crate::locks::methods::{acquire_methods, owner_methods};
@@ -142,6 +142,8 @@ impl From<WriteGuard> for LockGuard {
         guard.guard
     }
 }
+
+transaction!(WriteGuard);
 
 acquire_methods!(ReadLock => ReadGuard);
 owner_methods!(ReadLock => ReadGuard);

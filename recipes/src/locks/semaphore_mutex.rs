@@ -5,7 +5,7 @@ use std::fmt;
 use curator_framework::CuratorFramework;
 
 use crate::error::Result;
-use crate::locks::guard::LockGuard;
+use crate::locks::guard::{LockGuard, transaction};
 use crate::locks::lock_internals::Patience;
 use crate::locks::methods::acquire_methods;
 use crate::locks::options::LockOptions;
@@ -55,7 +55,31 @@ pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
 }
 
-acquire_methods!(InterProcessSemaphoreMutex => LockGuard);
+/// A mutex that is held.
+///
+/// All that guards have in common is in [`LockGuard`], to which it dereferences.
+#[must_use = "if unused the lock is released at once"]
+#[derive(Debug)]
+pub struct SemaphoreMutexGuard {
+    guard: LockGuard,
+}
+
+impl std::ops::Deref for SemaphoreMutexGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}
+
+impl From<SemaphoreMutexGuard> for LockGuard {
+    fn from(guard: SemaphoreMutexGuard) -> Self {
+        guard.guard
+    }
+}
+
+transaction!(SemaphoreMutexGuard);
+acquire_methods!(InterProcessSemaphoreMutex => SemaphoreMutexGuard);
 
 impl InterProcessSemaphoreMutex {
     /// A mutex at a path. Nothing is sent.
@@ -88,8 +112,9 @@ impl InterProcessSemaphoreMutex {
         self.semaphore.is_acquired_in_this_process()
     }
 
-    async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<LockGuard>> {
-        Ok(self.semaphore.acquire_for(None, patience).await?.map(Into::into))
+    async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<SemaphoreMutexGuard>> {
+        let lease = self.semaphore.acquire_for(None, patience).await?;
+        Ok(lease.map(|lease| SemaphoreMutexGuard { guard: lease.into() }))
     }
 
     /// Who holds the lock and who has the turn to take it, in order.

@@ -38,7 +38,9 @@ impl Session {
                 return Ok(own);
             }
             let (sender, mut fired) = mpsc::unbounded_channel();
-            let watcher = move |_: WatchedEvent| drop(sender.send(()));
+            let watcher = move |_: WatchedEvent| {
+                let _gone = sender.send(());
+            };
             match self.zookeeper.get_data_w(&format!("{parent}/{}", children[place - 1]), watcher).await {
                 Ok(_) => {
                     fired.recv().await;
@@ -56,7 +58,9 @@ impl Session {
         let (own, mut children) = self.create(&parent, "lease").await?;
         while children.len() > LEASES {
             let (sender, mut fired) = mpsc::unbounded_channel();
-            let watcher = move |_: WatchedEvent| drop(sender.send(()));
+            let watcher = move |_: WatchedEvent| {
+                let _gone = sender.send(());
+            };
             children = self.zookeeper.get_children_w(&parent, watcher).await?;
             if children.len() > LEASES {
                 fired.recv().await;

@@ -163,7 +163,7 @@ impl Lock {
             (Self::ReadWrite(lock), Mode::Shared) => acquire!(lock.read_lock()).map(Guard::Read),
             (Self::ReadWrite(lock), _) => acquire!(lock.write_lock()).map(Guard::Write),
             (Self::Multi(locks), _) => acquire!(locks[which % locks.len()]).map(Guard::Multi),
-            (Self::SemaphoreMutex(mutex), _) => acquire!(mutex).map(Guard::Other),
+            (Self::SemaphoreMutex(mutex), _) => acquire!(mutex).map(|guard| Guard::Other(guard.into())),
             (Self::Many(semaphore), Mode::Leases(leases)) => match verb {
                 Verb::Acquire => Some(semaphore.acquire_many(leases).await?),
                 Verb::Within(budget) => semaphore.acquire_many_timeout(leases, budget).await?,

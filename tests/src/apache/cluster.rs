@@ -27,6 +27,7 @@ pub struct ApacheClusterBuilder {
     options: Options,
     servers: usize,
     sync_limit: u32,
+    read_only_mode: bool,
 }
 
 impl ApacheClusterBuilder {
@@ -60,6 +61,13 @@ impl ApacheClusterBuilder {
         self
     }
 
+    /// Lets a server that is cut off from the others serve reads to clients that accept that (`readonlymode.enabled`).
+    /// Sessions are local to their server until they create an ephemeral node, since such a server can make no others.
+    pub const fn read_only_mode(mut self) -> Self {
+        self.read_only_mode = true;
+        self
+    }
+
     /// Sets the Java program, as [`ApacheServerBuilder::java`](super::ApacheServerBuilder::java).
     pub fn java(mut self, program: impl Into<PathBuf>) -> Self {
         self.options.java = Some(program.into());
@@ -85,7 +93,12 @@ impl ApacheClusterBuilder {
         if !(1..=1_000_000).contains(&self.sync_limit) {
             return Err(ApacheError::InvalidOption("the limit of silence is not 1 to 1000000 ticks"));
         }
-        self.options.start(|launcher| self.start_once(&launcher))
+        self.options.start(|mut launcher| {
+            if self.read_only_mode {
+                launcher.add_argument("-Dreadonlymode.enabled=true".to_owned());
+            }
+            self.start_once(&launcher)
+        })
     }
 
     fn start_once(&self, launcher: &Launcher) -> Result<ApacheCluster, ApacheError> {
@@ -102,6 +115,9 @@ impl ApacheClusterBuilder {
                 .map_err(ApacheError::io("write the number of a server"))?;
             let mut config = self.options.config(folder.path(), *address);
             self.add_ensemble(&mut config, index, &ports, &links);
+            if self.read_only_mode {
+                config.push_str("localSessionsEnabled=true\nlocalSessionsUpgradingEnabled=true\n");
+            }
             nodes.push(Node::new(launcher.clone(), *address, folder, &config)?);
         }
         let mut cluster = ApacheCluster { nodes, links, version: String::new() };
@@ -177,7 +193,12 @@ impl ApacheCluster {
 
     /// Options for a cluster, to begin with the defaults.
     pub fn builder() -> ApacheClusterBuilder {
-        ApacheClusterBuilder { options: Options::default(), servers: *SIZES.start(), sync_limit: SYNC_LIMIT }
+        ApacheClusterBuilder {
+            options: Options::default(),
+            servers: *SIZES.start(),
+            sync_limit: SYNC_LIMIT,
+            read_only_mode: false,
+        }
     }
 
     /// What to give to a client of all servers: `127.0.0.1:<port>,127.0.0.1:<port>,…`.

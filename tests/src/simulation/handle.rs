@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use curator_framework::mutants::{Mutant, is_broken};
 use curator_framework::{
-    Acl, Capabilities, Clock, ConnectConfig, ConnectError, Connection, CreateMode, Error, EventType, HandleEvent,
-    Permission, Randomness, Reply, ReplyFuture, Request, Response, Result, SessionEnd, Stat, WatchedEvent,
+    Acl, Capabilities, Clock, ConnectConfig, ConnectError, Connection, CreateMode, Done, Error, EventType, HandleEvent,
+    Operation, Permission, Randomness, Reply, ReplyFuture, Request, Response, Result, SessionEnd, Stat, WatchedEvent,
     ZooKeeperHandle,
 };
 use parking_lot::Mutex;
@@ -212,7 +212,9 @@ impl ZooKeeperHandle for Handle {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        let mut can = Capabilities::default();
+        can.transactions = true;
+        can
     }
 
     fn client(&self) -> &'static str {
@@ -394,14 +396,7 @@ fn encode(xid: i32, request: &Request) -> Vec<u8> {
     match request {
         Request::Create { path, data, acl, mode } => {
             RequestHeader { xid, op: OpCode::Create2 }.encode(&mut frame);
-            frame.string(path).buffer(data);
-            encode_acl(&mut frame, acl);
-            frame.int(match mode {
-                CreateMode::Ephemeral => 1,
-                CreateMode::PersistentSequential => 2,
-                CreateMode::EphemeralSequential => 3,
-                _ => 0,
-            });
+            encode_create(&mut frame, path, data, acl, *mode);
         }
         Request::Delete { path, version: wanted } => {
             RequestHeader { xid, op: OpCode::Delete }.encode(&mut frame);
@@ -424,10 +419,55 @@ fn encode(xid: i32, request: &Request) -> Vec<u8> {
             encode_acl(&mut frame, acl);
             frame.int(version(wanted));
         }
+        Request::Transaction { operations } => {
+            RequestHeader { xid, op: OpCode::Multi }.encode(&mut frame);
+            for operation in operations {
+                encode_operation(&mut frame, operation);
+            }
+            frame.int(-1).bool(true).int(-1);
+        }
         // A request that the framework learned since is answered as one without a name.
         _ => RequestHeader { xid, op: OpCode::Unknown(0) }.encode(&mut frame),
     }
     frame.into_bytes()
+}
+
+fn encode_create(frame: &mut Writer, path: &str, data: &[u8], acl: &[Acl], mode: CreateMode) {
+    frame.string(path).buffer(data);
+    encode_acl(frame, acl);
+    frame.int(match mode {
+        CreateMode::Ephemeral => 1,
+        CreateMode::PersistentSequential => 2,
+        CreateMode::EphemeralSequential => 3,
+        _ => 0,
+    });
+}
+
+fn encode_operation(frame: &mut Writer, operation: &Operation) {
+    let mut part = |op: OpCode, path: &str| {
+        frame.int(op.code()).bool(false).int(-1);
+        frame.string(path);
+    };
+    match operation {
+        Operation::Create { path, data, acl, mode } => {
+            frame.int(OpCode::Create2.code()).bool(false).int(-1);
+            encode_create(frame, path, data, acl, *mode);
+        }
+        Operation::Delete { path, version } => {
+            part(OpCode::Delete, path);
+            frame.int(version.unwrap_or(-1));
+        }
+        Operation::SetData { path, data, version } => {
+            part(OpCode::SetData, path);
+            frame.buffer(data).int(version.unwrap_or(-1));
+        }
+        Operation::Check { path, version } => {
+            part(OpCode::Check, path);
+            frame.int(version.unwrap_or(-1));
+        }
+        // The server has no answer to an operation that the framework learned since.
+        _ => part(OpCode::Unknown(0), operation.path()),
+    }
 }
 
 fn encode_read(frame: &mut Writer, xid: i32, op: OpCode, path: &str, watch: bool) {
@@ -448,8 +488,42 @@ fn decode(request: &Request, err: i32, reader: &mut Reader<'_>) -> Result<Respon
             (code, request) => Err(error(code, err, request)),
         };
     }
-    decode_body(request, reader)
-        .map_err(|_| Error::ZooKeeper { code: ErrorCode::MarshallingError.code(), request: request.to_string() })
+    let unreadable = || Error::ZooKeeper { code: ErrorCode::MarshallingError.code(), request: request.to_string() };
+    if let Request::Transaction { operations } = request {
+        let results = decode_results(reader).map_err(|_| unreadable())?;
+        for (index, (operation, result)) in operations.iter().zip(&results).enumerate() {
+            // Those before the one that failed have 0, those behind it another error.
+            let Err(err) = *result else { continue };
+            if err != 0 {
+                let path = operation.path().to_owned();
+                // Of the path, which is all that is asked of it.
+                let about = Request::Delete { path, version: None };
+                let source = Box::new(error(ErrorCode::from_code(err), err, &about));
+                return Err(Error::Transaction { index, operation: operation.to_string(), source });
+            }
+        }
+        return results.into_iter().collect::<Result<_, _>>().map(Response::Done).map_err(|_| unreadable());
+    }
+    decode_body(request, reader).map_err(|_| unreadable())
+}
+
+/// The results of a transaction: of each operation, or its error.
+fn decode_results(reader: &mut Reader<'_>) -> Result<Vec<Result<Done, i32>>, wire::DecodeError> {
+    let mut results = Vec::new();
+    loop {
+        let (kind, end, _err) = (reader.int()?, reader.bool()?, reader.int()?);
+        if end {
+            return Ok(results);
+        }
+        results.push(match OpCode::from_code(kind) {
+            OpCode::Create => Ok(Done::Created { path: reader.string()?.to_owned(), stat: Stat::default() }),
+            OpCode::Create2 => Ok(Done::Created { path: reader.string()?.to_owned(), stat: decode_stat(reader)? }),
+            OpCode::SetData => Ok(Done::Set(decode_stat(reader)?)),
+            OpCode::Delete => Ok(Done::Deleted),
+            OpCode::Check => Ok(Done::Checked),
+            _ => Err(reader.int()?),
+        });
+    }
 }
 
 fn error(code: Option<ErrorCode>, err: i32, request: &Request) -> Error {

@@ -9,6 +9,7 @@ use curator_framework::{Acl, CuratorFramework, CuratorFrameworkBuilder, Error, R
 use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session};
 use tokio::time::{Instant, sleep};
 
+use crate::clients::with_client;
 use crate::contenders::Recipe;
 
 /// Without credentials nobody may do anything below a storm's root.
@@ -90,7 +91,7 @@ impl Ground {
             }
         };
         let proxies: Vec<_> = (0..clients).map(|_| FaultProxy::start(address).unwrap()).collect();
-        let administrator = with_credentials(CuratorFramework::builder(address.to_string()))
+        let administrator = with_credentials(with_client(CuratorFramework::builder(address.to_string())))
             .session_timeout(Duration::from_secs(5))
             .connection_timeout(Duration::from_secs(20))
             .retry_policy(RetryNTimes::new(100, Duration::from_millis(50)))
@@ -125,7 +126,7 @@ impl Ground {
 
     /// The options of one of the clients. Its nodes carry its number.
     pub(crate) fn client(&self, client: usize) -> CuratorFrameworkBuilder {
-        with_credentials(CuratorFramework::builder(self.proxies[client].connect_string()))
+        with_credentials(with_client(CuratorFramework::builder(self.proxies[client].connect_string())))
             .default_data(client.to_string())
     }
 

@@ -1,4 +1,4 @@
-//! Storms in real time, through the default client and over TCP: what the simulated ones leave out.
+//! Storms in real time, through a client crate and over TCP: what the simulated ones leave out.
 //!
 //! Clients contend for each recipe's lock, each behind a proxy that misbehaves on command, while sessions are killed,
 //! nodes deleted and servers restarted. Then the history is checked as in the simulation. A seed decides who does what
@@ -9,10 +9,13 @@
 //! | `CURATOR_STORM_SECONDS` | storms begin again until so many seconds have passed; one time without it |
 //! | `CURATOR_STORM_SEED` | the first seed; a fresh one without it |
 //! | `CURATOR_STORM_MUTANT` | the way in which the engine is broken, to see that the storms find it |
+//! | `CURATOR_TEST_CLIENT` | `zookeeper-client` for the second client |
 //! | `CURATOR_STORM_LOG` | the logs of storms that went well are printed too |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+#[path = "../integration/clients.rs"]
+mod clients;
 #[path = "../../examples/simulate/contenders.rs"]
 mod contenders;
 mod ground;

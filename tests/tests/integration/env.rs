@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, RetryNTimes};
 use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session};
 
+use crate::clients::with_client;
+
 /// Makes two tests of each: one on the in-process server, one on Apache ZooKeeper.
 macro_rules! on_every_server {
     ($($(#[$meta:meta])* async fn $name:ident($env:ident) $body:block)*) => {
@@ -179,7 +181,7 @@ fn apache() -> Server {
 
 /// A client's options as most tests want them.
 pub(crate) fn builder(address: SocketAddr) -> CuratorFrameworkBuilder {
-    CuratorFramework::builder(address.to_string())
+    with_client(CuratorFramework::builder(address.to_string()))
         .session_timeout(Duration::from_secs(10))
         .connection_timeout(Duration::from_secs(10))
         .retry_policy(RetryNTimes::new(10, Duration::from_millis(50)))

@@ -6,6 +6,7 @@
 #[macro_use]
 mod env;
 
+mod clients;
 mod cost;
 mod exclusion;
 mod framework;

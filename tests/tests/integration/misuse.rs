@@ -6,6 +6,7 @@ use curator_framework::{CuratorFramework, Error, RetryNTimes};
 use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockError};
 use curator_test::TestingServer;
 
+use crate::clients::with_client;
 use crate::env::{builder, connected, in_time};
 
 fn never() -> RetryNTimes {
@@ -17,7 +18,7 @@ async fn no_server_at_the_address_is_told_within_the_connection_timeout() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (first, second) = (taken.local_addr().unwrap(), "127.0.0.1:1");
     drop(taken);
-    let client = CuratorFramework::builder(format!("{first},{second}"))
+    let client = with_client(CuratorFramework::builder(format!("{first},{second}")))
         .connection_timeout(Duration::from_secs(2))
         .retry_policy(never())
         .build()
@@ -43,7 +44,7 @@ async fn no_server_at_the_address_is_told_within_the_connection_timeout() {
 async fn a_server_that_does_not_answer_is_told_within_the_connection_timeout() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
-    let client = CuratorFramework::builder(address.to_string())
+    let client = with_client(CuratorFramework::builder(address.to_string()))
         .connection_timeout(Duration::from_secs(1))
         .retry_policy(never())
         .build()

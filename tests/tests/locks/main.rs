@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 #[allow(dead_code, reason = "other tests use the rest of it")]
+#[path = "../integration/clients.rs"]
+mod clients;
+#[allow(dead_code, reason = "other tests use the rest of it")]
 #[macro_use]
 #[path = "../integration/env.rs"]
 mod env;
@@ -14,6 +17,7 @@ mod changing_limit;
 mod direct;
 mod downgrade;
 mod gaps;
+mod guarded_set;
 mod internals;
 mod kinds;
 mod laws;

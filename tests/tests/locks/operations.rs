@@ -9,7 +9,7 @@ use curator_framework::CuratorFramework;
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessSemaphoreV2, Lease, LockGuard, LockOptions, LockOwner, MutexGuard, ReadGuard, ReadLock, Result,
-    Revoker, SemaphoreProtocol, WriteGuard, WriteLock,
+    Revoker, SemaphoreMutexGuard, SemaphoreProtocol, WriteGuard, WriteLock,
 };
 use curator_test::SimulatedEnsemble;
 
@@ -86,7 +86,7 @@ macro_rules! granted {
     )*};
 }
 
-granted!(LockGuard, MutexGuard, ReadGuard, WriteGuard, Lease);
+granted!(LockGuard, MutexGuard, ReadGuard, WriteGuard, Lease, SemaphoreMutexGuard);
 
 impl<T: Granted> Granted for Option<T> {
     fn guards(self) -> Vec<LockGuard> {
@@ -303,6 +303,18 @@ pub(crate) fn holding() -> Vec<Holding> {
             vec![]
         });
     }
+    case!(
+        "GuardedTransaction::commit",
+        Which::Mutex,
+        Kept,
+        1,
+        None,
+        |client| mutex(client).acquire().await.unwrap(),
+        |guard| {
+            guard.transaction().check("/").commit().await.unwrap();
+            vec![]
+        }
+    );
     macro_rules! looks {
         ($lock:ident, $which:ident, $make:expr, $($method:ident),*) => {$(
             case!(concat!(stringify!($lock), "::", stringify!($method)), Which::$which, Kept, 1, None,

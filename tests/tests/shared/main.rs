@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+#[allow(dead_code, reason = "other tests use the rest of it")]
+#[path = "../integration/clients.rs"]
+mod clients;
 #[macro_use]
 #[path = "../integration/env.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]

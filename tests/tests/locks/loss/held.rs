@@ -108,7 +108,7 @@ impl Way {
                 Ok(vec![outer.into(), inner.into(), further.into()])
             }
             (Kind::SemaphoreMutex, _) => {
-                let guard = InterProcessSemaphoreMutex::new(client, path)?.acquire().await?;
+                let guard: LockGuard = InterProcessSemaphoreMutex::new(client, path)?.acquire().await?.into();
                 granted(&guard);
                 Ok(vec![guard])
             }

@@ -1,0 +1,116 @@
+//! Watches that stay.
+
+use std::fmt;
+
+use tokio::sync::mpsc;
+
+use crate::client::CuratorFramework;
+use crate::error::Result;
+use crate::operations::with_retries;
+use crate::root::Root;
+use crate::zookeeper::WatchedEvent;
+
+/// What a [`PersistentWatcher`] watches: ZooKeeper's `AddWatchMode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AddWatchMode {
+    /// The node itself, and which children it has.
+    Persistent,
+    /// The node and all that is below it. What is created or deleted is told by its own path, so there is no
+    /// [`NodeChildrenChanged`](crate::EventType::NodeChildrenChanged).
+    PersistentRecursive,
+}
+
+/// What a [`PersistentWatcher`] tells.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PersistentEvent {
+    /// Something changed.
+    Changed(WatchedEvent),
+    /// The connection was lost, and the watch is set anew. What happened meanwhile is not known: look.
+    Reset,
+}
+
+/// A watch that stays when it fires, through reconnects and new sessions: Curator's `PersistentWatcher`, and its
+/// `watchers().add()`. The node need not be there. Dropping it removes the watch.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_framework::Error> {
+/// use curator_framework::{AddWatchMode, PersistentEvent};
+///
+/// let mut settings = client.add_watch("/settings", AddWatchMode::PersistentRecursive).await?;
+/// loop {
+///     match settings.next().await? {
+///         PersistentEvent::Changed(event) => println!("{} has changed", event.path),
+///         _ => println!("look at all of it"),
+///     }
+/// }
+/// # }
+/// ```
+pub struct PersistentWatcher {
+    client: CuratorFramework,
+    path: String,
+    mode: AddWatchMode,
+    current: Option<Current>,
+}
+
+/// As long as the connection is there.
+struct Current {
+    root: Root,
+    events: mpsc::UnboundedReceiver<WatchedEvent>,
+}
+
+impl PersistentWatcher {
+    pub(crate) async fn add(client: CuratorFramework, path: &str, mode: AddWatchMode) -> Result<Self> {
+        let mut watcher = Self { client, path: path.to_owned(), mode, current: None };
+        watcher.set().await?;
+        Ok(watcher)
+    }
+
+    async fn set(&mut self) -> Result<()> {
+        let (path, recursive) = (self.path.as_str(), self.mode == AddWatchMode::PersistentRecursive);
+        let current = with_retries(&self.client, path, |session| async move {
+            let events = session.add_watch(path, recursive).await?;
+            Ok(Current { root: session.root().clone(), events })
+        });
+        self.current = Some(current.await?);
+        Ok(())
+    }
+
+    /// The path that is watched.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// What happened next. Events come in the order in which they happened, none is left out between two resets, and
+    /// none is made of two. They are kept until they are asked for.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionLoss`, `SessionExpired` if the watch could not be set anew and the retry policy gave up: the next call
+    /// tries again. `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// No event is lost when it is dropped.
+    pub async fn next(&mut self) -> Result<PersistentEvent> {
+        if let Some(current) = &mut self.current {
+            if let Some(event) = current.events.recv().await {
+                let path = current.root.local(&event.path).to_owned();
+                return Ok(PersistentEvent::Changed(WatchedEvent { path, ..event }));
+            }
+            self.current = None;
+        }
+        self.set().await?;
+        Ok(PersistentEvent::Reset)
+    }
+}
+
+impl fmt::Debug for PersistentWatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PersistentWatcher").field("path", &self.path).field("mode", &self.mode).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! What each client asks of the server for the same work.
+
+use curator_framework::{CuratorFramework, ZookeeperAsyncFactory};
+use curator_recipes::InterProcessMutex;
+use curator_test::wire::OpCode;
+use curator_test::{FaultProxy, TestingServer};
+
+use crate::env::{builder, connected, in_time};
+use crate::second;
+
+/// The requests since the last look, without pings; and how many bytes went either way.
+struct Meter {
+    server: TestingServer,
+    bytes: u64,
+}
+
+impl Meter {
+    fn read(&mut self, what: &str, client: &str) -> Vec<OpCode> {
+        let ops = self.server.requests().into_iter().map(|one| one.op).filter(|op| *op != OpCode::Ping).collect();
+        let traffic = self.server.traffic();
+        let bytes = traffic.received + traffic.sent;
+        println!("{client}: {what}: {ops:?}, {} bytes", bytes - self.bytes);
+        self.bytes = bytes;
+        self.server.clear_requests();
+        ops
+    }
+}
+
+async fn work(name: &str, connect: impl AsyncFn(std::net::SocketAddr) -> CuratorFramework) -> [usize; 5] {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let mut meter = Meter { server, bytes: 0 };
+    let client = connect(proxy.address()).await;
+    let session = client.session().await.unwrap();
+    let connecting = meter.read("connect", name).len();
+    let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
+    mutex.acquire().await.unwrap().release().await.unwrap();
+    meter.read("the first cycle, with parents", name);
+    mutex.acquire().await.unwrap().release().await.unwrap();
+    let cycle = meter.read("acquire and release", name).len();
+    let reset = async || {
+        let reconnects = session.reconnects();
+        proxy.reset();
+        while session.reconnects() == reconnects {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(reset()).await;
+    let idle = meter.read("reconnect with nothing", name).len();
+    let guard = mutex.acquire().await.unwrap();
+    meter.read("acquire", name);
+    in_time(reset()).await;
+    let holding = meter.read("reconnect with a lock", name).len();
+    guard.release().await.unwrap();
+    meter.read("release", name);
+    let watch = session.exists_watched("/lock").await.unwrap().1;
+    drop(watch);
+    session.order().await.unwrap();
+    let watching = meter.read("a watch that is dropped, and a write", name).len();
+    client.close().await;
+    // The server may write it down behind its answer.
+    meter.read("close", name);
+    [connecting, cycle, idle, holding, watching]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_client_sends_what_it_must() {
+    let default = work("zookeeper-async", async |address| {
+        connected(builder(address).zookeeper_factory(ZookeeperAsyncFactory)).await
+    });
+    let [connect, cycle, idle, holding, watch] = default.await;
+    // A handshake before the crate's own connect, and two reads; a proof of the session with two writes where it has nodes.
+    assert_eq!([connect, cycle, idle, watch], [5, 3, 3, 2]);
+    assert!(holding >= 5, "{holding}");
+    let second = work("zookeeper-client", async |address| connected(second(address)).await);
+    let [connect, cycle, idle, holding, watch] = second.await;
+    // The connect and a sync; the proof of the session always. Watches are removed.
+    assert_eq!([connect, cycle, idle, watch], [2, 3, 3, 3]);
+    assert!(holding >= 3, "{holding}");
+}

@@ -1,0 +1,34 @@
+//! What the second client can do and the default one cannot, and what its adapter does about the crate's faults.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+#[allow(dead_code, reason = "other tests use the rest of it")]
+#[path = "../integration/clients.rs"]
+mod clients;
+#[allow(dead_code, reason = "other tests use the rest of it")]
+#[macro_use]
+#[path = "../integration/env.rs"]
+mod env;
+
+mod containers;
+mod cost;
+mod faults;
+mod guarded;
+mod read_only;
+mod secure;
+mod transactions;
+mod unsupported;
+mod watches;
+
+use std::net::SocketAddr;
+
+use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, ZookeeperClientFactory};
+
+/// The options of the tests, for the second client.
+fn second(address: SocketAddr) -> CuratorFrameworkBuilder {
+    env::builder(address).zookeeper_factory(ZookeeperClientFactory)
+}
+
+async fn connected(address: SocketAddr) -> CuratorFramework {
+    env::connected(second(address)).await
+}

@@ -311,8 +311,8 @@ impl NodeClaim {
             return;
         }
         if let Some(node) = &self.node {
-            let due = self.session.clock().now().saturating_add(after);
-            self.session.housekeeping().guard(due, Arc::downgrade(node));
+            let now = self.session.clock().now();
+            self.session.housekeeping().guard(now, now.saturating_add(after), Arc::downgrade(node));
         }
     }
 
@@ -329,9 +329,9 @@ impl NodeClaim {
     /// Has `call` called when the node is held for this long. It must not block; another one takes its place.
     pub fn when_held_for(&self, long: Duration, call: impl FnOnce() + Send + 'static) {
         if let Some(node) = &self.node {
-            let due = self.session.clock().now().saturating_add(long);
+            let now = self.session.clock().now();
             *node.when_held_for_long.lock() = Some(Box::new(call));
-            self.session.housekeeping().call(due, Arc::downgrade(node));
+            self.session.housekeeping().call(now, now.saturating_add(long), Arc::downgrade(node));
         }
     }
 
@@ -339,7 +339,8 @@ impl NodeClaim {
     /// watch it. A deletion that comes first tells them as well.
     pub fn touch(&self, data: Vec<u8>) {
         if let Some(node) = &self.node {
-            self.session.housekeeping().touch(self.session.clock().now(), Arc::downgrade(node), data);
+            let now = self.session.clock().now();
+            self.session.housekeeping().touch(now, now, Arc::downgrade(node), data);
         }
     }
 

@@ -145,11 +145,12 @@ struct Attending {
 }
 
 impl Attending {
-    fn push(&self, due: Duration, node: Weak<ClaimedNode>, how: Attention) {
+    fn push(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>, how: Attention) {
         let is_earlier = {
             let mut guarded = self.guarded.lock();
             guarded.push(due, node, how);
-            guarded.waits_until.is_none_or(|until| due < until)
+            // Behind a sleep of the machine the task's timer comes late, and the clock does not.
+            guarded.waits_until.is_none_or(|until| due < until || until <= now)
         };
         if is_earlier {
             self.earlier.notify_one();
@@ -239,18 +240,18 @@ impl Housekeeping {
     }
 
     /// Watches a node from `due` on.
-    pub(crate) fn guard(&self, due: Duration, node: Weak<ClaimedNode>) {
-        self.attending.push(due, node, Attention::Watch);
+    pub(crate) fn guard(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>) {
+        self.attending.push(now, due, node, Attention::Watch);
     }
 
     /// Makes a node's call when it is still held at `due`.
-    pub(crate) fn call(&self, due: Duration, node: Weak<ClaimedNode>) {
-        self.attending.push(due, node, Attention::Call);
+    pub(crate) fn call(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>) {
+        self.attending.push(now, due, node, Attention::Call);
     }
 
     /// Writes a node's data once more, if it is held at `due`.
-    pub(crate) fn touch(&self, due: Duration, node: Weak<ClaimedNode>, data: Vec<u8>) {
-        self.attending.push(due, node, Attention::Touch(data));
+    pub(crate) fn touch(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>, data: Vec<u8>) {
+        self.attending.push(now, due, node, Attention::Touch(data));
     }
 
     /// Resolves when there is nothing left to delete.
@@ -282,6 +283,8 @@ impl HousekeepingTask {
     pub(crate) async fn run(mut self, session: Session) {
         let mut waiting: VecDeque<Remains> = VecDeque::new();
         let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
+        // Beside them: whoever began these is not to keep the others waiting.
+        let mut begun: FuturesUnordered<Running> = FuturesUnordered::new();
         loop {
             let now = session.clock().now();
             while running.len() < AT_ONCE {
@@ -298,7 +301,7 @@ impl HousekeepingTask {
                         Attention::Touch(data) => match node.upgrade() {
                             // Until it is known what comes of that.
                             Some(held) if held.is_being_deleted() => {
-                                self.attending.push(now.saturating_add(RETRY_PAUSE), node, Attention::Touch(data));
+                                self.attending.push(now, now.saturating_add(RETRY_PAUSE), node, Attention::Touch(data));
                             }
                             Some(held) => running.push(Box::pin(touch(session.clone(), held.path.clone(), data))),
                             None => {}
@@ -320,9 +323,10 @@ impl HousekeepingTask {
                         waiting.push_back(remains);
                     }
                 }
+                Some(_) = begun.next() => {}
                 job = self.jobs.recv() => match job {
                     Some(Job::Clean(remains)) => waiting.push_back(remains),
-                    Some(Job::Finish(job)) => running.push(job),
+                    Some(Job::Finish(job)) => begun.push(job),
                     None => break,
                 },
                 () = self.attending.earlier.notified() => {}
@@ -332,6 +336,7 @@ impl HousekeepingTask {
         }
         // The session is over: what was ephemeral goes with it, the rest is for the next one.
         self.jobs.close();
+        running.extend(begun);
         while let Ok(job) = self.jobs.try_recv() {
             match job {
                 Job::Clean(remains) => waiting.push_back(remains),
@@ -491,7 +496,10 @@ pub(crate) fn attend(session: Session, node: &Weak<ClaimedNode>, watch: Watch) {
             WakeReason::SessionEnded(_) => {}
             // Whoever has watched it since then sees to it.
             _ if !held.is_turn(turn) => {}
-            _ => session.housekeeping().guard(session.clock().now(), node),
+            _ => {
+                let now = session.clock().now();
+                session.housekeeping().guard(now, now, node);
+            }
         }
     });
 }

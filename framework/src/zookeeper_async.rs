@@ -32,7 +32,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use zookeeper_async as crate_api;
 use zookeeper_async::{ZkError, ZkState, ZooKeeper};
@@ -94,8 +94,10 @@ impl ZooKeeperFactory for ZookeeperAsyncFactory {
             move |event: crate_api::WatchedEvent| {
                 let _lives: &mpsc::Sender<Infallible> = &crate_lives;
                 let Some(event) = from_crate_event(event) else { return };
+                // Until it is sent, so that the word of a new connection comes before its events.
+                let mut own = own.lock();
                 if event.event_type == EventType::NodeDeleted {
-                    own.lock().paths.remove(&event.path);
+                    own.paths.remove(&event.path);
                 }
                 // Nobody listens any more when the handle was dropped.
                 let _gone = watched.send(HandleEvent::Watched(event));
@@ -301,7 +303,7 @@ impl Shared {
     async fn send(self: &Arc<Self>, request: Request, epoch: u64) -> Reply {
         let name = request.to_string();
         let (answer, answered) = oneshot::channel();
-        let driven = self.begin(Asked { request, answer }, epoch, None);
+        let driven = self.begin(Asked { request, answer }, epoch, None, &self.submitting.lock());
         let request = Some(self.leave_to_caller(driven, epoch));
         Answer { shared: Arc::clone(self), name, request, answered }.await
     }
@@ -336,7 +338,10 @@ impl Shared {
     }
 
     /// Gives a request to the crate. What is left has to be driven until it is answered.
-    fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>) -> Driven {
+    ///
+    /// The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and whatever is
+    /// left of the task's budget.
+    fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>, _alone: &MutexGuard<'_, ()>) -> Driven {
         let Asked { request, answer } = asked;
         let name = request.to_string();
         let expectation = Expectation::of(&request);
@@ -344,9 +349,6 @@ impl Shared {
         // The crate decodes a reply where it is waited for, and panics on some.
         let mut future = AssertUnwindSafe(self.crate_request(request)).catch_unwind();
         let first = {
-            // The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and
-            // whatever is left of the task's budget.
-            let _alone = self.submitting.lock();
             let mut context = Context::from_waker(Waker::noop());
             std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
         };
@@ -410,9 +412,10 @@ impl Shared {
     }
 
     /// Begins a request that has a place, if there is somebody to answer it; else says so.
-    fn begin_in_place(self: &Arc<Self>, asked: Asked) -> Option<(Driven, u64)> {
+    fn begin_in_place(self: &Arc<Self>, asked: Asked, alone: &MutexGuard<'_, ()>) -> Option<(Driven, u64)> {
         let epoch = self.epoch();
-        if asked.answer.is_closed() {
+        // Without a monitor whoever asked learns by the end of his channel that it was lost.
+        if asked.answer.is_closed() || self.to_drive.is_closed() {
             return None;
         }
         if self.has_ended() {
@@ -423,13 +426,20 @@ impl Shared {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
             return None;
         }
-        Some((self.begin(asked, epoch, Some(Place(Arc::clone(self)))), epoch))
+        Some((self.begin(asked, epoch, Some(Place(Arc::clone(self))), alone), epoch))
     }
 
     /// Leaves a place to the next request in line that can begin.
     fn leave_place(self: &Arc<Self>) {
-        while let Some(next) = self.places.leave() {
-            if let Some((driven, _)) = self.begin_in_place(next) {
+        loop {
+            let begun = {
+                // Those in line begin in their order, and nobody's request begins behind what he asks after he has
+                // given it up: his clean-up stands in line here too.
+                let alone = self.submitting.lock();
+                let Some(next) = self.places.leave() else { return };
+                self.begin_in_place(next, &alone)
+            };
+            if let Some((driven, _)) = begun {
                 return self.leave_to_monitor(driven);
             }
         }
@@ -573,14 +583,11 @@ impl Shared {
     }
 
     /// Proves a new connection: see the module's documentation. Returns when the newest answered requests were sent.
-    async fn establish(self: Arc<Self>, first: bool) -> Result<(Duration, Option<Duration>), SessionEnd> {
+    async fn establish(self: Arc<Self>, first: bool) -> Result<Proven, SessionEnd> {
         loop {
             let epoch = self.settle(first).await;
             match self.prove(epoch).await {
-                Ok(proof) if self.epoch() == epoch => {
-                    self.ready.store(epoch, Ordering::SeqCst);
-                    return Ok(proof);
-                }
+                Ok((sent, leader_sent)) if self.epoch() == epoch => return Ok(Proven { epoch, sent, leader_sent }),
                 Err(Disproof::Ended(end)) => return Err(end),
                 Ok(_) | Err(Disproof::Lost) => tokio::time::sleep(RETRY_PAUSE).await,
             }
@@ -659,6 +666,14 @@ impl Shared {
         // Nowhere may it be created. What is held is then known only by its own nodes' watches.
         Ok(None)
     }
+}
+
+/// A connection that is proven.
+struct Proven {
+    epoch: u64,
+    /// When the newest answered requests were sent.
+    sent: Duration,
+    leader_sent: Option<Duration>,
 }
 
 /// Why a connection is not proven.
@@ -748,7 +763,8 @@ impl ZooKeeperHandle for Handle {
             if !shared.has_ended() && !shared.is_ready(shared.epoch()) {
                 asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
             } else if let Some(asked) = shared.places.enter(asked) {
-                match shared.begin_in_place(asked) {
+                let begun = shared.begin_in_place(asked, &shared.submitting.lock());
+                match begun {
                     Some((driven, epoch)) => request = Some(shared.leave_to_caller(driven, epoch)),
                     None => shared.leave_place(),
                 }
@@ -949,8 +965,11 @@ impl Monitor {
                     establishing = None;
                     match proof {
                         // A loss that came in between is the next thing that the transport tells.
-                        Ok((sent, leader_sent)) => {
+                        Ok(Proven { epoch, sent, leader_sent }) => {
                             told_connected = true;
+                            // No event of a watch that is set on this connection comes before the word of it.
+                            let _no_event = self.shared.ephemerals.lock();
+                            self.shared.ready.store(epoch, Ordering::SeqCst);
                             self.tell(HandleEvent::Reconnected { sent, leader_sent });
                         }
                         Err(SessionEnd::Inconsistent) => return self.shared.why_ended(),

@@ -568,7 +568,9 @@ impl LockInternals {
         let path = make_path(&self.base_path, ahead);
         let began_at = session.reconnects();
         loop {
-            let mut word = self.shape.is_line.then(|| session.word_of(&path));
+            // Whoever takes further names for contenders may know of one that the owner of the node does not.
+            let listens = self.shape.is_line && self.options.extra_lock_patterns.is_empty();
+            let mut word = listens.then(|| session.word_of(&path));
             let mut ahead = match session.get_data_watched(&path).await {
                 Ok((_, _, watch)) => watch,
                 Err(Error::NoNode { .. }) => return Ok(false),
@@ -586,7 +588,9 @@ impl LockInternals {
                     },
                     reason = &mut ahead => match reason {
                         WakeReason::Event(EventType::NodeDeleted) => {
-                            return Ok(alone && session.reconnects() == began_at);
+                            // Events come in order: what came of the own node before this has fired its watch.
+                            let own_is_there = watches.own.as_ref().is_some_and(|own| !own.has_fired());
+                            return Ok(alone && own_is_there && session.reconnects() == began_at);
                         }
                         reason => break reason,
                     },

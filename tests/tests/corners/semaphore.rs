@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use curator_framework::{Acl, Permission};
-use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Revoker, SemaphoreProtocol};
+use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockError, LockOptions, Revoker, SemaphoreProtocol};
 use curator_test::TestingServer;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::{client, eventually, in_time, options, server, simulated, start};
 use curator_test::SimulatedEnsemble;
@@ -92,4 +94,31 @@ async fn the_mark_of_the_direct_protocol_survives_the_reaper_or_its_loss_is_noti
     let refused = direct.acquire_timeout(Duration::from_secs(5)).await;
     assert!(held.is_held());
     assert!(matches!(refused, Err(LockError::ProtocolMismatch { .. })), "{refused:?}");
+}
+
+/// However many turns are being given back: a guard that is dropped meanwhile is deleted as soon as ever.
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_dropped_beside_many_semaphores_is_deleted_at_once() {
+    const LATENCY: Duration = Duration::from_millis(10);
+    let ensemble = SimulatedEnsemble::new(1, LATENCY);
+    let client = simulated(&ensemble, 1).await;
+    let mut others = JoinSet::new();
+    for task in 0..150 {
+        let semaphore = InterProcessSemaphoreV2::new(client.clone(), format!("/semaphores/{task}"), 1).unwrap();
+        others.spawn(async move {
+            loop {
+                semaphore.acquire().await.unwrap().release().await.unwrap();
+            }
+        });
+    }
+    let mutex = InterProcessMutex::new(client.clone(), "/mutex").unwrap();
+    for _ in 0..5 {
+        tokio::time::sleep(LATENCY * 7).await;
+        drop(mutex.acquire().await.unwrap());
+        let dropped = Instant::now();
+        mutex.acquire().await.unwrap().release().await.unwrap();
+        // Its deletion, the next one's create, a watch and the deletion of that, at two ways each.
+        let elapsed = dropped.elapsed();
+        assert!(elapsed < LATENCY * 12, "{elapsed:?}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Multi locks and guards.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use curator_recipes::{InterProcessMultiLock, InterProcessMutex, LockOptions, Release};
@@ -79,4 +80,33 @@ async fn a_released_lock_leaves_no_call_behind() {
     held.when_held_for(Duration::from_secs(3600), || {});
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(Arc::strong_count(&token), 1, "calls that can never be made are kept");
+}
+
+/// A runtime that is dropped beneath a long line of requests ends them all, one after the other.
+#[test]
+fn a_runtime_may_end_beneath_a_long_line() {
+    const WAITERS: usize = 10_000;
+    let server = server();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    runtime.block_on(async {
+        let client = client(&server).await;
+        server.freeze();
+        for number in 0..WAITERS {
+            let (client, asked) = (client.clone(), Arc::clone(&asked));
+            tokio::spawn(async move {
+                let mutex = InterProcessMutex::new(client, format!("/locks/{number}")).unwrap();
+                let mut acquiring = std::pin::pin!(mutex.acquire());
+                // Behind its first poll it stands in line.
+                let first = futures_util::poll!(&mut acquiring);
+                assert!(first.is_pending());
+                asked.fetch_add(1, Ordering::SeqCst);
+                drop(acquiring.await);
+            });
+        }
+        eventually("all stand in line", async || asked.load(Ordering::SeqCst) == WAITERS).await;
+    });
+    drop(runtime);
+    assert_eq!(Arc::strong_count(&asked), 1);
+    server.thaw();
 }

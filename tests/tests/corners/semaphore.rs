@@ -103,9 +103,11 @@ async fn a_guard_that_is_dropped_beside_many_semaphores_is_deleted_at_once() {
     let ensemble = SimulatedEnsemble::new(1, LATENCY);
     let client = simulated(&ensemble, 1).await;
     let mut others = JoinSet::new();
-    for task in 0..150 {
+    for task in 0..200 {
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), format!("/semaphores/{task}"), 1).unwrap();
         others.spawn(async move {
+            // Not in step with the others.
+            tokio::time::sleep(LATENCY * task / 10).await;
             loop {
                 semaphore.acquire().await.unwrap().release().await.unwrap();
             }
@@ -113,7 +115,7 @@ async fn a_guard_that_is_dropped_beside_many_semaphores_is_deleted_at_once() {
     }
     let mutex = InterProcessMutex::new(client.clone(), "/mutex").unwrap();
     for _ in 0..5 {
-        tokio::time::sleep(LATENCY * 7).await;
+        tokio::time::sleep(LATENCY * 27).await;
         drop(mutex.acquire().await.unwrap());
         let dropped = Instant::now();
         mutex.acquire().await.unwrap().release().await.unwrap();

@@ -443,6 +443,8 @@ impl Shared {
             let mut context = Context::from_waker(Waker::noop());
             std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
         };
+        // What the crate refuses by itself was not sent, and is no answer of the server's.
+        let sent = first.is_pending().then_some(sent);
         let shared = Arc::clone(self);
         self.runtime.spawn(async move {
             let place = Place { shared: &shared, has: place };
@@ -453,7 +455,7 @@ impl Shared {
             let result = shared.settle(&client, &request, epoch, answered, || answer.is_closed()).await;
             drop(client);
             // Whoever asked may be gone.
-            let _gone = answer.send(Reply { sent: Some(sent), result });
+            let _gone = answer.send(Reply { sent, result });
             drop(place);
         });
         Ok(())
@@ -676,8 +678,9 @@ impl Shared {
 
     /// Proves that a new connection is the session's: see the module's documentation. Returns when the request was sent.
     async fn prove(self: &Arc<Self>, epoch: u64) -> Result<Duration> {
-        let mut parents = vec!["/".to_owned()];
-        parents.extend(self.parents.lock().iter().filter(|parent| *parent != "/").cloned());
+        // Where it could be done before; above that there may be nothing of ours.
+        let mut parents: Vec<_> = self.parents.lock().iter().rev().filter(|parent| *parent != "/").cloned().collect();
+        parents.push("/".to_owned());
         for parent in parents {
             let path = make_path(&parent, &self.identity);
             // What a lost connection may have left there is deleted by the first try.
@@ -689,6 +692,8 @@ impl Shared {
                 let (created, deleted) = tokio::join!(biased; self.send(create, epoch), self.send(delete, epoch));
                 match (created.result, deleted.result) {
                     (Ok(_), Ok(_)) => return Ok(created.sent.unwrap_or_default()),
+                    // It may not be deleted there, and goes with the session.
+                    (Ok(_), Err(error)) if !error.is_retryable() => return Ok(created.sent.unwrap_or_default()),
                     (Err(Error::NodeExists { .. }), _) => {}
                     (Err(error), _) | (_, Err(error)) if error.is_retryable() => return Err(error),
                     // It may not be created there.
@@ -697,8 +702,18 @@ impl Shared {
             }
         }
         // Nowhere may it be created. What is held is then known only by its own nodes' watches.
-        let reply = self.send(Request::Sync { path: "/".to_owned() }, epoch).await;
-        reply.result.map(|_| reply.sent.unwrap_or_default())
+        self.ask_leader(nowhere(&*self.randomness), epoch).await
+    }
+
+    /// Has the leader answer a write that changes nothing, and returns when it was sent. A `sync` would not do: a leader
+    /// that the others have left answers it by itself.
+    async fn ask_leader(self: &Arc<Self>, nowhere: String, epoch: u64) -> Result<Duration> {
+        let reply = self.send(Request::Delete { path: nowhere, version: None }, epoch).await;
+        match reply.result {
+            // Of a write only these come from the leader.
+            Ok(_) | Err(Error::NoNode { .. }) => Ok(reply.sent.unwrap_or_default()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Proves a connection until one is proven. Returns when the proof was sent; `None` if the handle has ended.
@@ -840,16 +855,15 @@ impl ZooKeeperHandle for Handle {
     fn heartbeat(&self, through_leader: bool) -> Pin<Box<dyn Future<Output = Result<Duration>> + Send>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let request = if through_leader {
-                Request::Sync { path: "/".to_owned() }
-            } else {
-                Request::Exists { path: nowhere(&*shared.randomness), watch: false }
-            };
-            if !shared.is_ready() {
-                return Err(loss(request.to_string(), false));
-            }
+            let path = nowhere(&*shared.randomness);
             let epoch = shared.look();
-            let reply = shared.send(request, epoch).await;
+            if shared.has_ended() || shared.ready.load(Ordering::SeqCst) != epoch {
+                return Err(loss(format!("heartbeat {path}"), false));
+            }
+            if through_leader {
+                return shared.ask_leader(path, epoch).await;
+            }
+            let reply = shared.send(Request::Exists { path, watch: false }, epoch).await;
             reply.result.map(|_| reply.sent.unwrap_or_default())
         })
     }

@@ -137,12 +137,17 @@ async fn open(config: &ConnectConfig, until: tokio::time::Instant) -> Result<Cli
     });
     // Why a server does not answer takes a while to find out as well.
     let early = tokio::time::timeout_at(until - config.connection_timeout / 2, &mut connecting).await;
-    let (connected, failures) = match early {
-        Ok(Ok(Ok(Ok(client)))) => return Ok(client),
-        Ok(connected) => (connected, diagnose(config, until).await),
-        Err(_elapsed) => tokio::join!(connecting, diagnose(config, until)),
+    let mut diagnosing = std::pin::pin!(diagnose(config, until));
+    let (connected, found) = match early {
+        Ok(connected) => (connected, None),
+        Err(_elapsed) => tokio::select! {
+            biased;
+            connected = &mut connecting => (connected, None),
+            found = &mut diagnosing => (connecting.await, Some(found)),
+        },
     };
     let reason = match connected {
+        // Nobody waits for the reasons then.
         Ok(Ok(Ok(client))) => return Ok(client),
         // The servers were reached, and one of them said no.
         Ok(Ok(Err(error @ (ZkError::AuthFailed | ZkError::SessionExpired)))) => {
@@ -153,7 +158,11 @@ async fn open(config: &ConnectConfig, until: tokio::time::Instant) -> Result<Cli
         Ok(Err(_elapsed)) => format!("not connected within {:?}", config.connection_timeout),
         Err(_panicked) => SessionEnd::ClientFailed.to_string(),
     };
-    let failures = config.servers.iter().zip(failures);
+    let found = match found {
+        Some(found) => found,
+        None => diagnosing.await,
+    };
+    let failures = config.servers.iter().zip(found);
     Err(ConnectError::from_failures(
         failures.map(|(server, found)| (server.clone(), found.unwrap_or_else(|| reason.clone()))).collect(),
     ))
@@ -662,6 +671,47 @@ impl Shared {
         }
     }
 
+    async fn add_watch(&self, path: &str, recursive: bool) -> Result<mpsc::UnboundedReceiver<WatchedEvent>> {
+        let request = format!("addWatch {path}");
+        let epoch = self.look();
+        if !self.is_ready() {
+            return Err(loss(request, false));
+        }
+        let Some(client) = self.client.lock().clone() else { return Err(Error::SessionExpired { request }) };
+        let mode =
+            if recursive { crate_api::AddWatchMode::PersistentRecursive } else { crate_api::AddWatchMode::Persistent };
+        let mut current = self.current.subscribe();
+        let added = tokio::select! {
+            biased;
+            added = client.watch(path, mode) => added,
+            // It is kept for the next connection; what comes of it is dropped, and so taken back.
+            _ = current.wait_for(|&current| current != epoch) => return Err(loss(request, true)),
+        };
+        if self.look() != epoch {
+            return Err(loss(request, true));
+        }
+        let asked = Request::Exists { path: path.to_owned(), watch: true };
+        let mut watcher = added.map_err(|error| self.translate(error.into(), &asked))?;
+        let (events, receiver) = mpsc::unbounded_channel();
+        self.runtime.spawn(async move {
+            loop {
+                let event = tokio::select! {
+                    biased;
+                    () = events.closed() => return,
+                    event = watcher.changed() => event,
+                };
+                // The connection is lost, and the crate does not set the watch again.
+                if event.event_type == crate_api::EventType::Session {
+                    return;
+                }
+                if let Some(event) = from_crate_event(event) {
+                    let _gone = events.send(event);
+                }
+            }
+        });
+        Ok(receiver)
+    }
+
     /// Proves the first connection. Returns when the request was sent.
     async fn first_answer(self: &Arc<Self>) -> Result<Duration> {
         let epoch = self.look();
@@ -881,46 +931,14 @@ impl ZooKeeperHandle for Handle {
         let path = path.to_owned();
         Box::pin(async move {
             let request = format!("addWatch {path}");
-            let epoch = shared.look();
-            if !shared.is_ready() {
-                return Err(loss(request, false));
-            }
-            let Some(client) = shared.client.lock().clone() else { return Err(Error::SessionExpired { request }) };
-            let mode = if recursive {
-                crate_api::AddWatchMode::PersistentRecursive
-            } else {
-                crate_api::AddWatchMode::Persistent
-            };
-            let mut current = shared.current.subscribe();
-            let added = tokio::select! {
-                biased;
-                added = client.watch(&path, mode) => added,
-                // It is kept for the next connection; what comes of it is dropped, and so taken back.
-                _ = current.wait_for(|&current| current != epoch) => return Err(loss(request, true)),
-            };
-            if shared.look() != epoch {
-                return Err(loss(request, true));
-            }
-            let asked = Request::Exists { path: path.clone(), watch: true };
-            let mut watcher = added.map_err(|error| shared.translate(error.into(), &asked))?;
-            let (events, receiver) = mpsc::unbounded_channel();
+            let (answer, answered) = oneshot::channel();
+            let adding = Arc::clone(&shared);
+            // In a task: who asks need not look, and would keep the session open.
             shared.runtime.spawn(async move {
-                loop {
-                    let event = tokio::select! {
-                        biased;
-                        () = events.closed() => return,
-                        event = watcher.changed() => event,
-                    };
-                    // The connection is lost, and the crate does not set the watch again.
-                    if event.event_type == crate_api::EventType::Session {
-                        return;
-                    }
-                    if let Some(event) = from_crate_event(event) {
-                        let _gone = events.send(event);
-                    }
-                }
+                // With the receiver goes the watch.
+                let _gone = answer.send(adding.add_watch(&path, recursive).await);
             });
-            Ok(receiver)
+            answered.await.unwrap_or_else(|_gone| Err(loss(request, true)))
         })
     }
 

@@ -133,7 +133,8 @@ impl Session {
         self.inner.number
     }
 
-    /// The session timeout that the server granted.
+    /// The session timeout that the server granted at the first connect. A server that grants less at a reconnect is not
+    /// noticed: all servers must have the same limits.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.inner.timeout

@@ -15,6 +15,8 @@
 //!   others it sets again, although all who wait are woken then, so they are dropped.
 //! * Each watch has a channel of its own; in which order several fired is written down as they fire. A watch that fired
 //!   before it could be looked at has no place in that order: its read is repeated.
+//! * The granted session timeout is taken from the first connect. A later server that grants less is not noticed, so all
+//!   servers must have the same limits.
 //! * Why a server could not be reached is not told: it is found out beside it.
 //! * At most [`PLACES`] requests are inside the crate, so that a heartbeat does not wait behind thousands.
 //! * An ended handle lets the crate's client go, which closes the session behind everything that was sent, on a new
@@ -545,7 +547,9 @@ impl Shared {
                 _ => return Ok(response),
             }
             // It fired before it could be looked at, and nobody knows whether before or after others.
-            answered = Some(AssertUnwindSafe(perform(Arc::clone(client), request.clone())).catch_unwind().await);
+            let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+            let again = Box::pin(AssertUnwindSafe(perform(Arc::clone(client), request.clone())).catch_unwind());
+            answered = self.wait_for(number, epoch, again).await;
         }
         Err(loss(request.to_string(), true))
     }

@@ -614,6 +614,10 @@ impl CuratorFramework {
 
     /// Sets a watch that stays when it fires: Curator's `watchers().add()`.
     ///
+    /// Servers before 3.9 have one watch for each session and path (ZOOKEEPER-4466): if this session also leaves a watch
+    /// of the other kind on the same path, a read's or a lock's, or adds another mode there, this one may end in silence when
+    /// that one fires or is given up. With such a server watch a path in one way only, or with a client of its own.
+    ///
     /// # Errors
     ///
     /// `InvalidPath`, `SchemaViolation`; `Unsupported` where the client crate has no such request; `ConnectionLoss` and
@@ -736,14 +740,16 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// Whether a server will do that is cut off from the others and serves reads only, when no other can be reached:
-    /// Curator's `canBeReadOnly`. The state is [`ConnectionState::ReadOnly`] then, and writes fail. Default: no.
+    /// Whether a server will do that is cut off from the others and serves reads only: Curator's `canBeReadOnly`. The
+    /// state is [`ConnectionState::ReadOnly`] then, and writes fail. Default: no. The client crate takes the first server
+    /// that answers, so it may be such a one although another could be reached; it goes on looking for one that is not.
     pub fn can_be_read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Reaches the servers by TLS. Default: plain text.
+    /// Reaches the servers by TLS. Default: plain text. If the process has no default `CryptoProvider` of rustls when the
+    /// client is built, `aws_lc_rs` is installed as that: a program that wants another one installs it before.
     pub fn tls(mut self, options: TlsOptions) -> Self {
         self.tls = Some(options);
         self

@@ -225,7 +225,8 @@ impl Request {
     }
 
     /// Whether the request goes through the leader, so that its answer proves that the session is alive.
-    /// A read is answered by whatever server we are connected to, even one that is cut off from the others.
+    /// A read is answered by whatever server we are connected to, even one that is cut off from the others; a `sync` also
+    /// by a leader that the others have left.
     #[must_use]
     pub const fn goes_through_leader(&self) -> bool {
         matches!(
@@ -234,7 +235,6 @@ impl Request {
                 | Self::Delete { .. }
                 | Self::SetData { .. }
                 | Self::SetAcl { .. }
-                | Self::Sync { .. }
                 | Self::Transaction { .. }
         )
     }

@@ -86,7 +86,8 @@ impl PersistentWatcher {
     }
 
     /// What happened next. Events come in the order in which they happened, none is left out between two resets, and
-    /// none is made of two. They are kept until they are asked for.
+    /// none is made of two. They are kept until they are asked for. For servers before 3.9 see
+    /// [`add_watch`](CuratorFramework::add_watch): another watch of this client on the same path can take this one with it.
     ///
     /// # Errors
     ///

@@ -133,7 +133,8 @@ impl Session {
         self.inner.number
     }
 
-    /// The session timeout that the server granted.
+    /// The session timeout that the server granted at the first connect. A server that grants less at a reconnect is not
+    /// noticed: all servers must have the same limits.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.inner.timeout
@@ -352,16 +353,22 @@ impl Session {
         }
         let path = request.path().to_owned();
         let name = request.name();
+        let is_transaction = matches!(request, Request::Transaction { .. });
+        let over = |sent: bool| {
+            let request = format!("{name} {path}");
+            // `Closed` would say that nothing was changed.
+            if is_transaction && sent { Error::SessionExpired { request } } else { self.gone(request) }
+        };
         let began = Instant::now();
         let reply = self.inner.handle.submit(request);
         let reply = tokio::select! {
             biased;
             reply = reply => reply,
-            _ = self.ended() => return Err(self.gone(format!("{name} {path}"))),
+            _ = self.ended() => return Err(over(true)),
         };
         // The end may have come in while the reply waited to be looked at.
         if self.end_reason().is_some() {
-            return Err(self.gone(format!("{name} {path}")));
+            return Err(over(reply.sent.is_some()));
         }
         let elapsed = began.elapsed();
         let outcome = reply.result.as_ref().err();
@@ -690,7 +697,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `Transaction` for the first operation that cannot be done; `Unsupported`; `ConnectionLoss`, `SessionExpired`.
+    /// `Transaction` for the first operation that cannot be done; `Unsupported`; `ConnectionLoss`, `SessionExpired`, the
+    /// latter also if the client is closed before the answer comes; `Closed` if nothing was sent.
     pub async fn transaction(&self, operations: Vec<Operation>) -> Result<Vec<Done>> {
         let can = self.inner.handle.capabilities();
         if !can.transactions {

@@ -15,6 +15,8 @@
 //!   others it sets again, although all who wait are woken then, so they are dropped.
 //! * Each watch has a channel of its own; in which order several fired is written down as they fire. A watch that fired
 //!   before it could be looked at has no place in that order: its read is repeated.
+//! * The granted session timeout is taken from the first connect. A later server that grants less is not noticed, so all
+//!   servers must have the same limits.
 //! * Why a server could not be reached is not told: it is found out beside it.
 //! * At most [`PLACES`] requests are inside the crate, so that a heartbeat does not wait behind thousands.
 //! * An ended handle lets the crate's client go, which closes the session behind everything that was sent, on a new
@@ -137,12 +139,17 @@ async fn open(config: &ConnectConfig, until: tokio::time::Instant) -> Result<Cli
     });
     // Why a server does not answer takes a while to find out as well.
     let early = tokio::time::timeout_at(until - config.connection_timeout / 2, &mut connecting).await;
-    let (connected, failures) = match early {
-        Ok(Ok(Ok(Ok(client)))) => return Ok(client),
-        Ok(connected) => (connected, diagnose(config, until).await),
-        Err(_elapsed) => tokio::join!(connecting, diagnose(config, until)),
+    let mut diagnosing = std::pin::pin!(diagnose(config, until));
+    let (connected, found) = match early {
+        Ok(connected) => (connected, None),
+        Err(_elapsed) => tokio::select! {
+            biased;
+            connected = &mut connecting => (connected, None),
+            found = &mut diagnosing => (connecting.await, Some(found)),
+        },
     };
     let reason = match connected {
+        // Nobody waits for the reasons then.
         Ok(Ok(Ok(client))) => return Ok(client),
         // The servers were reached, and one of them said no.
         Ok(Ok(Err(error @ (ZkError::AuthFailed | ZkError::SessionExpired)))) => {
@@ -153,7 +160,11 @@ async fn open(config: &ConnectConfig, until: tokio::time::Instant) -> Result<Cli
         Ok(Err(_elapsed)) => format!("not connected within {:?}", config.connection_timeout),
         Err(_panicked) => SessionEnd::ClientFailed.to_string(),
     };
-    let failures = config.servers.iter().zip(failures);
+    let found = match found {
+        Some(found) => found,
+        None => diagnosing.await,
+    };
+    let failures = config.servers.iter().zip(found);
     Err(ConnectError::from_failures(
         failures.map(|(server, found)| (server.clone(), found.unwrap_or_else(|| reason.clone()))).collect(),
     ))
@@ -443,6 +454,8 @@ impl Shared {
             let mut context = Context::from_waker(Waker::noop());
             std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
         };
+        // What the crate refuses by itself was not sent, and is no answer of the server's.
+        let sent = first.is_pending().then_some(sent);
         let shared = Arc::clone(self);
         self.runtime.spawn(async move {
             let place = Place { shared: &shared, has: place };
@@ -453,7 +466,7 @@ impl Shared {
             let result = shared.settle(&client, &request, epoch, answered, || answer.is_closed()).await;
             drop(client);
             // Whoever asked may be gone.
-            let _gone = answer.send(Reply { sent: Some(sent), result });
+            let _gone = answer.send(Reply { sent, result });
             drop(place);
         });
         Ok(())
@@ -534,7 +547,9 @@ impl Shared {
                 _ => return Ok(response),
             }
             // It fired before it could be looked at, and nobody knows whether before or after others.
-            answered = Some(AssertUnwindSafe(perform(Arc::clone(client), request.clone())).catch_unwind().await);
+            let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+            let again = Box::pin(AssertUnwindSafe(perform(Arc::clone(client), request.clone())).catch_unwind());
+            answered = self.wait_for(number, epoch, again).await;
         }
         Err(loss(request.to_string(), true))
     }
@@ -660,6 +675,47 @@ impl Shared {
         }
     }
 
+    async fn add_watch(&self, path: &str, recursive: bool) -> Result<mpsc::UnboundedReceiver<WatchedEvent>> {
+        let request = format!("addWatch {path}");
+        let epoch = self.look();
+        if !self.is_ready() {
+            return Err(loss(request, false));
+        }
+        let Some(client) = self.client.lock().clone() else { return Err(Error::SessionExpired { request }) };
+        let mode =
+            if recursive { crate_api::AddWatchMode::PersistentRecursive } else { crate_api::AddWatchMode::Persistent };
+        let mut current = self.current.subscribe();
+        let added = tokio::select! {
+            biased;
+            added = client.watch(path, mode) => added,
+            // It is kept for the next connection; what comes of it is dropped, and so taken back.
+            _ = current.wait_for(|&current| current != epoch) => return Err(loss(request, true)),
+        };
+        if self.look() != epoch {
+            return Err(loss(request, true));
+        }
+        let asked = Request::Exists { path: path.to_owned(), watch: true };
+        let mut watcher = added.map_err(|error| self.translate(error.into(), &asked))?;
+        let (events, receiver) = mpsc::unbounded_channel();
+        self.runtime.spawn(async move {
+            loop {
+                let event = tokio::select! {
+                    biased;
+                    () = events.closed() => return,
+                    event = watcher.changed() => event,
+                };
+                // The connection is lost, and the crate does not set the watch again.
+                if event.event_type == crate_api::EventType::Session {
+                    return;
+                }
+                if let Some(event) = from_crate_event(event) {
+                    let _gone = events.send(event);
+                }
+            }
+        });
+        Ok(receiver)
+    }
+
     /// Proves the first connection. Returns when the request was sent.
     async fn first_answer(self: &Arc<Self>) -> Result<Duration> {
         let epoch = self.look();
@@ -676,8 +732,9 @@ impl Shared {
 
     /// Proves that a new connection is the session's: see the module's documentation. Returns when the request was sent.
     async fn prove(self: &Arc<Self>, epoch: u64) -> Result<Duration> {
-        let mut parents = vec!["/".to_owned()];
-        parents.extend(self.parents.lock().iter().filter(|parent| *parent != "/").cloned());
+        // Where it could be done before; above that there may be nothing of ours.
+        let mut parents: Vec<_> = self.parents.lock().iter().rev().filter(|parent| *parent != "/").cloned().collect();
+        parents.push("/".to_owned());
         for parent in parents {
             let path = make_path(&parent, &self.identity);
             // What a lost connection may have left there is deleted by the first try.
@@ -689,6 +746,8 @@ impl Shared {
                 let (created, deleted) = tokio::join!(biased; self.send(create, epoch), self.send(delete, epoch));
                 match (created.result, deleted.result) {
                     (Ok(_), Ok(_)) => return Ok(created.sent.unwrap_or_default()),
+                    // It may not be deleted there, and goes with the session.
+                    (Ok(_), Err(error)) if !error.is_retryable() => return Ok(created.sent.unwrap_or_default()),
                     (Err(Error::NodeExists { .. }), _) => {}
                     (Err(error), _) | (_, Err(error)) if error.is_retryable() => return Err(error),
                     // It may not be created there.
@@ -697,8 +756,18 @@ impl Shared {
             }
         }
         // Nowhere may it be created. What is held is then known only by its own nodes' watches.
-        let reply = self.send(Request::Sync { path: "/".to_owned() }, epoch).await;
-        reply.result.map(|_| reply.sent.unwrap_or_default())
+        self.ask_leader(nowhere(&*self.randomness), epoch).await
+    }
+
+    /// Has the leader answer a write that changes nothing, and returns when it was sent. A `sync` would not do: a leader
+    /// that the others have left answers it by itself.
+    async fn ask_leader(self: &Arc<Self>, nowhere: String, epoch: u64) -> Result<Duration> {
+        let reply = self.send(Request::Delete { path: nowhere, version: None }, epoch).await;
+        match reply.result {
+            // Of a write only these come from the leader.
+            Ok(_) | Err(Error::NoNode { .. }) => Ok(reply.sent.unwrap_or_default()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Proves a connection until one is proven. Returns when the proof was sent; `None` if the handle has ended.
@@ -840,16 +909,15 @@ impl ZooKeeperHandle for Handle {
     fn heartbeat(&self, through_leader: bool) -> Pin<Box<dyn Future<Output = Result<Duration>> + Send>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let request = if through_leader {
-                Request::Sync { path: "/".to_owned() }
-            } else {
-                Request::Exists { path: nowhere(&*shared.randomness), watch: false }
-            };
-            if !shared.is_ready() {
-                return Err(loss(request.to_string(), false));
-            }
+            let path = nowhere(&*shared.randomness);
             let epoch = shared.look();
-            let reply = shared.send(request, epoch).await;
+            if shared.has_ended() || shared.ready.load(Ordering::SeqCst) != epoch {
+                return Err(loss(format!("heartbeat {path}"), false));
+            }
+            if through_leader {
+                return shared.ask_leader(path, epoch).await;
+            }
+            let reply = shared.send(Request::Exists { path, watch: false }, epoch).await;
             reply.result.map(|_| reply.sent.unwrap_or_default())
         })
     }
@@ -867,46 +935,14 @@ impl ZooKeeperHandle for Handle {
         let path = path.to_owned();
         Box::pin(async move {
             let request = format!("addWatch {path}");
-            let epoch = shared.look();
-            if !shared.is_ready() {
-                return Err(loss(request, false));
-            }
-            let Some(client) = shared.client.lock().clone() else { return Err(Error::SessionExpired { request }) };
-            let mode = if recursive {
-                crate_api::AddWatchMode::PersistentRecursive
-            } else {
-                crate_api::AddWatchMode::Persistent
-            };
-            let mut current = shared.current.subscribe();
-            let added = tokio::select! {
-                biased;
-                added = client.watch(&path, mode) => added,
-                // It is kept for the next connection; what comes of it is dropped, and so taken back.
-                _ = current.wait_for(|&current| current != epoch) => return Err(loss(request, true)),
-            };
-            if shared.look() != epoch {
-                return Err(loss(request, true));
-            }
-            let asked = Request::Exists { path: path.clone(), watch: true };
-            let mut watcher = added.map_err(|error| shared.translate(error.into(), &asked))?;
-            let (events, receiver) = mpsc::unbounded_channel();
+            let (answer, answered) = oneshot::channel();
+            let adding = Arc::clone(&shared);
+            // In a task: who asks need not look, and would keep the session open.
             shared.runtime.spawn(async move {
-                loop {
-                    let event = tokio::select! {
-                        biased;
-                        () = events.closed() => return,
-                        event = watcher.changed() => event,
-                    };
-                    // The connection is lost, and the crate does not set the watch again.
-                    if event.event_type == crate_api::EventType::Session {
-                        return;
-                    }
-                    if let Some(event) = from_crate_event(event) {
-                        let _gone = events.send(event);
-                    }
-                }
+                // With the receiver goes the watch.
+                let _gone = answer.send(adding.add_watch(&path, recursive).await);
             });
-            Ok(receiver)
+            answered.await.unwrap_or_else(|_gone| Err(loss(request, true)))
         })
     }
 

@@ -3,14 +3,14 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use tokio::time::Instant;
+use tokio::sync::oneshot;
 
 use crate::handshake::{close_request, connect_request};
 use crate::secure::TlsOptions;
@@ -56,25 +56,33 @@ pub(super) async fn shake_hands(
     server: &str,
     addresses: Vec<SocketAddr>,
     session_timeout: Duration,
-    until: Instant,
+    until: tokio::time::Instant,
 ) -> Option<String> {
     let (config, name) = match (config(options), name_of(server)) {
         (Ok(config), Ok(name)) => (Arc::new(config), name),
         (Err(reason), _) | (_, Err(reason)) => return Some(reason),
     };
-    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    // It ends by itself in that time, whether anybody waits for it or not.
-    let talking = tokio::task::spawn_blocking(move || {
+    let until = until.into_std();
+    let (answer, answered) = oneshot::channel();
+    // It ends by itself in that time, whether anybody waits for it or not. A blocking task would hold up the end of the
+    // runtime meanwhile.
+    let talking = std::thread::Builder::new().name("tls-diagnosis".to_owned()).spawn(move || {
         let mut found = None;
         for address in addresses {
-            match talk(address, &config, &name, session_timeout, left) {
-                Ok(()) => return None,
+            match talk(address, &config, &name, session_timeout, until) {
+                Ok(()) => {
+                    found = None;
+                    break;
+                }
                 Err(error) => found = Some(reason(&error)),
             }
         }
-        found
+        let _gone = answer.send(found);
     });
-    talking.await.unwrap_or_else(|error| Some(error.to_string()))
+    match talking {
+        Ok(_thread) => answered.await.unwrap_or_else(|_panicked| Some("the look at it failed".to_owned())),
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 fn reason(error: &io::Error) -> String {
@@ -94,19 +102,31 @@ fn talk(
     config: &Arc<ClientConfig>,
     name: &ServerName<'static>,
     session_timeout: Duration,
-    left: Duration,
+    until: Instant,
 ) -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&address, left)?;
-    stream.set_read_timeout(Some(left))?;
-    stream.set_write_timeout(Some(left))?;
+    let left = || match until.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        left => Ok(left),
+    };
+    let mut stream = TcpStream::connect_timeout(&address, left()?)?;
+    let timer = stream.try_clone()?;
+    let renew = || {
+        let left = Some(left()?);
+        timer.set_read_timeout(left).and_then(|()| timer.set_write_timeout(left))
+    };
+    renew()?;
     let mut tls = ClientConnection::new(Arc::clone(config), name.clone()).map_err(io::Error::other)?;
     let mut stream = rustls::Stream::new(&mut tls, &mut stream);
     stream.write_all(&connect_request(session_timeout))?;
     let mut length = [0; 4];
+    renew()?;
     stream.read_exact(&mut length)?;
+    renew()?;
     let mut response = vec![0; (u32::from_be_bytes(length) as usize).min(1024)];
     stream.read_exact(&mut response)?;
+    renew()?;
     stream.write_all(&close_request())?;
+    renew()?;
     // The end of the stream is the server's word that it has read the close; how it ends does not matter.
     let _read = stream.read(&mut length);
     Ok(())

@@ -81,7 +81,7 @@ impl GuardedTransaction<'_> {
     ///
     /// `LockLost` if the lock is not held: nothing was changed, unless [the session ended](LossReason::Session) while this
     /// waited for the answer; read then. `InvalidArgument` if the guard was released. Of the framework: `Transaction` for the first of the
-    /// operations that cannot be done, and `ConnectionLoss` when the retry policy gives up, or at once if the changes
+    /// operations that cannot be done, `NoAuth` where the lock's own node may not be read, and `ConnectionLoss` when the retry policy gives up, or at once if the changes
     /// may have been made; else as [`CuratorTransaction::commit`].
     ///
     /// # Cancel safety
@@ -103,8 +103,10 @@ impl GuardedTransaction<'_> {
                 Error::Transaction { index: 0, source, .. } if matches!(*source, Error::NoNode { .. }) => {
                     return Err(lost(LossReason::NodeDeleted));
                 }
+                // Of the check itself, which is none of the caller's operations.
+                Error::Transaction { index: 0, source, .. } => return Err((*source).into()),
                 Error::Transaction { index, operation, source } => {
-                    let index = index.saturating_sub(1);
+                    let index = index - 1;
                     return Err(Error::Transaction { index, operation, source }.into());
                 }
                 Error::SessionExpired { .. } => {

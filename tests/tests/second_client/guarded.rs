@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{CuratorOp, Error};
+use curator_framework::{Acl, CuratorOp, Error, Permission};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, LockError, LossReason,
 };
@@ -45,6 +45,17 @@ on_every_server! {
         guard.release().await.unwrap();
         let error = guard.transaction().create(&missing, "").commit().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
+    }
+
+    async fn a_lock_node_that_may_not_be_checked_is_told_as_none_of_the_operations(env) {
+        let client = connected(env.address()).await;
+        let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
+        let unreadable = vec![Acl::new(Permission::ADMIN, "world", "anyone")];
+        client.set_acl().with_acl(unreadable).for_path(guard.path()).await.unwrap();
+        let error = guard.transaction().create(env.path("new"), "").commit().await.unwrap_err();
+        let LockError::Framework(Error::NoAuth { path }) = error else { panic!("{error}") };
+        assert_eq!(path, guard.path());
+        guard.release().await.unwrap();
     }
 
     /// What the holder does not know of yet, the server does.

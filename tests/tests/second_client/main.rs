@@ -14,6 +14,7 @@ mod containers;
 mod cost;
 mod faults;
 mod guarded;
+mod proofs;
 mod read_only;
 mod secure;
 mod transactions;

@@ -1,6 +1,7 @@
 //! Several changes at once.
 
-use curator_framework::{Allowance, CreateMode, CuratorOp, Error, OperationType, Schema, SchemaSet};
+use curator_framework::{Allowance, CreateMode, CuratorOp, Error, OperationType, Schema, SchemaSet, SessionEnd};
+use curator_recipes::{InterProcessMutex, LockError, LossReason};
 use curator_test::wire::OpCode;
 
 use crate::env::{connected as connect, in_time};
@@ -110,6 +111,32 @@ on_every_server! {
         in_time(client.close()).await;
         let ended = in_time(waiting).await.unwrap();
         assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
+    }
+
+    async fn one_that_was_sent_before_the_client_is_closed_may_have_been_made(env) {
+        let proxy = env.proxy();
+        for guarded in [false, true] {
+            let client = connect(second(proxy.address())).await;
+            let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
+            proxy.partition();
+            let committing = async {
+                if guarded {
+                    return guard.transaction().check("/").commit().await;
+                }
+                client.transaction().check("/").commit().await.map_err(LockError::from)
+            };
+            let mut committing = Box::pin(committing);
+            assert!(futures_util::poll!(&mut committing).is_pending());
+            let repaired = async { let ended = committing.await; proxy.repair(); ended };
+            let (ended, ()) = in_time(async { tokio::join!(repaired, client.close()) }).await;
+            match ended {
+                Err(LockError::Framework(error)) => assert!(!guarded && error.outcome_unknown(), "{error}"),
+                Err(LockError::LockLost { reason, .. }) => {
+                    assert!(guarded && reason == LossReason::Session(SessionEnd::Closed), "{reason}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     /// Curator's `TestFramework.testSync` and `testSyncNew`.

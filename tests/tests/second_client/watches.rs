@@ -186,3 +186,14 @@ async fn a_persistent_watch_that_is_dropped_is_removed_from_the_server() {
     drop(recursive);
     eventually("the other one too", async || server.watch_count() == 0).await;
 }
+
+#[tokio::test]
+async fn who_does_not_look_whether_a_watch_is_set_does_not_keep_the_session_open() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(server.address()).await;
+    let mut adding = Box::pin(client.add_watch("/a", AddWatchMode::Persistent));
+    assert!(futures_util::poll!(&mut adding).is_pending());
+    in_time(client.close()).await;
+    eventually("the session is closed", async || server.sessions().is_empty()).await;
+    drop(adding);
+}

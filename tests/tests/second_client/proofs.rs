@@ -1,0 +1,123 @@
+//! What proves that the session lives, and that a new connection is the session's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use curator_framework::{Acl, Clock, CreateMode, CuratorFramework, Error, Permission, Session, SessionEnd};
+use curator_framework::{RetryNTimes, ZookeeperClientFactory};
+use curator_recipes::InterProcessMutex;
+use curator_test::wire::OpCode;
+use curator_test::{ApacheCluster, FaultProxy, TestingServer};
+
+use crate::env::{connected as connect, eventually, in_time};
+use crate::{connected, second};
+
+/// A clock that a test sets.
+#[derive(Debug, Clone, Default)]
+struct Seconds(Arc<AtomicU64>);
+
+impl Clock for Seconds {
+    fn now(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_refused_here_is_no_answer_of_the_server() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let clock = Seconds::default();
+    let client = connect(second(proxy.address()).clock(clock.clone())).await;
+    let session = client.session().await.unwrap();
+    proxy.partition();
+    clock.0.store(3, Ordering::SeqCst);
+    let before = session.remaining();
+    let created = session.create("/", Vec::new(), Acl::open_unsafe(), CreateMode::Persistent).await;
+    assert!(matches!(created, Err(Error::NodeExists { .. })), "{created:?}");
+    let changed = session.set_acl("/", Vec::new(), None).await;
+    assert!(matches!(changed, Err(Error::InvalidAcl { .. })), "{changed:?}");
+    assert_eq!(session.remaining(), before);
+}
+
+/// A leader that the others have left answers a `sync` by itself, until it knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_alone_proves_nothing() {
+    let limit = 60;
+    let cluster = tokio::task::block_in_place(|| ApacheCluster::builder().sync_limit(limit).start().unwrap());
+    let leader = tokio::task::block_in_place(|| cluster.wait_until_serving().unwrap());
+    let client = CuratorFramework::builder(cluster.server(leader).unwrap().to_string())
+        .zookeeper_factory(ZookeeperClientFactory)
+        .session_timeout(Duration::from_secs(6))
+        .connection_timeout(Duration::from_secs(6))
+        .retry_policy(RetryNTimes::new(0, Duration::ZERO))
+        .build()
+        .unwrap();
+    client.start().unwrap();
+    let guard = in_time(InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire()).await.unwrap();
+    for other in (0..cluster.servers()).filter(|other| *other != leader) {
+        tokio::task::block_in_place(|| cluster.freeze(other).unwrap());
+    }
+    let session = client.session().await.unwrap();
+    let mut ended = std::pin::pin!(session.ended());
+    // Also when it is asked for one again and again.
+    let end = in_time(async {
+        loop {
+            tokio::select! {
+                end = &mut ended => return end,
+                _synced = session.sync("/") => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await;
+    assert_eq!(end, SessionEnd::DeadlinePassed);
+    assert!(!guard.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_holds_something_asks_the_leader() {
+    let server = TestingServer::start().unwrap();
+    let client = connect(second(server.address()).session_timeout(Duration::from_secs(4))).await;
+    let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
+    server.clear_requests();
+    let asked = |op| server.requests().iter().any(|one| one.op == op);
+    eventually("a write that changes nothing", async || asked(OpCode::Delete)).await;
+    assert!(!asked(OpCode::Sync));
+    guard.release().await.unwrap();
+}
+
+async fn own(session: &Session, parent: &str) {
+    let path = format!("{parent}/own");
+    session.create(&path, Vec::new(), Acl::open_unsafe(), CreateMode::Ephemeral).await.unwrap();
+}
+
+/// What was asked for on the next connection.
+async fn proof(server: &TestingServer, proxy: &FaultProxy, session: &Session) -> Vec<(OpCode, String)> {
+    let reconnects = session.reconnects();
+    server.clear_requests();
+    proxy.reset();
+    eventually("connected again", async || session.reconnects() > reconnects).await;
+    let requests = server.requests().into_iter();
+    let connecting = [OpCode::Ping, OpCode::CreateSession, OpCode::CloseSession];
+    requests.filter(|one| !connecting.contains(&one.op)).map(|one| (one.op, one.path.unwrap_or_default())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_is_proven_where_the_sessions_nodes_are() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let direct = connected(server.address()).await;
+    direct.create().for_path("/open").await.unwrap();
+    let kept = vec![Acl::new(Permission::READ | Permission::CREATE, "world", "anyone")];
+    direct.create().with_acl(kept).for_path("/kept").await.unwrap();
+    for parent in ["/open", "/kept"] {
+        let client = connect(second(proxy.address())).await;
+        let session = client.session().await.unwrap();
+        own(&session, parent).await;
+        let asked = proof(&server, &proxy, &session).await;
+        let all_there = asked.iter().all(|(_, path)| path.starts_with(parent));
+        // What may not be deleted there is proof enough, and no other place is tried.
+        assert!(asked.len() == 2 && all_there, "{asked:?}");
+        client.close().await;
+    }
+}

@@ -260,7 +260,8 @@ fn signals_reach_the_command_and_the_lock_is_given_back_after_it() {
     out.read_line(&mut line).unwrap();
     assert_eq!((line.as_str(), nodes(&server)), ("int\n", 1));
     signal(&child, Signal::USR1);
-    assert_eq!(end(child), (Some(5), String::new()));
+    // The shell may tell of its `sleep`, which has the signal too.
+    assert_eq!(end(child).0, Some(5));
     assert_eq!(nodes(&server), 0);
 }
 

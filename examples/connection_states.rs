@@ -24,14 +24,14 @@ async fn main() -> ExitCode {
     let Options { servers, path } = Options::parse();
     run(servers, |ensemble| async move {
         let (client, network) = ensemble.client_behind_a_proxy().await?;
+        let mutex = InterProcessMutex::new(client.clone(), &path)?;
+        let guard = mutex.acquire().await?;
+        say(format!("the client is {}", client.connection_state().ok_or("not connected")?));
         // A listener is told of every state, in order, on a thread of its own.
         let (tell, mut told) = mpsc::unbounded_channel();
         client.connection_state_listenable().add_listener(move |_: &CuratorFramework, state: ConnectionState| {
             let _gone = tell.send(state);
         });
-        let mutex = InterProcessMutex::new(client.clone(), &path)?;
-        let guard = mutex.acquire().await?;
-        say(format!("the client is {}", client.connection_state().ok_or("not connected")?));
 
         say("the connection breaks");
         network.refuse();

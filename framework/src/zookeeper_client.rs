@@ -732,9 +732,10 @@ impl Shared {
 
     /// Proves that a new connection is the session's: see the module's documentation. Returns when the request was sent.
     async fn prove(self: &Arc<Self>, epoch: u64) -> Result<Duration> {
-        // Where it could be done before; above that there may be nothing of ours.
-        let mut parents: Vec<_> = self.parents.lock().iter().rev().filter(|parent| *parent != "/").cloned().collect();
-        parents.push("/".to_owned());
+        // Below the root it uses up no number of a lock's sequence. Where that is forbidden, it goes where it could be
+        // done before.
+        let mut parents = vec!["/".to_owned()];
+        parents.extend(self.parents.lock().iter().rev().filter(|parent| *parent != "/").cloned());
         for parent in parents {
             let path = make_path(&parent, &self.identity);
             // What a lost connection may have left there is deleted by the first try.

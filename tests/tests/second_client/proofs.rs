@@ -86,6 +86,10 @@ async fn who_holds_something_asks_the_leader() {
     guard.release().await.unwrap();
 }
 
+fn parent_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| if parent.is_empty() { "/" } else { parent })
+}
+
 async fn own(session: &Session, parent: &str) {
     let path = format!("{parent}/own");
     session.create(&path, Vec::new(), Acl::open_unsafe(), CreateMode::Ephemeral).await.unwrap();
@@ -103,21 +107,40 @@ async fn proof(server: &TestingServer, proxy: &FaultProxy, session: &Session) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_is_proven_where_the_sessions_nodes_are() {
+async fn a_connection_is_proven_below_the_root_or_where_the_sessions_nodes_are() {
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();
     let direct = connected(server.address()).await;
     direct.create().for_path("/open").await.unwrap();
     let kept = vec![Acl::new(Permission::READ | Permission::CREATE, "world", "anyone")];
-    direct.create().with_acl(kept).for_path("/kept").await.unwrap();
+    direct.create().with_acl(kept.clone()).for_path("/kept").await.unwrap();
+    let [create, delete] = [OpCode::Create2, OpCode::Delete];
+    // Where the session has nodes no number of a lock's sequence is used up.
     for parent in ["/open", "/kept"] {
         let client = connect(second(proxy.address())).await;
         let session = client.session().await.unwrap();
         own(&session, parent).await;
         let asked = proof(&server, &proxy, &session).await;
-        let all_there = asked.iter().all(|(_, path)| path.starts_with(parent));
-        // What may not be deleted there is proof enough, and no other place is tried.
-        assert!(asked.len() == 2 && all_there, "{asked:?}");
+        let below_root = asked.iter().all(|(_, path)| parent_of(path) == "/");
+        assert!(asked.iter().map(|(op, _)| *op).eq([create, delete]) && below_root, "{asked:?}");
         client.close().await;
+    }
+    // Below the root nothing may be made any more, or not taken away.
+    for (permissions, tries) in [(Permission::READ, 1), (Permission::READ | Permission::CREATE, 2)] {
+        let limited = vec![Acl::new(permissions | Permission::ADMIN, "world", "anyone")];
+        direct.set_acl().with_acl(limited).for_path("/").await.unwrap();
+        for parent in ["/open", "/kept"] {
+            let client = connect(second(proxy.address())).await;
+            let session = client.session().await.unwrap();
+            own(&session, parent).await;
+            if tries == 2 {
+                // The first proof leaves a node there that goes with the session.
+                assert_eq!(proof(&server, &proxy, &session).await.len(), 2);
+            }
+            let asked = proof(&server, &proxy, &session).await;
+            let at = |parent: &str| asked.iter().filter(|(_, path)| parent_of(path) == parent).count();
+            assert_eq!((at("/"), at(parent), asked.len()), (2 * tries, 2, 2 * tries + 2), "{asked:?}");
+            client.close().await;
+        }
     }
 }

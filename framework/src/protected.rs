@@ -35,7 +35,13 @@ impl ProtectedId {
     /// `_c_<uuid>-`, as Curator writes it.
     #[must_use]
     pub fn prefix(self) -> String {
-        format!("{PROTECTED_PREFIX}{self}{PROTECTED_SEPARATOR}")
+        let mut id = Uuid::encode_buffer();
+        let id = self.0.hyphenated().encode_lower(&mut id);
+        let mut prefix = String::with_capacity(PROTECTED_PREFIX_WITH_UUID_LENGTH);
+        prefix.push_str(PROTECTED_PREFIX);
+        prefix.push_str(id);
+        prefix.push(PROTECTED_SEPARATOR);
+        prefix
     }
 
     /// The id in a node's name, if it has one: Curator's `ProtectedUtils.extractProtectedId`.

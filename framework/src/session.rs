@@ -765,7 +765,7 @@ impl Session {
 
     /// The path of a node under a claim, without its number.
     pub(crate) fn protected_path(parent: &str, id: ProtectedId, name: &str) -> String {
-        make_path(parent, &format!("{}{name}", id.prefix()))
+        make_path(parent, &(id.prefix() + name))
     }
 }
 

@@ -176,14 +176,19 @@ struct Ephemerals {
     paths: HashSet<String>,
 }
 
-type CrateFuture = Pin<Box<dyn Future<Output = Result<Response, ZkError>> + Send>>;
 /// A request, and where its answer goes.
 struct Asked {
     request: Request,
+    expectation: Arc<Expectation>,
     answer: oneshot::Sender<Reply>,
 }
 
 impl Asked {
+    fn new(request: Request) -> (Self, oneshot::Receiver<Reply>) {
+        let (answer, answered) = oneshot::channel();
+        (Self { expectation: Arc::new(Expectation::of(&request)), request, answer }, answered)
+    }
+
     /// Answers that the request was not sent.
     fn refuse(self, error: impl FnOnce(String) -> Error) {
         let reply = Reply { sent: None, result: Err(error(self.request.to_string())) };
@@ -249,7 +254,7 @@ impl InFlight {
 /// The answer that is to come. Dropping it leaves the request to the monitor.
 struct Answer {
     shared: Arc<Shared>,
-    name: String,
+    expectation: Arc<Expectation>,
     /// `None` of a request that waits for its place, or was refused one.
     request: Option<Arc<InFlight>>,
     answered: oneshot::Receiver<Reply>,
@@ -266,7 +271,7 @@ impl Future for Answer {
             return Poll::Ready(reply);
         }
         let answered = std::task::ready!(Pin::new(&mut self.answered).poll(cx));
-        Poll::Ready(answered.unwrap_or_else(|_monitor_gone| lost(std::mem::take(&mut self.name), true)))
+        Poll::Ready(answered.unwrap_or_else(|_monitor_gone| lost(self.expectation.request(), true)))
     }
 }
 
@@ -301,11 +306,11 @@ impl Shared {
 
     /// Sends a request beside the places: for what goes alone, or must not wait.
     async fn send(self: &Arc<Self>, request: Request, epoch: u64) -> Reply {
-        let name = request.to_string();
-        let (answer, answered) = oneshot::channel();
-        let driven = self.begin(Asked { request, answer }, epoch, None, &self.submitting.lock());
+        let (asked, answered) = Asked::new(request);
+        let expectation = Arc::clone(&asked.expectation);
+        let driven = self.begin(asked, epoch, None, &self.submitting.lock());
         let request = Some(self.leave_to_caller(driven, epoch));
-        Answer { shared: Arc::clone(self), name, request, answered }.await
+        Answer { shared: Arc::clone(self), expectation, request, answered }.await
     }
 
     fn leave_to_monitor(&self, driven: Driven) {
@@ -342,65 +347,56 @@ impl Shared {
     /// The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and whatever is
     /// left of the task's budget.
     fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>, _alone: &MutexGuard<'_, ()>) -> Driven {
-        let Asked { request, answer } = asked;
-        let name = request.to_string();
-        let expectation = Expectation::of(&request);
+        let Asked { request, expectation, answer } = asked;
         let sent = self.clock.now();
-        // The crate decodes a reply where it is waited for, and panics on some.
-        let mut future = AssertUnwindSafe(self.crate_request(request)).catch_unwind();
+        let shared = Arc::clone(self);
+        let mut reply: Pin<Box<dyn Future<Output = Reply> + Send>> = Box::pin(async move {
+            // The crate decodes a reply where it is waited for, and panics on some.
+            let answered = AssertUnwindSafe(crate_request(&shared.zookeeper, request)).catch_unwind().await;
+            let answered = answered.unwrap_or(Err(ZkError::MarshallingError));
+            Reply { sent: Some(sent), result: shared.judge(answered, epoch, &expectation) }
+        });
         let first = {
             let mut context = Context::from_waker(Waker::noop());
-            std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
+            std::pin::pin!(tokio::task::coop::unconstrained(&mut reply)).poll(&mut context)
         };
-        let shared = Arc::clone(self);
-        let reply = Box::pin(async move {
-            let answered = match first {
-                Poll::Ready(answered) => answered,
-                Poll::Pending => future.await,
-            };
-            let result = shared.judge(answered.unwrap_or(Err(ZkError::MarshallingError)), epoch, &expectation, name);
-            Reply { sent: Some(sent), result }
-        });
+        if let Poll::Ready(refused) = first {
+            reply = Box::pin(std::future::ready(refused));
+        }
         Driven { reply, answer, _place: place }
     }
 
     /// What an answer is worth.
-    fn judge(
-        &self,
-        answer: Result<Response, ZkError>,
-        epoch: u64,
-        expectation: &Expectation,
-        name: String,
-    ) -> Result<Response> {
+    fn judge(&self, answer: Result<Response, ZkError>, epoch: u64, expectation: &Expectation) -> Result<Response> {
         if self.has_ended() {
-            return Err(Error::SessionExpired { request: name });
+            return Err(Error::SessionExpired { request: expectation.request() });
         }
         if self.epoch() != epoch {
             // Whose answer this is cannot be known.
-            return Err(Error::ConnectionLoss { request: name, sent: true, cause: None });
+            return Err(Error::ConnectionLoss { request: expectation.request(), sent: true, cause: None });
         }
         match answer {
             Ok(response) if self.is_expected(expectation, &response) => Ok(response),
             Ok(response) => {
-                tracing::error!(request = %name, answer = response.kind(), "another request's answer: the handle ends");
+                tracing::error!(request = %expectation.request(), answer = response.kind(), "another request's answer: the handle ends");
                 self.disprove();
-                Err(Error::SessionExpired { request: name })
+                Err(Error::SessionExpired { request: expectation.request() })
             }
             Err(ZkError::SessionExpired) => {
                 self.expired.store(true, Ordering::SeqCst);
                 self.disprove();
-                Err(Error::SessionExpired { request: name })
+                Err(Error::SessionExpired { request: expectation.request() })
             }
             // The answer was none to this request, or none at all.
             Err(ZkError::MarshallingError) => {
                 self.disprove();
-                Err(Error::SessionExpired { request: name })
+                Err(Error::SessionExpired { request: expectation.request() })
             }
             Err(error) => {
                 if error == ZkError::NoNode {
                     self.forget_ephemeral(expectation);
                 }
-                Err(translate_error(error, &expectation.path, name))
+                Err(translate_error(error, expectation))
             }
         }
     }
@@ -450,60 +446,6 @@ impl Shared {
         for asked in self.places.take_waiting() {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
         }
-    }
-
-    fn crate_request(self: &Arc<Self>, request: Request) -> CrateFuture {
-        let shared = Arc::clone(self);
-        Box::pin(async move {
-            let zookeeper = &shared.zookeeper;
-            match request {
-                Request::Create { path, data, acl, mode } => {
-                    let mode = match mode {
-                        CreateMode::Persistent => crate_api::CreateMode::Persistent,
-                        CreateMode::PersistentSequential => crate_api::CreateMode::PersistentSequential,
-                        CreateMode::Ephemeral => crate_api::CreateMode::Ephemeral,
-                        CreateMode::EphemeralSequential => crate_api::CreateMode::EphemeralSequential,
-                        // The session asks the capabilities first.
-                        CreateMode::Container
-                        | CreateMode::PersistentWithTtl(_)
-                        | CreateMode::PersistentSequentialWithTtl(_) => return Err(crate_api::ZkError::Unimplemented),
-                    };
-                    let acl = acl.into_iter().map(to_crate_acl).collect();
-                    let (path, stat) = zookeeper.create2(&path, data, acl, mode).await?;
-                    Ok(Response::Created { path, stat: from_crate_stat(&stat) })
-                }
-                Request::Delete { path, version } => {
-                    zookeeper.delete(&path, version).await?;
-                    Ok(Response::Deleted)
-                }
-                Request::Exists { path, watch } => {
-                    let stat = zookeeper.exists(&path, watch).await?;
-                    Ok(Response::Exists(stat.as_ref().map(from_crate_stat)))
-                }
-                Request::GetData { path, watch } => {
-                    let (data, stat) = zookeeper.get_data(&path, watch).await?;
-                    Ok(Response::Data(data, from_crate_stat(&stat)))
-                }
-                Request::SetData { path, data, version } => {
-                    let stat = zookeeper.set_data(&path, data, version).await?;
-                    Ok(Response::Stat(from_crate_stat(&stat)))
-                }
-                Request::GetChildren { path, watch } => {
-                    Ok(Response::Children(zookeeper.get_children(&path, watch).await?))
-                }
-                Request::GetAcl { path } => {
-                    let (acl, stat) = zookeeper.get_acl(&path).await?;
-                    Ok(Response::Acl(acl.into_iter().map(from_crate_acl).collect(), from_crate_stat(&stat)))
-                }
-                Request::SetAcl { path, acl, version } => {
-                    let acl = acl.into_iter().map(to_crate_acl).collect();
-                    let stat = zookeeper.set_acl(&path, acl, version).await?;
-                    Ok(Response::Stat(from_crate_stat(&stat)))
-                }
-                // The session asks the capabilities first.
-                Request::Sync { .. } | Request::Transaction { .. } => Err(ZkError::Unimplemented),
-            }
-        })
     }
 
     /// Compares an answer with its request, and keeps the book of the session's ephemeral nodes.
@@ -703,8 +645,57 @@ impl Disproof {
     }
 }
 
+async fn crate_request(zookeeper: &ZooKeeper, request: Request) -> Result<Response, ZkError> {
+    match request {
+        Request::Create { path, data, acl, mode } => {
+            let mode = match mode {
+                CreateMode::Persistent => crate_api::CreateMode::Persistent,
+                CreateMode::PersistentSequential => crate_api::CreateMode::PersistentSequential,
+                CreateMode::Ephemeral => crate_api::CreateMode::Ephemeral,
+                CreateMode::EphemeralSequential => crate_api::CreateMode::EphemeralSequential,
+                // The session asks the capabilities first.
+                CreateMode::Container
+                | CreateMode::PersistentWithTtl(_)
+                | CreateMode::PersistentSequentialWithTtl(_) => return Err(crate_api::ZkError::Unimplemented),
+            };
+            let acl = acl.into_iter().map(to_crate_acl).collect();
+            let (path, stat) = zookeeper.create2(&path, data, acl, mode).await?;
+            Ok(Response::Created { path, stat: from_crate_stat(&stat) })
+        }
+        Request::Delete { path, version } => {
+            zookeeper.delete(&path, version).await?;
+            Ok(Response::Deleted)
+        }
+        Request::Exists { path, watch } => {
+            let stat = zookeeper.exists(&path, watch).await?;
+            Ok(Response::Exists(stat.as_ref().map(from_crate_stat)))
+        }
+        Request::GetData { path, watch } => {
+            let (data, stat) = zookeeper.get_data(&path, watch).await?;
+            Ok(Response::Data(data, from_crate_stat(&stat)))
+        }
+        Request::SetData { path, data, version } => {
+            let stat = zookeeper.set_data(&path, data, version).await?;
+            Ok(Response::Stat(from_crate_stat(&stat)))
+        }
+        Request::GetChildren { path, watch } => Ok(Response::Children(zookeeper.get_children(&path, watch).await?)),
+        Request::GetAcl { path } => {
+            let (acl, stat) = zookeeper.get_acl(&path).await?;
+            Ok(Response::Acl(acl.into_iter().map(from_crate_acl).collect(), from_crate_stat(&stat)))
+        }
+        Request::SetAcl { path, acl, version } => {
+            let acl = acl.into_iter().map(to_crate_acl).collect();
+            let stat = zookeeper.set_acl(&path, acl, version).await?;
+            Ok(Response::Stat(from_crate_stat(&stat)))
+        }
+        // The session asks the capabilities first.
+        Request::Sync { .. } | Request::Transaction { .. } => Err(ZkError::Unimplemented),
+    }
+}
+
 /// What must be true of an answer.
 struct Expectation {
+    name: &'static str,
     path: String,
     kind: ExpectedKind,
 }
@@ -723,7 +714,12 @@ impl Expectation {
             Request::Delete { .. } => ExpectedKind::Deleted,
             _ => ExpectedKind::Other,
         };
-        Self { path: request.path().to_owned(), kind }
+        Self { name: request.name(), path: request.path().to_owned(), kind }
+    }
+
+    /// The request, as errors name it.
+    fn request(&self) -> String {
+        format!("{} {}", self.name, self.path)
     }
 }
 
@@ -755,9 +751,8 @@ impl ZooKeeperHandle for Handle {
     fn submit(&self, request: Request) -> ReplyFuture {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let name = request.to_string();
-            let (answer, answered) = oneshot::channel();
-            let asked = Asked { request, answer };
+            let (asked, answered) = Asked::new(request);
+            let expectation = Arc::clone(&asked.expectation);
             let mut request = None;
             // Nobody waits in line for a connection.
             if !shared.has_ended() && !shared.is_ready(shared.epoch()) {
@@ -772,7 +767,7 @@ impl ZooKeeperHandle for Handle {
                 // Whoever has a place may not look whether it is free.
                 let _monitor_gone = shared.to_drive.send(ToDrive::All);
             }
-            Answer { shared, name, request, answered }.await
+            Answer { shared, expectation, request, answered }.await
         })
     }
 
@@ -1015,8 +1010,9 @@ impl Monitor {
     }
 }
 
-fn translate_error(error: ZkError, path: &str, request: String) -> Error {
-    let path = path.to_owned();
+fn translate_error(error: ZkError, expectation: &Expectation) -> Error {
+    let path = expectation.path.clone();
+    let request = || expectation.request();
     match error {
         ZkError::NoNode => Error::NoNode { path },
         ZkError::NodeExists => Error::NodeExists { path },
@@ -1025,9 +1021,9 @@ fn translate_error(error: ZkError, path: &str, request: String) -> Error {
         ZkError::NoAuth => Error::NoAuth { path },
         ZkError::InvalidACL => Error::InvalidAcl { path },
         ZkError::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path },
-        ZkError::ConnectionLoss => Error::ConnectionLoss { request, sent: true, cause: None },
-        ZkError::SessionExpired => Error::SessionExpired { request },
-        other => Error::ZooKeeper { code: other as i32, request },
+        ZkError::ConnectionLoss => Error::ConnectionLoss { request: request(), sent: true, cause: None },
+        ZkError::SessionExpired => Error::SessionExpired { request: request() },
+        other => Error::ZooKeeper { code: other as i32, request: request() },
     }
 }
 

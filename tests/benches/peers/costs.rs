@@ -124,7 +124,9 @@ pub(crate) async fn of_cycles(server: SocketAddr, rounds: usize) -> Result<(Valu
     bare.create("/bare", Vec::new(), open.clone(), CreateMode::Persistent).await?;
     let client = connect(&server.to_string()).await?;
     let mutex = InterProcessMutex::new(client.clone(), "/cycles")?;
-    let create = || bare.create("/bare/lock-", Vec::new(), open.clone(), CreateMode::EphemeralSequential);
+    // As the mutex names and fills it.
+    let node = "/bare/_c_00000000-0000-0000-0000-000000000000-lock-";
+    let create = || bare.create2(node, b"127.0.0.1".to_vec(), open.clone(), CreateMode::EphemeralSequential);
     let (mut ours, mut in_turn, mut together) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..=rounds {
         let mut times = [Duration::ZERO; 3];
@@ -135,7 +137,7 @@ pub(crate) async fn of_cycles(server: SocketAddr, rounds: usize) -> Result<(Valu
                     mutex.acquire().await?.release().await?;
                     continue;
                 }
-                let (node, children) = if way == 1 {
+                let ((node, _), children) = if way == 1 {
                     (create().await?, bare.get_children("/bare", false).await?)
                 } else {
                     futures_util::try_join!(create(), bare.get_children("/bare", false))?

@@ -58,7 +58,7 @@ struct Options {
 
 /// The peers there are, and the names of those that are missing, with the reason.
 async fn peers() -> (Vec<Box<dyn Peer>>, Vec<String>) {
-    let mut peers: Vec<Box<dyn Peer>> = vec![Box::new(Ours)];
+    let mut peers: Vec<Box<dyn Peer>> = vec![Box::new(Ours::ZookeeperAsync), Box::new(Ours::ZookeeperClient)];
     let mut missing = Vec::new();
     let mut add = |name: &str, peer: Result<Box<dyn Peer>>| match peer {
         Ok(peer) => peers.push(peer),

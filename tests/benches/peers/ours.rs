@@ -4,28 +4,43 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_framework::{CuratorFramework, ExponentialBackoffRetry, ZookeeperClientFactory};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockOptions, SemaphoreProtocol,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::peer::{OURS, Peer, Result, Run};
+use crate::peer::{OURS, OURS_SECOND, Peer, Result, Run};
 use crate::workload::{Outcome, Workload};
 
 pub(crate) const LEASES: usize = 4;
 const RESTS: Duration = Duration::from_millis(300);
 
-pub(crate) struct Ours;
+/// Over which client crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ours {
+    ZookeeperAsync,
+    ZookeeperClient,
+}
 
 /// A client with Curator's defaults.
 pub(crate) async fn connect(server: &str) -> Result<CuratorFramework> {
-    let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
-    let client = CuratorFramework::new_client(server, retry)?;
-    client.start()?;
-    client.block_until_connected().await?;
-    Ok(client)
+    Ours::ZookeeperAsync.connect(server).await
+}
+
+impl Ours {
+    pub(crate) async fn connect(self, server: &str) -> Result<CuratorFramework> {
+        let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
+        let builder = CuratorFramework::builder(server).retry_policy(retry);
+        let client = match self {
+            Self::ZookeeperAsync => builder.build()?,
+            Self::ZookeeperClient => builder.zookeeper_factory(ZookeeperClientFactory).build()?,
+        };
+        client.start()?;
+        client.block_until_connected().await?;
+        Ok(client)
+    }
 }
 
 /// The lock that one session takes again and again.
@@ -66,11 +81,11 @@ impl Contender {
 }
 
 /// Every contender has a session.
-async fn compete(workload: Workload, run: &Run) -> Result<Outcome> {
+async fn compete(ours: Ours, workload: Workload, run: &Run) -> Result<Outcome> {
     let begin = Arc::new(Barrier::new(run.size + 1));
     let mut contenders = JoinSet::new();
     for first in 0..run.size {
-        let client = connect(&run.server.to_string()).await?;
+        let client = ours.connect(&run.server.to_string()).await?;
         let contender = Contender::new(workload, client.clone(), &run.path)?;
         let (begin, time) = (Arc::clone(&begin), run.time);
         contenders.spawn(async move {
@@ -102,7 +117,10 @@ async fn compete(workload: Workload, run: &Run) -> Result<Outcome> {
 
 /// A client with a lock that is held, and as many who wait for it as there are to be. They let go at once.
 pub(crate) async fn queue(server: &str, path: &str, size: usize) -> Result<Queue> {
-    let client = connect(server).await?;
+    queue_in(connect(server).await?, path, size).await
+}
+
+async fn queue_in(client: CuratorFramework, path: &str, size: usize) -> Result<Queue> {
     let held = InterProcessMutex::new(client.clone(), path)?.acquire().await?;
     let mut waiters = JoinSet::new();
     for _ in 0..size {
@@ -140,9 +158,9 @@ impl Queue {
 }
 
 /// From the release of one session to the grant of the other's.
-async fn hand_off(run: &Run) -> Result<Outcome> {
+async fn hand_off(ours: Ours, run: &Run) -> Result<Outcome> {
     let server = run.server.to_string();
-    let clients = [connect(&server).await?, connect(&server).await?];
+    let clients = [ours.connect(&server).await?, ours.connect(&server).await?];
     let mut held = InterProcessMutex::new(clients[0].clone(), &run.path)?.acquire().await?;
     let mut times = Vec::new();
     for round in 0..run.size {
@@ -168,7 +186,10 @@ async fn hand_off(run: &Run) -> Result<Outcome> {
 #[async_trait]
 impl Peer for Ours {
     fn name(&self) -> &'static str {
-        OURS
+        match self {
+            Self::ZookeeperAsync => OURS,
+            Self::ZookeeperClient => OURS_SECOND,
+        }
     }
 
     fn does(&self, _: Workload) -> bool {
@@ -177,12 +198,13 @@ impl Peer for Ours {
 
     async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome> {
         match workload {
-            Workload::HandOff => hand_off(run).await,
+            Workload::HandOff => hand_off(*self, run).await,
             Workload::Drain => {
-                let elapsed = queue(&run.server.to_string(), &run.path, run.size).await?.drain().await?;
+                let client = self.connect(&run.server.to_string()).await?;
+                let elapsed = queue_in(client, &run.path, run.size).await?.drain().await?;
                 Ok(Outcome::Cycles(run.size as u64, elapsed))
             }
-            _ => compete(workload, run).await,
+            _ => compete(*self, workload, run).await,
         }
     }
 }

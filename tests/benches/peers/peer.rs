@@ -33,3 +33,5 @@ pub(crate) trait Peer: Send {
 /// The name by which the table and the ratios know it.
 pub(crate) const CURATOR: &str = "Curator 5.4";
 pub(crate) const OURS: &str = "this";
+/// The same over the second client crate.
+pub(crate) const OURS_SECOND: &str = "this over zookeeper-client";

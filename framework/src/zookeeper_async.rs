@@ -501,7 +501,9 @@ impl Shared {
                     Ok(Response::Stat(from_crate_stat(&stat)))
                 }
                 // The session asks the capabilities first.
-                Request::Sync { .. } | Request::Transaction { .. } => Err(ZkError::Unimplemented),
+                Request::Sync { .. } | Request::Transaction { .. } | Request::Reconfig { .. } => {
+                    Err(ZkError::Unimplemented)
+                }
             }
         })
     }

@@ -16,6 +16,7 @@ mod faults;
 mod guarded;
 mod proofs;
 mod read_only;
+mod reconfig;
 mod secure;
 mod transactions;
 mod unsupported;

@@ -10,6 +10,7 @@ mod clients;
 #[path = "../integration/env.rs"]
 mod env;
 
+mod compression;
 mod containers;
 mod cost;
 mod faults;

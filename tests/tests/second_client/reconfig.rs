@@ -8,7 +8,7 @@ use curator_framework::{
     RetryForever, ZooKeeperFactory, ZookeeperAsyncFactory, ZookeeperClientFactory,
 };
 use curator_test::wire::OpCode;
-use curator_test::{ApacheCluster, FaultProxy, TestingServer};
+use curator_test::{ApacheCluster, ApacheError, FaultProxy, TestingServer};
 use tokio::task::block_in_place;
 
 use crate::env::{connected as connect, eventually, in_time};
@@ -149,6 +149,9 @@ async fn a_whole_ensemble_is_named_and_what_is_wrong_is_told() {
     let refused = nobody.reconfig().joining([&line]).for_ensemble().await;
     assert!(matches!(&refused, Err(Error::NoAuth { path }) if path == "/zookeeper/config"), "{refused:?}");
     assert_eq!(administrator.get_config().for_ensemble().await.unwrap().members(), fewer);
+    for cut in [cluster.cut(0, 1), cluster.isolate(0), cluster.cut_from_leader(0).map(drop)] {
+        assert!(matches!(cut, Err(ApacheError::InvalidOption(_))), "{cut:?}");
+    }
 }
 
 /// What it is good for: the only server that the client was given is gone for ever.
@@ -200,4 +203,21 @@ async fn the_watch_of_who_follows_is_set_after_each_reconnect_and_goes_with_the_
     assert_eq!(client.get_config().for_ensemble().await.unwrap().client_addresses(), [""; 0]);
     let refused = client.reconfig().leaving(["1"]).for_ensemble().await;
     assert!(matches!(refused, Err(Error::ZooKeeper { code: -123, .. })), "{refused:?}");
+}
+
+/// It would be refused because of itself.
+#[tokio::test]
+async fn a_change_of_a_certain_version_whose_reply_was_lost_is_not_sent_again() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let client = connect(second(proxy.address())).await;
+    proxy.drop_reply(OpCode::Reconfig, 1);
+    let lost = in_time(client.reconfig().leaving(["1"]).from_config(7).for_ensemble()).await.unwrap_err();
+    assert!(matches!(lost, Error::ConnectionLoss { .. }) && lost.outcome_unknown(), "{lost}");
+    in_time(client.block_until_connected()).await.unwrap();
+    proxy.drop_reply(OpCode::Reconfig, 1);
+    let again = in_time(client.reconfig().leaving(["1"]).for_ensemble()).await;
+    assert!(matches!(again, Err(Error::ZooKeeper { code: -123, .. })), "{again:?}");
+    let sent = server.requests().iter().filter(|request| request.op == OpCode::Reconfig).count();
+    assert_eq!(sent, 3);
 }

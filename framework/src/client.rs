@@ -798,8 +798,8 @@ impl CuratorFrameworkBuilder {
     ///
     /// The servers must know all these addresses, and they must be good for this client: where the connect string names a
     /// proxy or a load balancer they are not, and servers that have their client's port in a line of its own in their file
-    /// (`clientPort`) know but some of them. They are those of plain text, so it does not go with TLS. It costs one read for each
-    /// connection.
+    /// (`clientPort`) do not know each other's. They are those of plain text, so it does not go with TLS. It costs one read for
+    /// each connection. Where a server says nothing of use, the list stays as it is.
     pub fn ensemble_tracker(mut self, follow: bool) -> Self {
         self.ensemble_tracker = follow;
         self

@@ -180,6 +180,16 @@ async fn a_client_moves_to_servers_that_only_the_ensemble_knew() {
     }
 }
 
+/// As the docs of `ensemble_tracker` say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_with_a_client_port_of_their_own_line_do_not_know_each_others() {
+    let cluster = block_in_place(|| ApacheCluster::start(3)).unwrap();
+    let provider = FixedEnsembleProvider::new(cluster.connect_string());
+    let client = connect(options(&provider, ZookeeperAsyncFactory, Duration::from_secs(20))).await;
+    let config = client.get_config().for_ensemble().await.unwrap();
+    assert_eq!((config.members().len(), config.client_addresses().len()), (3, 0), "{config:?}");
+}
+
 /// Curator's `TestWatcherRemovalManager.testEnsembleTracker`.
 #[tokio::test]
 async fn the_watch_of_who_follows_is_set_after_each_reconnect_and_goes_with_the_client() {

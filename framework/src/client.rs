@@ -17,6 +17,8 @@ use crate::connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StateEvent, next_state,
 };
 use crate::ensemble::{EnsembleProvider, FixedEnsembleProvider, parse_connect_string};
+#[cfg(doc)]
+use crate::ensemble_config::EnsembleConfig;
 use crate::error::{ConnectError, Error, Result};
 use crate::handle::{SessionEnd, ZooKeeperFactory};
 use crate::handshake::MIN_SESSION_TIMEOUT;
@@ -27,8 +29,8 @@ use crate::local_address::local_address;
 use crate::new_node::Parents;
 use crate::observed::Observed;
 use crate::operations::{
-    CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder,
-    SetAclBuilder, SetDataBuilder,
+    CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder,
+    GetConfigBuilder, GetDataBuilder, ReconfigBuilder, SetAclBuilder, SetDataBuilder,
 };
 use crate::persistent_watcher::{AddWatchMode, PersistentWatcher};
 use crate::randomness::{Randomness, ThreadRandomness};
@@ -138,6 +140,7 @@ enum LifeCycle {
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) ensemble: Arc<dyn EnsembleProvider>,
+    pub(crate) ensemble_tracker: bool,
     /// Of the connect string.
     pub(crate) chroot: String,
     pub(crate) session_timeout: Duration,
@@ -262,6 +265,7 @@ impl CuratorFramework {
     pub fn builder(connect_string: impl Into<String>) -> CuratorFrameworkBuilder {
         CuratorFrameworkBuilder {
             ensemble: Arc::new(FixedEnsembleProvider::new(connect_string)),
+            ensemble_tracker: false,
             session_timeout: DEFAULT_SESSION_TIMEOUT,
             connection_timeout: DEFAULT_CONNECTION_TIMEOUT,
             max_close_wait: DEFAULT_MAX_CLOSE_WAIT,
@@ -631,6 +635,17 @@ impl CuratorFramework {
         PersistentWatcher::add(self.clone(), path, mode).await
     }
 
+    /// Begins a read of the ensemble's configuration, in which the servers say where they are: Curator's `getConfig()`. Its
+    /// node is outside of all namespaces and chroots.
+    pub fn get_config(&self) -> GetConfigBuilder<'_> {
+        GetConfigBuilder::new(self)
+    }
+
+    /// Begins a change of which servers there are: Curator's `reconfig()`.
+    pub fn reconfig(&self) -> ReconfigBuilder<'_> {
+        ReconfigBuilder::new(self)
+    }
+
     /// Waits until the server has seen what the leader has committed, so that what is read next is not older than that:
     /// Curator's `sync()`.
     ///
@@ -681,6 +696,7 @@ impl fmt::Debug for CuratorFramework {
 #[must_use = "a builder does nothing until it is built"]
 pub struct CuratorFrameworkBuilder {
     ensemble: Arc<dyn EnsembleProvider>,
+    ensemble_tracker: bool,
     session_timeout: Duration,
     connection_timeout: Duration,
     max_close_wait: Duration,
@@ -776,6 +792,19 @@ impl CuratorFrameworkBuilder {
         self
     }
 
+    /// Follows the ensemble: the client reads the [configuration](EnsembleConfig) of the servers, again whenever it
+    /// changes, and tells the [`EnsembleProvider`] the [addresses for clients](EnsembleConfig::client_addresses) in it,
+    /// with the chroot. As any other list it counts from the next session on. Default: no. (Curator's default is yes.)
+    ///
+    /// The servers must know all these addresses, and they must be good for this client: where the connect string names a
+    /// proxy or a load balancer they are not, and servers that have their client's port in a line of its own in their file
+    /// (`clientPort`) do not know each other's. They are those of plain text, so it does not go with TLS. It costs one read for
+    /// each connection. Where a server says nothing of use, the list stays as it is.
+    pub fn ensemble_tracker(mut self, follow: bool) -> Self {
+        self.ensemble_tracker = follow;
+        self
+    }
+
     /// The node below which all paths of the client are, without its first slash. Default: none.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
@@ -866,7 +895,8 @@ impl CuratorFrameworkBuilder {
     /// # Errors
     ///
     /// `InvalidConfig`, naming the option: an empty or unparsable connect string, a session timeout under 2 s or
-    /// above 2^31 − 1 ms, a connection timeout above that, a connection timeout or a reap interval of zero, no retry policy, a namespace that is no path.
+    /// above 2^31 − 1 ms, a connection timeout above that, a connection timeout or a reap interval of zero, no retry policy, a namespace that is no path,
+    /// an ensemble tracker with TLS.
     /// `Unsupported` if the client crate cannot do what an option asks for: TLS, SASL, read-only servers.
     pub fn build(self) -> Result<CuratorFramework> {
         let can = self.factory.capabilities();
@@ -878,6 +908,9 @@ impl CuratorFrameworkBuilder {
             if wanted && !can {
                 return Err(Error::Unsupported { request: request.to_owned(), client: self.factory.client() });
             }
+        }
+        if self.ensemble_tracker && self.tls.is_some() {
+            return Err(Error::invalid_config("ensemble tracker", "the servers do not tell their ports for TLS"));
         }
         let ensemble = parse_connect_string(&self.ensemble.connect_string())?;
         let root = Root::new(&ensemble.chroot, &self.namespace)?;
@@ -930,6 +963,7 @@ impl CuratorFrameworkBuilder {
         let shared = Arc::new(Shared {
             config: Config {
                 ensemble: self.ensemble,
+                ensemble_tracker: self.ensemble_tracker,
                 chroot: ensemble.chroot,
                 session_timeout: self.session_timeout,
                 connection_timeout: self.connection_timeout,

@@ -65,6 +65,23 @@ mod tests {
         assert!(GZIP.compress("/a", &[7; 100_000]).unwrap().len() < 1_000);
     }
 
+    /// Curator's `TestGzipCompressionProvider.testDecompressCorrupt`.
+    #[test]
+    fn what_is_corrupt_is_refused_or_read_and_no_panic() {
+        assert!(GZIP.decompress("/a", &[0; 100]).is_err());
+        let whole = GZIP.compress("/a", b"a few words").unwrap();
+        for index in 0..whole.len() {
+            assert!(GZIP.decompress("/a", &whole[..index]).is_err(), "the first {index} bytes");
+            for change in 1..=u8::MAX {
+                let mut corrupt = whole.clone();
+                corrupt[index] = corrupt[index].wrapping_add(change);
+                if let Ok(data) = GZIP.decompress("/a", &corrupt) {
+                    assert_eq!(data, b"a few words", "byte {index}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_gzip_or_grows_without_end_is_refused() {
         assert!(GZIP.decompress("/a", b"plain").is_err());

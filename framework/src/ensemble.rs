@@ -17,6 +17,11 @@ const DEFAULT_PORT: u16 = 2181;
 pub trait EnsembleProvider: Send + Sync + fmt::Debug + 'static {
     /// The connect string, `host:port[,host:port …][/chroot]`. Must not block. The chroot must be the same each time.
     fn connect_string(&self) -> String;
+
+    /// The servers say that this is the connect string: Curator's `setConnectionString`. Called by a client that
+    /// [follows its ensemble](crate::CuratorFrameworkBuilder::ensemble_tracker) and by nobody else. Must not block. A
+    /// provider that knows better does nothing.
+    fn set_connect_string(&self, connect_string: &str);
 }
 
 /// A connect string that changes only when it is told to: Curator's `FixedEnsembleProvider`. Clones share it.
@@ -41,6 +46,10 @@ impl FixedEnsembleProvider {
 impl EnsembleProvider for FixedEnsembleProvider {
     fn connect_string(&self) -> String {
         self.connect_string.lock().clone()
+    }
+
+    fn set_connect_string(&self, connect_string: &str) {
+        Self::set_connect_string(self, connect_string);
     }
 }
 

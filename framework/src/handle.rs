@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
+use crate::ensemble_config::CONFIG_NODE;
 use crate::error::{ConnectError, Error, Result};
 use crate::randomness::Randomness;
 use crate::secure::{SaslDigest, TlsOptions};
@@ -97,6 +98,18 @@ pub enum Request {
     Transaction {
         /// In this order, each on what the ones before have left.
         operations: Vec<Operation>,
+    },
+    /// Change which servers there are, and return the new configuration. Asked only of handles with
+    /// [`Capabilities::reconfig`].
+    Reconfig {
+        /// Servers that come, in the words of the configuration: `server.4=host:2888:3888:participant;host:2181`.
+        joining: Vec<String>,
+        /// The numbers of servers that go.
+        leaving: Vec<String>,
+        /// All servers that there are to be, in place of the other two; empty if those say it.
+        members: Vec<String>,
+        /// The version that the configuration must have.
+        version: Option<i64>,
     },
 }
 
@@ -204,6 +217,7 @@ impl Request {
             | Self::SetAcl { path, .. }
             | Self::Sync { path } => path,
             Self::Transaction { operations } => operations.first().map_or("/", Operation::path),
+            Self::Reconfig { .. } => CONFIG_NODE,
         }
     }
 
@@ -221,6 +235,7 @@ impl Request {
             Self::SetAcl { .. } => "setACL",
             Self::Sync { .. } => "sync",
             Self::Transaction { .. } => "multi",
+            Self::Reconfig { .. } => "reconfig",
         }
     }
 
@@ -236,6 +251,7 @@ impl Request {
                 | Self::SetData { .. }
                 | Self::SetAcl { .. }
                 | Self::Transaction { .. }
+                | Self::Reconfig { .. }
         )
     }
 }
@@ -261,7 +277,7 @@ pub enum Response {
     Deleted,
     /// To `Exists`.
     Exists(Option<Stat>),
-    /// To `GetData`.
+    /// To `GetData` and `Reconfig`.
     Data(Vec<u8>, Stat),
     /// To `SetData` and `SetAcl`.
     Stat(Stat),
@@ -328,6 +344,8 @@ pub struct Capabilities {
     pub read_only: bool,
     /// Sequential nodes whose name is the number alone: a path that ends with a slash.
     pub bare_numbers: bool,
+    /// Changing which servers there are.
+    pub reconfig: bool,
     /// TLS.
     pub tls: bool,
     /// SASL with a user and a password (`DIGEST-MD5`).

@@ -8,6 +8,7 @@ use tracing::Instrument as _;
 
 use crate::client::{Shared, Stop};
 use crate::connection_state::{ConnectionState, StateEvent};
+use crate::ensemble_tracker::track;
 use crate::handle::{ConnectConfig, Connection, HandleEvent, SessionEnd};
 use crate::mutants::{Mutant, is_broken};
 use crate::session::{Schedule, Session};
@@ -31,7 +32,11 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
         shared.publish(Some(session.clone()));
         shared.happened(if number == 1 { StateEvent::FirstSession } else { StateEvent::SessionEstablished });
 
-        let end = watch_over(&shared, &session, &mut events).await;
+        let end = tokio::select! {
+            biased;
+            end = watch_over(&shared, &session, &mut events) => end,
+            never = track(&shared.config, &session) => match never {},
+        };
 
         // Whoever holds something hears of it first; only then is there a next session.
         session.finish(end);

@@ -55,7 +55,7 @@
 //!
 //! | feature | what it adds |
 //! | --- | --- |
-//! | `zookeeper-client` | `ZookeeperClientFactory`: transactions, containers, nodes with a time to live, `sync`, persistent watches, read-only servers |
+//! | `zookeeper-client` | `ZookeeperClientFactory`: transactions, containers, nodes with a time to live, `sync`, persistent watches, changes of the ensemble, read-only servers |
 //! | `tls` | TLS with that client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
 //! | `sasl` | a login by SASL with that client: [`SaslDigest`], [`CuratorFrameworkBuilder::sasl`] |
 //! | `serde` | [`SchemaDescription`] is read from a file |
@@ -76,6 +76,7 @@
 //! | info | `disconnected`, `reconnected` | `session` |
 //! | info | `connection state` | `state` |
 //! | warn | `not connected` | `error` |
+//! | info | `the ensemble`: other servers than before, with [`CuratorFrameworkBuilder::ensemble_tracker`] | `connect_string` |
 //! | warn | `slow request`: longer than a tenth of the session timeout | `session`, `request`, `path`, `elapsed` |
 //! | trace | `request` | `session`, `request`, `path`, `elapsed`, `error` |
 //! | debug | `retrying` | `error`, `retry`, `pause` |
@@ -91,6 +92,8 @@ mod connection_state;
 #[cfg(feature = "zookeeper-client")]
 mod diagnosis;
 mod ensemble;
+mod ensemble_config;
+mod ensemble_tracker;
 mod ensure_containers;
 mod error;
 mod handle;
@@ -137,6 +140,7 @@ pub use connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
 };
 pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
+pub use ensemble_config::EnsembleConfig;
 pub use ensure_containers::EnsureContainers;
 pub use error::{ConnectError, Error, Result};
 pub use handle::{
@@ -147,7 +151,8 @@ pub use listeners::{ConnectionStateListenable, ConnectionStateListener, Listener
 pub use new_node::{NewNode, Parents};
 pub use operations::{
     CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
-    GetAclBuilder, GetChildrenBuilder, GetDataBuilder, OperationType, SetAclBuilder, SetDataBuilder, Watched,
+    GetAclBuilder, GetChildrenBuilder, GetConfigBuilder, GetDataBuilder, OperationType, ReconfigBuilder, SetAclBuilder,
+    SetDataBuilder, Watched,
 };
 pub use path::{make_path, node_from_path, parent_of, validate_path};
 pub use persistent_watcher::{AddWatchMode, PersistentEvent, PersistentWatcher};

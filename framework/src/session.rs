@@ -13,6 +13,7 @@ use crate::claim::NodeClaim;
 use crate::client::Config;
 use crate::clock::Clock;
 use crate::connection_state::{ConnectionState, ConnectionStateErrorPolicy, Proofs};
+use crate::ensemble_config::CONFIG_NODE;
 use crate::error::{Error, Result};
 use crate::handle::{Connection, Done, Operation, Request, Response, SessionEnd, ZooKeeperHandle};
 use crate::housekeeping::{Housekeeping, Leftovers};
@@ -124,6 +125,12 @@ impl Session {
 
     pub(crate) fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// Whether it is the same session, for paths in the same namespace.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner) && self.root == other.root
     }
 
     /// The session's number in its client, from 1. It is not ZooKeeper's session id, which is
@@ -677,6 +684,24 @@ impl Session {
         match self.request(Request::Sync { path: self.full(path) }).await? {
             Response::Synced => Ok(()),
             other => Err(unexpected("sync", path, &other)),
+        }
+    }
+
+    /// Changes which servers there are, and returns the new configuration. No retry.
+    pub(crate) async fn reconfig(
+        &self,
+        joining: &[String],
+        leaving: &[String],
+        members: &[String],
+        version: Option<i64>,
+    ) -> Result<(Vec<u8>, Stat)> {
+        if !self.inner.handle.capabilities().reconfig {
+            return Err(self.unsupported("reconfig"));
+        }
+        let [joining, leaving, members] = [joining, leaving, members].map(<[String]>::to_vec);
+        match self.request(Request::Reconfig { joining, leaving, members, version }).await? {
+            Response::Data(data, stat) => Ok((data, stat)),
+            other => Err(unexpected("reconfig", CONFIG_NODE, &other)),
         }
     }
 

@@ -689,7 +689,7 @@ async fn crate_request(zookeeper: &ZooKeeper, request: Request) -> Result<Respon
             Ok(Response::Stat(from_crate_stat(&stat)))
         }
         // The session asks the capabilities first.
-        Request::Sync { .. } | Request::Transaction { .. } => Err(ZkError::Unimplemented),
+        Request::Sync { .. } | Request::Transaction { .. } | Request::Reconfig { .. } => Err(ZkError::Unimplemented),
     }
 }
 

@@ -75,13 +75,14 @@ const CAPABILITIES: Capabilities = Capabilities {
     persistent_watches: true,
     read_only: true,
     bare_numbers: true,
+    reconfig: true,
     tls: cfg!(feature = "tls"),
     sasl: cfg!(feature = "sasl"),
 };
 
 /// Connects with the crate `zookeeper-client`, which can do more than the default one: containers, nodes with a time to
-/// live, transactions, `sync`, persistent watches, watches that are removed, read-only servers, TLS and SASL (the last
-/// two with the features `tls` and `sasl`).
+/// live, transactions, `sync`, persistent watches, watches that are removed, changes of the ensemble, read-only servers,
+/// TLS and SASL (the last two with the features `tls` and `sasl`).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ZookeeperClientFactory;
 
@@ -875,6 +876,17 @@ async fn perform(client: Arc<Client>, request: Request) -> Result<Answered, Refu
             }
             let done = writer.commit().await?;
             (Response::Done(done.into_iter().map(from_crate_result).collect()), None)
+        }
+        Request::Reconfig { joining, leaving, members, version } => {
+            let [joinings, leavings, ensemble] =
+                [&joining, &leaving, &members].map(|servers| servers.iter().map(String::as_str));
+            let update = if members.is_empty() {
+                crate_api::EnsembleUpdate::Incremental { joinings, leavings }
+            } else {
+                crate_api::EnsembleUpdate::New { ensemble }
+            };
+            let (data, stat) = client.update_ensemble(update, version).await?;
+            (Response::Data(data, from_crate_stat(&stat)), None)
         }
     })
 }

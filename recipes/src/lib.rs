@@ -72,9 +72,9 @@ pub use error::{LockError, Result};
 pub use locks::{
     GuardedTransaction, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
     InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, LockInternalsDriver, LockOptions, LockOwner,
-    MutexGuard, Participant, ParticipantKind, Predicate, ReadGuard, ReadLock, Release, RevocationListener, Revoker,
-    SemaphoreMutexGuard, SemaphoreProtocol, SortedChildren, StandardLockInternalsDriver, WriteGuard, WriteLock,
-    standard_sequence,
+    MultiLockGuard, MutexGuard, Participant, ParticipantKind, Predicate, ReadGuard, ReadLock, Release,
+    RevocationListener, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, SortedChildren, StandardLockInternalsDriver,
+    WriteGuard, WriteLock, standard_sequence,
 };
 pub use shared::{
     SharedCount, SharedCountListener, SharedCountReader, SharedError, SharedListenerId, SharedValue,

@@ -2,6 +2,7 @@
 
 mod create;
 mod delete;
+mod ensemble;
 mod read;
 mod set_data;
 mod transaction;
@@ -9,6 +10,7 @@ mod transaction;
 pub use create::CreateBuilder;
 pub use delete::DeleteBuilder;
 pub(crate) use delete::delete_tree;
+pub use ensemble::{GetConfigBuilder, ReconfigBuilder};
 pub use read::{ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, Watched};
 pub use set_data::{SetAclBuilder, SetDataBuilder};
 pub use transaction::{CuratorOp, CuratorTransaction, CuratorTransactionResult, OperationType};

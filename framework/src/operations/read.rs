@@ -108,7 +108,7 @@ impl Watched<ExistsBuilder<'_>> {
 /// watch must be set anew: after a reconnect and at the end of the session. Set it again by reading again.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is asked before for_path"]
-pub struct Watched<B>(B);
+pub struct Watched<B>(pub(crate) B);
 
 /// A read of a node's data, being described: Curator's `GetDataBuilder`.
 #[derive(Debug, Clone)]

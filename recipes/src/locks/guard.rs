@@ -255,6 +255,15 @@ impl fmt::Debug for LockGuard {
 /// A guard of its own name for one kind of lock.
 macro_rules! guard_of_its_own {
     ($(#[$doc:meta])* $name:ident) => {
+        $crate::locks::guard::guard_of_its_own!(of several $(#[$doc])* $name);
+
+        impl $name {
+            pub(crate) const fn new(place: $crate::locks::hold::Place) -> Self {
+                Self { guard: $crate::locks::guard::LockGuard::one(place) }
+            }
+        }
+    };
+    (of several $(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
         /// All that guards have in common is in [`LockGuard`](crate::LockGuard), to which it dereferences.
@@ -262,12 +271,6 @@ macro_rules! guard_of_its_own {
         #[derive(Debug)]
         pub struct $name {
             guard: $crate::locks::guard::LockGuard,
-        }
-
-        impl $name {
-            pub(crate) const fn new(place: $crate::locks::hold::Place) -> Self {
-                Self { guard: $crate::locks::guard::LockGuard::one(place) }
-            }
         }
 
         impl std::ops::Deref for $name {
@@ -309,7 +312,7 @@ macro_rules! transaction {
             /// Begins changes in ZooKeeper that are made only if the lock is held when the server makes them. Where the
             /// client crate has no transactions, the commit fails with `Unsupported`.
             pub fn transaction(&self) -> $crate::locks::guarded::GuardedTransaction<'_> {
-                $crate::locks::guarded::GuardedTransaction::new(self.guard.place())
+                $crate::locks::guarded::GuardedTransaction::new(self.guard.place(), Vec::new())
             }
         }
     };

@@ -8,13 +8,15 @@ use crate::error::{LockError, Result};
 use crate::locks::hold::{Hold, Place};
 
 /// Changes in ZooKeeper that are made together, and only if the lock is held when the server makes them: each such
-/// transaction carries a check of the lock's node. The counterpart of etcd's `IsOwner`.
+/// transaction carries a check of the lock's node, of a multi lock one for each of its locks. The counterpart of etcd's
+/// `IsOwner`.
 ///
 /// What [`LockGuard::verify`](crate::LockGuard::verify) and a write after it cannot give, since a process may be stopped in
 /// between, this does: a holder that does not know of its loss changes nothing. It needs no fencing token, and protects
 /// what is in ZooKeeper only.
 ///
-/// Guards of exclusive locks have it; leases and read locks have not, since there are others beside them.
+/// Guards of exclusive locks have it; leases and read locks have not, since there are others beside them. (A multi lock
+/// may have read locks among its locks: then it says of those that they are held, and nothing of others beside them.)
 ///
 /// # Examples
 ///
@@ -30,17 +32,19 @@ use crate::locks::hold::{Hold, Place};
 #[derive(Debug, Clone)]
 #[must_use = "nothing is changed before commit"]
 pub struct GuardedTransaction<'a> {
-    place: &'a Place,
+    first: &'a Place,
+    /// Of a multi lock, in the order of its locks.
+    others: Vec<&'a Place>,
     transaction: CuratorTransaction<'a>,
 }
 
 impl<'a> GuardedTransaction<'a> {
-    pub(crate) fn new(place: &'a Place) -> Self {
-        Self { place, transaction: place.hold().client().transaction() }
+    pub(crate) fn new(first: &'a Place, others: Vec<&'a Place>) -> Self {
+        Self { first, others, transaction: first.hold().client().transaction() }
     }
 
     fn with(self, change: impl FnOnce(CuratorTransaction<'a>) -> CuratorTransaction<'a>) -> Self {
-        Self { place: self.place, transaction: change(self.transaction) }
+        Self { transaction: change(self.transaction), ..self }
     }
 
     /// Creates a persistent node with this data.
@@ -80,7 +84,8 @@ impl GuardedTransaction<'_> {
     /// # Errors
     ///
     /// `LockLost` if the lock is not held: nothing was changed, unless [the session ended](LossReason::Session) while this
-    /// waited for the answer; read then. `InvalidArgument` if the guard was released. Of the framework: `Transaction` for the first of the
+    /// waited for the answer; read then. `InvalidArgument` if the guard was released, and for a multi lock whose locks are not
+    /// all of one client and namespace. Of the framework: `Transaction` for the first of the
     /// operations that cannot be done, `NoAuth` where the lock's own node may not be read, and `ConnectionLoss` when the retry policy gives up, or at once if the changes
     /// may have been made; else as [`CuratorTransaction::commit`].
     ///
@@ -88,29 +93,36 @@ impl GuardedTransaction<'_> {
     ///
     /// When the future is dropped the changes may be made.
     pub async fn commit(self) -> Result<Vec<CuratorTransactionResult>> {
-        let hold: &Hold = self.place.hold();
-        let session = hold.session();
-        let lost = |reason| LockError::LockLost { path: hold.lock_path().to_owned(), reason };
-        let mut retries = hold.client().retry_loop();
+        let places = || std::iter::once(self.first).chain(self.others.iter().copied());
+        let holds: Vec<&Hold> = places().map(|place| &**place.hold()).collect();
+        let (client, session) = (self.first.hold().client(), self.first.hold().session());
+        let lost = |hold: &Hold, reason| LockError::LockLost { path: hold.lock_path().to_owned(), reason };
+        let mut retries = client.retry_loop();
         loop {
-            self.place.check_held()?;
-            let check = Operation::Check { path: hold.path().to_owned(), version: None };
-            let error = match self.transaction.commit_in(session, vec![check]).await {
+            places().try_for_each(Place::check_held)?;
+            if !holds.iter().all(|hold| hold.session().is_same(session)) {
+                return Err(LockError::invalid("guard", "its locks are not all of one client and namespace"));
+            }
+            let check = |hold: &&Hold| Operation::Check { path: hold.path().to_owned(), version: None };
+            let error = match self.transaction.commit_in(session, holds.iter().map(check).collect()).await {
                 Ok(results) => return Ok(results),
                 Err(error) => error,
             };
             match error {
-                Error::Transaction { index: 0, source, .. } if matches!(*source, Error::NoNode { .. }) => {
-                    return Err(lost(LossReason::NodeDeleted));
+                // Of a check itself, which is none of the caller's operations.
+                Error::Transaction { index, source, .. } if index < holds.len() => {
+                    return Err(match *source {
+                        Error::NoNode { .. } => lost(holds[index], LossReason::NodeDeleted),
+                        other => other.into(),
+                    });
                 }
-                // Of the check itself, which is none of the caller's operations.
-                Error::Transaction { index: 0, source, .. } => return Err((*source).into()),
                 Error::Transaction { index, operation, source } => {
-                    let index = index - 1;
+                    let index = index - holds.len();
                     return Err(Error::Transaction { index, operation, source }.into());
                 }
                 Error::SessionExpired { .. } => {
-                    return Err(lost(LossReason::Session(session.end_reason().unwrap_or(SessionEnd::Expired))));
+                    let reason = LossReason::Session(session.end_reason().unwrap_or(SessionEnd::Expired));
+                    return Err(lost(holds[0], reason));
                 }
                 error if error.outcome_unknown() => return Err(error.into()),
                 error => retries.failed(error).await?,

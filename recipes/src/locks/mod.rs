@@ -24,7 +24,7 @@ pub use guard::LockGuard;
 pub use guarded::GuardedTransaction;
 pub use hold::Release;
 pub use inter_process_lock::InterProcessLock;
-pub use multi::InterProcessMultiLock;
+pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::{InterProcessMutex, MutexGuard};
 pub use options::LockOptions;
 pub use owner::LockOwner;

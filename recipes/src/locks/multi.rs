@@ -9,7 +9,8 @@ use futures_util::future::select_all;
 use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
-use crate::locks::guard::LockGuard;
+use crate::locks::guard::{LockGuard, guard_of_its_own};
+use crate::locks::guarded::GuardedTransaction;
 use crate::locks::inter_process_lock::InterProcessLock;
 use crate::locks::lock_internals::Patience;
 use crate::locks::methods::acquire_methods;
@@ -65,7 +66,21 @@ pub struct InterProcessMultiLock {
     locks: Arc<[Arc<dyn InterProcessLock>]>,
 }
 
-acquire_methods!(InterProcessMultiLock => LockGuard);
+acquire_methods!(InterProcessMultiLock => MultiLockGuard);
+
+guard_of_its_own! { of several
+    /// Several locks, as long as it is kept.
+    MultiLockGuard
+}
+
+impl MultiLockGuard {
+    /// Begins changes in ZooKeeper that are made only if all of the locks are held when the server makes them. They must
+    /// be locks of one client, in one namespace. Where the client crate has no transactions, the commit fails with
+    /// `Unsupported`.
+    pub fn transaction(&self) -> GuardedTransaction<'_> {
+        GuardedTransaction::new(self.guard.place(), self.guard.parts().skip(1).map(LockGuard::place).collect())
+    }
+}
 
 impl InterProcessMultiLock {
     /// A mutex for each path.
@@ -115,11 +130,11 @@ impl InterProcessMultiLock {
     }
 
     /// The owner is the same for all locks, since they are acquired in one future.
-    async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<LockGuard>> {
+    async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<MultiLockGuard>> {
         let began = Instant::now();
         loop {
             match self.acquire_all(began, patience).await? {
-                Outcome::Granted(guard) => return Ok(Some(guard)),
+                Outcome::Granted(guard) => return Ok(Some(MultiLockGuard { guard })),
                 Outcome::NotGranted => return Ok(None),
                 // A part was lost while the others were waited for: all of it again, unless it is asked once.
                 Outcome::Lost(error) if patience == Patience::Once => return Err(error),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use curator_framework::{CuratorFramework, LossReason};
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, Lease, LockError, LockGuard, LockOptions, MutexGuard, ReadGuard, Release,
+    InterProcessSemaphoreV2, Lease, LockError, LockGuard, LockOptions, MultiLockGuard, MutexGuard, ReadGuard, Release,
     SemaphoreProtocol, WriteGuard,
 };
 use curator_test::history::{Mode, Rules};
@@ -182,7 +182,7 @@ pub(crate) enum Guard {
     Mutex(MutexGuard),
     Read(ReadGuard),
     Write(WriteGuard),
-    Multi(LockGuard),
+    Multi(MultiLockGuard),
     Leases(Vec<Lease>),
     Other(LockGuard),
 }
@@ -193,7 +193,8 @@ impl Guard {
             Self::Mutex(guard) => vec![guard],
             Self::Read(guard) => vec![guard],
             Self::Write(guard) => vec![guard],
-            Self::Multi(guard) | Self::Other(guard) => vec![guard],
+            Self::Multi(guard) => vec![guard],
+            Self::Other(guard) => vec![guard],
             Self::Leases(leases) => leases.iter().map(|lease| &**lease).collect(),
         }
     }

@@ -17,6 +17,8 @@ use super::options::{Options, free_addresses};
 const SIZES: std::ops::RangeInclusive<usize> = 3..=9;
 const PORTS_EACH: usize = 3;
 const SYNC_LIMIT: u32 = 5;
+/// The user `super` with the password `secret`, as Apache wants it: the Base64 of the SHA-1 of `super:secret`.
+const SUPER_USER: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
 /// How long a new leader and its followers wait for each other, and at least how many ticks.
 const INIT_LIMIT: (Duration, u128) = (Duration::from_secs(10), 10);
 
@@ -28,6 +30,7 @@ pub struct ApacheClusterBuilder {
     servers: usize,
     sync_limit: u32,
     read_only_mode: bool,
+    reconfig: bool,
 }
 
 impl ApacheClusterBuilder {
@@ -68,6 +71,13 @@ impl ApacheClusterBuilder {
         self
     }
 
+    /// Lets a client change which servers there are (`reconfigEnabled`), if it has the credentials `super:secret` of the
+    /// scheme `digest`. The servers reach each other directly then, so that nothing between them can be cut.
+    pub const fn reconfig(mut self) -> Self {
+        self.reconfig = true;
+        self
+    }
+
     /// Sets the Java program, as [`ApacheServerBuilder::java`](super::ApacheServerBuilder::java).
     pub fn java(mut self, program: impl Into<PathBuf>) -> Self {
         self.options.java = Some(program.into());
@@ -97,6 +107,10 @@ impl ApacheClusterBuilder {
             if self.read_only_mode {
                 launcher.add_argument("-Dreadonlymode.enabled=true".to_owned());
             }
+            if self.reconfig {
+                let user = "-Dzookeeper.DigestAuthenticationProvider.superDigest";
+                launcher.add_argument(format!("{user}={SUPER_USER}"));
+            }
             self.start_once(&launcher)
         })
     }
@@ -105,7 +119,8 @@ impl ApacheClusterBuilder {
         let addresses = free_addresses(self.servers * PORTS_EACH).map_err(ApacheError::io("find free ports"))?;
         let (clients, others) = addresses.split_at(self.servers);
         let ports: Vec<Ports> = others.chunks(2).map(|ports| Ports { quorum: ports[0], election: ports[1] }).collect();
-        let links = Links::start(&ports).map_err(ApacheError::io("start the links between the servers"))?;
+        let linked: &[Ports] = if self.reconfig { &[] } else { &ports };
+        let links = Links::start(linked).map_err(ApacheError::io("start the links between the servers"))?;
         let mut nodes = Vec::new();
         for (index, address) in clients.iter().enumerate() {
             let folder = new_folder()?;
@@ -114,13 +129,16 @@ impl ApacheClusterBuilder {
                 .and_then(|()| fs::write(data.join("myid"), id(index).to_string()))
                 .map_err(ApacheError::io("write the number of a server"))?;
             let mut config = self.options.config(folder.path(), *address);
-            self.add_ensemble(&mut config, index, &ports, &links);
+            match self.reconfig {
+                true => self.add_direct_ensemble(&mut config, clients, &ports),
+                false => self.add_ensemble(&mut config, index, &ports, &links),
+            }
             if self.read_only_mode {
                 config.push_str("localSessionsEnabled=true\nlocalSessionsUpgradingEnabled=true\n");
             }
             nodes.push(Node::new(launcher.clone(), *address, folder, &config)?);
         }
-        let mut cluster = ApacheCluster { nodes, links, version: String::new() };
+        let mut cluster = ApacheCluster { nodes, links, reconfig: self.reconfig, version: String::new() };
         cluster.nodes.iter().try_for_each(Node::launch)?;
         (0..self.servers).try_for_each(|index| cluster.wait_for_server(index))?;
         cluster.wait_until_serving()?;
@@ -128,19 +146,38 @@ impl ApacheClusterBuilder {
         Ok(cluster)
     }
 
-    /// Each server knows where it listens itself, and finds the others behind proxies.
-    fn add_ensemble(&self, config: &mut String, index: usize, servers: &[Ports], links: &Links) {
+    fn add_limits(&self, config: &mut String) {
         let tick = self.options.tick.as_millis();
         let init_limit = INIT_LIMIT.0.as_millis().div_ceil(tick).max(INIT_LIMIT.1);
         // Writing to a string cannot fail.
         let _ = writeln!(config, "initLimit={init_limit}\nsyncLimit={}", self.sync_limit);
-        let _ = writeln!(config, "reconfigEnabled=false");
+        let _ = writeln!(config, "reconfigEnabled={}", self.reconfig);
+    }
+
+    /// The same words for all servers, since a change gives them to all.
+    fn add_direct_ensemble(&self, config: &mut String, clients: &[SocketAddr], servers: &[Ports]) {
+        self.add_limits(config);
+        for (index, (client, ports)) in clients.iter().zip(servers).enumerate() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(config, "{}", member(index, *client, *ports));
+        }
+    }
+
+    /// Each server knows where it listens itself, and finds the others behind proxies.
+    fn add_ensemble(&self, config: &mut String, index: usize, servers: &[Ports], links: &Links) {
+        self.add_limits(config);
         for (other, own) in servers.iter().enumerate() {
             let ports = if other == index { *own } else { links.ports(index, other) };
             let (quorum, election) = (ports.quorum.port(), ports.election.port());
             let _ = writeln!(config, "server.{}={}:{quorum}:{election}", id(other), ports.quorum.ip());
         }
     }
+}
+
+/// A server in the words of an ensemble that can change.
+fn member(index: usize, client: SocketAddr, ports: Ports) -> String {
+    let (host, quorum, election) = (ports.quorum.ip(), ports.quorum.port(), ports.election.port());
+    format!("server.{}={host}:{quorum}:{election}:participant;{client}", id(index))
 }
 
 /// Apache's numbers of servers begin at 1.
@@ -178,6 +215,7 @@ const fn id(index: usize) -> usize {
 pub struct ApacheCluster {
     nodes: Vec<Node>,
     links: Links,
+    reconfig: bool,
     version: String,
 }
 
@@ -198,6 +236,7 @@ impl ApacheCluster {
             servers: *SIZES.start(),
             sync_limit: SYNC_LIMIT,
             read_only_mode: false,
+            reconfig: false,
         }
     }
 
@@ -328,8 +367,10 @@ impl ApacheCluster {
     /// and new ones come to nothing.
     ///
     /// # Errors
-    /// [`ApacheError::NoSuchServer`].
+    /// [`ApacheError::NoSuchServer`], and [`ApacheError::InvalidOption`] for a cluster with
+    /// [`reconfig`](ApacheClusterBuilder::reconfig).
     pub fn cut(&self, one: usize, other: usize) -> Result<(), ApacheError> {
+        self.linked()?;
         self.node(one)?;
         self.node(other)?;
         self.links.cut(one, other);
@@ -339,9 +380,9 @@ impl ApacheCluster {
     /// Cuts a follower off from the leader, and says who that is. All else stays connected.
     ///
     /// # Errors
-    /// [`ApacheError::NoLeader`] if none leads or the server does itself, and
-    /// [`ApacheError::NoSuchServer`].
+    /// [`ApacheError::NoLeader`] if none leads or the server does itself; else as [`cut`](Self::cut).
     pub fn cut_from_leader(&self, index: usize) -> Result<usize, ApacheError> {
+        self.linked()?;
         self.node(index)?;
         let leader = self.leader().filter(|leader| *leader != index).ok_or(ApacheError::NoLeader)?;
         self.links.cut(index, leader);
@@ -351,8 +392,9 @@ impl ApacheCluster {
     /// Cuts a server off from all others.
     ///
     /// # Errors
-    /// [`ApacheError::NoSuchServer`].
+    /// As [`cut`](Self::cut).
     pub fn isolate(&self, index: usize) -> Result<(), ApacheError> {
+        self.linked()?;
         self.each_other(index, |other| self.links.cut(index, other))
     }
 
@@ -371,6 +413,11 @@ impl ApacheCluster {
     #[must_use]
     pub fn connections(&self) -> (usize, usize) {
         self.links.connections()
+    }
+
+    fn linked(&self) -> Result<(), ApacheError> {
+        let direct = "the servers of a cluster that can change reach each other directly, so nothing can be cut";
+        if self.reconfig { Err(ApacheError::InvalidOption(direct)) } else { Ok(()) }
     }
 
     fn node(&self, index: usize) -> Result<&Node, ApacheError> {

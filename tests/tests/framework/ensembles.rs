@@ -32,6 +32,10 @@ impl EnsembleProvider for Asked {
         self.times.fetch_add(1, Ordering::SeqCst);
         self.of.connect_string()
     }
+
+    fn set_connect_string(&self, connect_string: &str) {
+        self.of.set_connect_string(connect_string);
+    }
 }
 
 on_every_server! {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use curator_framework::CuratorFramework;
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, Lease, LockGuard, LockOptions, LockOwner, MutexGuard, ReadGuard, ReadLock, Result,
-    Revoker, SemaphoreMutexGuard, SemaphoreProtocol, WriteGuard, WriteLock,
+    InterProcessSemaphoreV2, Lease, LockGuard, LockOptions, LockOwner, MultiLockGuard, MutexGuard, ReadGuard, ReadLock,
+    Result, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, WriteGuard, WriteLock,
 };
 use curator_test::SimulatedEnsemble;
 
@@ -86,7 +86,7 @@ macro_rules! granted {
     )*};
 }
 
-granted!(LockGuard, MutexGuard, ReadGuard, WriteGuard, Lease, SemaphoreMutexGuard);
+granted!(LockGuard, MultiLockGuard, MutexGuard, ReadGuard, WriteGuard, Lease, SemaphoreMutexGuard);
 
 impl<T: Granted> Granted for Option<T> {
     fn guards(self) -> Vec<LockGuard> {

@@ -63,7 +63,7 @@ on_every_server! {
             mutex.acquire().await.unwrap().into(),
             reading.into(),
             semaphore.acquire().await.unwrap().into(),
-            multi.acquire().await.unwrap(),
+            multi.acquire().await.unwrap().into(),
         ];
         for guard in &guards {
             // Of a multi lock any part.

@@ -38,13 +38,15 @@ async fn a_lock_that_does_not_want_containers_gets_none() {
     assert!(server.exists("/locks/one"));
 }
 
+/// Curator's `TestTtlNodes.testBasic`.
 #[tokio::test]
 async fn a_node_with_a_time_to_live_goes_by_itself() {
     let server = server();
     let client = connected(second(server.address())).await;
-    client.create().with_ttl(Duration::from_millis(100)).for_path("/short").await.unwrap();
+    let short = client.create().with_ttl(Duration::from_millis(100)).creating_parents_if_needed();
+    short.for_path("/below/short").await.unwrap();
     let numbered = client.create().with_mode(CreateMode::PersistentSequential).with_ttl(Duration::from_secs(3600));
     assert_eq!(numbered.for_path("/long-").await.unwrap(), "/long-0000000001");
-    eventually("its time is over", async || !server.exists("/short")).await;
+    eventually("its time is over", async || !server.exists("/below/short")).await;
     assert!(server.exists("/long-0000000001"));
 }

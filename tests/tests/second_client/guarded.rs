@@ -1,10 +1,12 @@
 //! Writes that are made only while the lock is held.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::{Acl, CuratorOp, Error, Permission};
 use curator_recipes::{
-    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, LockError, LossReason,
+    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    LockError, LossReason,
 };
 
 use crate::env::{connected as connect, eventually, in_time};
@@ -31,6 +33,61 @@ on_every_server! {
         let results = guard.transaction().delete(&node).create(&node, "4").commit().await.unwrap();
         assert_eq!(results.len(), 2, "the check of the lock is not told");
         assert_eq!(data().await, "4");
+    }
+
+    /// Of several locks each is looked at.
+    async fn a_multi_lock_writes_only_while_all_of_it_is_held(env) {
+        let proxy = env.proxy();
+        let client = connect(second(proxy.address())).await;
+        let direct = env.client().await;
+        let node = env.path("node");
+        direct.create().creating_parents_if_needed().with_data("old").for_path(&node).await.unwrap();
+        let data = async || String::from_utf8(direct.get_data().for_path(&node).await.unwrap().0).unwrap();
+        let paths = ["one", "two", "three"].map(|name| env.path(name));
+        for lost in 0..3 {
+            let lock = InterProcessMultiLock::new(client.clone(), &paths).unwrap();
+            let guard = in_time(lock.acquire()).await.unwrap();
+            let written = format!("while all are held: {lost}");
+            let results = guard.transaction().set_data(&node, written.clone()).commit().await.unwrap();
+            assert_eq!((results.len(), data().await), (1, written.clone()));
+            let missing = env.path("missing");
+            let error = guard.transaction().check("/").delete(&missing).commit().await.unwrap_err();
+            let LockError::Framework(Error::Transaction { index: 1, operation, .. }) = error else { panic!("{error}") };
+            assert_eq!(operation, format!("delete {missing}"));
+            // Whatever the server says comes late.
+            proxy.latency(Duration::from_millis(500));
+            direct.delete().for_path(guard.parts().nth(lost).unwrap().path()).await.unwrap();
+            assert!(guard.is_held(), "it has not heard of it");
+            let error = in_time(guard.transaction().set_data(&node, "new").commit()).await.unwrap_err();
+            proxy.latency(Duration::ZERO);
+            let LockError::LockLost { path, reason: LossReason::NodeDeleted } = error else { panic!("{error}") };
+            assert_eq!((path, data().await), (paths[lost].clone(), written));
+            guard.release().await.unwrap();
+            let error = guard.transaction().check("/").commit().await.unwrap_err();
+            assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
+        }
+    }
+
+    /// Their checks would ask another session's server, or about other nodes.
+    async fn a_multi_lock_of_several_clients_cannot_write(env) {
+        let (client, other) = (connected(env.address()).await, connected(env.address()).await);
+        let apart = client.using_namespace(&env.path("apart")[1..]).unwrap();
+        for second in [other, apart] {
+            let locks = [(client.clone(), "one"), (second, "two")].map(|(client, name)| {
+                Arc::new(InterProcessMutex::new(client, env.path(name)).unwrap()) as Arc<dyn InterProcessLock>
+            });
+            let guard = in_time(InterProcessMultiLock::from_locks(locks).unwrap().acquire()).await.unwrap();
+            let error = guard.transaction().check("/").commit().await.unwrap_err();
+            assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
+            assert!(guard.is_held());
+            guard.release().await.unwrap();
+        }
+        // Kinds may be mixed, read locks too.
+        let lock = InterProcessReadWriteLock::new(client.clone(), env.path("two")).unwrap();
+        let one = InterProcessSemaphoreMutex::new(client.clone(), env.path("one")).unwrap();
+        let locks: [Arc<dyn InterProcessLock>; 2] = [Arc::new(one), Arc::new(lock.read_lock())];
+        let guard = in_time(InterProcessMultiLock::from_locks(locks).unwrap().acquire()).await.unwrap();
+        guard.transaction().check("/").commit().await.unwrap();
     }
 
     async fn what_else_cannot_be_done_is_told_as_such(env) {

@@ -10,12 +10,14 @@ mod clients;
 #[path = "../integration/env.rs"]
 mod env;
 
+mod compression;
 mod containers;
 mod cost;
 mod faults;
 mod guarded;
 mod proofs;
 mod read_only;
+mod reconfig;
 mod secure;
 mod transactions;
 mod unsupported;

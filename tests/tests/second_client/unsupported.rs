@@ -2,6 +2,7 @@
 
 use curator_framework::{
     AddWatchMode, CreateMode, CuratorFramework, Error, RetryNTimes, SaslDigest, TlsOptions, ZookeeperAsyncFactory,
+    ZookeeperClientFactory,
 };
 use curator_recipes::{InterProcessMutex, LockError};
 use curator_test::TestingServer;
@@ -22,6 +23,7 @@ async fn each_request_that_the_default_client_has_not_is_named() {
     let client = crate::env::connected(builder(server.address()).zookeeper_factory(ZookeeperAsyncFactory)).await;
     is_unsupported(client.transaction().create("/a", "").commit().await, "send transactions");
     is_unsupported(client.sync("/").await, "sync");
+    is_unsupported(client.reconfig().leaving(["1"]).for_ensemble().await, "reconfig");
     is_unsupported(client.add_watch("/", AddWatchMode::Persistent).await, "add persistent watches");
     let create = |mode| client.create().with_mode(mode);
     is_unsupported(create(CreateMode::Container).for_path("/a").await, "create containers");
@@ -46,4 +48,9 @@ fn each_option_that_the_default_client_has_not_is_refused() {
     is_unsupported(options().sasl(SaslDigest::new("user", "password")).build(), "log in by SASL");
     is_unsupported(options().can_be_read_only(true).build(), "connect to read-only servers");
     options().can_be_read_only(false).build().unwrap();
+    // The ensemble can be followed with either client, but not by TLS.
+    options().ensemble_tracker(true).build().unwrap();
+    let tls = options().zookeeper_factory(ZookeeperClientFactory).tls(TlsOptions::new("")).ensemble_tracker(true);
+    let refused = tls.build().unwrap_err().to_string();
+    assert_eq!(refused, "invalid ensemble tracker: the servers do not tell their ports for TLS");
 }

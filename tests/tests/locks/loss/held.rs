@@ -147,10 +147,10 @@ impl Way {
             (Kind::Multi, form) => {
                 let all = InterProcessMultiLock::new(client, PARTS.map(|part| format!("{path}/{part}")))?;
                 LockOwner::scope(async {
-                    let mut guards = vec![all.acquire().await?];
+                    let mut guards = vec![all.acquire().await?.into()];
                     granted(&guards[0]);
                     if form == Form::Reentrant {
-                        guards.push(all.acquire().await?);
+                        guards.push(all.acquire().await?.into());
                     }
                     Ok(guards)
                 })

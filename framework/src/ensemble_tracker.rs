@@ -1,0 +1,62 @@
+//! A client that follows its ensemble.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use crate::client::Config;
+use crate::ensemble::parse_connect_string;
+use crate::ensemble_config::{CONFIG_NODE, EnsembleConfig};
+use crate::error::Error;
+use crate::root::Root;
+use crate::session::Session;
+
+/// The pause after a read that may succeed later.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Reads the ensemble's configuration, whenever it changes and after every reconnect, and tells the provider: Curator's
+/// `EnsembleTracker`. Dropping it removes its watch.
+pub(crate) async fn track(config: &Config, session: &Session) -> Infallible {
+    if !config.ensemble_tracker {
+        return std::future::pending().await;
+    }
+    let session = session.below(Root::default());
+    loop {
+        match session.get_data_watched(CONFIG_NODE).await {
+            Ok((data, stat, changed)) => {
+                tell(config, &EnsembleConfig::new(data, stat));
+                changed.await;
+            }
+            Err(error) if error.is_retryable() => tokio::time::sleep(PAUSE).await,
+            Err(error) => {
+                // Servers before 3.5 have no such node; the next one may be newer.
+                match error {
+                    Error::NoNode { .. } => tracing::debug!("the servers have no configuration of their ensemble"),
+                    error => tracing::warn!(%error, "the ensemble's configuration cannot be read"),
+                }
+                // Without an owner's word this resolves after a reconnect.
+                session.word_of(CONFIG_NODE).await;
+            }
+        }
+        // There is nothing to be read in a session that is over; whoever waits for it drops this.
+        if session.connected().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+fn tell(config: &Config, ensemble: &EnsembleConfig) {
+    let servers = ensemble.client_addresses();
+    if servers.is_empty() {
+        tracing::debug!("the ensemble's configuration names no address for clients");
+        return;
+    }
+    let connect_string = servers.join(",") + &config.chroot;
+    if let Err(error) = parse_connect_string(&connect_string) {
+        tracing::warn!(%error, "the ensemble's configuration is of no use");
+        return;
+    }
+    if config.ensemble.connect_string() != connect_string {
+        tracing::info!(connect_string, "the ensemble");
+        config.ensemble.set_connect_string(&connect_string);
+    }
+}

@@ -1,0 +1,155 @@
+//! Reading and changing the ensemble's configuration.
+
+use crate::client::CuratorFramework;
+use crate::ensemble_config::{CONFIG_NODE, EnsembleConfig};
+use crate::error::{Error, Result};
+use crate::operations::{Watched, with_retries};
+use crate::root::Root;
+use crate::watch::Watch;
+
+/// A read of the ensemble's configuration, being described: Curator's `GetConfigBuilder`.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is read before for_ensemble"]
+pub struct GetConfigBuilder<'a> {
+    client: &'a CuratorFramework,
+}
+
+impl<'a> GetConfigBuilder<'a> {
+    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+        Self { client }
+    }
+
+    /// Also sets a watch, for the change of the configuration.
+    pub fn watched(self) -> Watched<Self> {
+        Watched(self)
+    }
+
+    /// The configuration, as the server has it that the client is connected to.
+    ///
+    /// # Errors
+    ///
+    /// `NoNode` with servers before 3.5; `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn for_ensemble(self) -> Result<EnsembleConfig> {
+        let read = with_retries(self.client, CONFIG_NODE, |session| async move {
+            session.below(Root::default()).get_data(CONFIG_NODE).await
+        });
+        let (data, stat) = read.await?;
+        Ok(EnsembleConfig::new(data, stat))
+    }
+}
+
+impl Watched<GetConfigBuilder<'_>> {
+    /// The configuration, and a future that resolves when it changes.
+    ///
+    /// # Errors
+    ///
+    /// As [`GetConfigBuilder::for_ensemble`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
+    pub async fn for_ensemble(self) -> Result<(EnsembleConfig, Watch)> {
+        let read = with_retries(self.0.client, CONFIG_NODE, |session| async move {
+            session.below(Root::default()).get_data_watched(CONFIG_NODE).await
+        });
+        let (data, stat, watch) = read.await?;
+        Ok((EnsembleConfig::new(data, stat), watch))
+    }
+}
+
+/// A change of which servers there are, being described: Curator's `ReconfigBuilder`.
+///
+/// The servers must allow it (`reconfigEnabled`), and the client must be one that may write their configuration's node:
+/// by default only the super user.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_framework::Error> {
+/// let old = client.get_config().for_ensemble().await?;
+/// let new = client
+///     .reconfig()
+///     .leaving(["2"])
+///     .joining(["server.4=zk4:2888:3888:participant;zk4:2181"])
+///     .from_config(old.version())
+///     .for_ensemble()
+///     .await?;
+/// println!("{}", new.client_addresses().join(","));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is changed before for_ensemble"]
+pub struct ReconfigBuilder<'a> {
+    client: &'a CuratorFramework,
+    joining: Vec<String>,
+    leaving: Vec<String>,
+    members: Vec<String>,
+    version: Option<i64>,
+}
+
+impl<'a> ReconfigBuilder<'a> {
+    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+        Self { client, joining: Vec::new(), leaving: Vec::new(), members: Vec::new(), version: None }
+    }
+
+    /// Servers that come, or that are to be reached in another way:
+    /// `server.4=host:2888:3888:participant;host:2181` each. They must run already.
+    pub fn joining<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
+        self.joining.extend(servers.into_iter().map(Into::into));
+        self
+    }
+
+    /// The numbers of servers that go.
+    pub fn leaving<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
+        self.leaving.extend(servers.into_iter().map(Into::into));
+        self
+    }
+
+    /// All servers that there are to be, each as in [`joining`](Self::joining).
+    pub fn with_new_members<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
+        self.members.extend(servers.into_iter().map(Into::into));
+        self
+    }
+
+    /// The [version](EnsembleConfig::version) that the configuration must have; `None` for any.
+    pub fn from_config(mut self, version: impl Into<Option<i64>>) -> Self {
+        self.version = version.into();
+        self
+    }
+
+    /// Changes the configuration and returns the new one. If nothing was named, it gets a new version.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig` if all servers are named and those that come or go as well; `Unsupported` where the client crate
+    /// has no such request; `BadVersion`; `NoAuth`; `ZooKeeper` with code −123 where the servers do not allow it, −13 where
+    /// the new servers that run are no majority, −14 while another change is under way, −8 for servers that are no such;
+    /// `ConnectionLoss` and `SessionExpired`: when the policy gives up, or at once if a version was given and the change
+    /// may have been made ([`outcome_unknown`](Error::outcome_unknown)), since it would be refused for its own sake then.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the change may be made.
+    pub async fn for_ensemble(self) -> Result<EnsembleConfig> {
+        if !self.members.is_empty() && (!self.joining.is_empty() || !self.leaving.is_empty()) {
+            return Err(Error::invalid_config("reconfig", "it names all servers, and those that come or go as well"));
+        }
+        let mut retries = self.client.retry_loop();
+        loop {
+            let changed = match retries.session().await {
+                Ok(session) => session.reconfig(&self.joining, &self.leaving, &self.members, self.version).await,
+                Err(error) => Err(error),
+            };
+            match changed {
+                Ok((data, stat)) => return Ok(EnsembleConfig::new(data, stat)),
+                Err(error) if self.version.is_some() && error.outcome_unknown() => return Err(error),
+                Err(error) => retries.failed(error).await?,
+            }
+        }
+    }
+}

@@ -232,6 +232,12 @@ impl FaultProxy {
         self.shared.lock().total
     }
 
+    /// How many replies to requests of kind `op` were passed on whole so far.
+    #[must_use]
+    pub fn replies(&self, op: OpCode) -> usize {
+        self.shared.lock().replies.get(&op).copied().unwrap_or_default()
+    }
+
     /// How many one-time faults have happened so far.
     ///
     /// These are those of [`drop_reply`](Self::drop_reply),

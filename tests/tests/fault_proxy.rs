@@ -162,6 +162,8 @@ async fn lost_reply_leaves_the_node_behind() {
     client.create("/b").await.unwrap();
     assert_eq!(proxy.faults_done(), 1);
     assert_eq!(proxy.total_connections(), 2);
+    // The one that was lost is not counted.
+    assert_eq!([OpCode::Create, OpCode::Exists, OpCode::GetData].map(|op| proxy.replies(op)), [1, 1, 0]);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! What the proxy was told to do, and what it counted.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -71,6 +72,7 @@ pub(super) struct State {
     pub(super) open: usize,
     pub(super) total: usize,
     pub(super) faults: usize,
+    pub(super) replies: HashMap<OpCode, usize>,
 }
 
 impl State {
@@ -81,7 +83,11 @@ impl State {
 
     /// Counts a reply to a request of kind `op`: what is to happen to it.
     pub(super) fn strikes_reply(&mut self, op: OpCode) -> Option<Fault> {
-        self.strike(op, |fault| fault != Fault::DropRequest)
+        let struck = self.strike(op, |fault| fault != Fault::DropRequest);
+        if struck.is_none() {
+            *self.replies.entry(op).or_default() += 1;
+        }
+        struck
     }
 
     fn strike(&mut self, op: OpCode, concerns: impl Fn(Fault) -> bool) -> Option<Fault> {

@@ -218,11 +218,11 @@ on_every_server! {
             let mutex = mutex.clone();
             waiters.spawn(async move { mutex.acquire().await.unwrap().release().await.unwrap() });
         }
-        eventually("all wait", async || client.watchers() == 20).await;
-        // Answers come in order: with this one all reads that set the watches are answered.
+        eventually("all wait", async || client.watchers() == 20 && proxy.replies(OpCode::GetData) >= 10).await;
+        // Answers come in order: with this one all reads that set the watches are heard of.
         client.check_exists().for_path("/").await.unwrap();
         // The first listing from now on would be cut off, and counted.
-        proxy.drop_reply(curator_test::wire::OpCode::GetChildren, 1);
+        proxy.drop_reply(OpCode::GetChildren, 1);
         let connections = proxy.total_connections();
         proxy.reset();
         in_time(proxy.wait_for_connections(connections + 1)).await;

@@ -12,7 +12,9 @@ use crate::{SHORT, begin, curator, end, is_gone, lock, nodes, run, signal, stder
 fn the_exit_status_is_the_commands() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();
-    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
+    for (script, code) in
+        [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)]
+    {
         let output = lock(&servers, &[], script);
         assert_eq!((output.status.code(), stderr(&output)), (Some(code), String::new()), "{script}");
     }
@@ -21,7 +23,8 @@ fn the_exit_status_is_the_commands() {
     assert!(stderr(&output).starts_with("curator: cannot run /no/such/command: "), "{output:?}");
     let output = run(&servers, &["lock", "/lock", "--", "/etc/passwd"]);
     assert_eq!(output.status.code(), Some(126));
-    assert_eq!((nodes(&server), server.sessions()), (0, vec![]));
+    assert_eq!(nodes(&server), 0);
+    until("the sessions are closed", || server.sessions().is_empty());
 }
 
 #[test]
@@ -80,11 +83,14 @@ fn who_does_not_get_it_in_time_says_so() {
         );
     }
     // One that is asked to end while it waits leaves the queue.
-    let waiter = curator(&servers, &["lock", "/lock", "--", "echo", "never"]).spawn().unwrap();
-    until("a second node", || nodes(&server) == 2);
-    signal(&waiter, Signal::TERM);
-    assert_eq!(end(waiter).0, Some(143));
-    assert_eq!(nodes(&server), 1);
+    for (ending, code) in [(Signal::HUP, 129), (Signal::INT, 130), (Signal::QUIT, 131), (Signal::TERM, 143)] {
+        let mut waiter = curator(&servers, &["lock", "/lock", "--", "echo", "never"]).spawn().unwrap();
+        until("a second node", || nodes(&server) == 2);
+        signal(&waiter, ending);
+        let mut out = String::new();
+        waiter.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        assert_eq!((end(waiter).0, out.as_str(), nodes(&server)), (Some(code), "", 1));
+    }
     signal(&holder, Signal::TERM);
     assert_eq!(end(holder), (Some(143), String::new()));
     assert_eq!(nodes(&server), 0);

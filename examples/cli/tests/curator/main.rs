@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod commands;
+mod credentials;
+mod foreground;
 mod losing;
 mod telling;
 
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 use curator_test::TestingServer;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-const LIMIT: Duration = Duration::from_secs(30);
+/// Less than the session timeout: what ends in this time was not left to the server's timer.
+const LIMIT: Duration = Duration::from_secs(20);
 
 fn curator(connect: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_curator"));

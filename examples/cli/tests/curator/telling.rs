@@ -1,8 +1,9 @@
 //! What is shown, asked for and said.
 
 use curator_test::TestingServer;
+use rustix::process::Signal;
 
-use crate::{begin, curator, end, nodes, run, stderr, stdout, until};
+use crate::{begin, curator, end, nodes, run, signal, stderr, stdout, until};
 
 #[test]
 fn ls_shows_and_revoke_asks() {
@@ -32,6 +33,20 @@ fn ls_shows_and_revoke_asks() {
     assert_eq!(end(child), (Some(0), String::new()));
 }
 
+const NO_SERVER: &str = "no session could be established: 127.0.0.1:1: Connection refused";
+
+#[test]
+fn what_has_no_status_of_its_own_is_70() {
+    let server = TestingServer::start().unwrap();
+    // The node of a lock is ephemeral, so there can be no lock below it.
+    let (holder, _out, node) = begin(&server.connect_string(), &[], "echo $CURATOR_NODE; exec sleep 600");
+    let output = run(&server.connect_string(), &["lock", &format!("{node}/inner"), "--", "echo", "never"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(70), ""));
+    assert_eq!(stderr(&output), format!("curator: the parent of {node}/inner is ephemeral and cannot have children\n"));
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
+}
+
 #[test]
 fn what_cannot_work_is_said_in_one_line() {
     let server = TestingServer::start().unwrap();
@@ -41,8 +56,8 @@ fn what_cannot_work_is_said_in_one_line() {
         (&servers, &["lock", "--grace", "10s", "/lock", "--", "true"], 2, "--grace 10s is more than a quarter of"),
         (&servers, &["--auth", "secret", "ls", "/"], 2, "credentials are SCHEME:ID, as digest:user:password"),
         ("two words", &["ls", "/"], 2, "invalid connect string"),
-        ("127.0.0.1:1", &["--connect-timeout", "300ms", "ls", "/"], 69, "connection lost during"),
-        ("127.0.0.1:1", &["lock", "--timeout", "300ms", "/lock", "--", "true"], 69, "connection lost during"),
+        ("127.0.0.1:1", &["--connect-timeout", "300ms", "ls", "/"], 69, NO_SERVER),
+        ("127.0.0.1:1", &["lock", "--timeout", "300ms", "/lock", "--", "true"], 69, NO_SERVER),
     ];
     for (connect, arguments, code, text) in cases {
         let output = run(connect, arguments);

@@ -39,9 +39,8 @@ async fn a_deleted_node_stops_the_command() {
     assert_eq!(out.read_to_string(&mut String::new()).unwrap(), 0);
 }
 
-/// It takes as long as it needs, and here that is until the test says so.
-const SAVES_ITS_WORK: &str =
-    "trap 'echo asked; read work; echo $work is saved; exit 4' TERM; echo ready; while :; do sleep 0.05; done";
+/// It takes as long as it needs: until the test says so, and some time for the work itself.
+const SAVES_ITS_WORK: &str = "trap 'echo asked; read work; sleep 0.2; echo $work is saved; exit 4' TERM; echo ready; while :; do sleep 0.05; done";
 
 #[test]
 fn the_command_has_the_grace_to_save_its_work() {

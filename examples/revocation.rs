@@ -44,12 +44,13 @@ async fn main() -> ExitCode {
         };
         let asks = async {
             until(|| async { Ok(mutex.participant_nodes().await?.len() == 2) }).await?;
-            for one in mutex.participants().await? {
+            let participants = mutex.participants().await?;
+            for one in &participants {
                 let what = if one.holds { "has it" } else { "waits" };
                 say(format!("{}: {what}", String::from_utf8_lossy(&one.data)));
-                if one.holds {
-                    Revoker::attempt_revoke(&hurry, &one.path).await?;
-                }
+            }
+            for holder in participants.iter().filter(|one| one.holds) {
+                Revoker::attempt_revoke(&hurry, &holder.path).await?;
             }
             Ok(())
         };

@@ -44,12 +44,12 @@ async fn main() -> ExitCode {
         };
         let asks = async {
             until(|| async { Ok(mutex.participant_nodes().await?.len() == 2) }).await?;
-            let all = mutex.participants().await?;
-            for one in &all {
+            let participants = mutex.participants().await?;
+            for one in &participants {
                 let what = if one.holds { "has it" } else { "waits" };
                 say(format!("{}: {what}", String::from_utf8_lossy(&one.data)));
             }
-            for holder in all.iter().filter(|one| one.holds) {
+            for holder in participants.iter().filter(|one| one.holds) {
                 Revoker::attempt_revoke(&hurry, &holder.path).await?;
             }
             Ok(())

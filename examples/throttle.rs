@@ -16,7 +16,6 @@
 //! leases. With `--svg` a time chart is
 //! written at the end, also after Ctrl-C: who held which lease when, with the queue under it.
 
-use std::error::Error;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,8 +25,8 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use curator_examples::chart::Chart;
-use curator_examples::say;
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_examples::{Outcome, first_word, say, started};
+use curator_framework::CuratorFramework;
 use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, SemaphoreProtocol};
 use curator_test::TestingServer;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -119,7 +118,7 @@ struct Display {
 }
 
 impl Display {
-    fn new(options: &Options) -> Result<Self, Box<dyn Error>> {
+    fn new(options: &Options) -> Outcome<Self> {
         let bar = if std::io::stderr().is_terminal() {
             let style = "{elapsed_precise} [{bar:40}] {pos}/{len} jobs done, {msg}";
             let bar = ProgressBar::new(options.jobs as u64).with_style(ProgressStyle::with_template(style)?);
@@ -165,7 +164,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+async fn run(options: &Options) -> Outcome<ExitCode> {
     // Kept to the end, if there is one.
     let server = if options.connect.is_none() { Some(TestingServer::start()?) } else { None };
     let servers = match (&options.connect, &server) {
@@ -176,9 +175,7 @@ async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let mut clients = Vec::new();
     let mut semaphores = Vec::new();
     for _ in 0..options.clients {
-        let retry = ExponentialBackoffRetry::new(Duration::from_millis(100), 5)?;
-        let client = CuratorFramework::new_client(&servers, retry)?;
-        client.start()?;
+        let client = started(&servers, Duration::from_secs(10))?;
         semaphores.push(InterProcessSemaphoreV2::with_protocol(
             client.clone(),
             &options.path,
@@ -192,8 +189,7 @@ async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
         // Before the work, so that a wrong name is told before anything else.
         std::fs::write(file, "").map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     }
-    // The first word with the servers, so that a wrong address is told before anything else.
-    clients[0].session().await?;
+    first_word(&clients[0]).await?;
 
     let count = Arc::new(Count::default());
     let display = Arc::new(Display::new(options)?);
@@ -241,7 +237,7 @@ async fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     Ok(if wrong { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-async fn join_all(jobs: &mut JoinSet<Result<(), LockError>>) -> Result<(), Box<dyn Error>> {
+async fn join_all(jobs: &mut JoinSet<Result<(), LockError>>) -> Outcome {
     while let Some(job) = jobs.join_next().await {
         job??;
     }

@@ -6,13 +6,15 @@ pub mod chart;
 use std::error::Error;
 use std::fmt::Display;
 use std::future::Future;
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+use curator_framework::{CuratorFramework, Error as FrameworkError, ExponentialBackoffRetry};
 use curator_test::{FaultProxy, TestingServer};
+use tokio::net::TcpStream;
 
 /// How an example ends.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -53,7 +55,7 @@ impl Ensemble {
     ///
     /// # Errors
     ///
-    /// If no server can be reached within five seconds.
+    /// As [`first_word`].
     pub async fn client(&self) -> Outcome<CuratorFramework> {
         self.client_at(&self.connect_string, Duration::from_secs(10)).await
     }
@@ -65,11 +67,7 @@ impl Ensemble {
     /// As [`client`](Self::client).
     pub async fn client_behind_a_proxy(&self) -> Outcome<(CuratorFramework, Arc<FaultProxy>)> {
         let servers = self.connect_string.split('/').next().unwrap_or_default();
-        let first = servers.split(',').next().unwrap_or_default();
-        let first = if first.contains(':') { first.to_owned() } else { format!("{first}:2181") };
-        let address = tokio::net::lookup_host(first).await?.next().ok_or("the server has no address")?;
-        let unreachable = |error| format!("the server {address} cannot be reached: {error}");
-        tokio::net::TcpStream::connect(address).await.map_err(unreachable)?;
+        let address = first_to_listen(servers).await?;
         let proxy = Arc::new(FaultProxy::start(address)?);
         if let Ok(mut networks) = self.networks.lock() {
             networks.push(Arc::clone(&proxy));
@@ -80,18 +78,66 @@ impl Ensemble {
     }
 
     async fn client_at(&self, connect_string: &str, session_timeout: Duration) -> Outcome<CuratorFramework> {
-        let client = CuratorFramework::builder(connect_string)
-            .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 5)?)
-            .session_timeout(session_timeout)
-            .connection_timeout(Duration::from_secs(5))
-            .build()?;
-        client.start()?;
+        let client = started(connect_string, session_timeout)?;
         if let Ok(mut clients) = self.clients.lock() {
             clients.push(client.clone());
         }
-        // The first word with the servers, so that a wrong address is told before anything else.
-        client.session().await?;
+        first_word(&client).await?;
         Ok(client)
+    }
+}
+
+/// The address of the first server that listens.
+async fn first_to_listen(servers: &str) -> Outcome<SocketAddr> {
+    let mut failures = Vec::new();
+    for server in servers.split(',') {
+        let server = if server.contains(':') { server.to_owned() } else { format!("{server}:2181") };
+        let stream = tokio::time::timeout(Duration::from_secs(2), TcpStream::connect(&server)).await;
+        match stream.unwrap_or_else(|_too_long| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(stream) => return Ok(stream.peer_addr()?),
+            Err(error) => failures.push(format!("{server}: {error}")),
+        }
+    }
+    Err(format!("no server can be reached: {}", failures.join("; ")).into())
+}
+
+/// A client that connects in the background.
+///
+/// # Errors
+///
+/// If the connect string is none.
+pub fn started(connect_string: &str, session_timeout: Duration) -> Outcome<CuratorFramework> {
+    let client = CuratorFramework::builder(connect_string)
+        .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 5)?)
+        .session_timeout(session_timeout)
+        .connection_timeout(Duration::from_secs(5))
+        .build()?;
+    client.start()?;
+    Ok(client)
+}
+
+/// The first word with the servers, so that a wrong address is told before anything else.
+///
+/// # Errors
+///
+/// As soon as the client has failed to reach any of them: at once where nobody listens, and after five seconds where
+/// nobody answers, since such a server may only be slow.
+pub async fn first_word(client: &CuratorFramework) -> Outcome {
+    let failed = async {
+        loop {
+            if let FrameworkError::ConnectionLoss { cause: Some(cause), .. } = client.no_answer("connecting") {
+                return cause.to_string();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        session = client.session() => {
+            session?;
+            Ok(())
+        }
+        cause = failed => Err(cause.into()),
     }
 }
 

@@ -124,6 +124,25 @@ fn each_explains_itself_and_says_in_one_line_that_there_is_no_server() {
     });
 }
 
+/// It may only be slow, so it has some seconds.
+#[test]
+fn a_server_that_listens_and_says_nothing_is_named() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    std::thread::scope(|scope| {
+        for name in ["throttle", "reentrant"] {
+            let address = &address;
+            scope.spawn(move || {
+                let output = example(name).args(["--connect", address]).output().unwrap();
+                assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{name}: {output:?}");
+                let text = stderr(&output);
+                assert!(text.starts_with("error: ") && text.contains(&format!(" {address}: no answer")), "{text}");
+                assert_eq!(text.lines().count(), 1, "{text}");
+            });
+        }
+    });
+}
+
 #[test]
 fn they_leave_nothing_on_a_server_of_somebody_else() {
     let server = TestingServer::start().unwrap();

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::tell;
 
 /// The command is not there, or cannot be executed: as the shells have it.
@@ -178,7 +178,7 @@ impl Process {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(error) => tell(&format!("cannot send {signal:?} to the command: {error}")),
         }
-        if signal == Signal::TERM {
+        if signals::ends(signal) {
             // One that is stopped must wake to hear of it. If it is gone, so be it.
             let _gone = send(Signal::CONT);
         }

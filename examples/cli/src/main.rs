@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser as _;
 use curator_cli::contenders::{contenders, table};
-use curator_framework::{CuratorFramework, Error, ExponentialBackoffRetry};
+use curator_framework::{ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SessionEnd};
 use curator_recipes::{
     InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockGuard,
     LockOptions, Release, Revoker,
@@ -35,14 +35,26 @@ impl From<LockError> for Failure {
             LockError::InvalidArgument { .. }
             | LockError::ProtocolMismatch { .. }
             | LockError::Framework(Error::InvalidPath { .. } | Error::InvalidConfig { .. }) => 2,
+            LockError::Framework(Error::ConnectionLoss { cause: Some(cause), .. }) if refused(cause) => 77,
             LockError::Framework(Error::ConnectionLoss { .. } | Error::SessionExpired { .. }) => 69,
             LockError::Framework(Error::NoAuth { .. }) => 77,
             LockError::Framework(Error::NoNode { .. }) => 1,
             LockError::LockLost { .. } => LOST,
             _ => 70,
         };
-        Self(code, error.to_string())
+        let text = match error {
+            // Which request had to do without a connection does not matter to the user.
+            LockError::Framework(Error::ConnectionLoss { cause: Some(cause), .. }) => cause.to_string(),
+            error => error.to_string(),
+        };
+        Self(code, text)
     }
+}
+
+/// Whether a server was there and did not accept the credentials.
+fn refused(cause: &ConnectError) -> bool {
+    let refusal = SessionEnd::AuthFailed.to_string();
+    cause.failures().iter().any(|(_, reason)| *reason == refusal)
 }
 
 impl From<Error> for Failure {

@@ -18,16 +18,21 @@ pub(crate) struct Options {
 }
 
 const EXIT_STATUS: &str = "\
-Exit status:
-  that of the command, 128 + n if signal n ended it; otherwise
-  2 wrong options, path or connect string    69 no connection
-  70 another error                           74 the lock was lost and the command stopped
-  75 the lock was not got (see -E)           77 not authorized
-  126 the command cannot be executed         127 the command was not found";
+Exit status: that of the command, 128 + n if signal n ended it; otherwise
+    1  ls, revoke: there is no such node
+    2  wrong options, path or connect string
+   69  no connection
+   70  another error
+   74  the lock was lost, or could have been, and the command was stopped
+   75  the lock was not got (see -E)
+   77  not authorized, or credentials that are not accepted
+  126  the command cannot be executed
+  127  the command was not found
+  128 + n if signal n came while it waited for the lock";
 
 #[derive(Debug, Args)]
 pub(crate) struct Connection {
-    /// Servers, host:port[,host:port…][/chroot] [env: CURATOR_CONNECT, ZK_CONNECT] [default: localhost:2181]
+    /// Servers, host:port[,host:port…], perhaps with /chroot [env: CURATOR_CONNECT, ZK_CONNECT] [default: localhost:2181]
     #[arg(long, global = true)]
     connect: Option<String>,
     /// Credentials, as digest:user:password; may be given several times [env: CURATOR_AUTH]
@@ -37,7 +42,7 @@ pub(crate) struct Connection {
     #[arg(long, global = true, default_value = "30s", value_parser = duration)]
     pub(crate) session_timeout: Duration,
     /// How long to wait for a connection
-    #[arg(long, global = true, default_value = "10s", value_parser = duration)]
+    #[arg(long, global = true, default_value = "5s", value_parser = duration)]
     pub(crate) connect_timeout: Duration,
 }
 

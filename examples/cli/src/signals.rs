@@ -42,11 +42,16 @@ impl Signals {
     pub(crate) async fn end(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if matches!(signal, Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT) {
+            if ends(signal) {
                 return signal;
             }
         }
     }
+}
+
+/// Whether a signal asks a process to end.
+pub(crate) const fn ends(signal: Signal) -> bool {
+    matches!(signal, Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT)
 }
 
 /// One bit for each signal that is ignored, where the system tells.

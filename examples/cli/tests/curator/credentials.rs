@@ -1,0 +1,92 @@
+//! Locks below nodes that are not for everybody.
+
+use curator_framework::{Acl, CuratorFramework, Permission, RetryOneTime};
+use curator_test::TestingServer;
+
+use crate::{curator, run, stderr, stdout, until};
+
+const RIGHT: &str = "digest:me:secret";
+
+/// A server with a node whose list has an entry for its creator, `RIGHT`, and perhaps one for everybody.
+async fn server_with(path: &str, everybody: Permission) -> TestingServer {
+    let server = TestingServer::start().unwrap();
+    let retry = RetryOneTime::new(std::time::Duration::ZERO);
+    let (scheme, id) = RIGHT.split_once(':').unwrap();
+    let client = CuratorFramework::builder(server.connect_string())
+        .retry_policy(retry)
+        .authorization(scheme, id)
+        .build()
+        .unwrap();
+    client.start().unwrap();
+    let mut acl = Acl::creator_all();
+    if everybody != Permission::NONE {
+        acl.push(Acl::new(everybody, "world", "anyone"));
+    }
+    client.create().with_acl(acl).for_path(path).await.unwrap();
+    client.close().await;
+    server
+}
+
+#[tokio::test]
+async fn who_has_the_credentials_gets_the_lock() {
+    let server = server_with("/private", Permission::NONE).await;
+    let servers = server.connect_string();
+    let command = ["lock", "/private/lock", "--", "sh", "-c", "echo $CURATOR_NODE"];
+    // Other credentials beside them do no harm.
+    let output = run(&servers, &[&["--auth", "digest:you:word", "--auth", RIGHT], &command[..]].concat());
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+    assert!(stdout(&output).starts_with("/private/lock/_c_"), "{output:?}");
+    let output = curator(&servers, &command).env("CURATOR_AUTH", RIGHT).output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
+    assert_eq!(server.children("/private/lock"), Some(Vec::new()));
+    // The list of the lock's own node is open, and that of its parent is not.
+    assert_eq!(run(&servers, &["ls", "/private/lock"]).status.code(), Some(0));
+    assert_eq!(run(&servers, &["ls", "/private"]).status.code(), Some(77));
+    assert_eq!(run(&servers, &["--auth", RIGHT, "ls", "/private"]).status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn who_has_not_is_told_and_leaves_nothing_behind() {
+    let server = server_with("/private", Permission::NONE).await;
+    for credentials in [&[][..], &["--auth", "digest:me:wrong"]] {
+        for action in [&["lock"][..], &["semaphore", "-n", "2"], &["read"], &["write"]] {
+            for path in ["/private", "/private/lock"] {
+                let command = [credentials, action, &[path, "--", "echo", "never"]].concat();
+                let output = run(&server.connect_string(), &command);
+                assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{command:?}");
+                let text = stderr(&output);
+                assert!(text.starts_with(&format!("curator: not authorized for {path}")), "{command:?} {text}");
+                assert_eq!(text.lines().count(), 1, "{text}");
+                assert_eq!(server.children("/private"), Some(Vec::new()));
+                until("the session is closed", || server.sessions().is_empty());
+            }
+        }
+    }
+    let output = run(&server.connect_string(), &["revoke", "/private"]);
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(77), "curator: not authorized for /private\n"));
+}
+
+/// The node is there before its owner hears that he may not look at the queue.
+#[tokio::test]
+async fn who_may_only_join_the_queue_leaves_it() {
+    let server = server_with("/box", Permission::CREATE).await;
+    let output = run(&server.connect_string(), &["lock", "/box", "--", "echo", "never"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
+    assert_eq!(stderr(&output), "curator: not authorized for /box\n");
+    assert_eq!(server.children("/box"), Some(Vec::new()));
+    until("the session is closed", || server.sessions().is_empty());
+}
+
+#[test]
+fn credentials_that_the_server_does_not_accept_are_named_as_the_reason() {
+    let server = TestingServer::start().unwrap();
+    for action in [&["ls", "/lock"][..], &["lock", "/lock", "--", "echo", "never"]] {
+        let options = ["--auth", "nonsense:secret", "--connect-timeout", "300ms"];
+        let output = run(&server.connect_string(), &[&options, action].concat());
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
+        let address = server.connect_string();
+        let reason = format!("{address}: the server did not accept the credentials");
+        assert_eq!(stderr(&output), format!("curator: no session could be established: {reason}\n"));
+    }
+    until("the sessions are closed", || server.sessions().is_empty());
+}

@@ -76,7 +76,7 @@
 //! | info | `disconnected`, `reconnected` | `session` |
 //! | info | `connection state` | `state` |
 //! | warn | `not connected` | `error` |
-//! | info | `the ensemble`: other servers than before, with [`CuratorFrameworkBuilder::ensemble_tracker`] | `connect_string` |
+//! | info | `the ensemble`: other servers than before, where the client follows them | `connect_string` |
 //! | warn | `slow request`: longer than a tenth of the session timeout | `session`, `request`, `path`, `elapsed` |
 //! | trace | `request` | `session`, `request`, `path`, `elapsed`, `error` |
 //! | debug | `retrying` | `error`, `retry`, `pause` |

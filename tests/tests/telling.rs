@@ -10,7 +10,7 @@ use std::time::Duration;
 use curator_framework::{Acl, CuratorFramework, Permission, RetryNTimes};
 use curator_recipes::{InterProcessMutex, LockOptions};
 use curator_test::wire::OpCode;
-use curator_test::{FaultProxy, TestingServer};
+use curator_test::{ApacheCluster, FaultProxy, TestingServer};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tracing::field::{Field, Visit};
@@ -158,11 +158,25 @@ async fn live_through_everything(log: &Log) {
     timeout(PATIENCE, client.close()).await.unwrap();
 }
 
+async fn follow_an_ensemble(log: &Log) {
+    let cluster = ApacheCluster::builder().reconfig().start().unwrap();
+    // It hears of the others.
+    let client = CuratorFramework::builder(cluster.server(0).unwrap().to_string())
+        .ensemble_tracker(true)
+        .retry_policy(RetryNTimes::new(50, Duration::from_millis(20)))
+        .build()
+        .unwrap();
+    client.start().unwrap();
+    log.comes_to("the ensemble").await;
+    timeout(PATIENCE, client.close()).await.unwrap();
+}
+
 #[tokio::test]
 async fn what_is_told_is_what_the_docs_promise_and_nothing_secret() {
     let log = Log::default();
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(log.clone())).unwrap();
     live_through_everything(&log).await;
+    follow_an_ensemble(&log).await;
 
     let told = log.0.lock().clone();
     let promised = promised();

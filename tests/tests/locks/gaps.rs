@@ -35,6 +35,7 @@ on_every_server! {
     async fn a_dropped_acquire_leaves_nothing(env) {
         let root = env.path("locks");
         let (holding, waiting) = (env.client().await, env.client().await);
+        let mut dropped = 0;
         for which in Which::exclusive() {
             let lock = which.lock(&waiting, &root);
             for is_held in [false, true] {
@@ -56,15 +57,16 @@ on_every_server! {
                             true
                         }
                         Some(Polled::Dropped) => false,
-                        None => true,
+                        // The first listing sets a watch too.
+                        None => polls > 1,
                     };
                     eventually("only the holder is left", is_clean).await;
                     eventually("no watch is left", async || waiting.watchers() == 0).await;
                     assert!(!lock.is_acquired_in_this_process());
                     if done {
-                        assert!(polls > 1, "{which:?} after {polls} polls");
                         break;
                     }
+                    dropped += 1;
                 }
                 if let Some(held) = held {
                     assert!(held.is_held());
@@ -73,6 +75,8 @@ on_every_server! {
             }
             in_time(lock.acquire()).await.unwrap().release().await.unwrap();
         }
+        // On a busy machine one or the other is granted at its first poll.
+        assert!(dropped > 8, "{dropped} in all");
     }
 
     /// A release beside others that wait at the same object wakes them. (Curator's removes all watches of the object.)

@@ -191,7 +191,7 @@ impl Asked {
 
     /// Answers that the request was not sent.
     fn refuse(self, error: impl FnOnce(String) -> Error) {
-        let reply = Reply { sent: None, result: Err(error(self.request.to_string())) };
+        let reply = Reply { sent: None, result: Err(error(self.expectation.request())) };
         // Whoever asked may be gone.
         let _gone = self.answer.send(reply);
     }

@@ -66,7 +66,7 @@ on_every_server! {
                     if done {
                         break;
                     }
-                    dropped += 1;
+                    dropped += usize::from(!is_held);
                 }
                 if let Some(held) = held {
                     assert!(held.is_held());
@@ -75,7 +75,7 @@ on_every_server! {
             }
             in_time(lock.acquire()).await.unwrap().release().await.unwrap();
         }
-        // On a busy machine one or the other is granted at its first poll.
+        // Nobody was in the way of these. On a busy machine one or the other is granted at its first poll.
         assert!(dropped > 8, "{dropped} in all");
     }
 

@@ -218,7 +218,8 @@ on_every_server! {
             let mutex = mutex.clone();
             waiters.spawn(async move { mutex.acquire().await.unwrap().release().await.unwrap() });
         }
-        eventually("all wait", async || client.watchers() == 20 && proxy.replies(OpCode::GetData) >= 10).await;
+        // Each reads the node ahead and, after a tenth of the session timeout, its own.
+        eventually("all wait", async || client.watchers() == 20 && proxy.replies(OpCode::GetData) >= 20).await;
         // Answers come in order: with this one all reads that set the watches are heard of.
         client.check_exists().for_path("/").await.unwrap();
         // The first listing from now on would be cut off, and counted.

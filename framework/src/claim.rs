@@ -92,9 +92,9 @@ impl fmt::Debug for ClaimedNode {
 }
 
 impl ClaimedNode {
-    pub(crate) fn new(path: &str) -> Self {
+    pub(crate) fn new(path: String) -> Self {
         Self {
-            path: path.to_owned(),
+            path,
             deleting: AtomicBool::new(false),
             deleted: Raised::default(),
             observer: OnceLock::new(),
@@ -183,7 +183,7 @@ impl NodeClaim {
     }
 
     fn node_at(&self, path: &str) -> Arc<ClaimedNode> {
-        Arc::new(ClaimedNode::new(&self.session.root().full(path)))
+        Arc::new(ClaimedNode::new(self.session.root().full(path).into_owned()))
     }
 
     /// Sends one create, and those of the parents that are missing, as the new node wants it. No retry: after
@@ -216,7 +216,8 @@ impl NodeClaim {
                     return Ok((path, stat));
                 }
                 Err(error @ Error::NoNode { .. }) if parents_made < node.parents.most_times() => {
-                    if !self.session.create_parents(&path, node).await? {
+                    // On the heap, as this is rare.
+                    if !Box::pin(self.session.create_parents(&path, node)).await? {
                         return Err(error);
                     }
                     parents_made += 1;
@@ -377,13 +378,13 @@ impl NodeClaim {
 
 impl Drop for NodeClaim {
     fn drop(&mut self) {
-        let parent = self.session.root().full(&self.parent).into_owned();
+        let parent = self.session.root().full(&self.parent);
         self.session.reaper().used(&parent, self.session.clock().now());
         if self.asked && !self.done && !is_broken(Mutant::ForgetTheCleanUp) {
             self.session.housekeeping().clean(
                 &self.session,
                 Remains::Claimed {
-                    parent,
+                    parent: parent.into_owned(),
                     prefix: self.id.prefix(),
                     path: if self.uncertain { None } else { self.node.take().map(|node| node.path.clone()) },
                     ephemeral: self.mode.is_ephemeral(),

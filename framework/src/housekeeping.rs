@@ -544,7 +544,7 @@ mod tests {
 
     #[test]
     fn nodes_are_watched_in_the_order_in_which_it_is_due() {
-        let nodes: Vec<_> = (0..4).map(|number| Arc::new(ClaimedNode::new(&format!("/{number}")))).collect();
+        let nodes: Vec<_> = (0..4).map(|number| Arc::new(ClaimedNode::new(format!("/{number}")))).collect();
         let mut guarded = Guarded::default();
         for (due, node) in [(5, 0), (3, 1), (9, 2), (4, 3)] {
             guarded.push(Duration::from_secs(due), Arc::downgrade(&nodes[node]), Attention::Watch);

@@ -160,10 +160,22 @@ async fn watch_over(
         if connected && heartbeat.is_none() {
             wake = wake.min(due);
         }
+        // Those of watches change nothing of what is due; however many they are, it is looked after in time.
+        let event = async {
+            loop {
+                let event = events.recv().await;
+                match &event {
+                    Some(HandleEvent::Watched(event)) => session.watches().dispatch(event),
+                    _ => return event,
+                }
+                if clock.now() >= wake {
+                    return event;
+                }
+            }
+        };
         tokio::select! {
             biased;
-            event = events.recv() => match event {
-                Some(HandleEvent::Watched(event)) => session.watches().dispatch(&event),
+            event = event => match event {
                 Some(HandleEvent::Disconnected) => {
                     tracing::info!(session = session.number(), "disconnected");
                     session.set_disconnected();
@@ -185,6 +197,7 @@ async fn watch_over(
                 }
                 Some(HandleEvent::ReadOnly) => shared.happened(StateEvent::ReadOnly),
                 Some(HandleEvent::Ended(end)) => return end,
+                Some(HandleEvent::Watched(_)) => {}
                 None => return SessionEnd::ClientFailed,
             },
             () = &mut closing => return SessionEnd::Closed,

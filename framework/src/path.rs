@@ -46,7 +46,7 @@ pub fn validate_path(path: &str) -> Result<()> {
 /// Of two slashes at an end one stays, so that such a path is not valid afterwards either.
 #[must_use]
 pub fn make_path(parent: &str, child: &str) -> String {
-    make_path_from(parent, [child])
+    extend(String::with_capacity(parent.len() + child.len() + 2), parent, [child])
 }
 
 /// As [`make_path`] for any number of children: Curator's `ZKPaths.makePath` with more than two arguments.
@@ -54,7 +54,10 @@ pub fn make_path(parent: &str, child: &str) -> String {
 /// (From a parent and a first child that are both empty Curator makes `//a`, which is no path; this makes `/a`.)
 #[must_use]
 pub fn make_path_from<S: AsRef<str>>(parent: &str, children: impl IntoIterator<Item = S>) -> String {
-    let mut path = String::new();
+    extend(String::new(), parent, children)
+}
+
+fn extend<S: AsRef<str>>(mut path: String, parent: &str, children: impl IntoIterator<Item = S>) -> String {
     if !parent.is_empty() && !parent.starts_with('/') {
         path.push('/');
     }

@@ -54,17 +54,16 @@ enum Wake {
 
 struct Waiter {
     id: u64,
+    /// `None` is for the word of a node's owner in this session ([`WatchRegistry::is_first`]), of which the server knows
+    /// nothing.
+    kind: Option<WatchKind>,
     wake: Wake,
 }
-
-/// `None` is for the word of a node's owner in this session ([`WatchRegistry::is_first`]), of which the server knows
-/// nothing.
-type Key = (String, Option<WatchKind>);
 
 #[derive(Default)]
 struct Waiters {
     next: u64,
-    by_path: BTreeMap<Key, Vec<Waiter>>,
+    by_path: BTreeMap<String, Vec<Waiter>>,
     ended: Option<SessionEnd>,
     /// Is told of watches for which nobody waits any more.
     forget: Option<Forget>,
@@ -73,20 +72,33 @@ struct Waiters {
 type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
 
 impl Waiters {
-    fn find(&mut self, key: &Key, id: u64) -> Option<&mut Waiter> {
-        self.by_path.get_mut(key)?.iter_mut().find(|waiter| waiter.id == id)
+    fn find(&mut self, path: &str, id: u64) -> Option<&mut Waiter> {
+        self.by_path.get_mut(path)?.iter_mut().find(|waiter| waiter.id == id)
     }
 
-    fn remove(&mut self, key: &Key, id: u64) -> Option<Waiter> {
-        let list = self.by_path.get_mut(key)?;
+    /// Takes out those who wait at a path for one of these.
+    fn take(&mut self, path: &str, kinds: &[Option<WatchKind>]) -> Vec<Waiter> {
+        let Some(list) = self.by_path.get_mut(path) else { return Vec::new() };
+        let is_meant = |waiter: &Waiter| kinds.contains(&waiter.kind);
+        if list.iter().all(is_meant) {
+            return self.by_path.remove(path).unwrap_or_default();
+        }
+        let (woken, others) = std::mem::take(list).into_iter().partition(is_meant);
+        *list = others;
+        woken
+    }
+
+    fn remove(&mut self, path: &str, id: u64) -> Option<Waiter> {
+        let list = self.by_path.get_mut(path)?;
         let index = list.iter().position(|waiter| waiter.id == id)?;
         let waiter = list.swap_remove(index);
+        let was_last = list.iter().all(|other| other.kind != waiter.kind);
         if list.is_empty() {
-            self.by_path.remove(key);
-            // Under the lock: whoever comes next for this watch registers, and then reads, behind it.
-            if let (Some(forget), Some(kind)) = (&self.forget, key.1) {
-                forget(&key.0, kind);
-            }
+            self.by_path.remove(path);
+        }
+        // Under the lock: whoever comes next for this watch registers, and then reads, behind it.
+        if let (true, Some(forget), Some(kind)) = (was_last, &self.forget, waiter.kind) {
+            forget(path, kind);
         }
         Some(waiter)
     }
@@ -109,37 +121,37 @@ impl WatchRegistry {
     /// Registers a waiter. Do it before the read that sets the watch on the server, or an event could come too early.
     pub(crate) fn register(&self, path: &str, kind: impl Into<Option<WatchKind>>) -> Watch {
         let (sender, receiver) = oneshot::channel();
-        let key = (path.to_owned(), kind.into());
+        let (path, kind) = (path.to_owned(), kind.into());
         let mut waiters = self.waiters.lock();
         waiters.next += 1;
         let id = waiters.next;
         match waiters.ended {
             Some(end) => told(&sender.send(WakeReason::SessionEnded(end))),
-            None => waiters.by_path.entry(key.clone()).or_default().push(Waiter { id, wake: Wake::Future(sender) }),
+            None => {
+                let waiter = Waiter { id, kind, wake: Wake::Future(sender) };
+                match waiters.by_path.get_mut(&path) {
+                    Some(list) => list.push(waiter),
+                    None => drop(waiters.by_path.insert(path.clone(), vec![waiter])),
+                }
+            }
         }
         drop(waiters);
-        Watch { registry: Arc::downgrade(&self.waiters), key, id, receiver }
+        Watch { registry: Arc::downgrade(&self.waiters), path, kind, id, receiver }
     }
 
     /// Wakes everybody whom an event concerns.
     pub(crate) fn dispatch(&self, event: &WatchedEvent) {
-        let kinds: &[WatchKind] = match event.event_type {
-            EventType::NodeDeleted => &[WatchKind::Data, WatchKind::Children],
-            EventType::NodeCreated | EventType::NodeDataChanged => &[WatchKind::Data],
-            EventType::NodeChildrenChanged => &[WatchKind::Children],
+        let kinds: &[_] = match event.event_type {
+            EventType::NodeDeleted => &[Some(WatchKind::Data), Some(WatchKind::Children)],
+            EventType::NodeCreated | EventType::NodeDataChanged => &[Some(WatchKind::Data)],
+            EventType::NodeChildrenChanged => &[Some(WatchKind::Children)],
         };
-        self.wake(WakeReason::Event(event.event_type), |waiters| {
-            let mut woken = Vec::new();
-            for &kind in kinds {
-                woken.extend(waiters.by_path.remove(&(event.path.clone(), Some(kind))).unwrap_or_default());
-            }
-            woken
-        });
+        self.wake(WakeReason::Event(event.event_type), |waiters| waiters.take(&event.path, kinds));
     }
 
     /// Wakes those who wait for a node's word that it is first in line.
     pub(crate) fn is_first(&self, path: &str) {
-        self.wake(WakeReason::First, |waiters| waiters.by_path.remove(&(path.to_owned(), None)).unwrap_or_default());
+        self.wake(WakeReason::First, |waiters| waiters.take(path, &[None]));
     }
 
     /// Wakes everybody after a reconnect.
@@ -176,13 +188,14 @@ impl WatchRegistry {
     /// What is waited for on the server.
     pub(crate) fn paths(&self) -> Vec<String> {
         let waiters = self.waiters.lock();
-        waiters.by_path.keys().filter(|(_, kind)| kind.is_some()).map(|(path, _)| path.clone()).collect()
+        let is_watched = |list: &[Waiter]| list.iter().any(|waiter| waiter.kind.is_some());
+        waiters.by_path.iter().filter(|(_, list)| is_watched(list)).map(|(path, _)| path.clone()).collect()
     }
 
     /// How many wait for the server.
     pub(crate) fn len(&self) -> usize {
         let waiters = self.waiters.lock();
-        waiters.by_path.iter().filter(|((_, kind), _)| kind.is_some()).map(|(_, waiters)| waiters.len()).sum()
+        waiters.by_path.values().flatten().filter(|waiter| waiter.kind.is_some()).count()
     }
 }
 
@@ -204,7 +217,8 @@ impl fmt::Debug for WatchRegistry {
 #[must_use = "futures do nothing unless polled"]
 pub struct Watch {
     registry: Weak<Mutex<Waiters>>,
-    key: Key,
+    path: String,
+    kind: Option<WatchKind>,
     id: u64,
     receiver: oneshot::Receiver<WakeReason>,
 }
@@ -222,7 +236,7 @@ impl Watch {
         let id = std::mem::take(&mut self.id);
         let registry = self.registry.upgrade();
         if let Some(registry) = &registry {
-            if let Some(waiter) = registry.lock().find(&self.key, id) {
+            if let Some(waiter) = registry.lock().find(&self.path, id) {
                 // Or the end of its sender would wake the task that runs here.
                 self.receiver.close();
                 waiter.wake = Wake::Callback(Box::new(callback));
@@ -251,7 +265,7 @@ impl Drop for Watch {
         // As above.
         self.receiver.close();
         if let Some(registry) = self.registry.upgrade() {
-            let taken = registry.lock().remove(&self.key, self.id);
+            let taken = registry.lock().remove(&self.path, self.id);
             drop(taken);
         }
     }
@@ -259,7 +273,7 @@ impl Drop for Watch {
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("path", &self.key.0).field("kind", &self.key.1).finish_non_exhaustive()
+        f.debug_struct("Watch").field("path", &self.path).field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 

@@ -179,19 +179,20 @@ struct Ephemerals {
 /// A request, and where its answer goes.
 struct Asked {
     request: Request,
-    expectation: Arc<Expectation>,
+    in_flight: Arc<InFlight>,
     answer: oneshot::Sender<Reply>,
 }
 
 impl Asked {
     fn new(request: Request) -> (Self, oneshot::Receiver<Reply>) {
         let (answer, answered) = oneshot::channel();
-        (Self { expectation: Arc::new(Expectation::of(&request)), request, answer }, answered)
+        let in_flight = Arc::new(InFlight { expectation: Expectation::of(&request), driven: Mutex::new(None) });
+        (Self { request, in_flight, answer }, answered)
     }
 
     /// Answers that the request was not sent.
     fn refuse(self, error: impl FnOnce(String) -> Error) {
-        let reply = Reply { sent: None, result: Err(error(self.expectation.request())) };
+        let reply = Reply { sent: None, result: Err(error(self.in_flight.expectation.request())) };
         // Whoever asked may be gone.
         let _gone = self.answer.send(reply);
     }
@@ -234,17 +235,22 @@ enum ToDrive {
     All,
 }
 
-/// A request that its caller drives, unless the monitor has taken it.
-struct InFlight(Mutex<Option<Driven>>);
+/// A request that was asked.
+struct InFlight {
+    expectation: Expectation,
+    /// As long as its caller drives it: not while it waits for its place, nor if the monitor has taken it. It knows the
+    /// request, so it is always taken out in the end: see [`Answer`].
+    driven: Mutex<Option<Driven>>,
+}
 
 impl InFlight {
     fn take(&self) -> Option<Driven> {
-        self.0.lock().take()
+        self.driven.lock().take()
     }
 
-    /// Looks after the request. `Pending` also if the monitor has it.
+    /// Looks after the request. `Pending` also if its caller does not drive it.
     fn drive(&self, cx: &mut Context<'_>) -> Poll<(Reply, Option<Driven>)> {
-        let mut driven = self.0.lock();
+        let mut driven = self.driven.lock();
         let Some(request) = driven.as_mut() else { return Poll::Pending };
         let reply = std::task::ready!(request.reply.as_mut().poll(cx));
         Poll::Ready((reply, driven.take()))
@@ -254,9 +260,7 @@ impl InFlight {
 /// The answer that is to come. Dropping it leaves the request to the monitor.
 struct Answer {
     shared: Arc<Shared>,
-    expectation: Arc<Expectation>,
-    /// `None` of a request that waits for its place, or was refused one.
-    request: Option<Arc<InFlight>>,
+    in_flight: Arc<InFlight>,
     answered: oneshot::Receiver<Reply>,
 }
 
@@ -264,20 +268,20 @@ impl Future for Answer {
     type Output = Reply;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
-        if let Some(Poll::Ready((reply, driven))) = self.request.as_ref().map(|request| request.drive(cx)) {
+        if let Poll::Ready((reply, driven)) = self.in_flight.drive(cx) {
             // Or the end of its sender would wake the task that runs here.
             self.answered.close();
             drop(driven);
             return Poll::Ready(reply);
         }
         let answered = std::task::ready!(Pin::new(&mut self.answered).poll(cx));
-        Poll::Ready(answered.unwrap_or_else(|_monitor_gone| lost(self.expectation.request(), true)))
+        Poll::Ready(answered.unwrap_or_else(|_monitor_gone| lost(self.in_flight.expectation.request(), true)))
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if let Some(driven) = self.request.take().and_then(|request| request.take()) {
+        if let Some(driven) = self.in_flight.take() {
             self.shared.leave_to_monitor(driven);
         }
     }
@@ -307,10 +311,10 @@ impl Shared {
     /// Sends a request beside the places: for what goes alone, or must not wait.
     async fn send(self: &Arc<Self>, request: Request, epoch: u64) -> Reply {
         let (asked, answered) = Asked::new(request);
-        let expectation = Arc::clone(&asked.expectation);
+        let in_flight = Arc::clone(&asked.in_flight);
         let driven = self.begin(asked, epoch, None, &self.submitting.lock());
-        let request = Some(self.leave_to_caller(driven, epoch));
-        Answer { shared: Arc::clone(self), expectation, request, answered }.await
+        self.leave_to_caller(&in_flight, driven, epoch);
+        Answer { shared: Arc::clone(self), in_flight, answered }.await
     }
 
     fn leave_to_monitor(&self, driven: Driven) {
@@ -318,14 +322,14 @@ impl Shared {
         let _monitor_gone = self.to_drive.send(ToDrive::One(driven));
     }
 
-    fn leave_to_caller(&self, driven: Driven, epoch: u64) -> Arc<InFlight> {
-        let request = Arc::new(InFlight(Mutex::new(Some(driven))));
+    fn leave_to_caller(&self, request: &Arc<InFlight>, driven: Driven, epoch: u64) {
+        *request.driven.lock() = Some(driven);
         {
             let mut in_flight = self.in_flight.lock();
             if in_flight.len() >= 2 * PLACES {
                 in_flight.retain(|request| request.strong_count() > 0);
             }
-            in_flight.push(Arc::downgrade(&request));
+            in_flight.push(Arc::downgrade(request));
         }
         // The monitor may have taken all there were just before.
         if self.epoch() != epoch || self.has_ended() {
@@ -333,7 +337,6 @@ impl Shared {
                 self.leave_to_monitor(driven);
             }
         }
-        request
     }
 
     /// Takes all requests from their callers.
@@ -347,14 +350,14 @@ impl Shared {
     /// The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and whatever is
     /// left of the task's budget.
     fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>, _alone: &MutexGuard<'_, ()>) -> Driven {
-        let Asked { request, expectation, answer } = asked;
+        let Asked { request, in_flight, answer } = asked;
         let sent = self.clock.now();
         let shared = Arc::clone(self);
         let mut reply: Pin<Box<dyn Future<Output = Reply> + Send>> = Box::pin(async move {
             // The crate decodes a reply where it is waited for, and panics on some.
             let answered = AssertUnwindSafe(crate_request(&shared.zookeeper, request)).catch_unwind().await;
             let answered = answered.unwrap_or(Err(ZkError::MarshallingError));
-            Reply { sent: Some(sent), result: shared.judge(answered, epoch, &expectation) }
+            Reply { sent: Some(sent), result: shared.judge(answered, epoch, &in_flight.expectation) }
         });
         let first = {
             let mut context = Context::from_waker(Waker::noop());
@@ -750,25 +753,22 @@ impl fmt::Debug for Handle {
 impl ZooKeeperHandle for Handle {
     fn submit(&self, request: Request) -> ReplyFuture {
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move {
-            let (asked, answered) = Asked::new(request);
-            let expectation = Arc::clone(&asked.expectation);
-            let mut request = None;
-            // Nobody waits in line for a connection.
-            if !shared.has_ended() && !shared.is_ready(shared.epoch()) {
-                asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
-            } else if let Some(asked) = shared.places.enter(asked) {
-                let begun = shared.begin_in_place(asked, &shared.submitting.lock());
-                match begun {
-                    Some((driven, epoch)) => request = Some(shared.leave_to_caller(driven, epoch)),
-                    None => shared.leave_place(),
-                }
-            } else {
-                // Whoever has a place may not look whether it is free.
-                let _monitor_gone = shared.to_drive.send(ToDrive::All);
+        let (asked, answered) = Asked::new(request);
+        let in_flight = Arc::clone(&asked.in_flight);
+        // Nobody waits in line for a connection.
+        if !shared.has_ended() && !shared.is_ready(shared.epoch()) {
+            asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
+        } else if let Some(asked) = shared.places.enter(asked) {
+            let begun = shared.begin_in_place(asked, &shared.submitting.lock());
+            match begun {
+                Some((driven, epoch)) => shared.leave_to_caller(&in_flight, driven, epoch),
+                None => shared.leave_place(),
             }
-            Answer { shared, expectation, request, answered }.await
-        })
+        } else {
+            // Whoever has a place may not look whether it is free.
+            let _monitor_gone = shared.to_drive.send(ToDrive::All);
+        }
+        Box::pin(Answer { shared, in_flight, answered })
     }
 
     fn heartbeat(&self, through_leader: bool) -> Pin<Box<dyn Future<Output = Result<Duration>> + Send>> {

@@ -42,7 +42,10 @@ impl SortedChildren {
             let own = driver.sequence(name, lock_name);
             own.or_else(|| patterns.clone().into_iter().find_map(|pattern| standard_sequence(name, pattern)))
         };
-        let mut children: Vec<_> = listing.into_iter().filter_map(|name| Some((sequence(&name)?, name))).collect();
+        let listing = listing.into_iter();
+        // Nearly all of them are contenders.
+        let mut children = Vec::with_capacity(listing.size_hint().0);
+        children.extend(listing.filter_map(|name| Some((sequence(&name)?, name))));
         children.sort();
         if is_broken(Mutant::OrderByName) {
             children.sort_by(|(_, one), (_, other)| one.cmp(other));
@@ -210,6 +213,13 @@ impl LockInternalsDriver for LeaseDriver {
 /// The number at the end of a name, behind the last occurrence of the lock's name: `_c_<uuid>-lock-0000000007` is 7.
 #[must_use]
 pub fn standard_sequence(name: &str, lock_name: &str) -> Option<i64> {
+    // Nearly always the lock's name stands just before the digits and has none of its own: then it is the last one.
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let (before, number) = name.split_at(name.len() - digits);
+    let has_digits = lock_name.is_empty() || lock_name.bytes().any(|byte| byte.is_ascii_digit());
+    if digits > 0 && !has_digits && before.ends_with(lock_name) {
+        return number.parse().ok();
+    }
     let number = &name[name.rfind(lock_name)? + lock_name.len()..];
     let digits = number.strip_prefix('-').unwrap_or(number);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -280,6 +290,28 @@ mod tests {
     fn the_last_occurrence_of_the_lock_name_counts() {
         assert_eq!(standard_sequence("lock-0000000005-lock-0000000007", "lock-"), Some(7));
         assert_eq!(standard_sequence("_c_-lock-99999999999999999999", "lock-"), None);
+    }
+
+    /// Whatever the names are like.
+    #[test]
+    fn the_number_is_what_is_behind_the_last_occurrence() {
+        let words = |length: usize| {
+            (0..4_usize.pow(u32::try_from(length).unwrap())).map(move |number| {
+                (0..length)
+                    .map(|place| ['a', '0', '7', '-'][number / 4_usize.pow(place as u32) % 4])
+                    .collect::<String>()
+            })
+        };
+        let mut numbers = 0;
+        for lock_name in (0..=3).flat_map(words) {
+            for name in (0..=6).flat_map(words) {
+                let behind = name.rfind(&lock_name).map(|begin| &name[begin + lock_name.len()..]);
+                let expected = behind.and_then(|number| number.parse::<i64>().ok());
+                assert_eq!(standard_sequence(&name, &lock_name), expected, "{name} {lock_name}");
+                numbers += usize::from(expected.is_some());
+            }
+        }
+        assert!(numbers > 1000, "{numbers}");
     }
 
     #[test]

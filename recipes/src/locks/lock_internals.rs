@@ -223,19 +223,7 @@ impl Attempt for LockInternals {
 impl LockInternals {
     async fn contend(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
         let mut claim = session.claim(&self.base_path, self.shape.lock_name, self.shape.driver.create_mode());
-        // Sent behind the create without waiting for its answer. It counts if our node is in it: then it is as new as one
-        // that was asked for afterwards. Who asks once would find what a guard leaves behind that was just dropped.
-        let listing = async {
-            match once {
-                true => None,
-                false => session.get_children(&self.base_path).await.ok(),
-            }
-        };
-        let (created, early) = futures_util::join!(self.create(&mut claim, retries), listing);
-        let (mut czxid, created_at) = created?;
-        let is_ours =
-            |children: &Vec<String>| claim.node_name().is_some_and(|own| children.iter().any(|name| name == own));
-        let mut early = early.filter(is_ours);
+        let (mut czxid, created_at, mut early) = self.enter(&mut claim, retries, once).await?;
         if is_broken(Mutant::TrustTheOldSession) {
             let kept = keep_node(claim.node_name().map(ToOwned::to_owned));
             if let Some(old) = kept.filter(|old| old.contains(self.shape.lock_name)) {
@@ -449,6 +437,30 @@ impl LockInternals {
         &self.base_path
     }
 
+    /// Creates the node, and lists. Returns the node's `czxid`, on which connection of the session it was created, and the
+    /// contenders if they are known.
+    async fn enter(
+        &self,
+        claim: &mut NodeClaim,
+        retries: &mut RetryLoop,
+        once: bool,
+    ) -> Result<(i64, u64, Option<Vec<String>>), Error> {
+        // Sent behind the create without waiting for its answer. It counts if our node is in it: then it is as new as one
+        // that was asked for afterwards. Who asks once would find what a guard leaves behind that was just dropped.
+        let session = claim.session().clone();
+        let listing = async {
+            match once {
+                true => None,
+                false => session.get_children(&self.base_path).await.ok(),
+            }
+        };
+        let (created, early) = futures_util::join!(self.create(claim, retries), listing);
+        let (czxid, created_at) = created?;
+        let is_ours =
+            |children: &Vec<String>| claim.node_name().is_some_and(|own| children.iter().any(|name| name == own));
+        Ok((czxid, created_at, early.filter(is_ours)))
+    }
+
     /// Creates the node, again and again if need be: under the same prefix, so that all of them are found. Returns
     /// its `czxid` and on which connection of the session it was created.
     async fn create(&self, claim: &mut NodeClaim, retries: &mut RetryLoop) -> Result<(i64, u64), Error> {
@@ -464,7 +476,7 @@ impl LockInternals {
                 // What it is, is settled with the first listing.
                 Err(Error::NodeExists { .. }) if claim.is_uncertain() => return Ok((0, reconnects)),
                 // The parents were removed as soon as they were made, by somebody who clears away empty ones.
-                Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
+                Err(error @ Error::NoNode { .. }) => Box::pin(retries.pause_after(error)).await?,
                 Err(error) => self.survive(error, &session, retries).await?,
             }
         }
@@ -546,12 +558,21 @@ impl LockInternals {
     }
 
     /// Waits out a lost connection in the same session, as the retry policy allows.
-    pub(crate) async fn survive(&self, error: Error, session: &Session, retries: &mut RetryLoop) -> Result<(), Error> {
-        if !matches!(error, Error::ConnectionLoss { .. }) {
-            return Err(error);
-        }
-        retries.failed(error).await?;
-        retries.reconnected(session).await
+    ///
+    /// On the heap, as this is rare: those who wait are many, and each is as large as the largest of what it may do.
+    pub(crate) fn survive<'a>(
+        &self,
+        error: Error,
+        session: &'a Session,
+        retries: &'a mut RetryLoop,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>> {
+        Box::pin(async move {
+            if !matches!(error, Error::ConnectionLoss { .. }) {
+                return Err(error);
+            }
+            retries.failed(error).await?;
+            retries.reconnected(session).await
+        })
     }
 
     /// Waits until the node ahead is gone. `Ok(true)` if it was deleted while both it and our own node were watched,

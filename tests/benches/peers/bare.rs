@@ -32,22 +32,11 @@ impl Session {
     async fn lock(&self, parent: &str) -> Result<String> {
         let (own, mut children) = self.create(parent, "lock").await?;
         loop {
-            children.sort_by(|one, other| number(one).cmp(number(other)));
-            let place = children.iter().position(|child| own.ends_with(child.as_str())).ok_or("the node is gone")?;
+            let place = place_of(&own, &mut children)?;
             if place == 0 {
                 return Ok(own);
             }
-            let (sender, mut fired) = mpsc::unbounded_channel();
-            let watcher = move |_: WatchedEvent| {
-                let _gone = sender.send(());
-            };
-            match self.zookeeper.get_data_w(&format!("{parent}/{}", children[place - 1]), watcher).await {
-                Ok(_) => {
-                    fired.recv().await;
-                }
-                Err(ZkError::NoNode) => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.wait_for(&format!("{parent}/{}", children[place - 1])).await?;
             children = self.zookeeper.get_children(parent, false).await?;
         }
     }
@@ -57,10 +46,7 @@ impl Session {
         let parent = format!("{path}/leases");
         let (own, mut children) = self.create(&parent, "lease").await?;
         while children.len() > LEASES {
-            let (sender, mut fired) = mpsc::unbounded_channel();
-            let watcher = move |_: WatchedEvent| {
-                let _gone = sender.send(());
-            };
+            let (watcher, mut fired) = watcher();
             children = self.zookeeper.get_children_w(&parent, watcher).await?;
             if children.len() > LEASES {
                 fired.recv().await;
@@ -69,6 +55,58 @@ impl Session {
         self.zookeeper.delete(&turn, None).await?;
         Ok(own)
     }
+
+    /// A lease of the direct protocol, where nobody keeps one: then nobody has to be told that he is the next.
+    async fn direct_lease(&self, path: &str) -> Result<String> {
+        let parent = format!("{path}/leases");
+        let (own, mut children) = self.create(&parent, "lease").await?;
+        loop {
+            let place = place_of(&own, &mut children)?;
+            if place < LEASES {
+                return Ok(own);
+            }
+            if place == LEASES {
+                let (watcher, mut fired) = watcher();
+                children = self.zookeeper.get_children_w(&parent, watcher).await?;
+                if place_of(&own, &mut children)? == LEASES {
+                    fired.recv().await;
+                } else {
+                    continue;
+                }
+            } else {
+                self.wait_for(&format!("{parent}/{}", children[place - 1])).await?;
+            }
+            children = self.zookeeper.get_children(&parent, false).await?;
+        }
+    }
+
+    /// Waits until a node is gone.
+    async fn wait_for(&self, path: &str) -> Result<()> {
+        let (watcher, mut fired) = watcher();
+        match self.zookeeper.get_data_w(path, watcher).await {
+            Ok(_) => {
+                fired.recv().await;
+                Ok(())
+            }
+            Err(ZkError::NoNode) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What the crate calls, and where that is heard.
+fn watcher() -> (impl FnOnce(WatchedEvent) + Send + 'static, mpsc::UnboundedReceiver<()>) {
+    let (sender, fired) = mpsc::unbounded_channel();
+    let watcher = move |_: WatchedEvent| {
+        let _gone = sender.send(());
+    };
+    (watcher, fired)
+}
+
+/// Sorts the contenders; where a node stands among them.
+pub(crate) fn place_of(own: &str, children: &mut [String]) -> Result<usize> {
+    children.sort_by(|one, other| number(one).cmp(number(other)));
+    Ok(children.iter().position(|child| own.ends_with(child.as_str())).ok_or("the node is gone")?)
 }
 
 fn number(name: &str) -> &str {
@@ -82,7 +120,8 @@ impl Peer for BareCrate {
     }
 
     fn does(&self, workload: Workload) -> bool {
-        matches!(workload, Workload::Alone | Workload::Contended | Workload::Semaphore)
+        use Workload::{Alone, Contended, DirectSemaphore, Semaphore};
+        matches!(workload, Alone | Contended | Semaphore | DirectSemaphore)
     }
 
     async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome> {
@@ -95,7 +134,7 @@ impl Peer for BareCrate {
         for part in ["", "/locks", "/leases"] {
             let path = format!("{}{part}", run.path);
             sessions[0].zookeeper.create(&path, Vec::new(), Acl::open_unsafe().clone(), CreateMode::Persistent).await?;
-            if workload != Workload::Semaphore {
+            if !matches!(workload, Workload::Semaphore | Workload::DirectSemaphore) {
                 break;
             }
         }
@@ -103,6 +142,7 @@ impl Peer for BareCrate {
             Box::pin(async move {
                 let node = match workload {
                     Workload::Semaphore => session.lease(path).await?,
+                    Workload::DirectSemaphore => session.direct_lease(path).await?,
                     _ => session.lock(path).await?,
                 };
                 Ok(session.zookeeper.delete(&node, None).await?)

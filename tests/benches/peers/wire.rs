@@ -12,6 +12,7 @@ use curator_test::wire::{
     Acl, ConnectRequest, OpCode, Reader, ReplyHeader, RequestHeader, WatchEvent, Writer, XID_EVENT,
 };
 
+use crate::bare::place_of;
 use crate::ours::LEASES;
 use crate::peer::{Peer, Result, Run};
 use crate::workload::{Outcome, Workload};
@@ -141,8 +142,7 @@ impl Connection {
         let path = format!("{parent}/_c_{:036}-lock-", self.owner);
         let (own, mut children) = self.create(&path, EPHEMERAL_SEQUENTIAL, Some(parent))?;
         loop {
-            children.sort_by(|one, other| number(one).cmp(number(other)));
-            let place = children.iter().position(|child| own.ends_with(child.as_str())).ok_or("the node is gone")?;
+            let place = place_of(&own, &mut children)?;
             if place == 0 {
                 return Ok(own);
             }
@@ -172,6 +172,29 @@ impl Connection {
         self.delete(&turn)?;
         Ok(own)
     }
+
+    /// A lease of the direct protocol, where nobody keeps one.
+    fn direct_lease(&mut self, path: &str) -> Result<String> {
+        let parent = format!("{path}/leases");
+        let name = format!("{parent}/_c_{:036}-lease-", self.owner);
+        let (own, mut children) = self.create(&name, EPHEMERAL_SEQUENTIAL, Some(&parent))?;
+        loop {
+            let place = place_of(&own, &mut children)?;
+            if place < LEASES {
+                return Ok(own);
+            }
+            if place == LEASES {
+                children = self.list(&parent, true)?;
+                if place_of(&own, &mut children)? < LEASES {
+                    return Ok(own);
+                }
+                self.event(&parent)?;
+            } else {
+                self.wait_for(&format!("{parent}/{}", children[place - 1]))?;
+            }
+            children = self.list(&parent, false)?;
+        }
+    }
 }
 
 fn request(op: OpCode) -> Writer {
@@ -191,13 +214,11 @@ fn names(body: &[u8]) -> Result<Vec<String>> {
     Ok(Reader::new(body).vector(|from| Ok(from.string()?.to_owned()))?)
 }
 
-fn number(name: &str) -> &str {
-    &name[name.len().saturating_sub(10)..]
-}
-
 fn compete(workload: Workload, run: &Run) -> Result<Outcome> {
     let parents = match workload {
-        Workload::Semaphore => vec![run.path.clone(), format!("{}/locks", run.path), format!("{}/leases", run.path)],
+        Workload::Semaphore | Workload::DirectSemaphore => {
+            vec![run.path.clone(), format!("{}/locks", run.path), format!("{}/leases", run.path)]
+        }
         _ => vec![run.path.clone()],
     };
     let mut connections = (0..run.size).map(|owner| Connection::open(run.server, owner)).collect::<Result<Vec<_>>>()?;
@@ -216,6 +237,7 @@ fn compete(workload: Workload, run: &Run) -> Result<Outcome> {
                 while began.elapsed() < run.time {
                     let node = match workload {
                         Workload::Semaphore => connection.lease(&run.path)?,
+                        Workload::DirectSemaphore => connection.direct_lease(&run.path)?,
                         _ => connection.lock(&run.path)?,
                     };
                     connection.delete(&node)?;
@@ -242,7 +264,8 @@ impl Peer for BareSockets {
     }
 
     fn does(&self, workload: Workload) -> bool {
-        matches!(workload, Workload::Alone | Workload::Contended | Workload::Semaphore)
+        use Workload::{Alone, Contended, DirectSemaphore, Semaphore};
+        matches!(workload, Alone | Contended | Semaphore | DirectSemaphore)
     }
 
     async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome> {

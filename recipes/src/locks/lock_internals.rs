@@ -212,6 +212,44 @@ struct Watches {
     own: Option<Watch>,
 }
 
+/// What a contender knows of itself.
+struct Contender {
+    /// The transaction that created its node.
+    czxid: i64,
+    /// The children that are known already, and on which connection of the session they were listed.
+    early: Option<(Vec<String>, u64)>,
+    /// The connection on which our newest write was answered: what is listed on it is not older than that.
+    ordered_at: Option<u64>,
+    /// Which transactions created the nodes near the end of the sequence numbers.
+    created: HashMap<String, i64>,
+    watch_children: bool,
+    queue_position: Option<usize>,
+    revocation: Option<Revocation>,
+    watches: Watches,
+    claim: NodeClaim,
+}
+
+impl Contender {
+    /// Sees to it that what is listed from now on is not older than our newest write.
+    async fn order(&mut self, session: &Session, reconnects: u64) -> Result<Step, Error> {
+        // On the heap, as this is rare.
+        Box::pin(session.order()).await?;
+        self.ordered_at = Some(reconnects);
+        Ok(Step::Again)
+    }
+}
+
+/// What came of one look at the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Nothing is decided yet.
+    Again,
+    /// The contender has the lock.
+    Granted,
+    /// Somebody else has it, and was to be asked once.
+    Refused,
+}
+
 impl Attempt for LockInternals {
     type Granted = Acquired;
 
@@ -223,157 +261,146 @@ impl Attempt for LockInternals {
 impl LockInternals {
     async fn contend(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Acquired>, Error> {
         let mut claim = session.claim(&self.base_path, self.shape.lock_name, self.shape.driver.create_mode());
-        let (mut czxid, created_at, mut early) = self.enter(&mut claim, retries, once).await?;
+        let (czxid, created_at, early) = self.enter(&mut claim, retries, once).await?;
+        let mut own = Contender {
+            czxid,
+            early: early.map(|children| (children, created_at)),
+            ordered_at: Some(created_at),
+            created: HashMap::new(),
+            watch_children: false,
+            queue_position: None,
+            revocation: None,
+            watches: Watches::default(),
+            claim,
+        };
         if is_broken(Mutant::TrustTheOldSession) {
-            let kept = keep_node(claim.node_name().map(ToOwned::to_owned));
-            if let Some(old) = kept.filter(|old| old.contains(self.shape.lock_name)) {
-                if let Some(stat) = session.exists(&make_path(&self.base_path, &old)).await? {
-                    session.delete(claim.path().unwrap_or_default(), None).await?;
-                    claim.settle(&old, &[]).await?;
-                    czxid = stat.czxid;
-                }
-            }
+            Box::pin(self.trust_the_old_session(&mut own)).await?;
         }
-        let mut watches = Watches::default();
-        let mut created = HashMap::new();
-        let mut watch_children = false;
-        let mut revocation = None;
-        let mut queue_position = None;
-        // The connection on which our newest write was answered: what is listed on it is not older than that.
-        let mut ordered_at = Some(created_at);
         loop {
-            let reconnects = session.reconnects();
-            if claim.is_uncertain() && ordered_at != Some(reconnects) {
-                match session.order().await {
-                    Ok(()) => ordered_at = Some(reconnects),
-                    Err(error) => self.survive(error, session, retries).await?,
-                }
-                continue;
-            }
-            let listed = if let Some(children) = early.take().filter(|_| reconnects == created_at) {
-                Ok((children, None))
-            } else if watch_children {
-                session.get_children_watched(&self.base_path).await.map(|(children, watch)| (children, Some(watch)))
-            } else {
-                session.get_children(&self.base_path).await.map(|children| (children, None))
-            };
-            let (children, child_watch) = match listed {
-                Ok(listed) => listed,
-                // The parent cannot go while our node is there, so the node is gone too.
-                Err(Error::NoNode { .. }) => (Vec::new(), None),
-                Err(error) => {
-                    self.survive(error, session, retries).await?;
-                    continue;
-                }
-            };
-            if session.reconnects() != reconnects {
-                continue;
-            }
-            if let Err(error) = self.settle(&mut claim, &mut czxid, &children).await {
-                self.survive(error, session, retries).await?;
-                continue;
-            }
-            let sorted = match self.in_order(session, children, &mut created).await {
-                Ok(sorted) => sorted,
-                Err(error) => {
-                    self.survive(error, session, retries).await?;
-                    continue;
-                }
-            };
-            if revocation.is_none() {
-                revocation = self.revocation(&claim);
-            }
-            let ours = claim.node_name().unwrap_or_default();
-            let place = sorted.position(ours);
-            queue_position = queue_position.or(place);
-            let queue_position = queue_position.unwrap_or_default();
-            // From here on no change of the limit is missed.
-            let mut limit_changes = std::pin::pin!(self.shape.limit.changed());
-            let decided = self.shape.driver.gets_the_lock(&sorted, ours, self.shape.limit.get());
-            let followed = place.is_some_and(|place| place + 1 < sorted.len());
-            // A wait may be long, and those who wait many: none of them keeps the list.
-            drop(sorted);
-            if is_broken(Mutant::FirstBeforeItsTurn) {
-                claim.say_first();
-            }
-            match decided {
-                Predicate::Acquired => {
-                    let tells =
-                        self.shape.touch == Touch::Always || (self.shape.touch == Touch::IfFollowed && followed);
-                    if tells && !is_broken(Mutant::GrantedWithoutATouch) {
-                        claim.touch(self.stored_data()?);
-                    }
-                    return self.granted(Acquired { claim, czxid, revocation, queue_position }, watches).map(Some);
-                }
-                Predicate::Missing if ordered_at != Some(reconnects) => {
-                    // The list may come from a server that is behind; after an answered write it is not.
-                    match session.order().await {
-                        Ok(()) => ordered_at = Some(reconnects),
-                        Err(error) => self.survive(error, session, retries).await?,
-                    }
-                }
-                Predicate::Missing => {
-                    return Err(Error::NoNode { path: claim.path().unwrap_or(&self.base_path).to_owned() });
-                }
-                _ if once => {
+            match self.step(session, &mut own, retries, once).await {
+                Ok(Step::Again) => {}
+                Ok(Step::Granted) => return self.granted(own).map(Some),
+                Ok(Step::Refused) => {
                     // Gone when this is answered: whoever asks next must not find it in the way.
-                    claim.delete().await?;
+                    own.claim.delete().await?;
                     return Ok(None);
                 }
-                Predicate::WatchNode { node, blocks_alone } => {
-                    retries.progressed();
-                    let alone = blocks_alone || is_broken(Mutant::SkipTheRelist);
-                    let ahead = (node.as_str(), alone);
-                    let waited = self.wait_for_node(session, &claim, ahead, limit_changes.as_mut(), &mut watches).await;
-                    match waited {
-                        Ok(deleted) => {
-                            // Exactly one node stood before ours at the end, both were watched on one connection,
-                            // and events come in order: ours is still there, so it is first. No listing is needed
-                            // to know it.
-                            if deleted && session.reconnects() == reconnects {
-                                let acquired = Acquired { claim, czxid, revocation, queue_position };
-                                return self.granted(acquired, watches).map(Some);
-                            }
-                        }
-                        Err(error) => self.survive(error, session, retries).await?,
-                    }
+                Err(error) => self.survive(error, session, retries).await?,
+            }
+        }
+    }
+
+    async fn trust_the_old_session(&self, own: &mut Contender) -> Result<(), Error> {
+        let session = own.claim.session().clone();
+        let kept = keep_node(own.claim.node_name().map(ToOwned::to_owned));
+        if let Some(old) = kept.filter(|old| old.contains(self.shape.lock_name)) {
+            if let Some(stat) = session.exists(&make_path(&self.base_path, &old)).await? {
+                session.delete(own.claim.path().unwrap_or_default(), None).await?;
+                own.claim.settle(&old, &[]).await?;
+                own.czxid = stat.czxid;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the line once, and waits for what a contender in its place waits for.
+    async fn step(
+        &self,
+        session: &Session,
+        own: &mut Contender,
+        retries: &mut RetryLoop,
+        once: bool,
+    ) -> Result<Step, Error> {
+        let reconnects = session.reconnects();
+        if own.claim.is_uncertain() && own.ordered_at != Some(reconnects) {
+            return own.order(session, reconnects).await;
+        }
+        let listed = if let Some((children, _)) = own.early.take().filter(|&(_, listed_at)| listed_at == reconnects) {
+            Ok((children, None))
+        } else if own.watch_children {
+            session.get_children_watched(&self.base_path).await.map(|(children, watch)| (children, Some(watch)))
+        } else {
+            session.get_children(&self.base_path).await.map(|children| (children, None))
+        };
+        let (children, child_watch) = match listed {
+            // The parent cannot go while our node is there, so the node is gone too.
+            Err(Error::NoNode { .. }) => (Vec::new(), None),
+            listed => listed?,
+        };
+        if session.reconnects() != reconnects {
+            return Ok(Step::Again);
+        }
+        if own.claim.is_uncertain() {
+            Box::pin(self.settle(&mut own.claim, &mut own.czxid, &children)).await?;
+        }
+        let sorted = self.in_order(session, children, &mut own.created).await?;
+        if own.revocation.is_none() {
+            own.revocation = self.revocation(&own.claim);
+        }
+        let ours = own.claim.node_name().unwrap_or_default();
+        let place = sorted.position(ours);
+        own.queue_position = own.queue_position.or(place);
+        // From here on no change of the limit is missed.
+        let mut limit_changes = std::pin::pin!(self.shape.limit.changed());
+        let decided = self.shape.driver.gets_the_lock(&sorted, ours, self.shape.limit.get());
+        let followed = place.is_some_and(|place| place + 1 < sorted.len());
+        // A wait may be long, and those who wait many: none of them keeps the list.
+        drop(sorted);
+        if is_broken(Mutant::FirstBeforeItsTurn) {
+            own.claim.say_first();
+        }
+        match decided {
+            Predicate::Acquired => {
+                let tells = self.shape.touch == Touch::Always || (self.shape.touch == Touch::IfFollowed && followed);
+                if tells && !is_broken(Mutant::GrantedWithoutATouch) {
+                    own.claim.touch(self.stored_data()?);
                 }
-                Predicate::WatchNeighbour { node } => {
-                    retries.progressed();
-                    let waited = match child_watch {
-                        // The node ahead was written to, and ours is not the next: it has its place from a limit that was
-                        // lowered, or somebody else wrote it. Any departure may be ours.
-                        Some(watch) => {
-                            let limit_changes = limit_changes.as_mut();
-                            self.wait_for_children(session, &claim, watch, limit_changes, &mut watches)
-                                .await
-                                .map(|()| true)
-                        }
-                        None => {
-                            let limit_changes = limit_changes.as_mut();
-                            self.wait_for_neighbour(session, &claim, &node, limit_changes, &mut watches).await
-                        }
-                    };
-                    match waited {
-                        Ok(next) => watch_children |= next,
-                        Err(error) => self.survive(error, session, retries).await?,
-                    }
+                return Ok(Step::Granted);
+            }
+            // The list may come from a server that is behind; after an answered write it is not.
+            Predicate::Missing if own.ordered_at != Some(reconnects) => return own.order(session, reconnects).await,
+            Predicate::Missing => {
+                return Err(Error::NoNode { path: own.claim.path().unwrap_or(&self.base_path).to_owned() });
+            }
+            _ if once => return Ok(Step::Refused),
+            Predicate::WatchNode { node, blocks_alone } => {
+                retries.progressed();
+                let ahead = (node.as_str(), blocks_alone || is_broken(Mutant::SkipTheRelist));
+                let limit_changes = limit_changes.as_mut();
+                let deleted = self.wait_for_node(session, &own.claim, ahead, limit_changes, &mut own.watches).await?;
+                // Exactly one node stood before ours at the end, both were watched on one connection, and events come in
+                // order: ours is still there, so it is first. No listing is needed to know it.
+                if deleted && session.reconnects() == reconnects {
+                    return Ok(Step::Granted);
                 }
-                Predicate::WatchChildren => {
-                    retries.progressed();
-                    match child_watch {
-                        Some(watch) => {
-                            let waited =
-                                self.wait_for_children(session, &claim, watch, limit_changes.as_mut(), &mut watches);
-                            if let Err(error) = waited.await {
-                                self.survive(error, session, retries).await?;
-                            }
-                        }
-                        None => watch_children = true,
+            }
+            Predicate::WatchNeighbour { node } => {
+                retries.progressed();
+                let limit_changes = limit_changes.as_mut();
+                own.watch_children |= match child_watch {
+                    // The node ahead was written to, and ours is not the next: it has its place from a limit that was
+                    // lowered, or somebody else wrote it. Any departure may be ours.
+                    Some(watch) => {
+                        self.wait_for_children(session, &own.claim, watch, limit_changes, &mut own.watches).await?;
+                        true
                     }
+                    None => {
+                        self.wait_for_neighbour(session, &own.claim, &node, limit_changes, &mut own.watches).await?
+                    }
+                };
+            }
+            Predicate::WatchChildren => {
+                retries.progressed();
+                match child_watch {
+                    Some(watch) => {
+                        let limit_changes = limit_changes.as_mut();
+                        self.wait_for_children(session, &own.claim, watch, limit_changes, &mut own.watches).await?;
+                    }
+                    None => own.watch_children = true,
                 }
             }
         }
+        Ok(Step::Again)
     }
 
     /// # Errors
@@ -504,7 +531,8 @@ impl LockInternals {
             if is_far_from_the_end(sequence) || created.contains_key(name) {
                 continue;
             }
-            if let Some(stat) = session.exists(&make_path(&self.base_path, name)).await? {
+            // On the heap, as this is rare.
+            if let Some(stat) = Box::pin(session.exists(&make_path(&self.base_path, name))).await? {
                 created.insert(name.to_owned(), stat.czxid);
             }
         }
@@ -513,9 +541,6 @@ impl LockInternals {
 
     /// After lost replies there may be several nodes of ours: keeps the oldest, deletes the others.
     async fn settle(&self, claim: &mut NodeClaim, czxid: &mut i64, children: &[String]) -> Result<(), Error> {
-        if !claim.is_uncertain() {
-            return Ok(());
-        }
         let mut oldest: Option<(i64, String)> = None;
         let mut own: Vec<String> = claim.own(children).into_iter().map(ToOwned::to_owned).collect();
         for name in &own {
@@ -714,8 +739,8 @@ impl LockInternals {
 
     /// Hands the node over to a guard, if the session certainly lives. From now on its deletion by somebody else is
     /// noticed.
-    fn granted(&self, acquired: Acquired, watches: Watches) -> Result<Acquired, Error> {
-        let claim = &acquired.claim;
+    fn granted(&self, own: Contender) -> Result<Acquired, Error> {
+        let Contender { czxid, queue_position, revocation, watches, claim, .. } = own;
         if !claim.session().is_alive() {
             return Err(expired(claim.session()));
         }
@@ -726,7 +751,7 @@ impl LockInternals {
         if self.shape.is_line {
             claim.say_first();
         }
-        Ok(acquired)
+        Ok(Acquired { claim, czxid, revocation, queue_position: queue_position.unwrap_or_default() })
     }
 
     /// The contenders of a listing, by their numbers.

@@ -402,8 +402,9 @@ impl CuratorFramework {
 
     /// Closes the client: deletes what is still to be deleted, also of protected creates and guaranteed deletes that
     /// are under way, for at most `max_close_wait`, then closes the session and waits for that, for at most
-    /// `max_close_wait` again. From its first moment every new operation gets
-    /// `Closed`; what is held is lost when the session is closed. Closing twice is fine.
+    /// `max_close_wait` again. A client that is just connecting waits as long for that, because there may be a session
+    /// by then. From its first moment every new operation gets `Closed`; what is held is lost when the session is
+    /// closed. Closing twice is fine.
     ///
     /// If no server can be reached, the session ends by the server's timer; the client crate's tasks then stay until
     /// a server is back or the runtime ends.

@@ -65,24 +65,6 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         clock: Arc::clone(&config.clock),
         randomness: Arc::clone(&config.randomness),
     };
-    let connecting = async {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let connected = match shared.ask_for_servers() {
-                Ok(servers) => config.factory.connect(&attempt(servers)).await,
-                Err(error) => Err(error),
-            };
-            match connected {
-                Ok(connection) => return connection,
-                Err(error) => {
-                    tracing::warn!(%error, "not connected");
-                    shared.connect_failed(error);
-                }
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    };
     let never_connected = async {
         tokio::time::sleep(config.connection_timeout).await;
         shared.happened(StateEvent::Silent);
@@ -90,15 +72,45 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         shared.happened(StateEvent::SessionOver);
         std::future::pending::<()>().await;
     };
-    let connecting = connecting.instrument(tracing::info_span!("connect"));
-    tokio::select! {
-        biased;
-        () = shared.stopped(|stop| stop != Stop::Not) => None,
-        connection = connecting => {
-            shared.connected();
-            Some(connection)
+    tokio::pin!(never_connected);
+    let span = tracing::info_span!("connect");
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let connecting = async {
+            let servers = shared.ask_for_servers()?;
+            config.factory.connect(&attempt(servers)).await
+        };
+        let mut connecting = std::pin::pin!(connecting.instrument(span.clone()));
+        let connected = tokio::select! {
+            biased;
+            () = shared.stopped(|stop| stop != Stop::Not) => {
+                // There may be a session by now, and nobody else could close it.
+                if let Ok(Ok(Connection { handle, .. })) = tokio::time::timeout(config.max_close_wait, connecting).await {
+                    handle.end();
+                    shared.closing.lock().replace(handle.closed());
+                }
+                return None;
+            }
+            connected = &mut connecting => connected,
+            () = &mut never_connected => return None,
+        };
+        match connected {
+            Ok(connection) => {
+                shared.connected();
+                return Some(connection);
+            }
+            Err(error) => {
+                span.in_scope(|| tracing::warn!(%error, "not connected"));
+                shared.connect_failed(error);
+            }
         }
-        () = never_connected => None,
+        tokio::select! {
+            biased;
+            () = shared.stopped(|stop| stop != Stop::Not) => return None,
+            () = tokio::time::sleep(pause) => {}
+            () = &mut never_connected => return None,
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

@@ -9,8 +9,8 @@ use curator_framework::{
     Acl, ConnectionState, CreateMode, CuratorFramework, Error, Permission, RetryAttempt, RetryNTimes, RetryPolicy,
 };
 use curator_recipes::{InterProcessMutex, LockError};
-use curator_test::FaultProxy;
 use curator_test::wire::OpCode;
+use curator_test::{FaultProxy, TestingServer};
 use futures_util::FutureExt;
 
 use crate::env::{Env, Kind, PATIENCE, builder, children, connected, eventually, in_time};
@@ -320,4 +320,27 @@ fn closing_after_the_runtime_is_gone_returns() {
     let client = first.block_on(connected(builder(server.address())));
     drop(first);
     tokio::runtime::Runtime::new().unwrap().block_on(in_time(client.close()));
+}
+
+/// Whatever it is at when it is told to stop: at its first talk with the server, at the client crate's, or before the
+/// first answer.
+#[tokio::test]
+async fn a_client_that_is_closed_while_it_connects_leaves_no_session() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    proxy.latency(Duration::from_millis(20));
+    let (mut had_a_session, mut was_connected) = (0, 0);
+    for moment in 0..30 {
+        // Of itself it would last longer than is waited below.
+        let client = builder(proxy.address()).session_timeout(PATIENCE * 2).build().unwrap();
+        client.start().unwrap();
+        // At any moment of it.
+        tokio::time::sleep(Duration::from_millis(moment * 10)).await;
+        was_connected += usize::from(client.is_connected());
+        had_a_session += usize::from(!client.is_connected() && !server.sessions().is_empty());
+        client.close().await;
+        // All is sent; the proxy takes its time.
+        eventually("the session ends", async || server.sessions().is_empty()).await;
+    }
+    assert!(had_a_session > 3 && was_connected < 27, "{had_a_session} while connecting, {was_connected} connected");
 }

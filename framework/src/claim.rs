@@ -198,8 +198,10 @@ impl NodeClaim {
     /// When the future is dropped the node may exist. The claim knows of that, and deletes it when it is dropped.
     pub async fn create(&mut self, node: &NewNode<'_>) -> Result<(String, Stat)> {
         let path = Session::protected_path(&self.parent, self.id, &self.name);
-        let acl = node.acl.map_or_else(|| self.session.acl_for(&path), <[_]>::to_vec);
-        if let Some(schemas) = self.session.schemas() {
+        let session = self.session.clone();
+        let acl_of_node = || node.acl.map_or_else(|| session.acl_for(&path), <[_]>::to_vec);
+        let mut acl = acl_of_node();
+        if let Some(schemas) = session.schemas() {
             schemas.check_create(&make_path(&self.parent, &self.name), self.mode, node.data, &acl)?;
         }
         let mut parents_made = 0;
@@ -208,7 +210,7 @@ impl NodeClaim {
             let was_uncertain = self.uncertain;
             self.asked = true;
             self.uncertain = true;
-            let created = self.session.create(&path, node.data.to_vec(), acl.clone(), self.mode).await;
+            let created = session.create(&path, node.data.to_vec(), acl, self.mode).await;
             self.uncertain = was_uncertain;
             match created {
                 Ok((path, stat)) => {
@@ -217,10 +219,11 @@ impl NodeClaim {
                 }
                 Err(error @ Error::NoNode { .. }) if parents_made < node.parents.most_times() => {
                     // On the heap, as this is rare.
-                    if !Box::pin(self.session.create_parents(&path, node)).await? {
+                    if !Box::pin(session.create_parents(&path, node)).await? {
                         return Err(error);
                     }
                     parents_made += 1;
+                    acl = acl_of_node();
                 }
                 Err(error) => {
                     self.uncertain |= error.outcome_unknown();

@@ -99,6 +99,7 @@ mod error;
 mod handle;
 mod handshake;
 mod housekeeping;
+mod in_flight;
 mod keeper;
 mod listeners;
 mod local_address;

@@ -33,7 +33,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_async as crate_api;
 use zookeeper_async::{ZkError, ZkState, ZooKeeper};
 
@@ -44,6 +44,7 @@ use crate::handle::{
     ZooKeeperFactory, ZooKeeperHandle,
 };
 use crate::handshake::shake_hands;
+use crate::in_flight;
 use crate::path::{make_path, parent_of};
 use crate::places::Places;
 use crate::protected::ProtectedId;
@@ -176,25 +177,30 @@ struct Ephemerals {
     paths: HashSet<String>,
 }
 
-/// A request, and where its answer goes.
+type InFlight = in_flight::InFlight<Option<Place>>;
+type Answerer = in_flight::Answerer<Option<Place>>;
+type Driven = in_flight::Driven<Option<Place>>;
+
+/// A request that was not begun: its data apart, which goes to the crate, and where its answer goes.
 struct Asked {
-    request: Request,
-    in_flight: Arc<InFlight>,
-    answer: oneshot::Sender<Reply>,
+    data: Vec<u8>,
+    answer: Answerer,
 }
 
 impl Asked {
-    fn new(request: Request) -> (Self, oneshot::Receiver<Reply>) {
-        let (answer, answered) = oneshot::channel();
-        let in_flight = Arc::new(InFlight { expectation: Expectation::of(&request), driven: Mutex::new(None) });
-        (Self { request, in_flight, answer }, answered)
+    fn new(mut request: Request) -> (Self, Arc<InFlight>) {
+        let data = match &mut request {
+            Request::Create { data, .. } | Request::SetData { data, .. } => std::mem::take(data),
+            _ => Vec::new(),
+        };
+        let (in_flight, answer) = InFlight::new(request);
+        (Self { data, answer }, in_flight)
     }
 
     /// Answers that the request was not sent.
     fn refuse(self, error: impl FnOnce(String) -> Error) {
-        let reply = Reply { sent: None, result: Err(error(self.in_flight.expectation.request())) };
-        // Whoever asked may be gone.
-        let _gone = self.answer.send(reply);
+        let result = Err(error(self.answer.in_flight().request().to_string()));
+        self.answer.send(Reply { sent: None, result });
     }
 }
 
@@ -212,21 +218,6 @@ fn lost(request: String, sent: bool) -> Reply {
     Reply { sent: None, result: Err(Error::ConnectionLoss { request, sent, cause: None }) }
 }
 
-/// A request inside the crate, with its place, and where its answer goes.
-struct Driven {
-    reply: Pin<Box<dyn Future<Output = Reply> + Send>>,
-    answer: oneshot::Sender<Reply>,
-    _place: Option<Place>,
-}
-
-impl Driven {
-    /// To its end by the monitor.
-    async fn finish(self) {
-        // Whoever asked may be gone.
-        let _gone = self.answer.send(self.reply.await);
-    }
-}
-
 /// What the monitor is to drive from now on.
 enum ToDrive {
     /// A request whose caller went away, or that waited for its place.
@@ -235,53 +226,25 @@ enum ToDrive {
     All,
 }
 
-/// A request that was asked.
-struct InFlight {
-    expectation: Expectation,
-    /// As long as its caller drives it: not while it waits for its place, nor if the monitor has taken it. It knows the
-    /// request, so it is always taken out in the end: see [`Answer`].
-    driven: Mutex<Option<Driven>>,
-}
-
-impl InFlight {
-    fn take(&self) -> Option<Driven> {
-        self.driven.lock().take()
-    }
-
-    /// Looks after the request. `Pending` also if its caller does not drive it.
-    fn drive(&self, cx: &mut Context<'_>) -> Poll<(Reply, Option<Driven>)> {
-        let mut driven = self.driven.lock();
-        let Some(request) = driven.as_mut() else { return Poll::Pending };
-        let reply = std::task::ready!(request.reply.as_mut().poll(cx));
-        Poll::Ready((reply, driven.take()))
-    }
-}
-
 /// The answer that is to come. Dropping it leaves the request to the monitor.
 struct Answer {
     shared: Arc<Shared>,
     in_flight: Arc<InFlight>,
-    answered: oneshot::Receiver<Reply>,
 }
 
 impl Future for Answer {
     type Output = Reply;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
-        if let Poll::Ready((reply, driven)) = self.in_flight.drive(cx) {
-            // Or the end of its sender would wake the task that runs here.
-            self.answered.close();
-            drop(driven);
-            return Poll::Ready(reply);
-        }
-        let answered = std::task::ready!(Pin::new(&mut self.answered).poll(cx));
-        Poll::Ready(answered.unwrap_or_else(|_monitor_gone| lost(self.in_flight.expectation.request(), true)))
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
+        let reply = std::task::ready!(self.in_flight.poll(cx));
+        // Without the monitor it is not known what became of it.
+        Poll::Ready(reply.unwrap_or_else(|| lost(self.in_flight.request().to_string(), true)))
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if let Some(driven) = self.in_flight.take() {
+        if let Some(driven) = self.in_flight.give_up() {
             self.shared.leave_to_monitor(driven);
         }
     }
@@ -310,11 +273,10 @@ impl Shared {
 
     /// Sends a request beside the places: for what goes alone, or must not wait.
     async fn send(self: &Arc<Self>, request: Request, epoch: u64) -> Reply {
-        let (asked, answered) = Asked::new(request);
-        let in_flight = Arc::clone(&asked.in_flight);
+        let (asked, in_flight) = Asked::new(request);
         let driven = self.begin(asked, epoch, None, &self.submitting.lock());
         self.leave_to_caller(&in_flight, driven, epoch);
-        Answer { shared: Arc::clone(self), in_flight, answered }.await
+        Answer { shared: Arc::clone(self), in_flight }.await
     }
 
     fn leave_to_monitor(&self, driven: Driven) {
@@ -323,7 +285,7 @@ impl Shared {
     }
 
     fn leave_to_caller(&self, request: &Arc<InFlight>, driven: Driven, epoch: u64) {
-        *request.driven.lock() = Some(driven);
+        request.leave_here(driven);
         {
             let mut in_flight = self.in_flight.lock();
             if in_flight.len() >= 2 * PLACES {
@@ -350,14 +312,16 @@ impl Shared {
     /// The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and whatever is
     /// left of the task's budget.
     fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>, _alone: &MutexGuard<'_, ()>) -> Driven {
-        let Asked { request, in_flight, answer } = asked;
+        let Asked { data, answer } = asked;
+        let in_flight = Arc::clone(answer.in_flight());
         let sent = self.clock.now();
         let shared = Arc::clone(self);
         let mut reply: Pin<Box<dyn Future<Output = Reply> + Send>> = Box::pin(async move {
             // The crate decodes a reply where it is waited for, and panics on some.
-            let answered = AssertUnwindSafe(crate_request(&shared.zookeeper, request)).catch_unwind().await;
+            let answered =
+                AssertUnwindSafe(crate_request(&shared.zookeeper, in_flight.request(), data)).catch_unwind().await;
             let answered = answered.unwrap_or(Err(ZkError::MarshallingError));
-            Reply { sent: Some(sent), result: shared.judge(answered, epoch, &in_flight.expectation) }
+            Reply { sent: Some(sent), result: shared.judge(answered, epoch, in_flight.request()) }
         });
         let first = {
             let mut context = Context::from_waker(Waker::noop());
@@ -366,40 +330,40 @@ impl Shared {
         if let Poll::Ready(refused) = first {
             reply = Box::pin(std::future::ready(refused));
         }
-        Driven { reply, answer, _place: place }
+        Driven { reply, answer, occupied: place }
     }
 
     /// What an answer is worth.
-    fn judge(&self, answer: Result<Response, ZkError>, epoch: u64, expectation: &Expectation) -> Result<Response> {
+    fn judge(&self, answer: Result<Response, ZkError>, epoch: u64, request: &Request) -> Result<Response> {
         if self.has_ended() {
-            return Err(Error::SessionExpired { request: expectation.request() });
+            return Err(Error::SessionExpired { request: request.to_string() });
         }
         if self.epoch() != epoch {
             // Whose answer this is cannot be known.
-            return Err(Error::ConnectionLoss { request: expectation.request(), sent: true, cause: None });
+            return Err(Error::ConnectionLoss { request: request.to_string(), sent: true, cause: None });
         }
         match answer {
-            Ok(response) if self.is_expected(expectation, &response) => Ok(response),
+            Ok(response) if self.is_expected(request, &response) => Ok(response),
             Ok(response) => {
-                tracing::error!(request = %expectation.request(), answer = response.kind(), "another request's answer: the handle ends");
+                tracing::error!(request = %request, answer = response.kind(), "another request's answer: the handle ends");
                 self.disprove();
-                Err(Error::SessionExpired { request: expectation.request() })
+                Err(Error::SessionExpired { request: request.to_string() })
             }
             Err(ZkError::SessionExpired) => {
                 self.expired.store(true, Ordering::SeqCst);
                 self.disprove();
-                Err(Error::SessionExpired { request: expectation.request() })
+                Err(Error::SessionExpired { request: request.to_string() })
             }
             // The answer was none to this request, or none at all.
             Err(ZkError::MarshallingError) => {
                 self.disprove();
-                Err(Error::SessionExpired { request: expectation.request() })
+                Err(Error::SessionExpired { request: request.to_string() })
             }
             Err(error) => {
                 if error == ZkError::NoNode {
-                    self.forget_ephemeral(expectation);
+                    self.forget_ephemeral(request);
                 }
-                Err(translate_error(error, expectation))
+                Err(translate_error(error, request))
             }
         }
     }
@@ -414,7 +378,7 @@ impl Shared {
     fn begin_in_place(self: &Arc<Self>, asked: Asked, alone: &MutexGuard<'_, ()>) -> Option<(Driven, u64)> {
         let epoch = self.epoch();
         // Without a monitor whoever asked learns by the end of his channel that it was lost.
-        if asked.answer.is_closed() || self.to_drive.is_closed() {
+        if asked.answer.in_flight().is_over() || self.to_drive.is_closed() {
             return None;
         }
         if self.has_ended() {
@@ -452,13 +416,13 @@ impl Shared {
     }
 
     /// Compares an answer with its request, and keeps the book of the session's ephemeral nodes.
-    fn is_expected(&self, expectation: &Expectation, response: &Response) -> bool {
-        match (&expectation.kind, response) {
-            (ExpectedKind::Created(mode), Response::Created { path, stat }) => {
+    fn is_expected(&self, request: &Request, response: &Response) -> bool {
+        match (request, response) {
+            (Request::Create { path: asked, mode, .. }, Response::Created { path, stat }) => {
                 let named = if mode.is_sequential() {
-                    path.strip_prefix(&expectation.path).is_some_and(is_sequence)
+                    path.strip_prefix(asked).is_some_and(is_sequence)
                 } else {
-                    *path == expectation.path
+                    path == asked
                 };
                 if !named || mode.is_ephemeral() != (stat.ephemeral_owner != 0) {
                     return false;
@@ -472,18 +436,18 @@ impl Shared {
                 }
                 true
             }
-            (ExpectedKind::Deleted, Response::Deleted) => {
-                self.forget_ephemeral(expectation);
+            (Request::Delete { .. }, Response::Deleted) => {
+                self.forget_ephemeral(request);
                 true
             }
-            (ExpectedKind::Other, _) => true,
-            _ => false,
+            (Request::Create { .. } | Request::Delete { .. }, _) => false,
+            _ => true,
         }
     }
 
-    fn forget_ephemeral(&self, expectation: &Expectation) {
-        if expectation.kind == ExpectedKind::Deleted {
-            self.ephemerals.lock().paths.remove(&expectation.path);
+    fn forget_ephemeral(&self, request: &Request) {
+        if let Request::Delete { path, .. } = request {
+            self.ephemerals.lock().paths.remove(path);
         }
     }
 
@@ -648,9 +612,9 @@ impl Disproof {
     }
 }
 
-async fn crate_request(zookeeper: &ZooKeeper, request: Request) -> Result<Response, ZkError> {
+async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) -> Result<Response, ZkError> {
     match request {
-        Request::Create { path, data, acl, mode } => {
+        Request::Create { path, acl, mode, .. } => {
             let mode = match mode {
                 CreateMode::Persistent => crate_api::CreateMode::Persistent,
                 CreateMode::PersistentSequential => crate_api::CreateMode::PersistentSequential,
@@ -661,68 +625,38 @@ async fn crate_request(zookeeper: &ZooKeeper, request: Request) -> Result<Respon
                 | CreateMode::PersistentWithTtl(_)
                 | CreateMode::PersistentSequentialWithTtl(_) => return Err(crate_api::ZkError::Unimplemented),
             };
-            let acl = acl.into_iter().map(to_crate_acl).collect();
-            let (path, stat) = zookeeper.create2(&path, data, acl, mode).await?;
+            let acl = acl.iter().map(to_crate_acl).collect();
+            let (path, stat) = zookeeper.create2(path, data, acl, mode).await?;
             Ok(Response::Created { path, stat: from_crate_stat(&stat) })
         }
         Request::Delete { path, version } => {
-            zookeeper.delete(&path, version).await?;
+            zookeeper.delete(path, *version).await?;
             Ok(Response::Deleted)
         }
         Request::Exists { path, watch } => {
-            let stat = zookeeper.exists(&path, watch).await?;
+            let stat = zookeeper.exists(path, *watch).await?;
             Ok(Response::Exists(stat.as_ref().map(from_crate_stat)))
         }
         Request::GetData { path, watch } => {
-            let (data, stat) = zookeeper.get_data(&path, watch).await?;
+            let (data, stat) = zookeeper.get_data(path, *watch).await?;
             Ok(Response::Data(data, from_crate_stat(&stat)))
         }
-        Request::SetData { path, data, version } => {
-            let stat = zookeeper.set_data(&path, data, version).await?;
+        Request::SetData { path, version, .. } => {
+            let stat = zookeeper.set_data(path, data, *version).await?;
             Ok(Response::Stat(from_crate_stat(&stat)))
         }
-        Request::GetChildren { path, watch } => Ok(Response::Children(zookeeper.get_children(&path, watch).await?)),
+        Request::GetChildren { path, watch } => Ok(Response::Children(zookeeper.get_children(path, *watch).await?)),
         Request::GetAcl { path } => {
-            let (acl, stat) = zookeeper.get_acl(&path).await?;
+            let (acl, stat) = zookeeper.get_acl(path).await?;
             Ok(Response::Acl(acl.into_iter().map(from_crate_acl).collect(), from_crate_stat(&stat)))
         }
         Request::SetAcl { path, acl, version } => {
-            let acl = acl.into_iter().map(to_crate_acl).collect();
-            let stat = zookeeper.set_acl(&path, acl, version).await?;
+            let acl = acl.iter().map(to_crate_acl).collect();
+            let stat = zookeeper.set_acl(path, acl, *version).await?;
             Ok(Response::Stat(from_crate_stat(&stat)))
         }
         // The session asks the capabilities first.
         Request::Sync { .. } | Request::Transaction { .. } | Request::Reconfig { .. } => Err(ZkError::Unimplemented),
-    }
-}
-
-/// What must be true of an answer.
-struct Expectation {
-    name: &'static str,
-    path: String,
-    kind: ExpectedKind,
-}
-
-#[derive(PartialEq, Eq)]
-enum ExpectedKind {
-    Created(CreateMode),
-    Deleted,
-    Other,
-}
-
-impl Expectation {
-    fn of(request: &Request) -> Self {
-        let kind = match request {
-            Request::Create { mode, .. } => ExpectedKind::Created(*mode),
-            Request::Delete { .. } => ExpectedKind::Deleted,
-            _ => ExpectedKind::Other,
-        };
-        Self { name: request.name(), path: request.path().to_owned(), kind }
-    }
-
-    /// The request, as errors name it.
-    fn request(&self) -> String {
-        format!("{} {}", self.name, self.path)
     }
 }
 
@@ -753,8 +687,7 @@ impl fmt::Debug for Handle {
 impl ZooKeeperHandle for Handle {
     fn submit(&self, request: Request) -> ReplyFuture {
         let shared = Arc::clone(&self.shared);
-        let (asked, answered) = Asked::new(request);
-        let in_flight = Arc::clone(&asked.in_flight);
+        let (asked, in_flight) = Asked::new(request);
         // Nobody waits in line for a connection.
         if !shared.has_ended() && !shared.is_ready(shared.epoch()) {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
@@ -768,7 +701,7 @@ impl ZooKeeperHandle for Handle {
             // Whoever has a place may not look whether it is free.
             let _monitor_gone = shared.to_drive.send(ToDrive::All);
         }
-        Box::pin(Answer { shared, in_flight, answered })
+        Box::pin(Answer { shared, in_flight })
     }
 
     fn heartbeat(&self, through_leader: bool) -> Pin<Box<dyn Future<Output = Result<Duration>> + Send>> {
@@ -1010,9 +943,9 @@ impl Monitor {
     }
 }
 
-fn translate_error(error: ZkError, expectation: &Expectation) -> Error {
-    let path = expectation.path.clone();
-    let request = || expectation.request();
+fn translate_error(error: ZkError, request: &Request) -> Error {
+    let path = request.path().to_owned();
+    let named = || request.to_string();
     match error {
         ZkError::NoNode => Error::NoNode { path },
         ZkError::NodeExists => Error::NodeExists { path },
@@ -1021,9 +954,9 @@ fn translate_error(error: ZkError, expectation: &Expectation) -> Error {
         ZkError::NoAuth => Error::NoAuth { path },
         ZkError::InvalidACL => Error::InvalidAcl { path },
         ZkError::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path },
-        ZkError::ConnectionLoss => Error::ConnectionLoss { request: request(), sent: true, cause: None },
-        ZkError::SessionExpired => Error::SessionExpired { request: request() },
-        other => Error::ZooKeeper { code: other as i32, request: request() },
+        ZkError::ConnectionLoss => Error::ConnectionLoss { request: named(), sent: true, cause: None },
+        ZkError::SessionExpired => Error::SessionExpired { request: named() },
+        other => Error::ZooKeeper { code: other as i32, request: named() },
     }
 }
 
@@ -1062,12 +995,12 @@ const PERMISSIONS: [(Permission, crate_api::Permission); 5] = [
     (Permission::ADMIN, crate_api::Permission::ADMIN),
 ];
 
-fn to_crate_acl(acl: Acl) -> crate_api::Acl {
+fn to_crate_acl(acl: &Acl) -> crate_api::Acl {
     let permissions = PERMISSIONS
         .iter()
         .filter(|(ours, _)| acl.permissions.contains(*ours))
         .fold(crate_api::Permission::NONE, |all, (_, theirs)| all | *theirs);
-    crate_api::Acl::new(permissions, acl.scheme, acl.id)
+    crate_api::Acl::new(permissions, &*acl.scheme, &*acl.id)
 }
 
 fn from_crate_acl(acl: crate_api::Acl) -> Acl {
@@ -1096,7 +1029,7 @@ mod tests {
     fn permissions_survive_the_way_there_and_back() {
         for permissions in [Permission::NONE, Permission::ALL, Permission::READ | Permission::ADMIN] {
             let acl = Acl::new(permissions, "world", "anyone");
-            assert_eq!(from_crate_acl(to_crate_acl(acl.clone())), acl);
+            assert_eq!(from_crate_acl(to_crate_acl(&acl)), acl);
         }
     }
 }

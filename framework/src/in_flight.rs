@@ -1,0 +1,261 @@
+//! A request between whoever asked it, whoever drives it, and its answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::handle::{Reply, Request};
+
+/// A request that was asked. `P` is what it occupies until it is answered.
+pub(crate) struct InFlight<P> {
+    request: Request,
+    state: Mutex<State<P>>,
+}
+
+struct State<P> {
+    stage: Stage<P>,
+    /// Of whoever asked.
+    waker: Option<Waker>,
+}
+
+enum Stage<P> {
+    /// It waits for its turn, or somebody else drives it.
+    Elsewhere,
+    /// Whoever asked drives it. It knows the request, so it must be taken out in the end.
+    Here(Driven<P>),
+    Answered(Reply),
+    /// Nobody is left who could answer.
+    Forsaken,
+    /// Whoever asked has the answer, or is gone.
+    Over,
+}
+
+/// A request that was sent, what it occupies, and where its answer goes.
+pub(crate) struct Driven<P> {
+    pub(crate) reply: Pin<Box<dyn Future<Output = Reply> + Send>>,
+    pub(crate) answer: Answerer<P>,
+    pub(crate) occupied: P,
+}
+
+/// Where the answer goes. Dropping it says that there will be none.
+pub(crate) struct Answerer<P>(Arc<InFlight<P>>);
+
+impl<P> InFlight<P> {
+    pub(crate) fn new(request: Request) -> (Arc<Self>, Answerer<P>) {
+        let state = Mutex::new(State { stage: Stage::Elsewhere, waker: None });
+        let own = Arc::new(Self { request, state });
+        (Arc::clone(&own), Answerer(own))
+    }
+
+    pub(crate) fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// From now on whoever asked drives it.
+    pub(crate) fn leave_here(&self, driven: Driven<P>) {
+        self.state.lock().stage = Stage::Here(driven);
+    }
+
+    /// Takes it from whoever asked, if he drives it.
+    pub(crate) fn take(&self) -> Option<Driven<P>> {
+        let stage = &mut self.state.lock().stage;
+        match stage {
+            Stage::Here(_) => std::mem::replace(stage, Stage::Elsewhere).into_driven(),
+            _ => None,
+        }
+    }
+
+    /// Whoever asked is gone. What he drove is for somebody else to finish.
+    pub(crate) fn give_up(&self) -> Option<Driven<P>> {
+        let stage = std::mem::replace(&mut self.state.lock().stage, Stage::Over);
+        stage.into_driven()
+    }
+
+    /// Whether whoever asked has the answer, or is gone.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state.lock().stage, Stage::Over)
+    }
+
+    /// Looks after it, or whether there is an answer; `None` if there will be none.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Reply>> {
+        let mut state = self.state.lock();
+        let reply = match &mut state.stage {
+            Stage::Here(driven) => match driven.reply.as_mut().poll(cx) {
+                Poll::Ready(reply) => Some(reply),
+                Poll::Pending => None,
+            },
+            Stage::Elsewhere => None,
+            Stage::Answered(_) | Stage::Forsaken | Stage::Over => {
+                let stage = std::mem::replace(&mut state.stage, Stage::Over);
+                return Poll::Ready(match stage {
+                    Stage::Answered(reply) => Some(reply),
+                    _ => None,
+                });
+            }
+        };
+        if reply.is_none() {
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                state.waker = Some(cx.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        let driven = std::mem::replace(&mut state.stage, Stage::Over);
+        // What it occupied is left, and its answerer dropped, without the lock.
+        drop(state);
+        drop(driven);
+        Poll::Ready(reply)
+    }
+}
+
+impl<P> Stage<P> {
+    fn into_driven(self) -> Option<Driven<P>> {
+        match self {
+            Self::Here(driven) => Some(driven),
+            _ => None,
+        }
+    }
+}
+
+impl<P> Driven<P> {
+    /// Drives it to its end, for whoever asked.
+    pub(crate) async fn finish(self) {
+        let Self { reply, answer, occupied } = self;
+        answer.send(reply.await);
+        drop(occupied);
+    }
+}
+
+impl<P> Answerer<P> {
+    pub(crate) fn in_flight(&self) -> &Arc<InFlight<P>> {
+        &self.0
+    }
+
+    pub(crate) fn send(self, reply: Reply) {
+        self.end(Stage::Answered(reply));
+    }
+
+    /// For whoever waits for it; what he drives himself is none of it.
+    fn end(&self, stage: Stage<P>) {
+        let waker = {
+            let mut state = self.0.state.lock();
+            if !matches!(state.stage, Stage::Elsewhere) {
+                return;
+            }
+            state.stage = stage;
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<P> Drop for Answerer<P> {
+    fn drop(&mut self) {
+        self.end(Stage::Forsaken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::Weak;
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::handle::Response;
+
+    type Own = Arc<InFlight<Arc<()>>>;
+
+    fn asked() -> (Own, Answerer<Arc<()>>) {
+        InFlight::new(Request::GetChildren { path: "/a".into(), watch: false })
+    }
+
+    fn reply() -> Reply {
+        Reply { sent: Some(Duration::from_secs(7)), result: Ok(Response::Deleted) }
+    }
+
+    /// A request that is answered by a word, what it occupies, and who else knows of it in the end.
+    fn driven(answer: Answerer<Arc<()>>) -> (Driven<Arc<()>>, oneshot::Sender<()>, Weak<()>) {
+        let (word, told) = oneshot::channel::<()>();
+        let in_flight = Arc::clone(answer.in_flight());
+        let reply = Box::pin(async move {
+            told.await.unwrap();
+            drop(in_flight);
+            reply()
+        });
+        let occupied = Arc::new(());
+        let occupies = Arc::downgrade(&occupied);
+        (Driven { reply, answer, occupied }, word, occupies)
+    }
+
+    async fn answered(own: &Own) -> Option<Reply> {
+        poll_fn(|cx| own.poll(cx)).await
+    }
+
+    fn sent(reply: Option<Reply>) -> Option<Duration> {
+        reply?.sent
+    }
+
+    #[tokio::test]
+    async fn whoever_asked_drives_it() {
+        let (own, answer) = asked();
+        let (driven, word, occupies) = driven(answer);
+        own.leave_here(driven);
+        let waiting = Arc::clone(&own);
+        let waits = tokio::spawn(async move { answered(&waiting).await });
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished() && occupies.upgrade().is_some());
+        word.send(()).unwrap();
+        assert_eq!(sent(waits.await.unwrap()), reply().sent);
+        assert!(own.is_over() && occupies.upgrade().is_none());
+        assert_eq!(Arc::strong_count(&own), 1, "it keeps itself");
+    }
+
+    #[tokio::test]
+    async fn somebody_else_takes_it_over_while_it_is_waited_for() {
+        let (own, answer) = asked();
+        let (driven, word, occupies) = driven(answer);
+        own.leave_here(driven);
+        let waiting = Arc::clone(&own);
+        let waits = tokio::spawn(async move { answered(&waiting).await });
+        tokio::task::yield_now().await;
+        let taken = own.take().unwrap();
+        assert!(own.take().is_none());
+        word.send(()).unwrap();
+        taken.finish().await;
+        assert_eq!(sent(waits.await.unwrap()), reply().sent);
+        assert!(occupies.upgrade().is_none());
+        assert_eq!(Arc::strong_count(&own), 1);
+    }
+
+    #[tokio::test]
+    async fn who_could_answer_goes_away() {
+        let (own, answer) = asked();
+        let waiting = Arc::clone(&own);
+        let waits = tokio::spawn(async move { answered(&waiting).await });
+        tokio::task::yield_now().await;
+        drop(answer);
+        assert!(waits.await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn whoever_asked_goes_away() {
+        let (own, answer) = asked();
+        let (driven, word, occupies) = driven(answer);
+        own.leave_here(driven);
+        let left = own.give_up().unwrap();
+        assert!(own.is_over() && occupies.upgrade().is_some());
+        word.send(()).unwrap();
+        left.finish().await;
+        assert!(own.is_over() && occupies.upgrade().is_none());
+        let (own, answer) = asked();
+        answer.send(reply());
+        assert!(own.give_up().is_none() && own.is_over());
+    }
+}

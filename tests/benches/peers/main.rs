@@ -1,7 +1,8 @@
 //! The locks of this project beside their peers, on one Apache ZooKeeper: `cargo bench -p curator-test --bench peers`.
 //!
-//! Each workload is done by each peer in turn, again and again; what counts is the ratio to Java's Curator within a
-//! round, because machines differ and change. `--json FILE` writes all figures, `--plot FILE` the bytes of a hand-off as
+//! Each workload is done by each peer in turn, again and again, forwards and backwards, so that nobody always comes behind
+//! the same one; then by those that are not in ZooKeeper, since the server grows cold meanwhile. What counts is the ratio
+//! to Java's Curator within a round, because machines differ and change. `--json FILE` writes all figures, `--plot FILE` the bytes of a hand-off as
 //! SVG. The exit status is 1 if a peer could not start, failed, or a target was missed.
 
 mod bare;
@@ -34,7 +35,7 @@ use crate::workload::{Workload, median};
 #[command(about = "The locks of this project beside their peers, on one Apache ZooKeeper")]
 struct Options {
     /// Rounds after the one to get warm.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 6)]
     rounds: usize,
     /// How long a run of cycles takes, in milliseconds.
     #[arg(long, default_value_t = 1500)]
@@ -85,15 +86,24 @@ async fn measure(
     proxy.latency(Duration::from_millis(5));
     let address = if workload == Workload::HandOff { proxy.address() } else { server.address() };
     let mut figures: Vec<_> = peers.iter().map(|peer| (peer.name(), Vec::new())).collect();
-    for round in 0..=options.rounds {
-        for (peer, (name, figures)) in peers.iter_mut().zip(&mut figures).filter(|(peer, _)| peer.does(workload)) {
-            let path =
-                format!("/{}-{}-{round}", workload.title().replace([' ', ',', ':', '%'], "-"), name.replace(' ', "-"));
-            let run = Run { server: address, path, time: Duration::from_millis(options.millis), size: workload.size() };
-            let outcome =
-                peer.run(workload, &run).await.map_err(|error| format!("{name}, {}: {error}", workload.title()))?;
-            if round > 0 {
-                figures.push(outcome.figure());
+    for in_zookeeper in [true, false] {
+        for round in 0..=options.rounds {
+            let is_meant = |peer: &dyn Peer| peer.does(workload) && peer.is_in_zookeeper() == in_zookeeper;
+            let mut order: Vec<_> = (0..peers.len()).filter(|&place| is_meant(&*peers[place])).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for place in order {
+                let (peer, (name, figures)) = (&mut peers[place], &mut figures[place]);
+                let title = workload.title().replace([' ', ',', ':', '%'], "-");
+                let path = format!("/{title}-{}-{round}", name.replace(' ', "-"));
+                let time = Duration::from_millis(options.millis);
+                let run = Run { server: address, path, time, size: workload.size() };
+                let outcome =
+                    peer.run(workload, &run).await.map_err(|error| format!("{name}, {}: {error}", workload.title()))?;
+                if round > 0 {
+                    figures.push(outcome.figure());
+                }
             }
         }
     }

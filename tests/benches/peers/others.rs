@@ -51,8 +51,9 @@ where
             Result::Ok(cycles)
         });
     }
-    begin.wait().await;
+    // Before: whoever begins may keep this task from its thread.
     let began = Instant::now();
+    begin.wait().await;
     let mut cycles = 0;
     while let Some(done) = tasks.join_next().await {
         cycles += done??;
@@ -127,6 +128,10 @@ impl Peer for Redis {
         "Redis"
     }
 
+    fn is_in_zookeeper(&self) -> bool {
+        false
+    }
+
     fn does(&self, workload: Workload) -> bool {
         is_a_mutex(workload)
     }
@@ -181,6 +186,10 @@ impl Sqlite {
 impl Peer for Sqlite {
     fn name(&self) -> &'static str {
         "SQLite"
+    }
+
+    fn is_in_zookeeper(&self) -> bool {
+        false
     }
 
     fn does(&self, workload: Workload) -> bool {

@@ -99,8 +99,9 @@ async fn compete(ours: Ours, workload: Workload, run: &Run) -> Result<Outcome> {
             Result::Ok((cycles as u64, client))
         });
     }
-    begin.wait().await;
+    // Before: whoever begins may keep this task from its thread.
     let began = Instant::now();
+    begin.wait().await;
     let mut cycles = 0;
     let mut clients = Vec::new();
     while let Some(done) = contenders.join_next().await {

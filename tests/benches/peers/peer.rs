@@ -24,6 +24,11 @@ pub(crate) struct Run {
 pub(crate) trait Peer: Send {
     fn name(&self) -> &'static str;
 
+    /// Whether its locks are in ZooKeeper.
+    fn is_in_zookeeper(&self) -> bool {
+        true
+    }
+
     /// Whether it has such a lock.
     fn does(&self, workload: Workload) -> bool;
 

@@ -248,8 +248,8 @@ fn compete(workload: Workload, run: &Run) -> Result<Outcome> {
             })
         })
         .collect();
-    begin.wait();
     let began = Instant::now();
+    begin.wait();
     let mut cycles = 0;
     for thread in threads {
         cycles += thread.join().map_err(|_| "a thread panicked")??;

@@ -455,8 +455,9 @@ impl Shared {
             let mut context = Context::from_waker(Waker::noop());
             std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
         };
-        // What the crate refuses by itself was not sent, and is no answer of the server's.
-        let sent = first.is_pending().then_some(sent);
+        // What the crate refuses by itself was not sent, and is no answer of the server's. What has succeeded by now was.
+        let is_refused = matches!(&first, Poll::Ready(answered) if !matches!(answered, Ok(Ok(_))));
+        let sent = (!is_refused).then_some(sent);
         let shared = Arc::clone(self);
         self.runtime.spawn(async move {
             let place = Place { shared: &shared, has: place };

@@ -166,6 +166,7 @@ mod tests {
     use std::time::Duration;
 
     use tokio::sync::oneshot;
+    use tokio::task::JoinHandle;
 
     use super::*;
     use crate::handle::Response;
@@ -194,12 +195,13 @@ mod tests {
         (Driven { reply, answer, occupied }, word, occupies)
     }
 
-    async fn answered(own: &Own) -> Option<Reply> {
-        poll_fn(|cx| own.poll(cx)).await
-    }
-
-    fn sent(reply: Option<Reply>) -> Option<Duration> {
-        reply?.sent
+    /// Somebody who waits for the answer already, and in the end says when the request was sent.
+    async fn waiting(own: &Own) -> JoinHandle<Option<Duration>> {
+        let own = Arc::clone(own);
+        let waits = tokio::spawn(async move { poll_fn(|cx| own.poll(cx)).await?.sent });
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        waits
     }
 
     #[tokio::test]
@@ -207,12 +209,10 @@ mod tests {
         let (own, answer) = asked();
         let (driven, word, occupies) = driven(answer);
         own.leave_here(driven);
-        let waiting = Arc::clone(&own);
-        let waits = tokio::spawn(async move { answered(&waiting).await });
-        tokio::task::yield_now().await;
-        assert!(!waits.is_finished() && occupies.upgrade().is_some());
+        let waits = waiting(&own).await;
+        assert!(occupies.upgrade().is_some());
         word.send(()).unwrap();
-        assert_eq!(sent(waits.await.unwrap()), reply().sent);
+        assert_eq!(waits.await.unwrap(), reply().sent);
         assert!(own.is_over() && occupies.upgrade().is_none());
         assert_eq!(Arc::strong_count(&own), 1, "it keeps itself");
     }
@@ -222,14 +222,12 @@ mod tests {
         let (own, answer) = asked();
         let (driven, word, occupies) = driven(answer);
         own.leave_here(driven);
-        let waiting = Arc::clone(&own);
-        let waits = tokio::spawn(async move { answered(&waiting).await });
-        tokio::task::yield_now().await;
+        let waits = waiting(&own).await;
         let taken = own.take().unwrap();
         assert!(own.take().is_none());
         word.send(()).unwrap();
         taken.finish().await;
-        assert_eq!(sent(waits.await.unwrap()), reply().sent);
+        assert_eq!(waits.await.unwrap(), reply().sent);
         assert!(occupies.upgrade().is_none());
         assert_eq!(Arc::strong_count(&own), 1);
     }
@@ -237,9 +235,7 @@ mod tests {
     #[tokio::test]
     async fn who_could_answer_goes_away() {
         let (own, answer) = asked();
-        let waiting = Arc::clone(&own);
-        let waits = tokio::spawn(async move { answered(&waiting).await });
-        tokio::task::yield_now().await;
+        let waits = waiting(&own).await;
         drop(answer);
         assert!(waits.await.unwrap().is_none());
     }

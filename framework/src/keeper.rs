@@ -1,5 +1,6 @@
 //! The client's own task: connects, watches over the session, and connects again.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,52 +66,53 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         clock: Arc::clone(&config.clock),
         randomness: Arc::clone(&config.randomness),
     };
+    let connecting = async {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let connected = match shared.ask_for_servers() {
+                Ok(servers) => config.factory.connect(&attempt(servers)).await,
+                Err(error) => Err(error),
+            };
+            match connected {
+                Ok(connection) => {
+                    shared.connected();
+                    return Some(connection);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "not connected");
+                    shared.connect_failed(error);
+                }
+            }
+            // Between two tries there is nothing that would have to be closed.
+            tokio::select! {
+                biased;
+                () = shared.stopped(|stop| stop != Stop::Not) => return None,
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    };
     let never_connected = async {
         tokio::time::sleep(config.connection_timeout).await;
         shared.happened(StateEvent::Silent);
         tokio::time::sleep(config.session_timeout.saturating_sub(config.connection_timeout)).await;
         shared.happened(StateEvent::SessionOver);
-        std::future::pending::<()>().await;
+        std::future::pending::<Infallible>().await
     };
-    tokio::pin!(never_connected);
-    let span = tracing::info_span!("connect");
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let connecting = async {
-            let servers = shared.ask_for_servers()?;
-            config.factory.connect(&attempt(servers)).await
-        };
-        let mut connecting = std::pin::pin!(connecting.instrument(span.clone()));
-        let connected = tokio::select! {
-            biased;
-            () = shared.stopped(|stop| stop != Stop::Not) => {
-                // There may be a session by now, and nobody else could close it.
-                if let Ok(Ok(Connection { handle, .. })) = tokio::time::timeout(config.max_close_wait, connecting).await {
-                    handle.end();
-                    shared.closing.lock().replace(handle.closed());
-                }
-                return None;
+    let mut connecting = std::pin::pin!(connecting.instrument(tracing::info_span!("connect")));
+    tokio::select! {
+        biased;
+        () = shared.stopped(|stop| stop != Stop::Not) => {
+            // There may be a session by now, and nobody else could close it.
+            let attempted = tokio::time::timeout(config.max_close_wait, connecting).await;
+            if let Ok(Some(Connection { handle, .. })) = attempted {
+                handle.end();
+                shared.closing.lock().replace(handle.closed());
             }
-            connected = &mut connecting => connected,
-            () = &mut never_connected => return None,
-        };
-        match connected {
-            Ok(connection) => {
-                shared.connected();
-                return Some(connection);
-            }
-            Err(error) => {
-                span.in_scope(|| tracing::warn!(%error, "not connected"));
-                shared.connect_failed(error);
-            }
+            None
         }
-        tokio::select! {
-            biased;
-            () = shared.stopped(|stop| stop != Stop::Not) => return None,
-            () = tokio::time::sleep(pause) => {}
-            () = &mut never_connected => return None,
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        connection = &mut connecting => connection,
+        never = never_connected => match never {},
     }
 }
 
@@ -172,22 +174,10 @@ async fn watch_over(
         if connected && heartbeat.is_none() {
             wake = wake.min(due);
         }
-        // Those of watches change nothing of what is due; however many they are, it is looked after in time.
-        let event = async {
-            loop {
-                let event = events.recv().await;
-                match &event {
-                    Some(HandleEvent::Watched(event)) => session.watches().dispatch(event),
-                    _ => return event,
-                }
-                if clock.now() >= wake {
-                    return event;
-                }
-            }
-        };
         tokio::select! {
             biased;
-            event = event => match event {
+            event = events.recv() => match event {
+                Some(HandleEvent::Watched(event)) => session.watches().dispatch(&event),
                 Some(HandleEvent::Disconnected) => {
                     tracing::info!(session = session.number(), "disconnected");
                     session.set_disconnected();
@@ -209,7 +199,6 @@ async fn watch_over(
                 }
                 Some(HandleEvent::ReadOnly) => shared.happened(StateEvent::ReadOnly),
                 Some(HandleEvent::Ended(end)) => return end,
-                Some(HandleEvent::Watched(_)) => {}
                 None => return SessionEnd::ClientFailed,
             },
             () = &mut closing => return SessionEnd::Closed,

@@ -352,16 +352,17 @@ impl Session {
         }
     }
 
-    /// Sends one request in this session. No retry. The path, as whoever asks knows it, is for what is told of it.
-    async fn request(&self, path: &str, request: Request) -> Result<Response> {
+    /// Sends one request in this session. No retry.
+    async fn request(&self, request: Request) -> Result<Response> {
         let through_leader = request.goes_through_leader();
         if self.end_reason().is_some() {
             return Err(self.gone(request.to_string()));
         }
+        let path = request.path().to_owned();
         let name = request.name();
         let is_transaction = matches!(request, Request::Transaction { .. });
         let over = |sent: bool| {
-            let request = format!("{name} {}", self.root.full(path));
+            let request = format!("{name} {path}");
             // `Closed` would say that nothing was changed.
             if is_transaction && sent { Error::SessionExpired { request } } else { self.gone(request) }
         };
@@ -378,10 +379,9 @@ impl Session {
         }
         let elapsed = began.elapsed();
         let outcome = reply.result.as_ref().err();
-        let session = self.inner.number;
-        tracing::trace!(session, request = name, path = &*self.root.full(path), ?elapsed, error = ?outcome, "request");
+        tracing::trace!(session = self.inner.number, request = name, path, ?elapsed, error = ?outcome, "request");
         if elapsed > self.inner.timeout / SLOW {
-            tracing::warn!(session, request = name, path = &*self.root.full(path), ?elapsed, "slow request");
+            tracing::warn!(session = self.inner.number, request = name, path, ?elapsed, "slow request");
         }
         let (answered, by_leader) = match &reply.result {
             Ok(_) => (true, through_leader),
@@ -417,7 +417,7 @@ impl Session {
         if let Some(request) = unsupported {
             return Err(Error::Unsupported { request: request.to_owned(), client: self.inner.handle.client() });
         }
-        match self.request(path, Request::Create { path: full, data, acl, mode }).await? {
+        match self.request(Request::Create { path: full, data, acl, mode }).await? {
             Response::Created { path, stat } => {
                 self.inner.reaper.used(parent_of(&path), self.inner.clock.now());
                 Ok((self.root.local(&path).to_owned(), stat))
@@ -507,7 +507,7 @@ impl Session {
     ///
     /// When the future is dropped the request goes on, and the node may be deleted.
     pub async fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
-        match self.request(path, Request::Delete { path: self.full(path), version }).await? {
+        match self.request(Request::Delete { path: self.full(path), version }).await? {
             Response::Deleted => Ok(()),
             other => Err(unexpected("delete", path, &other)),
         }
@@ -523,7 +523,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>> {
-        match self.request(path, Request::Exists { path: self.full(path), watch: false }).await? {
+        match self.request(Request::Exists { path: self.full(path), watch: false }).await? {
             Response::Exists(stat) => Ok(stat),
             other => Err(unexpected("exists", path, &other)),
         }
@@ -540,7 +540,7 @@ impl Session {
     /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
         let watch = self.inner.watches.register(&self.full(path), WatchKind::Data);
-        match self.request(path, Request::Exists { path: self.full(path), watch: true }).await? {
+        match self.request(Request::Exists { path: self.full(path), watch: true }).await? {
             Response::Exists(stat) => Ok((stat, watch)),
             other => Err(unexpected("exists", path, &other)),
         }
@@ -556,7 +556,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
-        match self.request(path, Request::GetData { path: self.full(path), watch: false }).await? {
+        match self.request(Request::GetData { path: self.full(path), watch: false }).await? {
             Response::Data(data, stat) => Ok((data, stat)),
             other => Err(unexpected("getData", path, &other)),
         }
@@ -574,7 +574,7 @@ impl Session {
     /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn get_data_watched(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
         let watch = self.inner.watches.register(&self.full(path), WatchKind::Data);
-        match self.request(path, Request::GetData { path: self.full(path), watch: true }).await? {
+        match self.request(Request::GetData { path: self.full(path), watch: true }).await? {
             Response::Data(data, stat) => Ok((data, stat, watch)),
             other => Err(unexpected("getData", path, &other)),
         }
@@ -596,7 +596,7 @@ impl Session {
     ///
     /// When the future is dropped the request goes on, and the data may be changed.
     pub async fn set_data(&self, path: &str, data: Vec<u8>, version: Option<i32>) -> Result<Stat> {
-        match self.request(path, Request::SetData { path: self.full(path), data, version }).await? {
+        match self.request(Request::SetData { path: self.full(path), data, version }).await? {
             Response::Stat(stat) => Ok(stat),
             other => Err(unexpected("setData", path, &other)),
         }
@@ -612,7 +612,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn get_children(&self, path: &str) -> Result<Vec<String>> {
-        match self.request(path, Request::GetChildren { path: self.full(path), watch: false }).await? {
+        match self.request(Request::GetChildren { path: self.full(path), watch: false }).await? {
             Response::Children(children) => Ok(children),
             other => Err(unexpected("getChildren", path, &other)),
         }
@@ -629,7 +629,7 @@ impl Session {
     /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn get_children_watched(&self, path: &str) -> Result<(Vec<String>, Watch)> {
         let watch = self.inner.watches.register(&self.full(path), WatchKind::Children);
-        match self.request(path, Request::GetChildren { path: self.full(path), watch: true }).await? {
+        match self.request(Request::GetChildren { path: self.full(path), watch: true }).await? {
             Response::Children(children) => Ok((children, watch)),
             other => Err(unexpected("getChildren", path, &other)),
         }
@@ -645,7 +645,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn get_acl(&self, path: &str) -> Result<(Vec<Acl>, Stat)> {
-        match self.request(path, Request::GetAcl { path: self.full(path) }).await? {
+        match self.request(Request::GetAcl { path: self.full(path) }).await? {
             Response::Acl(acl, stat) => Ok((acl, stat)),
             other => Err(unexpected("getACL", path, &other)),
         }
@@ -661,7 +661,7 @@ impl Session {
     ///
     /// When the future is dropped the request goes on, and the list may be changed.
     pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<i32>) -> Result<Stat> {
-        match self.request(path, Request::SetAcl { path: self.full(path), acl, version }).await? {
+        match self.request(Request::SetAcl { path: self.full(path), acl, version }).await? {
             Response::Stat(stat) => Ok(stat),
             other => Err(unexpected("setACL", path, &other)),
         }
@@ -681,7 +681,7 @@ impl Session {
         if !self.inner.handle.capabilities().sync {
             return Err(self.unsupported("sync"));
         }
-        match self.request(path, Request::Sync { path: self.full(path) }).await? {
+        match self.request(Request::Sync { path: self.full(path) }).await? {
             Response::Synced => Ok(()),
             other => Err(unexpected("sync", path, &other)),
         }
@@ -699,7 +699,7 @@ impl Session {
             return Err(self.unsupported("reconfig"));
         }
         let [joining, leaving, members] = [joining, leaving, members].map(<[String]>::to_vec);
-        match self.request(CONFIG_NODE, Request::Reconfig { joining, leaving, members, version }).await? {
+        match self.request(Request::Reconfig { joining, leaving, members, version }).await? {
             Response::Data(data, stat) => Ok((data, stat)),
             other => Err(unexpected("reconfig", CONFIG_NODE, &other)),
         }
@@ -732,10 +732,9 @@ impl Session {
         if operations.is_empty() {
             return Ok(Vec::new());
         }
-        let path = operations[0].path().to_owned();
         let operations: Vec<_> = operations.into_iter().map(|operation| self.full_operation(operation)).collect();
         let count = operations.len();
-        match self.request(&path, Request::Transaction { operations }).await? {
+        match self.request(Request::Transaction { operations }).await? {
             Response::Done(done) if done.len() == count => Ok(done.into_iter().map(|done| self.local(done)).collect()),
             other => Err(unexpected("multi", "", &other)),
         }

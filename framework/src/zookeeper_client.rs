@@ -304,6 +304,16 @@ enum Refused {
     Operation(usize, ZkError),
 }
 
+impl Refused {
+    /// Whether only a server can have said it: neither the crate nor [`perform`] refuses anything with that, as the
+    /// latter does with `NodeExists` what the former has no request for, the creation of `/`.
+    fn is_the_servers(&self) -> bool {
+        use ZkError::{BadVersion, NoAuth, NoChildrenForEphemerals, NoNode, NotEmpty};
+        let (Self::Request(error) | Self::Operation(_, error)) = self;
+        matches!(error, NoNode | NotEmpty | BadVersion | NoAuth | NoChildrenForEphemerals)
+    }
+}
+
 impl From<ZkError> for Refused {
     fn from(error: ZkError) -> Self {
         Self::Request(error)
@@ -455,9 +465,13 @@ impl Shared {
             let mut context = Context::from_waker(Waker::noop());
             std::pin::pin!(tokio::task::coop::unconstrained(&mut future)).poll(&mut context)
         };
-        // What the crate refuses by itself was not sent, and is no answer of the server's. What has succeeded by now was.
-        let is_refused = matches!(&first, Poll::Ready(answered) if !matches!(answered, Ok(Ok(_))));
-        let sent = (!is_refused).then_some(sent);
+        // What the crate refuses by itself was not sent, and is no answer of the server's, which may be here by now.
+        let was_sent = match &first {
+            Poll::Pending | Poll::Ready(Ok(Ok(_))) => true,
+            Poll::Ready(Ok(Err(refused))) => refused.is_the_servers(),
+            Poll::Ready(Err(_panicked)) => false,
+        };
+        let sent = was_sent.then_some(sent);
         let shared = Arc::clone(self);
         self.runtime.spawn(async move {
             let place = Place { shared: &shared, has: place };

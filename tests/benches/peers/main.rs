@@ -75,6 +75,20 @@ async fn peers() -> (Vec<Box<dyn Peer>>, Vec<String>) {
     (peers, missing)
 }
 
+/// Who runs when: the round, and the place among the peers. Forwards and backwards, first in ZooKeeper, then elsewhere.
+fn plan(workload: Workload, peers: &[Box<dyn Peer>], rounds: usize) -> Vec<(usize, usize)> {
+    let mut plan = Vec::new();
+    for in_zookeeper in [true, false] {
+        let is_meant = |peer: &dyn Peer| peer.does(workload) && peer.is_in_zookeeper() == in_zookeeper;
+        let mut order: Vec<_> = (0..peers.len()).filter(|&place| is_meant(&*peers[place])).collect();
+        for round in 0..=rounds {
+            plan.extend(order.iter().map(|&place| (round, place)));
+            order.reverse();
+        }
+    }
+    plan
+}
+
 /// The figures of each peer, round by round.
 async fn measure(
     workload: Workload,
@@ -86,25 +100,15 @@ async fn measure(
     proxy.latency(Duration::from_millis(5));
     let address = if workload == Workload::HandOff { proxy.address() } else { server.address() };
     let mut figures: Vec<_> = peers.iter().map(|peer| (peer.name(), Vec::new())).collect();
-    for in_zookeeper in [true, false] {
-        for round in 0..=options.rounds {
-            let is_meant = |peer: &dyn Peer| peer.does(workload) && peer.is_in_zookeeper() == in_zookeeper;
-            let mut order: Vec<_> = (0..peers.len()).filter(|&place| is_meant(&*peers[place])).collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for place in order {
-                let (peer, (name, figures)) = (&mut peers[place], &mut figures[place]);
-                let title = workload.title().replace([' ', ',', ':', '%'], "-");
-                let path = format!("/{title}-{}-{round}", name.replace(' ', "-"));
-                let time = Duration::from_millis(options.millis);
-                let run = Run { server: address, path, time, size: workload.size() };
-                let outcome =
-                    peer.run(workload, &run).await.map_err(|error| format!("{name}, {}: {error}", workload.title()))?;
-                if round > 0 {
-                    figures.push(outcome.figure());
-                }
-            }
+    for (round, place) in plan(workload, peers, options.rounds) {
+        let (peer, (name, figures)) = (&mut peers[place], &mut figures[place]);
+        let path =
+            format!("/{}-{}-{round}", workload.title().replace([' ', ',', ':', '%'], "-"), name.replace(' ', "-"));
+        let run = Run { server: address, path, time: Duration::from_millis(options.millis), size: workload.size() };
+        let outcome =
+            peer.run(workload, &run).await.map_err(|error| format!("{name}, {}: {error}", workload.title()))?;
+        if round > 0 {
+            figures.push(outcome.figure());
         }
     }
     figures.retain(|(_, figures)| !figures.is_empty());

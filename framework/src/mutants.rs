@@ -7,6 +7,8 @@
 pub enum Mutant {
     /// A waiter takes any departure of its predecessor for its own grant.
     SkipTheRelist,
+    /// When the one before the one ahead of a waiter is gone, no listing tells whether others are left.
+    SkipTheEarlyListing,
     /// An attempt goes on with a node that an earlier one has left, of whichever session it is.
     TrustTheOldSession,
     /// Contenders are sorted by their whole names.
@@ -65,8 +67,9 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::SkipTheRelist,
+        Self::SkipTheEarlyListing,
         Self::TrustTheOldSession,
         Self::OrderByName,
         Self::IgnoreTheDeadline,
@@ -101,6 +104,7 @@ impl Mutant {
     pub const fn name(self) -> &'static str {
         match self {
             Self::SkipTheRelist => "skip-the-relist",
+            Self::SkipTheEarlyListing => "skip-the-early-listing",
             Self::TrustTheOldSession => "trust-the-old-session",
             Self::OrderByName => "order-by-name",
             Self::IgnoreTheDeadline => "ignore-the-deadline",

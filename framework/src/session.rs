@@ -21,7 +21,7 @@ use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
 use crate::path::{make_path, parent_of};
-use crate::protected::ProtectedId;
+use crate::protected::{IdBeginning, ProtectedId};
 use crate::randomness::{Randomness, nowhere};
 use crate::reaper::Reaper;
 use crate::root::Root;
@@ -52,6 +52,7 @@ struct Inner {
     handle: Arc<dyn ZooKeeperHandle>,
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
+    ids: IdBeginning,
     timeout: Duration,
     vital: Mutex<Vital>,
     link: Observed<Link>,
@@ -100,6 +101,7 @@ impl Session {
                 handle: Arc::clone(&connection.handle),
                 clock: Arc::clone(&config.clock),
                 randomness: Arc::clone(&config.randomness),
+                ids: ProtectedId::new(&*config.randomness).beginning(),
                 timeout: connection.handle.negotiated_timeout(),
                 vital: Mutex::new(Vital { proofs, claims: 0 }),
                 link: Observed::new(Link { up: true, reconnects: 0, errors: 0 }),
@@ -785,7 +787,13 @@ impl Session {
     }
 
     pub(crate) fn new_id(&self) -> ProtectedId {
-        ProtectedId::new(&*self.inner.randomness)
+        ProtectedId::beginning_with(self.inner.ids, &*self.inner.randomness)
+    }
+
+    /// Whether a [`claim`](Self::claim) of this session made the name of a protected node.
+    #[must_use]
+    pub fn has_named(&self, node: &str) -> bool {
+        ProtectedId::of(node).is_some_and(|id| id.beginning() == self.inner.ids)
     }
 
     /// The path of a node under a claim, without its number.

@@ -17,11 +17,15 @@
 //!
 //! # Hand-off
 //!
-//! Nobody polls, and a release wakes one: each waiter watches only the node ahead of it.
+//! Nobody polls, and a release wakes two, however many wait: the next one, who has the lock with that and asks nothing
+//! more, and the one behind it, who looks meanwhile who is left. So a hand-off is one round trip: the delete and its
+//! event.
 //!
 #![doc = include_str!("../docs/hand_off.svg")]
 //!
-//! If a waiter in the middle gives up, the one behind it is woken, sees who is ahead now, and waits for that one.
+//! A waiter with two or more ahead of it watches the one before the one ahead; of waiters in one session each watches the
+//! one ahead, and hears from it, without ZooKeeper, that it is the next. If a waiter in the middle gives up, another one
+//! is woken, sees who is ahead now, and waits again.
 //! A reader watches the last writer ahead of it. Of the waiters for a lease the first watches the whole list, since any
 //! lease that is given back is for it.
 //!

@@ -223,6 +223,8 @@ struct Contender {
     /// Which transactions created the nodes near the end of the sequence numbers.
     created: HashMap<String, i64>,
     watch_children: bool,
+    /// The node ahead, when all others before it are believed to be gone.
+    last_ahead: Option<String>,
     queue_position: Option<usize>,
     revocation: Option<Revocation>,
     watches: Watches,
@@ -268,6 +270,7 @@ impl LockInternals {
             ordered_at: Some(created_at),
             created: HashMap::new(),
             watch_children: false,
+            last_ahead: None,
             queue_position: None,
             revocation: None,
             watches: Watches::default(),
@@ -315,7 +318,13 @@ impl LockInternals {
         if own.claim.is_uncertain() && own.ordered_at != Some(reconnects) {
             return own.order(session, reconnects).await;
         }
-        let listed = if let Some((children, _)) = own.early.take().filter(|&(_, listed_at)| listed_at == reconnects) {
+        let mut ahead_watched = None;
+        let listed = if let Some(ahead) = own.last_ahead.take() {
+            // On the heap: it is short, and a wait may be long.
+            let (listed, watch) = Box::pin(self.look_at_both(session, own, &ahead)).await?;
+            ahead_watched = watch.map(|watch| (ahead, watch));
+            listed.map(|children| (children, None))
+        } else if let Some((children, _)) = own.early.take().filter(|&(_, listed_at)| listed_at == reconnects) {
             Ok((children, None))
         } else if own.watch_children {
             session.get_children_watched(&self.base_path).await.map(|(children, watch)| (children, Some(watch)))
@@ -344,6 +353,9 @@ impl LockInternals {
         let mut limit_changes = std::pin::pin!(self.shape.limit.changed());
         let decided = self.shape.driver.gets_the_lock(&sorted, ours, self.shape.limit.get());
         let followed = place.is_some_and(|place| place + 1 < sorted.len());
+        let trusts =
+            is_broken(Mutant::SkipTheRelist) || (is_broken(Mutant::SkipTheEarlyListing) && ahead_watched.is_some());
+        let second_ahead = self.second_ahead(session, &sorted, place).filter(|_| !trusts).map(ToOwned::to_owned);
         // A wait may be long, and those who wait many: none of them keeps the list.
         drop(sorted);
         if is_broken(Mutant::FirstBeforeItsTurn) {
@@ -365,8 +377,15 @@ impl LockInternals {
             _ if once => return Ok(Step::Refused),
             Predicate::WatchNode { node, blocks_alone } => {
                 retries.progressed();
-                let ahead = (node.as_str(), blocks_alone || is_broken(Mutant::SkipTheRelist));
                 let limit_changes = limit_changes.as_mut();
+                if let Some(second) = second_ahead {
+                    self.wait_for_change(session, &own.claim, &second, limit_changes, &mut own.watches).await?;
+                    own.last_ahead = Some(node);
+                    return Ok(Step::Again);
+                }
+                let alone = blocks_alone || trusts;
+                let watch = ahead_watched.filter(|(watched, _)| *watched == node).map(|(_, watch)| watch);
+                let ahead = (node.as_str(), watch, alone);
                 let deleted = self.wait_for_node(session, &own.claim, ahead, limit_changes, &mut own.watches).await?;
                 // Exactly one node stood before ours at the end, both were watched on one connection, and events come in
                 // order: ours is still there, so it is first. No listing is needed to know it.
@@ -602,12 +621,12 @@ impl LockInternals {
 
     /// Waits until the node ahead is gone. `Ok(true)` if it was deleted while both it and our own node were watched,
     /// on the connection there was at first; `Ok(false)` if a listing has to tell, as always unless it stood there
-    /// `alone`, or its owner, in this process, has said since that it does.
+    /// `alone`, or its owner, in this process, has said since that it does. It may be `watched` already.
     async fn wait_for_node(
         &self,
         session: &Session,
         claim: &NodeClaim,
-        (ahead, mut alone): (&str, bool),
+        (ahead, mut watched, mut alone): (&str, Option<Watch>, bool),
         mut limit_changes: Pin<&mut Notified<'_>>,
         watches: &mut Watches,
     ) -> Result<bool, Error> {
@@ -615,12 +634,14 @@ impl LockInternals {
         let began_at = session.reconnects();
         loop {
             // Whoever takes further names for contenders may know of one that the owner of the node does not.
-            let listens = self.shape.is_line && self.options.extra_lock_patterns.is_empty();
+            let listens = self.shape.is_line && self.options.extra_lock_patterns.is_empty() && session.has_named(ahead);
             let mut word = listens.then(|| session.word_of(&path));
-            let mut ahead = match session.get_data_watched(&path).await {
-                Ok((_, _, watch)) => watch,
-                Err(Error::NoNode { .. }) => return Ok(false),
-                Err(error) => return Err(error),
+            let mut ahead = match watched.take() {
+                Some(watch) => watch,
+                None => match watch_if_there(session, &path).await? {
+                    Some(watch) => watch,
+                    None => return Ok(false),
+                },
             };
             let reason = loop {
                 if alone && !self.watch_own(session, claim, watches).await? {
@@ -651,6 +672,48 @@ impl LockInternals {
                 return Err(expired(session));
             }
             // A reconnect, or data that changed: the node ahead is what is waited for still, if it is there.
+        }
+    }
+
+    /// Whom a contender waits for at first if two or more stand before it: the one before the one ahead. When that one is
+    /// gone, the one ahead has the lock as a rule, and the listing that shows it stands there alone is made meanwhile
+    /// and not between its end and our grant. Of two in one session the first says itself that it is alone.
+    fn second_ahead<'a>(&self, session: &Session, sorted: &'a SortedChildren, place: Option<usize>) -> Option<&'a str> {
+        let (second, ahead) = (sorted.get(place?.checked_sub(2)?)?, sorted.get(place?.checked_sub(1)?)?);
+        (self.shape.is_line && !session.has_named(ahead)).then_some(second)
+    }
+
+    /// Watches the node ahead and our own, and lists, all of it in one round trip. The watches first: then the node ahead
+    /// is not in the listing, or its deletion will be told.
+    async fn look_at_both(
+        &self,
+        session: &Session,
+        own: &mut Contender,
+        ahead: &str,
+    ) -> Result<(Result<Vec<String>, Error>, Option<Watch>), Error> {
+        let path = make_path(&self.base_path, ahead);
+        let (watch, own_watched, listed) = futures_util::join!(
+            watch_if_there(session, &path),
+            // Whether it is there the listing says too.
+            self.watch_own(session, &own.claim, &mut own.watches),
+            session.get_children(&self.base_path),
+        );
+        own_watched?;
+        Ok((listed, watch?))
+    }
+
+    /// Waits until something happens to the node of another contender, if it is there.
+    async fn wait_for_change(
+        &self,
+        session: &Session,
+        claim: &NodeClaim,
+        node: &str,
+        limit_changes: Pin<&mut Notified<'_>>,
+        watches: &mut Watches,
+    ) -> Result<(), Error> {
+        match watch_if_there(session, &make_path(&self.base_path, node)).await? {
+            Some(watch) => self.wait_for_children(session, claim, watch, limit_changes, watches).await,
+            None => Ok(()),
         }
     }
 
@@ -727,14 +790,8 @@ impl LockInternals {
             return Ok(true);
         }
         watches.own = None;
-        match session.get_data_watched(claim.path().unwrap_or_default()).await {
-            Ok((_, _, watch)) => {
-                watches.own = Some(watch);
-                Ok(true)
-            }
-            Err(Error::NoNode { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        watches.own = watch_if_there(session, claim.path().unwrap_or_default()).await?;
+        Ok(watches.own.is_some())
     }
 
     /// Hands the node over to a guard, if the session certainly lives. From now on its deletion by somebody else is
@@ -781,6 +838,15 @@ impl LockInternals {
 /// Patience without end has no end but a grant or an error.
 pub(crate) fn no_end() -> LockError {
     Error::Closed.into()
+}
+
+/// A watch on a node, if that is there.
+async fn watch_if_there(session: &Session, path: &str) -> Result<Option<Watch>, Error> {
+    match session.get_data_watched(path).await {
+        Ok((_, _, watch)) => Ok(Some(watch)),
+        Err(Error::NoNode { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Waits for a watch, if there is one.

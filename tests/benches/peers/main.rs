@@ -1,9 +1,10 @@
 //! The locks of this project beside their peers, on one Apache ZooKeeper: `cargo bench -p curator-test --bench peers`.
 //!
-//! Each workload is done by each peer in turn, again and again, forwards and backwards, so that nobody always comes behind
-//! the same one; then by those that are not in ZooKeeper, since the server grows cold meanwhile. What counts is the ratio
-//! to Java's Curator within a round, because machines differ and change. `--json FILE` writes all figures, `--plot FILE` the bytes of a hand-off as
-//! SVG. The exit status is 1 if a peer could not start, failed, or a target was missed.
+//! Each workload is done by each peer in turn, for a moment, again and again, since the machine may be slow for seconds;
+//! forwards and backwards, so that nobody always comes behind the same one; then by those that are not in ZooKeeper, since
+//! the server grows cold meanwhile. What counts is the ratio to Java's Curator within a round, because machines differ
+//! and change. `--json FILE` writes all figures, `--plot FILE` the bytes of a hand-off as SVG. The exit status is 1 if a
+//! peer could not start, failed, or a target was missed.
 
 mod bare;
 mod costs;
@@ -35,14 +36,17 @@ use crate::workload::{Workload, median};
 #[command(about = "The locks of this project beside their peers, on one Apache ZooKeeper")]
 struct Options {
     /// Rounds after the one to get warm.
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 20)]
     rounds: usize,
     /// How long a run of cycles takes, in milliseconds.
-    #[arg(long, default_value_t = 1500)]
+    #[arg(long, default_value_t = 400)]
     millis: u64,
     /// Only the workloads whose title has this in it; then no costs.
     #[arg(long)]
     only: Option<String>,
+    /// Only the peers whose name has this in it; without Curator there are no ratios, and no target is met.
+    #[arg(long)]
+    peer: Vec<String>,
     /// Only the costs.
     #[arg(long)]
     costs: bool,
@@ -58,7 +62,7 @@ struct Options {
 }
 
 /// The peers there are, and the names of those that are missing, with the reason.
-async fn peers() -> (Vec<Box<dyn Peer>>, Vec<String>) {
+async fn peers(only: &[String]) -> (Vec<Box<dyn Peer>>, Vec<String>) {
     let mut peers: Vec<Box<dyn Peer>> = vec![Box::new(Ours::ZookeeperAsync), Box::new(Ours::ZookeeperClient)];
     let mut missing = Vec::new();
     let mut add = |name: &str, peer: Result<Box<dyn Peer>>| match peer {
@@ -72,6 +76,7 @@ async fn peers() -> (Vec<Box<dyn Peer>>, Vec<String>) {
     add("bare sockets", Ok(Box::new(BareSockets)));
     add("Redis", Redis::start().await.map(|peer| Box::new(peer) as _));
     add("SQLite", Sqlite::start().map(|peer| Box::new(peer) as _));
+    peers.retain(|peer| only.is_empty() || only.iter().any(|only| peer.name().contains(only.as_str())));
     (peers, missing)
 }
 
@@ -151,29 +156,20 @@ async fn run(options: Options) -> Result<bool> {
     let options = &options;
     let server = ApacheServer::builder().compiles_fully().start()?;
     println!("Apache ZooKeeper {}, {} processors", server.version(), std::thread::available_parallelism()?);
-    let (mut peers, missing) = peers().await;
+    let (mut peers, missing) = peers(&options.peer).await;
     let mut all_well = missing.is_empty();
     let mut workloads = Map::new();
     if !options.costs {
         println!(
             "\n| workload | peer | median | spread | ratio to Curator | target |\n| --- | --- | --- | --- | --- | --- |"
         );
-        let mut of_semaphore = None;
         for workload in Workload::ALL {
             if options.only.as_ref().is_some_and(|only| !workload.title().contains(only.as_str())) {
                 continue;
             }
             let mut figures = measure(workload, &mut peers, &server, options).await?;
-            if workload == Workload::DirectSemaphore && of_semaphore.is_none() {
-                let curators = measure(Workload::Semaphore, &mut peers, &server, options).await?;
-                of_semaphore = curators.into_iter().find(|(name, _)| *name == CURATOR);
-            }
             figures.sort_by_key(|(name, _)| *name != OURS);
             let curator = figures.iter().find(|(name, _)| *name == CURATOR);
-            if workload == Workload::Semaphore {
-                of_semaphore = curator.cloned();
-            }
-            let curator = if workload == Workload::DirectSemaphore { of_semaphore.as_ref() } else { curator };
             let (is_met, rows) = tell(workload, &figures, curator.map(|(_, figures)| figures.as_slice()));
             all_well &= is_met;
             workloads.insert(workload.title().to_owned(), rows);

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryOneTime};
-use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockOwner, Release};
+use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockOwner, MutexGuard, Release};
 use curator_test::wire::OpCode;
 use curator_test::{ClientId, SimulatedEnsemble, TestingServer};
 
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::env::{builder, connected, eventually};
@@ -94,6 +95,62 @@ async fn a_hand_over_between_two_needs_no_listing() {
     guard.release().await.unwrap();
     let next = waiter.await.unwrap();
     assert_eq!(requests(&server, "/lock"), [OpCode::Delete]);
+    next.release().await.unwrap();
+}
+
+/// One holds the lock of these clients, and the others wait in their order, each in a session of its own. How many watches
+/// they set: the first of them on the holder and on its own node, each other one on the node before the one ahead.
+async fn line(server: &TestingServer, waiters: usize) -> (MutexGuard, Vec<JoinHandle<MutexGuard>>) {
+    let guard = InterProcessMutex::new(client(server).await, "/lock").unwrap().acquire().await.unwrap();
+    let mut line = Vec::new();
+    for joined in 1..=waiters {
+        let mutex = InterProcessMutex::new(client(server).await, "/lock").unwrap();
+        line.push(tokio::spawn(async move { mutex.acquire().await.unwrap() }));
+        eventually("it waits", async || watched(server) == joined + 1).await;
+    }
+    server.clear_requests();
+    (guard, line)
+}
+
+/// What a waiter of another session asks when the node before the one ahead of it is gone.
+const A_LOOK: [OpCode; 3] = [OpCode::GetData, OpCode::GetData, OpCode::GetChildren];
+
+#[tokio::test]
+async fn a_hand_over_between_sessions_needs_no_listing_either() {
+    let server = server();
+    let (mut guard, line) = line(&server, 4).await;
+    let last = line.len() - 1;
+    for (place, waiter) in line.into_iter().enumerate() {
+        guard.release().await.unwrap();
+        guard = waiter.await.unwrap();
+        // The grant itself took no request. Whoever is next but one looks meanwhile.
+        let expected: &[OpCode] = if place == last { &[] } else { &A_LOOK };
+        eventually("it has looked", async || requests(&server, "/lock").len() > expected.len()).await;
+        let after = requests(&server, "/lock");
+        assert_eq!((after[0], &after[1..]), (OpCode::Delete, expected));
+        server.clear_requests();
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_looked_early_waits_on_while_others_give_up() {
+    let server = server();
+    let (guard, mut line) = line(&server, 3).await;
+    let last = line.pop().unwrap();
+    // The first of them gives up, which the last one hears; then the second, while the holder holds.
+    line.remove(0).abort();
+    let after = [&[OpCode::Delete][..], &A_LOOK, &[OpCode::GetData]].concat();
+    eventually("the last one waits for the holder", async || requests(&server, "/lock").len() >= after.len()).await;
+    assert_eq!(requests(&server, "/lock"), after);
+    line.remove(0).abort();
+    let gone = async || server.children("/lock").is_some_and(|children| children.len() == 2);
+    eventually("the second one is gone", gone).await;
+    server.clear_requests();
+    guard.release().await.unwrap();
+    let next = last.await.unwrap();
+    // Only this look said that it is its turn. It watched its own node already.
+    assert_eq!(requests(&server, "/lock"), [&[OpCode::Delete][..], &A_LOOK[1..]].concat());
     next.release().await.unwrap();
 }
 

@@ -73,8 +73,9 @@ async fn who_may_only_join_the_queue_leaves_it() {
     let output = run(&server.connect_string(), &["lock", "/box", "--", "echo", "never"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
     assert_eq!(stderr(&output), "curator: not authorized for /box\n");
-    assert_eq!(server.children("/box"), Some(Vec::new()));
+    // The node goes with the session, whose end was sent when the command was over.
     until("the session is closed", || server.sessions().is_empty());
+    assert_eq!(server.children("/box"), Some(Vec::new()));
 }
 
 #[test]

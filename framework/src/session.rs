@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
 
 use crate::access::AclProvider;
 use crate::claim::NodeClaim;
@@ -20,7 +19,7 @@ use crate::housekeeping::{Housekeeping, Leftovers};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
-use crate::path::{make_path, parent_of};
+use crate::path::parent_of;
 use crate::protected::{IdBeginning, ProtectedId};
 use crate::randomness::{Randomness, nowhere};
 use crate::reaper::Reaper;
@@ -290,8 +289,11 @@ impl Session {
 
     /// Books an answer: `sent` is when its request left.
     pub(crate) fn answered(&self, sent: Duration, through_leader: bool) {
+        self.answered_at(self.inner.clock.now(), sent, through_leader);
+    }
+
+    fn answered_at(&self, now: Duration, sent: Duration, through_leader: bool) {
         let through_leader = through_leader || is_broken(Mutant::ReadsMoveTheDeadline);
-        let now = self.inner.clock.now();
         self.inner.vital.lock().proofs.answered(sent, now, through_leader);
     }
 
@@ -354,45 +356,48 @@ impl Session {
         }
     }
 
-    /// Sends one request in this session. No retry.
-    async fn request(&self, request: Request) -> Result<Response> {
+    /// Sends one request in this session, before the future is awaited. No retry.
+    fn request(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         let through_leader = request.goes_through_leader();
-        if self.end_reason().is_some() {
-            return Err(self.gone(request.to_string()));
-        }
         let path = request.path().to_owned();
         let name = request.name();
         let is_transaction = matches!(request, Request::Transaction { .. });
-        let over = |sent: bool| {
-            let request = format!("{name} {path}");
-            // `Closed` would say that nothing was changed.
-            if is_transaction && sent { Error::SessionExpired { request } } else { self.gone(request) }
+        let began = self.inner.clock.now();
+        let submitted = match self.end_reason() {
+            Some(_) => Err(self.gone(request.to_string())),
+            None => Ok(self.inner.handle.submit(request)),
         };
-        let began = Instant::now();
-        let reply = self.inner.handle.submit(request);
-        let reply = tokio::select! {
-            biased;
-            reply = reply => reply,
-            _ = self.ended() => return Err(over(true)),
-        };
-        // The end may have come in while the reply waited to be looked at.
-        if self.end_reason().is_some() {
-            return Err(over(reply.sent.is_some()));
+        async move {
+            let over = |sent: bool| {
+                let request = format!("{name} {path}");
+                // `Closed` would say that nothing was changed.
+                if is_transaction && sent { Error::SessionExpired { request } } else { self.gone(request) }
+            };
+            let reply = tokio::select! {
+                biased;
+                reply = submitted? => reply,
+                _ = self.ended() => return Err(over(true)),
+            };
+            // The end may have come in while the reply waited to be looked at.
+            if self.end_reason().is_some() {
+                return Err(over(reply.sent.is_some()));
+            }
+            let now = self.inner.clock.now();
+            let elapsed = now.saturating_sub(began);
+            let outcome = reply.result.as_ref().err();
+            tracing::trace!(session = self.inner.number, request = name, path, ?elapsed, error = ?outcome, "request");
+            if elapsed > self.inner.timeout / SLOW {
+                tracing::warn!(session = self.inner.number, request = name, path, ?elapsed, "slow request");
+            }
+            let (answered, by_leader) = match &reply.result {
+                Ok(_) => (true, through_leader),
+                Err(error) => (error.is_answer(), through_leader && error.is_answer_of_leader()),
+            };
+            if let (true, Some(sent)) = (answered, reply.sent) {
+                self.answered_at(now, sent, by_leader);
+            }
+            reply.result
         }
-        let elapsed = began.elapsed();
-        let outcome = reply.result.as_ref().err();
-        tracing::trace!(session = self.inner.number, request = name, path, ?elapsed, error = ?outcome, "request");
-        if elapsed > self.inner.timeout / SLOW {
-            tracing::warn!(session = self.inner.number, request = name, path, ?elapsed, "slow request");
-        }
-        let (answered, by_leader) = match &reply.result {
-            Ok(_) => (true, through_leader),
-            Err(error) => (error.is_answer(), through_leader && error.is_answer_of_leader()),
-        };
-        if let (true, Some(sent)) = (answered, reply.sent) {
-            self.answered(sent, by_leader);
-        }
-        reply.result
     }
 
     /// Creates a node and returns its path, with the number that the server appended, and its stat.
@@ -422,7 +427,8 @@ impl Session {
         match self.request(Request::Create { path: full, data, acl, mode }).await? {
             Response::Created { path, stat } => {
                 self.inner.reaper.used(parent_of(&path), self.inner.clock.now());
-                Ok((self.root.local(&path).to_owned(), stat))
+                let local = self.root.local(&path);
+                Ok((if local.len() == path.len() { path } else { local.to_owned() }, stat))
             }
             other => Err(unexpected("create", path, &other)),
         }
@@ -798,7 +804,7 @@ impl Session {
 
     /// The path of a node under a claim, without its number.
     pub(crate) fn protected_path(parent: &str, id: ProtectedId, name: &str) -> String {
-        make_path(parent, &(id.prefix() + name))
+        id.path_below(parent, name)
     }
 }
 

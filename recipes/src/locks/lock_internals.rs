@@ -241,6 +241,20 @@ impl Contender {
     }
 }
 
+/// What a look at the line has shown to somebody who has to wait.
+struct Seen<'a> {
+    session: &'a Session,
+    /// The connection on which it was listed.
+    reconnects: u64,
+    child_watch: Option<Watch>,
+    /// The node ahead, if it is watched already.
+    ahead_watched: Option<(String, Watch)>,
+    /// The one before that, if it is waited for first.
+    second_ahead: Option<String>,
+    /// Is broken.
+    trusts: bool,
+}
+
 /// What came of one look at the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -375,17 +389,31 @@ impl LockInternals {
                 return Err(Error::NoNode { path: own.claim.path().unwrap_or(&self.base_path).to_owned() });
             }
             _ if once => return Ok(Step::Refused),
-            Predicate::WatchNode { node, blocks_alone } => {
-                retries.progressed();
-                let limit_changes = limit_changes.as_mut();
-                if let Some(second) = second_ahead {
-                    self.wait_for_change(session, &own.claim, &second, limit_changes, &mut own.watches).await?;
-                    own.last_ahead = Some(node);
-                    return Ok(Step::Again);
-                }
-                let alone = blocks_alone || trusts;
+            _ => {}
+        }
+        retries.progressed();
+        let seen = Seen { session, reconnects, child_watch, ahead_watched, second_ahead, trusts };
+        // On the heap: most of those who come need not wait.
+        Box::pin(self.wait(decided, seen, own, limit_changes.as_mut())).await
+    }
+
+    /// Waits for what the predicate says, and perhaps knows with that who is first.
+    async fn wait(
+        &self,
+        decided: Predicate,
+        seen: Seen<'_>,
+        own: &mut Contender,
+        limit_changes: Pin<&mut Notified<'_>>,
+    ) -> Result<Step, Error> {
+        let Seen { session, reconnects, child_watch, ahead_watched, second_ahead, trusts } = seen;
+        match (decided, second_ahead) {
+            (Predicate::WatchNode { node, .. }, Some(second)) => {
+                self.wait_for_change(session, &own.claim, &second, limit_changes, &mut own.watches).await?;
+                own.last_ahead = Some(node);
+            }
+            (Predicate::WatchNode { node, blocks_alone }, None) => {
                 let watch = ahead_watched.filter(|(watched, _)| *watched == node).map(|(_, watch)| watch);
-                let ahead = (node.as_str(), watch, alone);
+                let ahead = (node.as_str(), watch, blocks_alone || trusts);
                 let deleted = self.wait_for_node(session, &own.claim, ahead, limit_changes, &mut own.watches).await?;
                 // Exactly one node stood before ours at the end, both were watched on one connection, and events come in
                 // order: ours is still there, so it is first. No listing is needed to know it.
@@ -393,9 +421,7 @@ impl LockInternals {
                     return Ok(Step::Granted);
                 }
             }
-            Predicate::WatchNeighbour { node } => {
-                retries.progressed();
-                let limit_changes = limit_changes.as_mut();
+            (Predicate::WatchNeighbour { node }, _) => {
                 own.watch_children |= match child_watch {
                     // The node ahead was written to, and ours is not the next: it has its place from a limit that was
                     // lowered, or somebody else wrote it. Any departure may be ours.
@@ -408,16 +434,12 @@ impl LockInternals {
                     }
                 };
             }
-            Predicate::WatchChildren => {
-                retries.progressed();
-                match child_watch {
-                    Some(watch) => {
-                        let limit_changes = limit_changes.as_mut();
-                        self.wait_for_children(session, &own.claim, watch, limit_changes, &mut own.watches).await?;
-                    }
-                    None => own.watch_children = true,
+            _ => match child_watch {
+                Some(watch) => {
+                    self.wait_for_children(session, &own.claim, watch, limit_changes, &mut own.watches).await?;
                 }
-            }
+                None => own.watch_children = true,
+            },
         }
         Ok(Step::Again)
     }

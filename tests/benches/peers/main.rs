@@ -35,9 +35,12 @@ use crate::workload::{Workload, median};
 #[derive(Parser)]
 #[command(about = "The locks of this project beside their peers, on one Apache ZooKeeper")]
 struct Options {
-    /// Rounds after the one to get warm.
+    /// Rounds that count.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
+    /// Rounds before them, in which Java compiles itself.
+    #[arg(long, default_value_t = 6)]
+    warm_up: usize,
     /// How long a run of cycles takes, in milliseconds.
     #[arg(long, default_value_t = 400)]
     millis: u64,
@@ -86,7 +89,7 @@ fn plan(workload: Workload, peers: &[Box<dyn Peer>], rounds: usize) -> Vec<(usiz
     for in_zookeeper in [true, false] {
         let is_meant = |peer: &dyn Peer| peer.does(workload) && peer.is_in_zookeeper() == in_zookeeper;
         let mut order: Vec<_> = (0..peers.len()).filter(|&place| is_meant(&*peers[place])).collect();
-        for round in 0..=rounds {
+        for round in 0..rounds {
             plan.extend(order.iter().map(|&place| (round, place)));
             order.reverse();
         }
@@ -105,14 +108,14 @@ async fn measure(
     proxy.latency(Duration::from_millis(5));
     let address = if workload == Workload::HandOff { proxy.address() } else { server.address() };
     let mut figures: Vec<_> = peers.iter().map(|peer| (peer.name(), Vec::new())).collect();
-    for (round, place) in plan(workload, peers, options.rounds) {
+    for (round, place) in plan(workload, peers, options.warm_up + options.rounds) {
         let (peer, (name, figures)) = (&mut peers[place], &mut figures[place]);
         let path =
             format!("/{}-{}-{round}", workload.title().replace([' ', ',', ':', '%'], "-"), name.replace(' ', "-"));
         let run = Run { server: address, path, time: Duration::from_millis(options.millis), size: workload.size() };
         let outcome =
             peer.run(workload, &run).await.map_err(|error| format!("{name}, {}: {error}", workload.title()))?;
-        if round > 0 {
+        if round >= options.warm_up {
             figures.push(outcome.figure());
         }
     }
@@ -178,7 +181,8 @@ async fn run(options: Options) -> Result<bool> {
     let mut all = json!({ "zookeeper": server.version(), "missing": missing, "workloads": workloads });
     if options.only.is_none() {
         drop(peers);
-        let (cycles, is_cheap) = costs::of_cycles(server.address(), options.rounds).await?;
+        // In a task, as in a server: whoever is not in one is on a thread of its own, which has to be woken each time.
+        let (cycles, is_cheap) = tokio::spawn(costs::of_cycles(server.address(), options.rounds)).await??;
         all_well &= is_cheap;
         let waiting = costs::of_waiting(server.address()).await?;
         let queues = costs::of_queues(&mut Spawned::curator().await.ok()).await?;

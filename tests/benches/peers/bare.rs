@@ -1,10 +1,13 @@
 //! The plain recipe on the bare client crate that this project stands on: the same requests, as many at a time, and
 //! nothing that survives a bad day. It tells how much of the rest is that crate's own.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use futures_util::future::try_join_all;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use zookeeper_async::{Acl, CreateMode, WatchedEvent, ZkError, ZooKeeper};
 
 use crate::others::compete;
@@ -15,7 +18,7 @@ use crate::workload::{Outcome, Workload};
 pub(crate) struct BareCrate;
 
 struct Session {
-    zookeeper: ZooKeeper,
+    zookeeper: Arc<ZooKeeper>,
     owner: usize,
 }
 
@@ -94,6 +97,47 @@ impl Session {
     }
 }
 
+/// A queue of one session, where each watches the node ahead, and its own when it is the next.
+async fn drain(zookeeper: &Arc<ZooKeeper>, path: &str, size: usize) -> Result<Duration> {
+    let sequential = format!("{path}/_c_{:036}-lock-", 0);
+    let create = |_| {
+        let acl = Acl::open_unsafe().clone();
+        zookeeper.create(&sequential, b"127.0.0.1".to_vec(), acl, CreateMode::EphemeralSequential)
+    };
+    let mut nodes = try_join_all((0..=size).map(create)).await?;
+    nodes.sort();
+    let nodes = Arc::new(nodes);
+    let mut waiters = JoinSet::new();
+    for place in 1..=size {
+        let (watcher, mut fired) = watcher();
+        zookeeper.get_data_w(&nodes[place - 1], watcher).await?;
+        let (zookeeper, nodes) = (Arc::clone(zookeeper), Arc::clone(&nodes));
+        waiters.spawn(async move {
+            fired.recv().await;
+            let_go(&zookeeper, &nodes, place).await
+        });
+    }
+    let began = Instant::now();
+    let_go(zookeeper, &nodes, 0).await?;
+    while let Some(done) = waiters.join_next().await {
+        done??;
+    }
+    Ok(began.elapsed())
+}
+
+/// Deletes a node, and lets the next one watch its own.
+async fn let_go(zookeeper: &ZooKeeper, nodes: &[String], place: usize) -> Result<()> {
+    let next = async {
+        match nodes.get(place + 1) {
+            Some(next) => zookeeper.get_data_w(next, watcher().0).await.map(drop),
+            None => Ok(()),
+        }
+    };
+    let (watched, deleted) = futures_util::join!(next, zookeeper.delete(&nodes[place], None));
+    watched?;
+    Ok(deleted?)
+}
+
 /// What the crate calls, and where that is heard.
 fn watcher() -> (impl FnOnce(WatchedEvent) + Send + 'static, mpsc::UnboundedReceiver<()>) {
     let (sender, fired) = mpsc::unbounded_channel();
@@ -120,17 +164,20 @@ impl Peer for BareCrate {
     }
 
     fn does(&self, workload: Workload) -> bool {
-        use Workload::{Alone, Contended, DirectSemaphore, Semaphore};
-        matches!(workload, Alone | Contended | Semaphore | DirectSemaphore)
+        use Workload::{Alone, Contended, DirectSemaphore, Drain, Semaphore};
+        matches!(workload, Alone | Contended | Drain | Semaphore | DirectSemaphore)
     }
 
     async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome> {
         let server = run.server.to_string();
-        let mut sessions = Vec::new();
-        for owner in 0..run.size {
+        let count = if workload == Workload::Drain { 1 } else { run.size };
+        let mut connections = Vec::new();
+        for _ in 0..count {
             let connecting = ZooKeeper::connect(&server, Duration::from_secs(60), |_: WatchedEvent| {});
-            sessions.push(Session { zookeeper: connecting.await?, owner });
+            connections.push(Arc::new(connecting.await?));
         }
+        let session = |(owner, zookeeper)| Session { zookeeper: Arc::clone(zookeeper), owner };
+        let sessions: Vec<_> = connections.iter().enumerate().map(session).collect();
         for part in ["", "/locks", "/leases"] {
             let path = format!("{}{part}", run.path);
             sessions[0].zookeeper.create(&path, Vec::new(), Acl::open_unsafe().clone(), CreateMode::Persistent).await?;
@@ -138,7 +185,12 @@ impl Peer for BareCrate {
                 break;
             }
         }
-        compete(run, sessions, move |session, path| {
+        if workload == Workload::Drain {
+            let elapsed = drain(&connections[0], &run.path, run.size).await?;
+            connections[0].close().await?;
+            return Ok(Outcome::Cycles(run.size as u64, elapsed));
+        }
+        let outcome = compete(run, sessions, move |session, path| {
             Box::pin(async move {
                 let node = match workload {
                     Workload::Semaphore => session.lease(path).await?,
@@ -148,6 +200,10 @@ impl Peer for BareCrate {
                 Ok(session.zookeeper.delete(&node, None).await?)
             })
         })
-        .await
+        .await;
+        for connection in connections {
+            connection.close().await?;
+        }
+        outcome
     }
 }

@@ -393,8 +393,7 @@ impl LockInternals {
         }
         retries.progressed();
         let seen = Seen { session, reconnects, child_watch, ahead_watched, second_ahead, trusts };
-        // On the heap: most of those who come need not wait.
-        Box::pin(self.wait(decided, seen, own, limit_changes.as_mut())).await
+        self.wait(decided, seen, own, limit_changes.as_mut()).await
     }
 
     /// Waits for what the predicate says, and perhaps knows with that who is first.

@@ -356,7 +356,7 @@ impl Session {
         }
     }
 
-    /// Sends one request in this session, before the future is awaited. No retry.
+    /// Submits one request in this session, before the future is awaited. No retry.
     fn request(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         let through_leader = request.goes_through_leader();
         let path = request.path().to_owned();

@@ -407,7 +407,9 @@ impl LockInternals {
         let Seen { session, reconnects, child_watch, ahead_watched, second_ahead, trusts } = seen;
         match (decided, second_ahead) {
             (Predicate::WatchNode { node, .. }, Some(second)) => {
-                self.wait_for_change(session, &own.claim, &second, limit_changes, &mut own.watches).await?;
+                let second = (second.as_str(), None, false);
+                // Whatever it tells, a listing is due, but not before it is gone.
+                self.wait_for_node(session, &own.claim, second, limit_changes, &mut own.watches).await?;
                 own.last_ahead = Some(node);
             }
             (Predicate::WatchNode { node, blocks_alone }, None) => {
@@ -640,7 +642,7 @@ impl LockInternals {
         })
     }
 
-    /// Waits until the node ahead is gone. `Ok(true)` if it was deleted while both it and our own node were watched,
+    /// Waits until a node ahead is gone. `Ok(true)` if it was deleted while both it and our own node were watched,
     /// on the connection there was at first; `Ok(false)` if a listing has to tell, as always unless it stood there
     /// `alone`, or its owner, in this process, has said since that it does. It may be `watched` already.
     async fn wait_for_node(
@@ -721,21 +723,6 @@ impl LockInternals {
         );
         own_watched?;
         Ok((listed, watch?))
-    }
-
-    /// Waits until something happens to the node of another contender, if it is there.
-    async fn wait_for_change(
-        &self,
-        session: &Session,
-        claim: &NodeClaim,
-        node: &str,
-        limit_changes: Pin<&mut Notified<'_>>,
-        watches: &mut Watches,
-    ) -> Result<(), Error> {
-        match watch_if_there(session, &make_path(&self.base_path, node)).await? {
-            Some(watch) => self.wait_for_children(session, claim, watch, limit_changes, watches).await,
-            None => Ok(()),
-        }
     }
 
     /// Waits until the node ahead is gone or tells that it has a place. `Ok(true)` if it has one already, so that ours

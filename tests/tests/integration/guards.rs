@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::CuratorFramework;
 use curator_recipes::{
     InterProcessMutex, InterProcessSemaphoreV2, LockError, LockOwner, LossReason, MutexGuard, Release,
 };
@@ -10,7 +11,7 @@ use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 use futures_util::FutureExt;
 
-use crate::env::{builder, children, connected, eventually, in_time};
+use crate::env::{Env, builder, children, connected, eventually, in_time};
 
 /// A way to let a guard go.
 #[derive(Debug, Clone, Copy)]
@@ -207,32 +208,49 @@ on_every_server! {
     }
 
     async fn a_reconnect_makes_no_waiter_list_again(env) {
-        let path = env.path("lock");
-        let proxy = env.proxy();
-        let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(30))).await;
-        let mutex = InterProcessMutex::new(client.clone(), &path).unwrap();
-        let direct = env.client().await;
-        let held = InterProcessMutex::new(direct, &path).unwrap().acquire().await.unwrap();
-        let mut waiters = tokio::task::JoinSet::new();
-        for _ in 0..10 {
-            let mutex = mutex.clone();
-            waiters.spawn(async move { mutex.acquire().await.unwrap().release().await.unwrap() });
-        }
-        // Each reads the node ahead and, after a tenth of the session timeout, its own.
-        eventually("all wait", async || client.watchers() == 20 && proxy.replies(OpCode::GetData) >= 20).await;
-        // Answers come in order: with this one all reads that set the watches are heard of.
+        waiters_reconnect(&env, 1).await;
+    }
+
+    async fn a_reconnect_makes_no_waiter_among_other_sessions_list_again(env) {
+        waiters_reconnect(&env, 10).await;
+    }
+}
+
+/// Ten waiters in so many sessions lose their connections.
+async fn waiters_reconnect(env: &Env, sessions: usize) {
+    let path = env.path("lock");
+    let proxy = env.proxy();
+    let mut clients = Vec::new();
+    for _ in 0..sessions {
+        clients.push(connected(builder(proxy.address()).session_timeout(Duration::from_secs(30))).await);
+    }
+    let direct = env.client().await;
+    let held = InterProcessMutex::new(direct, &path).unwrap().acquire().await.unwrap();
+    let mut waiters = tokio::task::JoinSet::new();
+    for place in 0..10 {
+        let mutex = InterProcessMutex::new(clients[place % sessions].clone(), &path).unwrap();
+        waiters.spawn(async move { mutex.acquire().await.unwrap().release().await.unwrap() });
+    }
+    let watchers = || clients.iter().map(CuratorFramework::watchers).sum::<usize>();
+    // Each reads one node ahead and, after a tenth of the session timeout, its own.
+    eventually("all wait", async || watchers() == 20 && proxy.replies(OpCode::GetData) >= 20).await;
+    // Answers come in order: with this one all reads that set the watches are heard of.
+    for client in &clients {
         client.check_exists().for_path("/").await.unwrap();
-        // The first listing from now on would be cut off, and counted.
-        proxy.drop_reply(OpCode::GetChildren, 1);
-        let connections = proxy.total_connections();
-        proxy.reset();
-        in_time(proxy.wait_for_connections(connections + 1)).await;
-        eventually("all wait again", async || client.is_connected() && client.watchers() == 20).await;
-        assert_eq!(proxy.faults_done(), 0, "somebody listed");
-        held.release().await.unwrap();
-        while let Some(served) = in_time(waiters.join_next()).await {
-            assert_eq!(served.unwrap(), Release::Released);
-        }
+    }
+    // The first listing from now on would be cut off, and counted.
+    proxy.drop_reply(OpCode::GetChildren, 1);
+    let connections = proxy.total_connections();
+    let reads = proxy.replies(OpCode::GetData);
+    proxy.reset();
+    in_time(proxy.wait_for_connections(connections + sessions)).await;
+    // The watches are set anew: those ahead at once.
+    let again = async || proxy.replies(OpCode::GetData) >= reads + 10 && watchers() == 20;
+    eventually("all wait again", async || clients.iter().all(CuratorFramework::is_connected) && again().await).await;
+    assert_eq!(proxy.faults_done(), 0, "somebody listed");
+    held.release().await.unwrap();
+    while let Some(served) = in_time(waiters.join_next()).await {
+        assert_eq!(served.unwrap(), Release::Released);
     }
 }
 

@@ -51,27 +51,13 @@ impl ProtectedId {
     /// `_c_<uuid>-`, as Curator writes it.
     #[must_use]
     pub fn prefix(self) -> String {
+        let mut id = Uuid::encode_buffer();
+        let id = self.0.hyphenated().encode_lower(&mut id);
         let mut prefix = String::with_capacity(PROTECTED_PREFIX_WITH_UUID_LENGTH);
-        self.write_prefix(&mut prefix);
+        prefix.push_str(PROTECTED_PREFIX);
+        prefix.push_str(id);
+        prefix.push(PROTECTED_SEPARATOR);
         prefix
-    }
-
-    fn write_prefix(self, to: &mut String) {
-        to.push_str(PROTECTED_PREFIX);
-        to.push_str(self.0.hyphenated().encode_lower(&mut Uuid::encode_buffer()));
-        to.push(PROTECTED_SEPARATOR);
-    }
-
-    /// The path of a node of this name, with the prefix, below a parent.
-    pub(crate) fn path_below(self, parent: &str, name: &str) -> String {
-        let mut path = String::with_capacity(parent.len() + 1 + PROTECTED_PREFIX_WITH_UUID_LENGTH + name.len());
-        path.push_str(parent);
-        if !parent.ends_with('/') {
-            path.push('/');
-        }
-        self.write_prefix(&mut path);
-        path.push_str(name);
-        path
     }
 
     /// The id in a node's name, if it has one: Curator's `ProtectedUtils.extractProtectedId`.
@@ -175,6 +161,18 @@ mod tests {
         ] {
             assert_eq!(ProtectedId::of(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn ids_of_one_session_begin_alike_and_are_random_behind_that() {
+        let beginning = ProtectedId::new(&ThreadRandomness).beginning();
+        let of_session = [(); 2].map(|()| ProtectedId::beginning_with(beginning, &ThreadRandomness));
+        for id in of_session {
+            assert_eq!(id.beginning(), beginning);
+            assert_eq!((id.0.get_version_num(), id.0.get_variant()), (4, uuid::Variant::RFC4122));
+        }
+        assert_ne!(of_session[0], of_session[1]);
+        assert_ne!(ProtectedId::new(&ThreadRandomness).beginning(), beginning);
     }
 
     /// Curator's `TestCreate.testProtectedUtils`.

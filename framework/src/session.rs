@@ -19,8 +19,8 @@ use crate::housekeeping::{Housekeeping, Leftovers};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
-use crate::path::parent_of;
-use crate::protected::{IdBeginning, ProtectedId};
+use crate::path::{make_path, parent_of};
+use crate::protected::{IdBeginning, ProtectedId, to_protected_znode};
 use crate::randomness::{Randomness, nowhere};
 use crate::reaper::Reaper;
 use crate::root::Root;
@@ -796,7 +796,7 @@ impl Session {
         ProtectedId::beginning_with(self.inner.ids, &*self.inner.randomness)
     }
 
-    /// Whether a [`claim`](Self::claim) of this session made the name of a protected node.
+    /// Whether the name of a protected node was made in this session, for a [`claim`](Self::claim) or a create.
     #[must_use]
     pub fn has_named(&self, node: &str) -> bool {
         ProtectedId::of(node).is_some_and(|id| id.beginning() == self.inner.ids)
@@ -804,7 +804,7 @@ impl Session {
 
     /// The path of a node under a claim, without its number.
     pub(crate) fn protected_path(parent: &str, id: ProtectedId, name: &str) -> String {
-        id.path_below(parent, name)
+        make_path(parent, &to_protected_znode(name, id))
     }
 }
 

@@ -92,9 +92,10 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 ///
 /// Without contention three requests in two round trips: create and list, delete. A hold longer than a tenth of the
 /// session timeout adds one read. A waiter watches the node before the one ahead of it, and when that is gone lists, and
-/// watches the node ahead and its own: four reads more, and its grant is one event. In a session with the one ahead: two
-/// reads and no listing. Its own node it also watches when the wait lasts for a tenth of the session timeout. A listing
-/// grows with the queue (55 bytes a contender). An inner acquire of an owner: none.
+/// watches the node ahead and its own: four reads more, and its grant is one event. Behind the holder alone, or in a
+/// session with the one ahead: the node ahead and its own, two reads and no listing. Its own node it also watches when the
+/// wait lasts for a tenth of the session timeout. A listing grows with the queue (55 bytes a contender). An inner acquire
+/// of an owner: none.
 #[derive(Clone)]
 pub struct InterProcessMutex {
     lock: Arc<Reentrant>,

@@ -29,9 +29,18 @@ fn requests(server: &TestingServer, path: &str) -> Vec<OpCode> {
     server.requests().iter().filter(counted).map(|logged| logged.op).collect()
 }
 
-/// How many watches contenders have set.
-fn watched(server: &TestingServer) -> usize {
-    requests(server, "/lock").iter().filter(|op| **op == OpCode::GetData).count()
+/// Waits until contenders have set so many watches, and know it.
+async fn watched(server: &TestingServer, clients: &[CuratorFramework], watches: usize) {
+    let set = || requests(server, "/lock").iter().filter(|op| **op == OpCode::GetData).count();
+    eventually("all watch", async || set() == watches).await;
+    answered(clients).await;
+}
+
+/// Waits until these clients have the answers to all that they asked: a session's answers come in order.
+async fn answered(clients: &[CuratorFramework]) {
+    for client in clients {
+        client.check_exists().for_path("/").await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -85,14 +94,14 @@ async fn an_uncontended_acquire_is_one_round_trip_unless_it_asks_once() {
 async fn a_hand_over_between_two_needs_no_listing() {
     let server = server();
     let client = client(&server).await;
-    let mutex = InterProcessMutex::new(client, "/lock").unwrap();
+    let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
     let guard = mutex.acquire().await.unwrap();
     let waiter = {
         let mutex = mutex.clone();
         tokio::spawn(async move { mutex.acquire().await.unwrap() })
     };
     // Both of its watches are set: on the node ahead and on its own.
-    eventually("the waiter watches", async || watched(&server) == 2).await;
+    watched(&server, &[client], 2).await;
     server.clear_requests();
     guard.release().await.unwrap();
     let next = waiter.await.unwrap();
@@ -100,18 +109,24 @@ async fn a_hand_over_between_two_needs_no_listing() {
     next.release().await.unwrap();
 }
 
-/// One holds the lock of these clients, and the others wait in their order, each in a session of its own. How many watches
-/// they set: the first of them on the holder and on its own node, each other one on the node before the one ahead.
-async fn line(server: &TestingServer, waiters: usize) -> (MutexGuard, Vec<JoinHandle<MutexGuard>>) {
-    let guard = InterProcessMutex::new(client(server).await, "/lock").unwrap().acquire().await.unwrap();
+/// One holds the lock, and the others wait in their order, each of these clients in a session of its own. How many
+/// watches they set: the first of them on the holder and on its own node, each other one on the node before the one ahead.
+async fn line(
+    server: &TestingServer,
+    waiters: usize,
+) -> (MutexGuard, Vec<JoinHandle<MutexGuard>>, Vec<CuratorFramework>) {
+    let mut clients = vec![client(server).await];
+    let guard = InterProcessMutex::new(clients[0].clone(), "/lock").unwrap().acquire().await.unwrap();
     let mut line = Vec::new();
     for joined in 1..=waiters {
-        let mutex = InterProcessMutex::new(client(server).await, "/lock").unwrap();
+        let client = client(server).await;
+        let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
+        clients.push(client);
         line.push(tokio::spawn(async move { mutex.acquire().await.unwrap() }));
-        eventually("it waits", async || watched(server) == joined + 1).await;
+        watched(server, &clients, joined + 1).await;
     }
     server.clear_requests();
-    (guard, line)
+    (guard, line, clients)
 }
 
 /// What a waiter of another session asks when the node before the one ahead of it is gone.
@@ -120,7 +135,7 @@ const A_LOOK: [OpCode; 3] = [OpCode::GetData, OpCode::GetData, OpCode::GetChildr
 #[tokio::test]
 async fn a_hand_over_between_sessions_needs_no_listing_either() {
     let server = server();
-    let (mut guard, line) = line(&server, 4).await;
+    let (mut guard, line, clients) = line(&server, 4).await;
     let last = line.len() - 1;
     for (place, waiter) in line.into_iter().enumerate() {
         guard.release().await.unwrap();
@@ -128,6 +143,7 @@ async fn a_hand_over_between_sessions_needs_no_listing_either() {
         // The grant itself took no request. Whoever is next but one looks meanwhile.
         let expected: &[OpCode] = if place == last { &[] } else { &A_LOOK };
         eventually("it has looked", async || requests(&server, "/lock").len() > expected.len()).await;
+        answered(&clients).await;
         let after = requests(&server, "/lock");
         assert_eq!((after[0], &after[1..]), (OpCode::Delete, expected));
         server.clear_requests();
@@ -138,12 +154,13 @@ async fn a_hand_over_between_sessions_needs_no_listing_either() {
 #[tokio::test]
 async fn who_looked_early_waits_on_while_others_give_up() {
     let server = server();
-    let (guard, mut line) = line(&server, 3).await;
+    let (guard, mut line, clients) = line(&server, 3).await;
     let last = line.pop().unwrap();
     // The first of them gives up, which the last one hears; then the second, while the holder holds.
     line.remove(0).abort();
     let after = [&[OpCode::Delete][..], &A_LOOK, &[OpCode::GetData]].concat();
     eventually("the last one waits for the holder", async || requests(&server, "/lock").len() >= after.len()).await;
+    answered(&clients).await;
     assert_eq!(requests(&server, "/lock"), after);
     line.remove(0).abort();
     let gone = async || server.children("/lock").is_some_and(|children| children.len() == 2);
@@ -168,7 +185,7 @@ async fn a_departure_wakes_one_waiter_of_many() {
         waiters.spawn(async move { mutex.acquire().await.unwrap() });
     }
     // A watch each, on the node ahead. The first one, whom that tells all, watches its own as well.
-    eventually("all wait", async || watched(&server) == 31).await;
+    watched(&server, &[client], 31).await;
     server.clear_requests();
     guard.release().await.unwrap();
     let next = waiters.join_next().await.unwrap().unwrap();
@@ -191,7 +208,7 @@ async fn a_queue_of_one_process_is_drained_without_a_listing() {
         let mutex = mutex.clone();
         waiters.spawn(async move { mutex.acquire().await.unwrap().release().await.unwrap() });
     }
-    eventually("all wait", async || watched(&server) == WAITERS + 1).await;
+    watched(&server, &[client], WAITERS + 1).await;
     server.clear_requests();
     guard.release().await.unwrap();
     while let Some(released) = waiters.join_next().await {

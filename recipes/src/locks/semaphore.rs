@@ -289,6 +289,7 @@ impl Inner {
             }
         }
         let mismatch = |found| Err(LockError::ProtocolMismatch { path: self.path.clone(), found });
+        let mut some_wait = false;
         loop {
             match (session.get_data(self.leases.base_path()).await, self.protocol) {
                 (Ok((data, _)), SemaphoreProtocol::Curator) if data == DIRECT_MARK => {
@@ -297,14 +298,16 @@ impl Inner {
                 (Ok(_) | Err(Error::NoNode { .. }), SemaphoreProtocol::Curator) => break,
                 (Ok((data, _)), SemaphoreProtocol::Direct) if data == DIRECT_MARK => break,
                 (Ok((_, stat)), SemaphoreProtocol::Direct) => {
-                    // Nobody uses it now: it may change hands.
-                    let waiting = match session.exists(self.lock.base_path()).await? {
-                        Some(locks) => locks.num_children,
-                        None => 0,
-                    };
-                    if stat.num_children > 0 || waiting > 0 {
+                    if stat.num_children > 0 || some_wait {
                         return mismatch(SemaphoreProtocol::Curator);
                     }
+                    let waiting = session.exists(self.lock.base_path()).await?;
+                    some_wait = waiting.is_some_and(|locks| locks.num_children > 0);
+                    if some_wait {
+                        // They may have marked it since: it is marked before somebody joins a line of ours.
+                        continue;
+                    }
+                    // Nobody uses it now: it may change hands.
                     match session.set_data(self.leases.base_path(), DIRECT_MARK.to_vec(), Some(stat.version)).await {
                         Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => {}
                         Err(error) => return Err(error.into()),

@@ -80,6 +80,36 @@ async fn a_path_that_changed_hands_is_noticed_in_the_same_session() {
     assert!(matches!(refused, Err(LockError::ProtocolMismatch { .. })), "{refused:?}");
 }
 
+/// Clients of the direct protocol that come together to a path that was used with Curator's before: who is a moment later
+/// finds the others there already, and their mark only if it looks again.
+#[tokio::test(start_paused = true)]
+async fn clients_that_take_a_path_over_together_agree() {
+    const CLIENTS: u32 = 6;
+    const LATENCY: Duration = Duration::from_millis(100);
+    for seed in 0..30 {
+        let ensemble = SimulatedEnsemble::new(seed, LATENCY);
+        let mut clients = Vec::new();
+        for id in 1..=CLIENTS {
+            clients.push(simulated(&ensemble, id).await);
+        }
+        for part in ["/s/leases", "/s/locks"] {
+            clients[0].create().creating_parents_if_needed().for_path(part).await.unwrap();
+        }
+        let mut taking = JoinSet::new();
+        for (place, client) in (0..).zip(clients) {
+            let direct = direct(client, 2);
+            taking.spawn(async move {
+                tokio::time::sleep(LATENCY * place / 2).await;
+                // Several leases at once, so that there is a queue for the turn to take them.
+                direct.acquire_many(2).await.map(|leases| leases.len())
+            });
+        }
+        while let Some(taken) = taking.join_next().await {
+            assert!(matches!(taken.unwrap(), Ok(2)), "seed {seed}");
+        }
+    }
+}
+
 /// The mark of the direct protocol goes with the parent that the reaper deletes; who made it must see that.
 #[tokio::test(start_paused = true)]
 async fn the_mark_of_the_direct_protocol_survives_the_reaper_or_its_loss_is_noticed() {

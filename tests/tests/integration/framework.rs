@@ -132,8 +132,11 @@ on_every_server! {
         for node in [&plain, &guaranteed] {
             client.create().creating_parents_if_needed().for_path(node).await.unwrap();
         }
+        let mut state = client.watch_connection_state();
         proxy.refuse();
         proxy.reset();
+        // Before it knows, the second client would keep what it could not send for its next connection.
+        in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
         assert!(in_time(client.delete().for_path(&plain)).await.unwrap_err().is_retryable());
         assert!(in_time(client.delete().guaranteed().for_path(&guaranteed)).await.unwrap_err().is_retryable());
         proxy.accept();

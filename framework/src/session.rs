@@ -549,7 +549,12 @@ impl Session {
     pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
         let watch = self.inner.watches.register(&self.full(path), WatchKind::Data);
         match self.request(Request::Exists { path: self.full(path), watch: true }).await? {
-            Response::Exists(stat) => Ok((stat, watch)),
+            Response::Exists(stat) => {
+                if stat.is_some() {
+                    watch.confirm();
+                }
+                Ok((stat, watch))
+            }
             other => Err(unexpected("exists", path, &other)),
         }
     }
@@ -583,9 +588,20 @@ impl Session {
     pub async fn get_data_watched(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
         let watch = self.inner.watches.register(&self.full(path), WatchKind::Data);
         match self.request(Request::GetData { path: self.full(path), watch: true }).await? {
-            Response::Data(data, stat) => Ok((data, stat, watch)),
+            Response::Data(data, stat) => {
+                watch.confirm();
+                Ok((data, stat, watch))
+            }
             other => Err(unexpected("getData", path, &other)),
         }
+    }
+
+    /// A watch for the change or deletion of a node without a request, if in this session somebody watches it already.
+    /// As far as the session has been told it is there and unchanged since, and what happens to it resolves the watch,
+    /// in its order among other events.
+    #[must_use]
+    pub fn join_watch(&self, path: &str) -> Option<Watch> {
+        self.inner.watches.join(&self.full(path))
     }
 
     /// Waits for a word of a node's owner in this session ([`NodeClaim::say_first`]). No request; what was said before

@@ -57,6 +57,8 @@ struct Waiter {
     /// `None` is for the word of a node's owner in this session ([`WatchRegistry::is_first`]), of which the server knows
     /// nothing.
     kind: Option<WatchKind>,
+    /// Whether an answer has said that the node is there and watched.
+    is_set: bool,
     wake: Wake,
 }
 
@@ -72,6 +74,22 @@ struct Waiters {
 type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
 
 impl Waiters {
+    fn add(&mut self, path: &str, kind: Option<WatchKind>, is_set: bool) -> (u64, oneshot::Receiver<WakeReason>) {
+        let (sender, receiver) = oneshot::channel();
+        self.next += 1;
+        match self.ended {
+            Some(end) => told(&sender.send(WakeReason::SessionEnded(end))),
+            None => {
+                let waiter = Waiter { id: self.next, kind, is_set, wake: Wake::Future(sender) };
+                match self.by_path.get_mut(path) {
+                    Some(list) => list.push(waiter),
+                    None => drop(self.by_path.insert(path.to_owned(), vec![waiter])),
+                }
+            }
+        }
+        (self.next, receiver)
+    }
+
     fn find(&mut self, path: &str, id: u64) -> Option<&mut Waiter> {
         self.by_path.get_mut(path)?.iter_mut().find(|waiter| waiter.id == id)
     }
@@ -120,23 +138,26 @@ impl WatchRegistry {
 
     /// Registers a waiter. Do it before the read that sets the watch on the server, or an event could come too early.
     pub(crate) fn register(&self, path: &str, kind: impl Into<Option<WatchKind>>) -> Watch {
-        let (sender, receiver) = oneshot::channel();
-        let (path, kind) = (path.to_owned(), kind.into());
+        let kind = kind.into();
         let mut waiters = self.waiters.lock();
-        waiters.next += 1;
-        let id = waiters.next;
-        match waiters.ended {
-            Some(end) => told(&sender.send(WakeReason::SessionEnded(end))),
-            None => {
-                let waiter = Waiter { id, kind, wake: Wake::Future(sender) };
-                match waiters.by_path.get_mut(&path) {
-                    Some(list) => list.push(waiter),
-                    None => drop(waiters.by_path.insert(path.clone(), vec![waiter])),
-                }
-            }
-        }
+        let (id, receiver) = waiters.add(path, kind, false);
         drop(waiters);
-        Watch { registry: Arc::downgrade(&self.waiters), path, kind, id, receiver }
+        self.watch(path, kind, id, receiver)
+    }
+
+    /// Registers one more waiter for a node that is there and watched on the server already, if it is.
+    pub(crate) fn join(&self, path: &str) -> Option<Watch> {
+        let kind = Some(WatchKind::Data);
+        let mut waiters = self.waiters.lock();
+        let is_set = |waiter: &Waiter| waiter.kind == kind && waiter.is_set;
+        waiters.by_path.get(path).filter(|list| list.iter().any(is_set))?;
+        let (id, receiver) = waiters.add(path, kind, true);
+        drop(waiters);
+        Some(self.watch(path, kind, id, receiver))
+    }
+
+    fn watch(&self, path: &str, kind: Option<WatchKind>, id: u64, receiver: oneshot::Receiver<WakeReason>) -> Watch {
+        Watch { registry: Arc::downgrade(&self.waiters), path: path.to_owned(), kind, id, receiver }
     }
 
     /// Wakes everybody whom an event concerns.
@@ -228,6 +249,15 @@ impl Watch {
     #[must_use]
     pub fn has_fired(&self) -> bool {
         !self.receiver.is_empty() || self.receiver.is_terminated()
+    }
+
+    /// The read that sets it on the server has found the node.
+    pub(crate) fn confirm(&self) {
+        if let Some(registry) = self.registry.upgrade() {
+            if let Some(waiter) = registry.lock().find(&self.path, self.id) {
+                waiter.is_set = true;
+            }
+        }
     }
 
     /// Calls `callback` instead of resolving; at once if it has fired already.
@@ -333,6 +363,33 @@ mod tests {
         assert!(!data.has_fired() && !other.has_fired());
         registry.reconnected();
         assert_eq!(other.await, WakeReason::Reconnected);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_is_set_can_be_joined() {
+        let registry = WatchRegistry::default();
+        let first = registry.register("/a", WatchKind::Data);
+        assert!(registry.join("/a").is_none(), "nothing has answered yet");
+        first.confirm();
+        let second = registry.join("/a").unwrap();
+        assert!(registry.join("/b").is_none());
+        // It does not depend on the one that was there.
+        drop(first);
+        let third = registry.join("/a").unwrap();
+        registry.dispatch(&event(EventType::NodeDeleted, "/a"));
+        assert!(registry.join("/a").is_none(), "the watch is spent");
+        for watch in [second, third] {
+            assert_eq!(watch.await, WakeReason::Event(EventType::NodeDeleted));
+        }
+        let [word, children] = [None, Some(WatchKind::Children)].map(|kind| registry.register("/a", kind));
+        word.confirm();
+        children.confirm();
+        assert!(registry.join("/a").is_none(), "these say nothing of the node");
+        let before = registry.register("/a", WatchKind::Data);
+        before.confirm();
+        registry.reconnected();
+        before.confirm();
+        assert!(registry.join("/a").is_none(), "the watch was another connection's");
     }
 
     #[test]

@@ -24,8 +24,8 @@
 #![doc = include_str!("../docs/hand_off.svg")]
 //!
 //! A waiter with two or more ahead of it watches the one before the one ahead; of waiters in one session each watches the
-//! one ahead, and hears from it, without ZooKeeper, that it is the next. If a waiter in the middle gives up, another one
-//! is woken, sees who is ahead now, and waits again.
+//! one ahead, and hears from it, without ZooKeeper, that it is the next; its own node is watched by the one behind it.
+//! If a waiter in the middle gives up, another one is woken, sees who is ahead now, and waits again.
 //! A reader watches the last writer ahead of it. Of the waiters for a lease the first watches the whole list, since any
 //! lease that is given back is for it.
 //!

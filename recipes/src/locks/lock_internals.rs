@@ -848,8 +848,12 @@ pub(crate) fn no_end() -> LockError {
     Error::Closed.into()
 }
 
-/// A watch on a node, if that is there.
+/// A watch on a node, if that is there: no request if this session watches it already, as who is next but one does with
+/// the node of the next.
 async fn watch_if_there(session: &Session, path: &str) -> Result<Option<Watch>, Error> {
+    if let Some(watch) = session.join_watch(path) {
+        return Ok(Some(watch));
+    }
     match session.get_data_watched(path).await {
         Ok((_, _, watch)) => Ok(Some(watch)),
         Err(Error::NoNode { .. }) => Ok(None),

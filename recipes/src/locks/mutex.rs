@@ -94,8 +94,9 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// session timeout adds one read. A waiter watches the node before the one ahead of it, and when that is gone lists, and
 /// watches the node ahead and its own: four reads more, and its grant is one event. Behind the holder alone, or in a
 /// session with the one ahead: the node ahead and its own, two reads and no listing. Its own node it also watches when the
-/// wait lasts for a tenth of the session timeout. A listing grows with the queue (55 bytes a contender). An inner acquire
-/// of an owner: none.
+/// wait lasts for a tenth of the session timeout. What somebody in the session watches already takes no read: in a queue
+/// of one session a hand-off is the delete and nothing else. A listing grows with the queue (55 bytes a contender). An
+/// inner acquire of an owner: none.
 #[derive(Clone)]
 pub struct InterProcessMutex {
     lock: Arc<Reentrant>,

@@ -109,6 +109,42 @@ on_every_server! {
         }
     }
 
+    async fn a_node_that_is_watched_for_its_owner_and_for_the_one_behind_tells_both(env) {
+        let (client, other) = (env.client().await, env.client().await);
+        let mutex = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap();
+        let guard = mutex.acquire().await.unwrap();
+        let mut line = std::collections::VecDeque::new();
+        for place in 1..=3 {
+            let joining = mutex.clone();
+            line.push_back(tokio::spawn(async move { joining.acquire().await.unwrap() }));
+            env.wait_for_children(&client, mutex.path(), place + 1).await;
+        }
+        // A watch each, and the first one's on its own node.
+        crate::env::eventually("all wait", async || client.watchers() == 4).await;
+        guard.release().await.unwrap();
+        let first = in_time(line.pop_front().unwrap()).await.unwrap();
+        let mut nodes = crate::env::children(&client, mutex.path()).await;
+        nodes.sort_unstable_by_key(|node| node[node.len() - 10..].to_owned());
+        // The second one, now the next, has joined the third one's watch on its node, and goes to the end of the line.
+        crate::env::eventually("the next one watches its node", async || client.watchers() == 4).await;
+        other.delete().for_path(&format!("{}/{}", mutex.path(), nodes[1])).await.unwrap();
+        crate::env::eventually("it is back", async || {
+            let now = crate::env::children(&client, mutex.path()).await;
+            now.len() == 3 && !now.contains(&nodes[1])
+        })
+        .await;
+        first.release().await.unwrap();
+        let second = line.pop_front().unwrap();
+        let third = in_time(line.pop_front().unwrap()).await.unwrap();
+        assert!(!second.is_finished());
+        // A holder keeps the watch that it had as the next.
+        other.delete().for_path(third.path()).await.unwrap();
+        assert_eq!(in_time(third.lost()).await, LossReason::NodeDeleted);
+        let second = in_time(second).await.unwrap();
+        assert!(second.is_held());
+        assert_eq!(second.release().await.unwrap(), Release::Released);
+    }
+
     async fn a_holder_whose_node_is_deleted_learns_of_it(env) {
         let client = env.client().await;
         let mutex = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap();

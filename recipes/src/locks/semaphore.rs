@@ -288,46 +288,61 @@ impl Inner {
                 return Err(LockError::invalid("access control list", reason));
             }
         }
-        let mismatch = |found| Err(LockError::ProtocolMismatch { path: self.path.clone(), found });
-        let mut some_wait = false;
+        match self.protocol {
+            SemaphoreProtocol::Direct => self.mark(session, retries).await?,
+            SemaphoreProtocol::Curator => match session.get_data(self.leases.base_path()).await {
+                Ok((data, _)) if data == DIRECT_MARK => return Err(self.is_used_with(SemaphoreProtocol::Direct)),
+                Ok(_) | Err(Error::NoNode { .. }) => {}
+                Err(error) => return Err(error.into()),
+            },
+        }
+        *self.agreed.lock() = Some((session.number(), Instant::now()));
+        Ok(())
+    }
+
+    /// Marks the path for the direct protocol, unless it is used with the other one.
+    async fn mark(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
+        let path = self.leases.base_path();
+        let mut in_line = None;
         loop {
-            match (session.get_data(self.leases.base_path()).await, self.protocol) {
-                (Ok((data, _)), SemaphoreProtocol::Curator) if data == DIRECT_MARK => {
-                    return mismatch(SemaphoreProtocol::Direct);
-                }
-                (Ok(_) | Err(Error::NoNode { .. }), SemaphoreProtocol::Curator) => break,
-                (Ok((data, _)), SemaphoreProtocol::Direct) if data == DIRECT_MARK => break,
-                (Ok((_, stat)), SemaphoreProtocol::Direct) => {
-                    if stat.num_children > 0 || some_wait {
-                        return mismatch(SemaphoreProtocol::Curator);
-                    }
-                    let waiting = session.exists(self.lock.base_path()).await?;
-                    some_wait = waiting.is_some_and(|locks| locks.num_children > 0);
-                    if some_wait {
-                        // They may have marked it since: it is marked before somebody joins a line of ours.
-                        continue;
-                    }
-                    // Nobody uses it now: it may change hands.
-                    match session.set_data(self.leases.base_path(), DIRECT_MARK.to_vec(), Some(stat.version)).await {
-                        Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                (Err(Error::NoNode { .. }), SemaphoreProtocol::Direct) => {
+            let found = match session.get_data(path).await {
+                Ok((data, _)) if data == DIRECT_MARK => return Ok(()),
+                Ok((_, stat)) => Some(stat),
+                Err(Error::NoNode { .. }) => None,
+                Err(error) => return Err(error.into()),
+            };
+            // The line first, and then the leases again: who has left it has a lease, and where a client of our protocol
+            // stands in it, for several leases at once, the mark is there by now.
+            let Some(waiting) = in_line.take() else {
+                let line = session.exists(self.lock.base_path()).await?;
+                in_line = Some(line.map_or(0, |line| line.num_children));
+                continue;
+            };
+            if waiting > 0 || found.as_ref().is_some_and(|leases| leases.num_children > 0) {
+                return Err(self.is_used_with(SemaphoreProtocol::Curator));
+            }
+            // Nobody uses it now: it may change hands.
+            match found {
+                Some(leases) => match session.set_data(path, DIRECT_MARK.to_vec(), Some(leases.version)).await {
+                    Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                },
+                None => {
                     let parents = self.leases.client().lock_parents();
                     let lease = NewNode::new(&[]).with_parents(parents).with_parent_data(DIRECT_MARK);
-                    match session.create_parents(&make_path(self.leases.base_path(), LEASE_NAME), &lease).await {
+                    match session.create_parents(&make_path(path, LEASE_NAME), &lease).await {
                         Ok(_) => {}
                         // Made and removed at the same time.
                         Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
                         Err(error) => return Err(error.into()),
                     }
                 }
-                (Err(error), _) => return Err(error.into()),
             }
         }
-        *self.agreed.lock() = Some((session.number(), Instant::now()));
-        Ok(())
+    }
+
+    fn is_used_with(&self, found: SemaphoreProtocol) -> LockError {
+        LockError::ProtocolMismatch { path: self.path.clone(), found }
     }
 }
 

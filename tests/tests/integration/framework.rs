@@ -136,7 +136,7 @@ on_every_server! {
         proxy.refuse();
         proxy.reset();
         // Before it knows, the second client would keep what it could not send for its next connection.
-        in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
+        in_time(state.wait_for(|state| state.is_some_and(|state| !state.is_connected()))).await.unwrap();
         assert!(in_time(client.delete().for_path(&plain)).await.unwrap_err().is_retryable());
         assert!(in_time(client.delete().guaranteed().for_path(&guaranteed)).await.unwrap_err().is_retryable());
         proxy.accept();

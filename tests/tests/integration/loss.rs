@@ -110,7 +110,9 @@ on_every_server! {
     }
 
     async fn a_node_that_is_watched_for_its_owner_and_for_the_one_behind_tells_both(env) {
-        let (client, other) = (env.client().await, env.client().await);
+        // A session so long that nobody watches its own node only because it waits or holds for long.
+        let options = builder(env.address()).session_timeout(Duration::from_secs(60));
+        let (client, other) = (connected(options).await, env.client().await);
         let mutex = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap();
         let guard = mutex.acquire().await.unwrap();
         let mut line = std::collections::VecDeque::new();

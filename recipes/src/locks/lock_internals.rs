@@ -366,7 +366,9 @@ impl LockInternals {
         // From here on no change of the limit is missed.
         let mut limit_changes = std::pin::pin!(self.shape.limit.changed());
         let decided = self.shape.driver.gets_the_lock(&sorted, ours, self.shape.limit.get());
-        let followed = place.is_some_and(|place| place + 1 < sorted.len());
+        // Near the end of the counter the list is older than what was asked of its nodes: who is behind may be missing in it,
+        // and have seen ours wait.
+        let followed = sorted.is_near_the_end() || place.is_some_and(|place| place + 1 < sorted.len());
         let trusts =
             is_broken(Mutant::SkipTheRelist) || (is_broken(Mutant::SkipTheEarlyListing) && ahead_watched.is_some());
         let second_ahead = self.second_ahead(session, &sorted, place).filter(|_| !trusts).map(ToOwned::to_owned);
@@ -642,9 +644,9 @@ impl LockInternals {
         })
     }
 
-    /// Waits until a node ahead is gone. `Ok(true)` if it was deleted while both it and our own node were watched,
-    /// on the connection there was at first; `Ok(false)` if a listing has to tell, as always unless it stood there
-    /// `alone`, or its owner, in this process, has said since that it does. It may be `watched` already.
+    /// Waits until a node ahead is gone. `Ok(true)` if it was deleted, and our own node, which is watched, is there, all on
+    /// the connection there was at first; `Ok(false)` if a listing has to tell, as always unless it stood there `alone`,
+    /// or its owner, in this process, has said since that it does. It may be `watched` already.
     async fn wait_for_node(
         &self,
         session: &Session,
@@ -676,6 +678,11 @@ impl LockInternals {
                         Some(WakeReason::Event(EventType::NodeDeleted)) | None => return Ok(false),
                         Some(reason) => break reason,
                     },
+                    // Before the end of the node ahead: the word came first, and with it no listing is due.
+                    reason = some(&mut word) => {
+                        alone |= reason == WakeReason::First;
+                        word = None;
+                    }
                     reason = &mut ahead => match reason {
                         WakeReason::Event(EventType::NodeDeleted) => {
                             // Events come in order: what came of the own node before this has fired its watch.
@@ -684,10 +691,6 @@ impl LockInternals {
                         }
                         reason => break reason,
                     },
-                    reason = some(&mut word) => {
-                        alone |= reason == WakeReason::First;
-                        word = None;
-                    }
                     () = limit_changes.as_mut() => return Ok(false),
                 }
             };

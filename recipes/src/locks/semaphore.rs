@@ -311,12 +311,16 @@ impl Inner {
                 Err(Error::NoNode { .. }) => None,
                 Err(error) => return Err(error.into()),
             };
-            // The line first, and then the leases again: who has left it has a lease, and where a client of our protocol
-            // stands in it, for several leases at once, the mark is there by now.
-            let Some(waiting) = in_line.take() else {
-                let line = session.exists(self.lock.base_path()).await?;
-                in_line = Some(line.map_or(0, |line| line.num_children));
-                continue;
+            let waiting = match (&found, in_line.take()) {
+                (_, Some(waiting)) => waiting,
+                (None, None) => 0,
+                // The line first, and then the leases again: who has left it has a lease, and where a client of our protocol
+                // stands in it, for several leases at once, the mark is there by now.
+                (Some(_), None) => {
+                    let line = session.exists(self.lock.base_path()).await?;
+                    in_line = Some(line.map_or(0, |line| line.num_children));
+                    continue;
+                }
             };
             if waiting > 0 || found.as_ref().is_some_and(|leases| leases.num_children > 0) {
                 return Err(self.is_used_with(SemaphoreProtocol::Curator));

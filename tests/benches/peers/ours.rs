@@ -131,9 +131,12 @@ async fn queue_in(client: CuratorFramework, path: &str, size: usize) -> Result<Q
             Ok(())
         });
     }
-    while client.check_exists().for_path(path).await?.is_none_or(|stat| stat.num_children as usize <= size) {
+    // Each waits at the node ahead, and the first one watches its own as well.
+    while client.watchers() < size + usize::from(size > 0) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    // Answers come in order: behind this one there are no more.
+    client.check_exists().for_path(path).await?;
     tokio::time::sleep(RESTS).await;
     Ok(Queue { client, held, waiters })
 }

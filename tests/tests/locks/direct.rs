@@ -79,9 +79,8 @@ on_every_server! {
         let turn = client.create().creating_parents_if_needed();
         let turn = turn.with_mode(curator_framework::CreateMode::EphemeralSequential);
         let turn = turn.for_path(&format!("{path}/locks/_c_6ba7b810-9dad-11d1-80b4-00c04fd430c8-lock-")).await.unwrap();
-        let refused = direct(&client, &path, 2);
-        assert_eq!(mismatch(in_time(refused.acquire()).await), SemaphoreProtocol::Curator);
         client.create().for_path(&format!("{path}/leases")).await.unwrap();
+        let refused = direct(&client, &path, 2);
         assert_eq!(mismatch(in_time(refused.acquire()).await), SemaphoreProtocol::Curator);
         client.delete().for_path(&turn).await.unwrap();
         in_time(refused.acquire()).await.unwrap().release().await.unwrap();

@@ -131,13 +131,13 @@ async fn queue_in(client: CuratorFramework, path: &str, size: usize) -> Result<Q
             Ok(())
         });
     }
-    // Each waits at the node ahead, and the first one watches its own as well.
-    while client.watchers() < size + usize::from(size > 0) {
+    // Each watches the node ahead. Its own it may watch too, which is the one ahead of the next.
+    while client.watched_paths().len() < size {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    tokio::time::sleep(RESTS).await;
     // Answers come in order: behind this one there are no more.
     client.check_exists().for_path(path).await?;
-    tokio::time::sleep(RESTS).await;
     Ok(Queue { client, held, waiters })
 }
 

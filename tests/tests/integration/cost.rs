@@ -10,7 +10,7 @@ use curator_test::{ClientId, SimulatedEnsemble, TestingServer};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::env::{builder, connected, eventually};
+use crate::env::{answered, builder, connected, eventually, watchers};
 
 fn server() -> TestingServer {
     TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start().unwrap()
@@ -31,16 +31,8 @@ fn requests(server: &TestingServer, path: &str) -> Vec<OpCode> {
 
 /// Waits until contenders have so many watches, and know that they are set.
 async fn watched(clients: &[CuratorFramework], watches: usize) {
-    let watchers = || clients.iter().map(CuratorFramework::watchers).sum::<usize>();
-    eventually("all watch", async || watchers() == watches).await;
+    eventually("all watch", async || watchers(clients) == watches).await;
     answered(clients).await;
-}
-
-/// Waits until these clients have the answers to all that they asked: a session's answers come in order.
-async fn answered(clients: &[CuratorFramework]) {
-    for client in clients {
-        client.check_exists().for_path("/").await.unwrap();
-    }
 }
 
 #[tokio::test]

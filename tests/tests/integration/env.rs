@@ -194,6 +194,18 @@ pub(crate) async fn connected(builder: CuratorFrameworkBuilder) -> CuratorFramew
     client
 }
 
+/// Waits until these clients have the answers to all that they asked: a session's answers come in order.
+pub(crate) async fn answered(clients: &[CuratorFramework]) {
+    for client in clients {
+        in_time(client.check_exists().for_path("/")).await.unwrap();
+    }
+}
+
+/// How many watches these clients wait for.
+pub(crate) fn watchers(clients: &[CuratorFramework]) -> usize {
+    clients.iter().map(CuratorFramework::watchers).sum()
+}
+
 /// Waits for something that must come.
 pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it did not come in time")

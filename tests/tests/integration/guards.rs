@@ -11,7 +11,7 @@ use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 use futures_util::FutureExt;
 
-use crate::env::{Env, builder, children, connected, eventually, in_time};
+use crate::env::{Env, answered, builder, children, connected, eventually, in_time, watchers};
 
 /// A way to let a guard go.
 #[derive(Debug, Clone, Copy)]
@@ -231,15 +231,11 @@ async fn waiters_reconnect(env: &Env, sessions: usize) {
         let mutex = InterProcessMutex::new(clients[place % sessions].clone(), &path).unwrap();
         waiters.spawn(async move { mutex.acquire().await.unwrap().release().await.unwrap() });
     }
-    let watchers = || clients.iter().map(CuratorFramework::watchers).sum::<usize>();
     // Each watches one node ahead and, after a tenth of the session timeout, its own: in one session the one behind does so
     // already.
     let asked = if sessions == 1 { 10 } else { 20 };
-    eventually("all wait", async || watchers() == 20 && proxy.replies(OpCode::GetData) >= asked).await;
-    // Answers come in order: with this one all reads that set the watches are heard of.
-    for client in &clients {
-        client.check_exists().for_path("/").await.unwrap();
-    }
+    eventually("all wait", async || watchers(&clients) == 20 && proxy.replies(OpCode::GetData) >= asked).await;
+    answered(&clients).await;
     // The first listing from now on would be cut off, and counted.
     proxy.drop_reply(OpCode::GetChildren, 1);
     let connections = proxy.total_connections();
@@ -247,7 +243,7 @@ async fn waiters_reconnect(env: &Env, sessions: usize) {
     proxy.reset();
     in_time(proxy.wait_for_connections(connections + sessions)).await;
     // The watches are set anew: those ahead at once.
-    let again = async || proxy.replies(OpCode::GetData) >= reads + 10 && watchers() == 20;
+    let again = async || proxy.replies(OpCode::GetData) >= reads + 10 && watchers(&clients) == 20;
     eventually("all wait again", async || clients.iter().all(CuratorFramework::is_connected) && again().await).await;
     assert_eq!(proxy.faults_done(), 0, "somebody listed");
     held.release().await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::zookeeper::Acl;
+use crate::model::Acl;
 
 /// Gives every node that is created without an access control list of its own one: Curator's `ACLProvider`.
 ///

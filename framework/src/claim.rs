@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
-use crate::handle::SessionEnd;
 use crate::housekeeping::{Remains, attend, contained};
+use crate::model::{CreateMode, Stat};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::NewNode;
 use crate::path::{make_path, node_from_path};
@@ -18,7 +18,7 @@ use crate::protected::ProtectedId;
 use crate::root::Root;
 use crate::session::Session;
 use crate::watch::Watch;
-use crate::zookeeper::{CreateMode, Stat};
+use crate::zookeeper::SessionEnd;
 
 /// Why something that was held in ZooKeeper is no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

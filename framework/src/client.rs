@@ -20,12 +20,11 @@ use crate::ensemble::{EnsembleProvider, FixedEnsembleProvider, parse_connect_str
 #[cfg(doc)]
 use crate::ensemble_config::EnsembleConfig;
 use crate::error::{ConnectError, Error, Result};
-use crate::handle::{SessionEnd, ZooKeeperFactory};
-use crate::handshake::MIN_SESSION_TIMEOUT;
 use crate::housekeeping::{Delete, Leftovers, Owing, Remains};
 use crate::keeper;
 use crate::listeners::ConnectionStateListenable;
 use crate::local_address::local_address;
+use crate::model::AuthInfo;
 use crate::new_node::Parents;
 use crate::observed::Observed;
 use crate::operations::{
@@ -41,8 +40,9 @@ use crate::root::Root;
 use crate::schema::SchemaSet;
 use crate::secure::{SaslDigest, TlsOptions};
 use crate::session::Session;
-use crate::zookeeper::AuthInfo;
-use crate::zookeeper_async::ZookeeperAsyncFactory;
+use crate::zookeeper::zookeeper_async::ZooKeeperAsyncFactory;
+use crate::zookeeper::zookeeper_async::handshake::MIN_SESSION_TIMEOUT;
+use crate::zookeeper::{SessionEnd, ZooKeeperFactory};
 
 /// Curator's default session timeout: 60 s.
 pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -275,7 +275,7 @@ impl CuratorFramework {
             sasl: None,
             retry_policy: None,
             default_data: None,
-            factory: Arc::new(ZookeeperAsyncFactory),
+            factory: Arc::new(ZooKeeperAsyncFactory),
             clock: Arc::new(BootClock),
             randomness: Arc::new(ThreadRandomness),
             namespace: String::new(),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
-use crate::handle::ConnectConfig;
-use crate::handshake::greet;
+use crate::zookeeper::ConnectConfig;
+use crate::zookeeper::zookeeper_async::handshake::greet;
 
 /// How much earlier than its callers a look at the servers ends.
 const MARGIN: Duration = Duration::from_millis(100);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::zookeeper::Stat;
+use crate::model::Stat;
 
 /// The node that has it, outside of all namespaces and chroots.
 pub(crate) const CONFIG_NODE: &str = "/zookeeper/config";

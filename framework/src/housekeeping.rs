@@ -16,13 +16,13 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::claim::ClaimedNode;
 use crate::error::{Error, Result};
+use crate::model::EventType;
 use crate::mutants::{Mutant, is_broken};
 use crate::operations::delete_tree;
 use crate::path::make_path;
 use crate::reaper::{Idle, Reaper};
 use crate::session::Session;
 use crate::watch::{WakeReason, Watch};
-use crate::zookeeper::EventType;
 
 /// How many jobs run at once.
 const AT_ONCE: usize = 16;

@@ -10,9 +10,9 @@ use tracing::Instrument as _;
 use crate::client::{Shared, Stop};
 use crate::connection_state::{ConnectionState, StateEvent};
 use crate::ensemble_tracker::track;
-use crate::handle::{ConnectConfig, Connection, HandleEvent, SessionEnd};
 use crate::mutants::{Mutant, is_broken};
 use crate::session::{Schedule, Session};
+use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, SessionEnd};
 
 /// The first pause between two tries to connect; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

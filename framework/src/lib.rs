@@ -96,13 +96,11 @@ mod ensemble_config;
 mod ensemble_tracker;
 mod ensure_containers;
 mod error;
-mod handle;
-mod handshake;
 mod housekeeping;
-mod in_flight;
 mod keeper;
 mod listeners;
 mod local_address;
+mod model;
 #[doc(hidden)]
 pub mod mutants;
 mod new_node;
@@ -110,7 +108,6 @@ mod observed;
 mod operations;
 mod path;
 mod persistent_watcher;
-mod places;
 pub mod protected;
 mod randomness;
 mod reaper;
@@ -125,7 +122,6 @@ mod session_fail;
 mod watch;
 pub mod zk_paths;
 mod zookeeper;
-mod zookeeper_async;
 #[cfg(feature = "zookeeper-client")]
 mod zookeeper_client;
 
@@ -144,11 +140,8 @@ pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
 pub use ensemble_config::EnsembleConfig;
 pub use ensure_containers::EnsureContainers;
 pub use error::{ConnectError, Error, Result};
-pub use handle::{
-    AddedWatch, Capabilities, ConnectConfig, Connection, Done, HandleEvent, Operation, Reply, ReplyFuture, Request,
-    Response, SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
-};
 pub use listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
+pub use model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 pub use new_node::{NewNode, Parents};
 pub use operations::{
     CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
@@ -170,7 +163,10 @@ pub use secure::{SaslDigest, TlsOptions};
 pub use session::Session;
 pub use session_fail::SessionFailMode;
 pub use watch::{WakeReason, Watch, WatchKind};
-pub use zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
-pub use zookeeper_async::ZookeeperAsyncFactory;
+pub use zookeeper::ZooKeeperAsyncFactory;
+pub use zookeeper::{
+    AddedWatch, Capabilities, ConnectConfig, Connection, Done, HandleEvent, Operation, Reply, ReplyFuture, Request,
+    Response, SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
+};
 #[cfg(feature = "zookeeper-client")]
 pub use zookeeper_client::ZookeeperClientFactory;

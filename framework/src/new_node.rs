@@ -1,6 +1,6 @@
 //! A node that is to be created.
 
-use crate::zookeeper::Acl;
+use crate::model::Acl;
 
 /// What to do about parents that are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

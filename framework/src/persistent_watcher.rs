@@ -6,9 +6,9 @@ use tokio::sync::mpsc;
 
 use crate::client::CuratorFramework;
 use crate::error::Result;
+use crate::model::WatchedEvent;
 use crate::operations::with_retries;
 use crate::root::Root;
-use crate::zookeeper::WatchedEvent;
 
 /// What a [`PersistentWatcher`] watches: ZooKeeper's `AddWatchMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

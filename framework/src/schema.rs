@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::error::{Error, Result};
-use crate::zookeeper::{Acl, CreateMode};
+use crate::model::{Acl, CreateMode};
 
 /// Whether a node has to be of some kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -14,8 +14,8 @@ use crate::clock::Clock;
 use crate::connection_state::{ConnectionState, ConnectionStateErrorPolicy, Proofs};
 use crate::ensemble_config::CONFIG_NODE;
 use crate::error::{Error, Result};
-use crate::handle::{Connection, Done, Operation, Request, Response, SessionEnd, ZooKeeperHandle};
 use crate::housekeeping::{Housekeeping, Leftovers};
+use crate::model::{Acl, CreateMode, Stat, WatchedEvent};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
@@ -26,7 +26,7 @@ use crate::reaper::Reaper;
 use crate::root::Root;
 use crate::schema::SchemaSet;
 use crate::watch::{Watch, WatchKind, WatchRegistry};
-use crate::zookeeper::{Acl, CreateMode, Stat, WatchedEvent};
+use crate::zookeeper::{Connection, Done, Operation, Request, Response, SessionEnd, ZooKeeperHandle};
 
 /// A request that takes longer than this part of the session timeout is slow.
 const SLOW: u32 = 10;

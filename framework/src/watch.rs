@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::handle::SessionEnd;
-use crate::zookeeper::{EventType, WatchedEvent};
+use crate::model::{EventType, WatchedEvent};
+use crate::zookeeper::SessionEnd;
 
 /// What a watch that a read has left watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -42,17 +42,17 @@ use zookeeper_client::{Client, Error as ZkError, MultiWriteError, MultiWriteResu
 use crate::clock::Clock;
 use crate::diagnosis::diagnose;
 use crate::error::{ConnectError, Error, Result};
-use crate::handle::{
-    AddedWatch, Capabilities, ConnectConfig, Connection, Done, HandleEvent, Operation, Reply, ReplyFuture, Request,
-    Response, SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
-};
-use crate::handshake::MIN_SESSION_TIMEOUT;
+use crate::model::{Acl, CreateMode, EventType, Permission, Stat, WatchedEvent};
 use crate::path::{make_path, parent_of};
-use crate::places::Places;
 use crate::protected::ProtectedId;
 use crate::randomness::{Randomness, nowhere};
 use crate::watch::WatchKind;
-use crate::zookeeper::{Acl, CreateMode, EventType, Permission, Stat, WatchedEvent};
+use crate::zookeeper::zookeeper_async::handshake::MIN_SESSION_TIMEOUT;
+use crate::zookeeper::zookeeper_async::places::Places;
+use crate::zookeeper::{
+    AddedWatch, Capabilities, ConnectConfig, Connection, Done, HandleEvent, Operation, Reply, ReplyFuture, Request,
+    Response, SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
+};
 
 const CLIENT: &str = "zookeeper-client";
 /// Requests inside the crate at once, beside heartbeat and proof.

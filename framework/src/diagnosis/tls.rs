@@ -12,8 +12,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tokio::sync::oneshot;
 
-use crate::handshake::{close_request, connect_request};
 use crate::secure::TlsOptions;
+use crate::zookeeper::zookeeper_async::handshake::{close_request, connect_request};
 
 /// What is made of the options, or what is wrong with them.
 pub(crate) fn config(options: &TlsOptions) -> Result<ClientConfig, String> {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::claim::NodeClaim;
 use crate::client::CuratorFramework;
 use crate::error::{Error, Result};
+use crate::model::{Acl, CreateMode, Stat};
 use crate::new_node::{NewNode, Parents};
 use crate::path::{make_path, node_from_path, parent_of, validate_path};
 use crate::retry_loop::RetryLoop;
 use crate::session::Session;
-use crate::zookeeper::{Acl, CreateMode, Stat};
 
 /// A create that is being described: Curator's `CreateBuilder`.
 #[derive(Debug, Clone)]

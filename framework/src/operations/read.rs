@@ -2,12 +2,12 @@
 
 use crate::client::CuratorFramework;
 use crate::error::Result;
+use crate::model::{Acl, Stat};
 use crate::new_node::{NewNode, Parents};
 use crate::operations::{check_read, with_retries};
 use crate::path::parent_of;
 use crate::session::Session;
 use crate::watch::Watch;
-use crate::zookeeper::{Acl, Stat};
 
 /// A look whether a node exists, being described: Curator's `ExistsBuilder`.
 #[derive(Debug, Clone)]

@@ -2,9 +2,9 @@
 
 use crate::client::CuratorFramework;
 use crate::error::{Error, Result};
+use crate::model::{Acl, Stat};
 use crate::operations::with_retries;
 use crate::session::Session;
-use crate::zookeeper::{Acl, Stat};
 
 /// A change of a node's data, being described: Curator's `SetDataBuilder`.
 #[derive(Debug, Clone)]

@@ -2,10 +2,10 @@
 
 use crate::client::CuratorFramework;
 use crate::error::Result;
-use crate::handle::{Done, Operation};
+use crate::model::{Acl, CreateMode, Stat};
 use crate::path::validate_path;
 use crate::session::Session;
-use crate::zookeeper::{Acl, CreateMode, Stat};
+use crate::zookeeper::{Done, Operation};
 
 /// What an operation of a transaction does: Curator's `OperationType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

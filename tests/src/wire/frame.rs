@@ -57,3 +57,35 @@ pub async fn write_frame(to: &mut (impl AsyncWrite + Unpin + ?Sized), frame: &[u
     to.write_all(&bytes).await?;
     to.flush().await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_come_back_as_they_went() {
+        let mut sent = Vec::new();
+        for frame in [&b"one"[..], b"", b"three"] {
+            write_frame(&mut sent, frame).await.unwrap();
+        }
+        let mut from = sent.as_slice();
+        assert_eq!(read_frame(&mut from, 5).await.unwrap().unwrap(), b"one");
+        assert_eq!(read_frame(&mut from, 5).await.unwrap().unwrap(), b"");
+        assert_eq!(read_frame(&mut from, 5).await.unwrap().unwrap(), b"three");
+        assert_eq!(read_frame(&mut from, 5).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn broken_frames_are_errors() {
+        for (input, kind) in [
+            (&b"\0\0"[..], io::ErrorKind::UnexpectedEof),
+            (b"\0\0\0\x05four", io::ErrorKind::UnexpectedEof),
+            (b"\0\0\0\x06sixsix", io::ErrorKind::InvalidData),
+            (b"\xff\xff\xff\xff", io::ErrorKind::InvalidData),
+            (b"\x7f\xff\xff\xff", io::ErrorKind::InvalidData),
+        ] {
+            let mut input = input;
+            assert_eq!(read_frame(&mut input, 5).await.unwrap_err().kind(), kind);
+        }
+    }
+}

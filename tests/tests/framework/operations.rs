@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use curator_framework::{
-    ConnectConfig, ConnectError, Connection, EnsembleProvider, FixedEnsembleProvider, ZooKeeperFactory,
-    ZookeeperAsyncFactory,
+    ConnectConfig, ConnectError, Connection, EnsembleProvider, FixedEnsembleProvider, ZooKeeperAsyncFactory,
+    ZooKeeperFactory,
 };
 use parking_lot::Mutex;
 
@@ -21,7 +21,7 @@ struct Noting(Arc<Mutex<Vec<ConnectConfig>>>);
 impl ZooKeeperFactory for Noting {
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         self.0.lock().push(config.clone());
-        ZookeeperAsyncFactory.connect(config).await
+        ZooKeeperAsyncFactory.connect(config).await
     }
 }
 

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use curator_framework::{
     Capabilities, ConnectConfig, ConnectError, Connection, ConnectionState, CreateMode, CuratorFramework, Error, Reply,
     ReplyFuture, Request, RetryAttempt, RetryForever, RetryNTimes, RetryPolicy, SessionFailMode,
-    SessionFailedRetryPolicy, ZooKeeperFactory, ZooKeeperHandle, ZookeeperAsyncFactory,
+    SessionFailedRetryPolicy, ZooKeeperAsyncFactory, ZooKeeperFactory, ZooKeeperHandle,
 };
 use curator_recipes::{InterProcessMutex, LockError};
 use curator_test::TestingServer;
@@ -208,7 +208,7 @@ struct LosingHandle {
 #[async_trait]
 impl ZooKeeperFactory for Losing {
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
-        let connection = ZookeeperAsyncFactory.connect(config).await?;
+        let connection = ZooKeeperAsyncFactory.connect(config).await?;
         let handle = Arc::new(LosingHandle { inner: connection.handle, losing: self.clone() });
         Ok(Connection { handle, ..connection })
     }

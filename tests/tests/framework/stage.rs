@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use curator_framework::{
     ConnectConfig, ConnectError, Connection, ConnectionState, CuratorFramework, CuratorFrameworkBuilder, HandleEvent,
-    RetryNTimes, ZooKeeperFactory, ZookeeperAsyncFactory,
+    RetryNTimes, ZooKeeperAsyncFactory, ZooKeeperFactory,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;
@@ -80,7 +80,7 @@ pub(crate) type Puppet = tokio::sync::mpsc::UnboundedSender<HandleEvent>;
 
 impl Puppets {
     pub(crate) fn new() -> Self {
-        Self { inner: Arc::new(ZookeeperAsyncFactory), strings: Arc::default() }
+        Self { inner: Arc::new(ZooKeeperAsyncFactory), strings: Arc::default() }
     }
 
     /// Those of the sessions made so far that were not taken yet.

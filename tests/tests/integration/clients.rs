@@ -1,6 +1,6 @@
 //! Which client crate the tests run with: the default one, or with `CURATOR_TEST_CLIENT=zookeeper-client` the second.
 
-use curator_framework::{CuratorFrameworkBuilder, ZookeeperAsyncFactory, ZookeeperClientFactory};
+use curator_framework::{CuratorFrameworkBuilder, ZooKeeperAsyncFactory, ZookeeperClientFactory};
 
 /// Whether it is the second one.
 pub(crate) fn is_second() -> bool {
@@ -15,6 +15,6 @@ pub(crate) fn with_client(builder: CuratorFrameworkBuilder) -> CuratorFrameworkB
     if is_second() {
         builder.zookeeper_factory(ZookeeperClientFactory)
     } else {
-        builder.zookeeper_factory(ZookeeperAsyncFactory)
+        builder.zookeeper_factory(ZooKeeperAsyncFactory)
     }
 }

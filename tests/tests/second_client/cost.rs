@@ -1,6 +1,6 @@
 //! What each client asks of the server for the same work.
 
-use curator_framework::{CuratorFramework, ZookeeperAsyncFactory};
+use curator_framework::{CuratorFramework, ZooKeeperAsyncFactory};
 use curator_recipes::InterProcessMutex;
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
@@ -66,7 +66,7 @@ async fn work(name: &str, connect: impl AsyncFn(std::net::SocketAddr) -> Curator
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_client_sends_what_it_must() {
     let default = work("zookeeper-async", async |address| {
-        connected(builder(address).zookeeper_factory(ZookeeperAsyncFactory)).await
+        connected(builder(address).zookeeper_factory(ZooKeeperAsyncFactory)).await
     });
     let [connect, cycle, idle, holding, watch] = default.await;
     // A handshake before the crate's own connect, and two reads; a proof of the session with two writes where it has nodes.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use curator_framework::{
     CuratorFramework, CuratorFrameworkBuilder, EnsembleConfig, EnsembleProvider, Error, FixedEnsembleProvider,
-    RetryForever, ZooKeeperFactory, ZookeeperAsyncFactory, ZookeeperClientFactory,
+    RetryForever, ZooKeeperAsyncFactory, ZooKeeperFactory, ZookeeperClientFactory,
 };
 use curator_test::wire::OpCode;
 use curator_test::{ApacheCluster, ApacheError, FaultProxy, TestingServer};
@@ -77,7 +77,7 @@ async fn a_server_goes_and_comes_and_clients_follow() {
     let followers = [
         connect(options(&providers[0], ZookeeperClientFactory, session).namespace("apart").ensemble_tracker(true))
             .await,
-        connect(options(&providers[1], ZookeeperAsyncFactory, session).ensemble_tracker(true)).await,
+        connect(options(&providers[1], ZooKeeperAsyncFactory, session).ensemble_tracker(true)).await,
         connect(options(&providers[2], ZookeeperClientFactory, session)).await,
     ];
     let told = |provider: &FixedEnsembleProvider| {
@@ -164,7 +164,7 @@ async fn a_client_moves_to_servers_that_only_the_ensemble_knew() {
     let session = Duration::from_secs(6);
     let clients = [
         connect(options(&providers[0], ZookeeperClientFactory, session).ensemble_tracker(true)).await,
-        connect(options(&providers[1], ZookeeperAsyncFactory, session).ensemble_tracker(true)).await,
+        connect(options(&providers[1], ZooKeeperAsyncFactory, session).ensemble_tracker(true)).await,
     ];
     let all = sorted(&cluster.connect_string());
     for provider in &providers {
@@ -185,7 +185,7 @@ async fn a_client_moves_to_servers_that_only_the_ensemble_knew() {
 async fn servers_with_a_client_port_of_their_own_line_do_not_know_each_others() {
     let cluster = block_in_place(|| ApacheCluster::start(3)).unwrap();
     let provider = FixedEnsembleProvider::new(cluster.connect_string());
-    let client = connect(options(&provider, ZookeeperAsyncFactory, Duration::from_secs(20))).await;
+    let client = connect(options(&provider, ZooKeeperAsyncFactory, Duration::from_secs(20))).await;
     let config = client.get_config().for_ensemble().await.unwrap();
     assert_eq!((config.members().len(), config.client_addresses().len()), (3, 0), "{config:?}");
 }

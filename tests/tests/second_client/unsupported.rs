@@ -1,7 +1,7 @@
 //! What the default client cannot do, it says.
 
 use curator_framework::{
-    AddWatchMode, CreateMode, CuratorFramework, Error, RetryNTimes, SaslDigest, TlsOptions, ZookeeperAsyncFactory,
+    AddWatchMode, CreateMode, CuratorFramework, Error, RetryNTimes, SaslDigest, TlsOptions, ZooKeeperAsyncFactory,
     ZookeeperClientFactory,
 };
 use curator_recipes::{InterProcessMutex, LockError};
@@ -20,7 +20,7 @@ fn is_unsupported<T: std::fmt::Debug>(result: Result<T, Error>, words: &str) {
 #[tokio::test]
 async fn each_request_that_the_default_client_has_not_is_named() {
     let server = TestingServer::start().unwrap();
-    let client = crate::env::connected(builder(server.address()).zookeeper_factory(ZookeeperAsyncFactory)).await;
+    let client = crate::env::connected(builder(server.address()).zookeeper_factory(ZooKeeperAsyncFactory)).await;
     is_unsupported(client.transaction().create("/a", "").commit().await, "send transactions");
     is_unsupported(client.sync("/").await, "sync");
     is_unsupported(client.reconfig().leaving(["1"]).for_ensemble().await, "reconfig");
@@ -42,7 +42,7 @@ async fn each_request_that_the_default_client_has_not_is_named() {
 fn each_option_that_the_default_client_has_not_is_refused() {
     let options = || {
         let builder = CuratorFramework::builder("a:1").retry_policy(RetryNTimes::new(0, Duration::ZERO));
-        builder.zookeeper_factory(ZookeeperAsyncFactory)
+        builder.zookeeper_factory(ZooKeeperAsyncFactory)
     };
     is_unsupported(options().tls(TlsOptions::new("")).build(), "connect by TLS");
     is_unsupported(options().sasl(SaslDigest::new("user", "password")).build(), "log in by SASL");

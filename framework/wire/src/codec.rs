@@ -189,6 +189,12 @@ impl Writer {
         Self { bytes: Vec::new() }
     }
 
+    /// Appends to bytes that are there already: an encoder that keeps one buffer allocates nothing.
+    #[must_use]
+    pub const fn append_to(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
     /// What was written: the inside of a frame, without its length.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {

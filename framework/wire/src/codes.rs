@@ -4,7 +4,6 @@ macro_rules! op_codes {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal;)*) => {
         /// What a request asks for.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
         pub enum OpCode {
             $($(#[$doc])* $variant,)*
             /// A number without a name here.

@@ -17,6 +17,10 @@
 //!   the crate over a reply ends the handle.
 //! * An ended handle's close goes last into the queue and is repeated until the crate says that it was sent.
 
+pub(crate) mod handshake;
+mod in_flight;
+pub(crate) mod places;
+
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
@@ -37,19 +41,18 @@ use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_async as crate_api;
 use zookeeper_async::{ZkError, ZkState, ZooKeeper};
 
+use self::handshake::shake_hands;
+use self::places::Places;
 use crate::clock::Clock;
 use crate::error::{ConnectError, Error, Result};
-use crate::handle::{
+use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
+use crate::path::{make_path, parent_of};
+use crate::protected::ProtectedId;
+use crate::randomness::{Randomness, nowhere};
+use crate::zookeeper::{
     Capabilities, ConnectConfig, Connection, HandleEvent, Reply, ReplyFuture, Request, Response, SessionEnd,
     ZooKeeperFactory, ZooKeeperHandle,
 };
-use crate::handshake::shake_hands;
-use crate::in_flight;
-use crate::path::{make_path, parent_of};
-use crate::places::Places;
-use crate::protected::ProtectedId;
-use crate::randomness::{Randomness, nowhere};
-use crate::zookeeper::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 
 const CLIENT: &str = "zookeeper-async";
 /// Requests inside the crate at once. Its queue has 64 places; the rest is for probe, credentials, heartbeat, close
@@ -64,10 +67,10 @@ const FIRST_CONNECT: Duration = Duration::from_millis(200);
 
 /// Connects with the crate `zookeeper-async`: the default factory.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ZookeeperAsyncFactory;
+pub struct ZooKeeperAsyncFactory;
 
 #[async_trait]
-impl ZooKeeperFactory for ZookeeperAsyncFactory {
+impl ZooKeeperFactory for ZooKeeperAsyncFactory {
     fn client(&self) -> &'static str {
         CLIENT
     }

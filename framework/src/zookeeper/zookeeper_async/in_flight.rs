@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use crate::handle::{Reply, Request};
+use crate::zookeeper::{Reply, Request};
 
 /// A request that was asked. `P` is what it occupies until it is answered.
 pub(crate) struct InFlight<P> {
@@ -169,7 +169,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::handle::Response;
+    use crate::zookeeper::Response;
 
     type Own = Arc<InFlight<Arc<()>>>;
 

@@ -4,6 +4,8 @@
 //! that it answers. What a client crate does not guarantee of that by itself, its implementation of these traits has
 //! to add.
 
+pub(crate) mod zookeeper_async;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,13 +15,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
+pub use self::zookeeper_async::ZooKeeperAsyncFactory;
+
 use crate::clock::Clock;
 use crate::ensemble_config::CONFIG_NODE;
 use crate::error::{ConnectError, Error, Result};
+use crate::model::{Acl, AuthInfo, CreateMode, Stat, WatchedEvent};
 use crate::randomness::Randomness;
 use crate::secure::{SaslDigest, TlsOptions};
 use crate::watch::WatchKind;
-use crate::zookeeper::{Acl, AuthInfo, CreateMode, Stat, WatchedEvent};
 
 /// A request to the server.
 #[derive(Debug, Clone)]

@@ -1,0 +1,415 @@
+//! ZooKeeper's wire format: the records that the client and the testing server share.
+//!
+//! A frame is a four-byte big-endian length and as many bytes of jute records.
+//! Numbers are big-endian, strings and buffers carry their length in front, and
+//! the length −1 stands for null. The first frame of a connection is a
+//! [`ConnectRequest`], answered by a [`ConnectResponse`]; each later frame is a
+//! [`RequestHeader`] and a body, answered by a [`ReplyHeader`] and a body.
+//!
+//! Decoding never panics and never allocates more than the input is long.
+//!
+//! ```
+//! use curator_wire::{OpCode, Reader, RequestHeader, Writer};
+//!
+//! let mut frame = Writer::new();
+//! RequestHeader { xid: 1, op: OpCode::Exists }.encode(&mut frame);
+//! frame.string("/lock").bool(false);
+//! let bytes = frame.into_bytes();
+//!
+//! let mut reader = Reader::new(&bytes);
+//! assert_eq!(RequestHeader::decode(&mut reader)?.op.name(), "exists");
+//! assert_eq!(reader.string()?, "/lock");
+//! # Ok::<(), curator_wire::DecodeError>(())
+//! ```
+
+mod codec;
+mod codes;
+
+pub use codec::{DecodeError, Reader, Writer};
+pub use codes::{ErrorCode, EventKind, OpCode};
+
+/// The xid of a watch event.
+pub const XID_EVENT: i32 = -1;
+/// The xid that clients give to a ping.
+pub const XID_PING: i32 = -2;
+/// The xid that clients give to an `auth` request.
+pub const XID_AUTH: i32 = -4;
+/// The xid that clients give to a `setWatches` request.
+pub const XID_SET_WATCHES: i32 = -8;
+
+/// The longest frame that a server takes by default (Apache's `jute.maxbuffer`).
+pub const MAX_FRAME: usize = 0xf_ffff;
+
+/// The first frame from a client.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConnectRequest {
+    /// Always 0.
+    pub protocol_version: i32,
+    /// The newest zxid the client knows of; a server that is behind it refuses.
+    pub last_zxid_seen: i64,
+    /// The session timeout asked for, in milliseconds.
+    pub timeout_ms: i32,
+    /// The session to go on with, or 0 for a new one.
+    pub session_id: i64,
+    /// The password of that session.
+    pub password: Vec<u8>,
+    /// Whether a read-only server will do; `None` if the client is too old to say.
+    pub read_only: Option<bool>,
+}
+
+impl ConnectRequest {
+    /// Writes the record.
+    pub fn encode(&self, to: &mut Writer) {
+        to.int(self.protocol_version).long(self.last_zxid_seen).int(self.timeout_ms);
+        to.long(self.session_id).buffer(&self.password);
+        if let Some(read_only) = self.read_only {
+            to.bool(read_only);
+        }
+    }
+
+    /// Reads the record.
+    ///
+    /// # Errors
+    /// A [`DecodeError`] if the bytes are something else.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            protocol_version: from.int()?,
+            last_zxid_seen: from.long()?,
+            timeout_ms: from.int()?,
+            session_id: from.long()?,
+            password: from.buffer()?.to_vec(),
+            read_only: if from.is_empty() { None } else { Some(from.bool()?) },
+        })
+    }
+}
+
+/// The first frame from a server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConnectResponse {
+    /// Always 0.
+    pub protocol_version: i32,
+    /// The session timeout that holds, in milliseconds; 0 if the session is refused.
+    pub timeout_ms: i32,
+    /// The session's id; 0 if it is refused.
+    pub session_id: i64,
+    /// The session's password; zeroes if it is refused.
+    pub password: Vec<u8>,
+    /// Whether the server is read-only; `None` if the client is too old to be told.
+    pub read_only: Option<bool>,
+}
+
+impl ConnectResponse {
+    /// Writes the record.
+    pub fn encode(&self, to: &mut Writer) {
+        to.int(self.protocol_version).int(self.timeout_ms);
+        to.long(self.session_id).buffer(&self.password);
+        if let Some(read_only) = self.read_only {
+            to.bool(read_only);
+        }
+    }
+
+    /// Reads the record.
+    ///
+    /// # Errors
+    /// A [`DecodeError`] if the bytes are something else.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            protocol_version: from.int()?,
+            timeout_ms: from.int()?,
+            session_id: from.long()?,
+            password: from.buffer()?.to_vec(),
+            read_only: if from.is_empty() { None } else { Some(from.bool()?) },
+        })
+    }
+}
+
+/// What stands in front of every request's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// The client's number of the request; the reply carries it.
+    pub xid: i32,
+    /// What is asked for.
+    pub op: OpCode,
+}
+
+impl RequestHeader {
+    /// Writes the record.
+    pub fn encode(&self, to: &mut Writer) {
+        to.int(self.xid).int(self.op.code());
+    }
+
+    /// Reads the record.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the input ends early.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { xid: from.int()?, op: OpCode::from_code(from.int()?) })
+    }
+}
+
+/// What stands in front of every reply's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyHeader {
+    /// The number of the request, or [`XID_EVENT`].
+    pub xid: i32,
+    /// The newest transaction the server has processed; −1 in an event.
+    pub zxid: i64,
+    /// An [`ErrorCode`]; a body follows only if it is 0.
+    pub err: i32,
+}
+
+impl ReplyHeader {
+    /// Writes the record.
+    pub fn encode(&self, to: &mut Writer) {
+        to.int(self.xid).long(self.zxid).int(self.err);
+    }
+
+    /// Reads the record.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the input ends early.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { xid: from.int()?, zxid: from.long()?, err: from.int()? })
+    }
+}
+
+/// What the server says about a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stat {
+    /// The transaction that created the node.
+    pub czxid: i64,
+    /// The transaction that wrote its data last.
+    pub mzxid: i64,
+    /// When it was created, in milliseconds since 1970.
+    pub ctime: i64,
+    /// When its data was written last, in milliseconds since 1970.
+    pub mtime: i64,
+    /// How often its data was written.
+    pub version: i32,
+    /// How often a child was created or deleted.
+    pub cversion: i32,
+    /// How often its access list was written.
+    pub aversion: i32,
+    /// The session that owns it, 0 for a persistent node.
+    pub ephemeral_owner: i64,
+    /// The length of its data.
+    pub data_length: i32,
+    /// How many children it has.
+    pub num_children: i32,
+    /// The transaction that created or deleted a child last.
+    pub pzxid: i64,
+}
+
+impl Stat {
+    /// Writes the record.
+    pub fn encode(&self, to: &mut Writer) {
+        to.long(self.czxid).long(self.mzxid).long(self.ctime).long(self.mtime);
+        to.int(self.version).int(self.cversion).int(self.aversion);
+        to.long(self.ephemeral_owner).int(self.data_length).int(self.num_children);
+        to.long(self.pzxid);
+    }
+
+    /// Reads the record.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the input ends early.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            czxid: from.long()?,
+            mzxid: from.long()?,
+            ctime: from.long()?,
+            mtime: from.long()?,
+            version: from.int()?,
+            cversion: from.int()?,
+            aversion: from.int()?,
+            ephemeral_owner: from.long()?,
+            data_length: from.int()?,
+            num_children: from.int()?,
+            pzxid: from.long()?,
+        })
+    }
+}
+
+/// One entry of an access list.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Acl {
+    /// The permissions, one bit each: read 1, write 2, create 4, delete 8, admin 16.
+    pub perms: i32,
+    /// How the id is checked: `world`, `auth`, `digest`, `ip`.
+    pub scheme: String,
+    /// Who, in the scheme's words.
+    pub id: String,
+}
+
+impl Acl {
+    /// The entry that lets everyone do everything (`world:anyone`).
+    #[must_use]
+    pub fn open() -> Self {
+        Self { perms: 0x1f, scheme: "world".to_owned(), id: "anyone".to_owned() }
+    }
+
+    /// Writes the record.
+    pub fn encode(&self, to: &mut Writer) {
+        to.int(self.perms).string(&self.scheme).string(&self.id);
+    }
+
+    /// Reads the record.
+    ///
+    /// # Errors
+    /// A [`DecodeError`] if the bytes are something else.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { perms: from.int()?, scheme: from.string()?.to_owned(), id: from.string()?.to_owned() })
+    }
+}
+
+/// The body of a frame with the xid [`XID_EVENT`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchEvent {
+    /// An [`EventKind`], or −1.
+    pub kind: i32,
+    /// The client's state; 3, connected, in every event of a node.
+    pub state: i32,
+    /// The watched path.
+    pub path: String,
+}
+
+impl WatchEvent {
+    /// Writes the record.
+    pub fn encode(&self, to: &mut Writer) {
+        to.int(self.kind).int(self.state).string(&self.path);
+    }
+
+    /// Reads the record.
+    ///
+    /// # Errors
+    /// A [`DecodeError`] if the bytes are something else.
+    pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { kind: from.int()?, state: from.int()?, path: from.string()?.to_owned() })
+    }
+}
+
+/// The password of a session, as Apache's server makes it from the session's id.
+///
+/// It is no secret to one who knows the id, so a test can attach to any session
+/// whose id it has seen, for instance in [`Stat::ephemeral_owner`].
+///
+/// ```
+/// let password = curator_wire::session_password(0x1000_0012_3450_0001);
+/// assert_eq!(password.len(), 16);
+/// ```
+#[must_use]
+pub fn session_password(session_id: i64) -> [u8; 16] {
+    // java.util.Random(id ^ 0xB3415C00).nextBytes(16)
+    const MULTIPLIER: u64 = 0x5_deec_e66d;
+    const MASK: u64 = (1 << 48) - 1;
+    let mut seed = (session_id as u64 ^ 0xb341_5c00 ^ MULTIPLIER) & MASK;
+    let mut password = [0; 16];
+    for four in password.chunks_exact_mut(4) {
+        seed = seed.wrapping_mul(MULTIPLIER).wrapping_add(0xb) & MASK;
+        let int = (seed >> 16).to_le_bytes();
+        four.copy_from_slice(&int[..4]);
+    }
+    password
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
+        let mut writer = Writer::new();
+        write(&mut writer);
+        writer.into_bytes()
+    }
+
+    /// Every record that is cut short is an error, and nothing else.
+    fn assert_round_trip<T: PartialEq + std::fmt::Debug>(
+        record: &T,
+        encode: impl Fn(&T, &mut Writer),
+        decode: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
+    ) {
+        let whole = bytes(|writer| encode(record, writer));
+        let mut reader = Reader::new(&whole);
+        assert_eq!(decode(&mut reader).as_ref(), Ok(record));
+        assert!(reader.is_empty());
+        for length in 0..whole.len() {
+            let cut = decode(&mut Reader::new(&whole[..length]));
+            assert_ne!(cut.as_ref(), Ok(record), "cut to {length} bytes");
+        }
+    }
+
+    #[test]
+    fn records_come_back_as_they_went() {
+        for read_only in [None, Some(false), Some(true)] {
+            let request = ConnectRequest {
+                protocol_version: 0,
+                last_zxid_seen: 7,
+                timeout_ms: 30_000,
+                session_id: -5,
+                password: vec![1; 16],
+                read_only,
+            };
+            assert_round_trip(&request, ConnectRequest::encode, ConnectRequest::decode);
+            let response = ConnectResponse {
+                protocol_version: 0,
+                timeout_ms: 30_000,
+                session_id: -5,
+                password: vec![1; 16],
+                read_only,
+            };
+            assert_round_trip(&response, ConnectResponse::encode, ConnectResponse::decode);
+        }
+        let header = RequestHeader { xid: -2, op: OpCode::Ping };
+        assert_round_trip(&header, RequestHeader::encode, RequestHeader::decode);
+        let header = ReplyHeader { xid: 1, zxid: i64::MAX, err: -101 };
+        assert_round_trip(&header, ReplyHeader::encode, ReplyHeader::decode);
+        assert_round_trip(&Acl::open(), Acl::encode, Acl::decode);
+        let event = WatchEvent { kind: 4, state: 3, path: "/ä".to_owned() };
+        assert_round_trip(&event, WatchEvent::encode, WatchEvent::decode);
+        let stat = Stat { czxid: 1, pzxid: 2, num_children: 3, ..Stat::default() };
+        assert_round_trip(&stat, Stat::encode, Stat::decode);
+        assert_eq!(bytes(|writer| stat.encode(writer)).len(), 68);
+    }
+
+    #[test]
+    fn codes_come_back_as_they_went() {
+        for code in -200..200 {
+            assert_eq!(OpCode::from_code(code).code(), code);
+            if let Some(error) = ErrorCode::from_code(code) {
+                assert_eq!(error.code(), code);
+            }
+        }
+        assert_eq!(OpCode::GetChildren2.to_string(), "getChildren2");
+        assert_eq!(OpCode::Unknown(77).to_string(), "unknown(77)");
+    }
+
+    #[test]
+    fn bad_lengths_are_errors() {
+        let length = |length: i32| length.to_be_bytes();
+        assert_eq!(Reader::new(&length(-1)).optional_buffer(), Ok(None));
+        assert_eq!(Reader::new(&length(-1)).buffer(), Ok(&[][..]));
+        assert_eq!(Reader::new(&length(-1)).string(), Err(DecodeError::Null));
+        assert_eq!(Reader::new(&length(-2)).buffer(), Err(DecodeError::NegativeLength(-2)));
+        let needed = i32::MAX as usize;
+        let truncated = DecodeError::Truncated { needed, available: 0 };
+        assert_eq!(Reader::new(&length(i32::MAX)).buffer(), Err(truncated));
+        let list = Reader::new(&length(i32::MAX)).vector(|_| Ok(()));
+        assert_eq!(list, Err(truncated));
+        let string = bytes(|writer| {
+            writer.buffer(b"\xff");
+        });
+        assert_eq!(Reader::new(&string).string(), Err(DecodeError::NotUtf8));
+    }
+
+    #[test]
+    fn passwords_are_javas() {
+        // Computed with java.util.Random.
+        for (session_id, password) in [
+            (0x1000_0123_4567_0001, 0x5e05_8fd2_1c13_19ff_9666_8b75_f9a2_88e2_u128),
+            (1, 0x054c_c74a_3732_7db2_15e7_02e2_0c73_f005),
+            (-1, 0x20f6_2cb5_648d_c2d7_7147_1c8a_2486_a9ee),
+        ] {
+            assert_eq!(session_password(session_id), password.to_be_bytes());
+        }
+    }
+}

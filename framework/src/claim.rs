@@ -464,7 +464,7 @@ impl LossSignal {
     pub async fn verify(&self) -> Result<Option<LossReason>> {
         let asked = async {
             loop {
-                let reconnects = self.session.reconnects();
+                let reconnects = self.session.epoch();
                 self.session.order().await?;
                 if let Some(node) = &self.node {
                     if self.session.below(Root::default()).exists(&node.path).await?.is_none() {
@@ -472,7 +472,7 @@ impl LossSignal {
                     }
                 }
                 // Another server may be behind the one that was asked first.
-                if self.session.reconnects() == reconnects {
+                if self.session.epoch() == reconnects {
                     return Ok(());
                 }
             }

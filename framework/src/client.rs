@@ -40,9 +40,9 @@ use crate::root::Root;
 use crate::schema::SchemaSet;
 use crate::secure::{SaslDigest, TlsOptions};
 use crate::session::Session;
-use crate::zookeeper::zookeeper_async::ZooKeeperAsyncFactory;
-use crate::zookeeper::zookeeper_async::handshake::MIN_SESSION_TIMEOUT;
-use crate::zookeeper::{SessionEnd, ZooKeeperFactory};
+use crate::zookeeper::{
+    DEFAULT_MAX_FRAME, DefaultZooKeeperFactory, MIN_SESSION_TIMEOUT, Pacer, SessionEnd, ZooKeeperFactory,
+};
 
 /// Curator's default session timeout: 60 s.
 pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -50,6 +50,8 @@ pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DEFAULT_CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Curator's default for how long `close` waits: 1 s.
 pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// The smallest frame limit: room for any request that names one node.
+const MIN_FRAME: usize = 4096;
 /// How long an empty parent that this client made in place of a container stays after its last use: 60 s, as often as
 /// ZooKeeper looks for empty containers.
 pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
@@ -146,6 +148,7 @@ pub(crate) struct Config {
     pub(crate) session_timeout: Duration,
     pub(crate) connection_timeout: Duration,
     pub(crate) max_close_wait: Duration,
+    pub(crate) max_frame: usize,
     pub(crate) auth: Vec<AuthInfo>,
     pub(crate) read_only: bool,
     pub(crate) tls: Option<TlsOptions>,
@@ -168,6 +171,8 @@ pub(crate) struct Config {
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) leftovers: Arc<Leftovers>,
+    /// Spreads the attempts of all sessions over time.
+    pub(crate) pacer: Arc<Pacer>,
     /// The close of the last session, for `close` to wait for.
     pub(crate) closing: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     owner: OnceLock<Weak<Owner>>,
@@ -176,8 +181,6 @@ pub(crate) struct Shared {
     state: watch::Sender<Option<ConnectionState>>,
     listeners: ConnectionStateListenable,
     connect_error: Mutex<Option<Arc<ConnectError>>>,
-    /// Of the newest try to connect.
-    servers: Mutex<Vec<String>>,
     stop: watch::Sender<Stop>,
     finished: watch::Sender<bool>,
 }
@@ -217,20 +220,10 @@ impl Shared {
         let connect_string = self.config.ensemble.connect_string();
         let wrong = |reason: String| Err(ConnectError::new(connect_string.clone(), reason));
         match parse_connect_string(&connect_string) {
-            Ok(ensemble) if ensemble.chroot == self.config.chroot => {
-                self.servers.lock().clone_from(&ensemble.servers);
-                Ok(ensemble.servers)
-            }
+            Ok(ensemble) if ensemble.chroot == self.config.chroot => Ok(ensemble.servers),
             Ok(ensemble) => wrong(format!("its chroot {:?} was {:?} before", ensemble.chroot, self.config.chroot)),
             Err(error) => wrong(error.to_string()),
         }
-    }
-
-    /// The transport was lost, to whichever of the servers.
-    pub(crate) fn connection_lost(&self) {
-        let servers = self.servers.lock().clone();
-        let lost = servers.into_iter().map(|server| (server, "the connection was lost".to_owned()));
-        self.connect_failed(ConnectError::from_failures(lost.collect()));
     }
 
     pub(crate) fn connect_failed(&self, error: ConnectError) {
@@ -275,7 +268,8 @@ impl CuratorFramework {
             sasl: None,
             retry_policy: None,
             default_data: None,
-            factory: Arc::new(ZooKeeperAsyncFactory),
+            factory: Arc::new(DefaultZooKeeperFactory::new()),
+            max_frame: DEFAULT_MAX_FRAME,
             clock: Arc::new(BootClock),
             randomness: Arc::new(ThreadRandomness),
             namespace: String::new(),
@@ -701,6 +695,7 @@ pub struct CuratorFrameworkBuilder {
     session_timeout: Duration,
     connection_timeout: Duration,
     max_close_wait: Duration,
+    max_frame: usize,
     auth: Vec<AuthInfo>,
     read_only: bool,
     tls: Option<TlsOptions>,
@@ -747,6 +742,14 @@ impl CuratorFrameworkBuilder {
     /// Default 1 s.
     pub fn max_close_wait(mut self, wait: Duration) -> Self {
         self.max_close_wait = wait;
+        self
+    }
+
+    /// The longest frame in either direction, ZooKeeper's `jute.maxbuffer`: a longer request is refused before it is sent,
+    /// and a longer reply closes the connection. Default: 1 MiB, as servers have it. A larger one must be set on the
+    /// servers too.
+    pub fn max_frame(mut self, bytes: usize) -> Self {
+        self.max_frame = bytes;
         self
     }
 
@@ -870,8 +873,8 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// What makes sessions. Default: the crate `zookeeper-async`. The second one is `ZookeeperClientFactory`, with the
-    /// feature `zookeeper-client`.
+    /// What makes sessions. Default: [`DefaultZooKeeperFactory`], our own client. `ZooKeeperAsyncFactory` is the crate
+    /// `zookeeper-async`, by the cargo feature of that name, which is on by default.
     pub fn zookeeper_factory(mut self, factory: impl ZooKeeperFactory) -> Self {
         self.factory = Arc::new(factory);
         self
@@ -918,9 +921,9 @@ impl CuratorFrameworkBuilder {
         #[cfg(feature = "tls")]
         if let Some(options) = &self.tls {
             let wrong = |reason| Error::invalid_config("TLS option", reason);
-            crate::diagnosis::tls::config(options).map_err(wrong)?;
+            crate::zookeeper::client::tls::config(options).map_err(wrong)?;
             for server in &ensemble.servers {
-                crate::diagnosis::tls::name_of(server).map_err(wrong)?;
+                crate::zookeeper::client::tls::name_of(server).map_err(wrong)?;
             }
         }
         if self.session_timeout < MIN_SESSION_TIMEOUT {
@@ -934,6 +937,10 @@ impl CuratorFrameworkBuilder {
                 "session timeout",
                 format!("{:?} is above 2147483647 ms", self.session_timeout),
             ));
+        }
+        if !(MIN_FRAME..=i32::MAX as usize).contains(&self.max_frame) {
+            let reason = format!("{} bytes, not from {MIN_FRAME} to 2147483647", self.max_frame);
+            return Err(Error::invalid_config("longest frame", reason));
         }
         if self.connection_timeout.is_zero() {
             return Err(Error::invalid_config("connection timeout", "it is zero"));
@@ -969,6 +976,7 @@ impl CuratorFrameworkBuilder {
                 session_timeout: self.session_timeout,
                 connection_timeout: self.connection_timeout,
                 max_close_wait: self.max_close_wait,
+                max_frame: self.max_frame,
                 auth: self.auth,
                 read_only: self.read_only,
                 tls: self.tls,
@@ -987,6 +995,7 @@ impl CuratorFrameworkBuilder {
                 schemas: self.schemas.map(Arc::new),
             },
             leftovers: Arc::new(Leftovers::default()),
+            pacer: Arc::new(Pacer::default()),
             closing: Mutex::new(None),
             owner: OnceLock::new(),
             life_cycle: Observed::new(LifeCycle::Latent),
@@ -994,7 +1003,6 @@ impl CuratorFrameworkBuilder {
             state: watch::Sender::new(None),
             listeners,
             connect_error: Mutex::new(None),
-            servers: Mutex::new(ensemble.servers),
             stop: watch::Sender::new(Stop::Not),
             finished: watch::Sender::new(true),
         });

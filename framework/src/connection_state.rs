@@ -120,6 +120,11 @@ pub(crate) struct Proofs {
     asked_leader: Duration,
     /// Something has begun to be held and the leader has not answered since: what had kept the connection before.
     grace: Option<Duration>,
+    /// The connection that carries the session on, and when its connect request was sent: it counts once the leader has
+    /// answered a later write on it, because a leader that was deposed may have answered the connect request.
+    attached: Option<(u64, Duration)>,
+    /// Until when the session lives by what was known when a server granted a shorter timeout.
+    shortened: Duration,
     /// When answered requests were sent and answered: enough of the last timeout to look back a quarter of it.
     recent: VecDeque<(Duration, Duration)>,
 }
@@ -129,14 +134,42 @@ impl Proofs {
     pub(crate) fn new(timeout: Duration, established: Duration, sent: Duration) -> Self {
         // That the session was made the leader knows of itself.
         let recent = VecDeque::from([(established, Duration::ZERO)]);
-        Self { timeout, any: sent, leader: established, asked_leader: established, grace: None, recent }
+        Self {
+            timeout,
+            any: sent,
+            leader: established,
+            asked_leader: established,
+            grace: None,
+            attached: None,
+            shortened: Duration::ZERO,
+            recent,
+        }
+    }
+
+    /// The session timeout that holds now.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Books a connection that carries the session on: its connect request left at `sent`, and the server grants `timeout`.
+    pub(crate) fn reattached(&mut self, sent: Duration, now: Duration, timeout: Duration, epoch: u64) {
+        if timeout < self.timeout {
+            // From now on a server may end the session by the shorter timeout, counted from the connect at the earliest.
+            self.shortened = self.deadline(true).min(sent + timeout * 3 / 4);
+            self.timeout = timeout;
+        }
+        self.attached = Some((epoch, sent));
+        self.answered(sent, now, epoch, false);
     }
 
     /// Books an answer that came `now` to a request that left at `sent`.
-    pub(crate) fn answered(&mut self, sent: Duration, now: Duration, through_leader: bool) {
+    pub(crate) fn answered(&mut self, sent: Duration, now: Duration, epoch: u64, through_leader: bool) {
         self.any = self.any.max(sent);
         if through_leader {
             self.grace = None;
+            if let Some((_, attached)) = self.attached.take_if(|(attached, at)| *attached == epoch && *at < sent) {
+                self.leader = self.leader.max(attached);
+            }
             self.asked_leader = self.asked_leader.max(sent);
             let heard_by = sent.saturating_sub(self.timeout / 4);
             let reported = self.recent.iter().rev().find(|(_, answered)| *answered <= heard_by);
@@ -183,14 +216,14 @@ impl Proofs {
         }
     }
 
-    /// The connection is `Suspended` two thirds of the timeout after what counts.
+    /// The connection is `Suspended` two thirds of the timeout after what counts, a twelfth before the deadline.
     pub(crate) fn silent(&self, claims: bool) -> Duration {
-        self.base(claims) + self.timeout * 2 / 3
+        self.deadline(claims).saturating_sub(self.timeout / 12)
     }
 
     /// The session is `Lost` three quarters of the timeout after what counts; the rest is the margin.
     pub(crate) fn deadline(&self, claims: bool) -> Duration {
-        self.base(claims) + self.timeout * 3 / 4
+        (self.base(claims) + self.timeout * 3 / 4).max(self.shortened)
     }
 }
 
@@ -241,7 +274,7 @@ mod tests {
     #[test]
     fn reads_move_the_deadline_only_while_nothing_is_held() {
         let mut proofs = Proofs::new(seconds(12), seconds(2), seconds(2));
-        proofs.answered(seconds(10), seconds(10), false);
+        proofs.answered(seconds(10), seconds(10), 1, false);
         assert_eq!(proofs.deadline(true), seconds(11));
         assert_eq!(proofs.deadline(false), seconds(19));
         assert_eq!(proofs.silent(false), seconds(18));
@@ -254,9 +287,9 @@ mod tests {
     fn reads_do_not_put_off_the_heartbeat_of_what_is_held() {
         let mut proofs = Proofs::new(seconds(16), seconds(100), seconds(100));
         proofs.holding_begins();
-        proofs.answered(seconds(101), seconds(101), true);
+        proofs.answered(seconds(101), seconds(101), 1, true);
         for read in 102..110 {
-            proofs.answered(seconds(read), seconds(read), false);
+            proofs.answered(seconds(read), seconds(read), 1, false);
         }
         assert_eq!(proofs.heartbeat(true), seconds(101 + 2));
         assert_eq!(proofs.heartbeat(false), seconds(109) + seconds(16) / 3);
@@ -267,11 +300,11 @@ mod tests {
     fn a_read_is_no_proof_for_what_is_granted_after_it() {
         let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
         for read in [113, 126, 139] {
-            proofs.answered(seconds(read), seconds(read), false);
+            proofs.answered(seconds(read), seconds(read), 1, false);
         }
         proofs.holding_begins();
         assert_eq!(proofs.deadline(true), seconds(139 + 30), "nothing is held before the create is answered");
-        proofs.answered(seconds(140), seconds(140), true);
+        proofs.answered(seconds(140), seconds(140), 1, true);
         // What was sent at 126 is the newest that the leader certainly knows of: its time ends at 166.
         assert_eq!(proofs.deadline(true), seconds(126 + 40));
     }
@@ -281,14 +314,14 @@ mod tests {
     fn a_write_proves_what_the_follower_had_reported_before() {
         let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
         // Fresh enough: the session was made less than a quarter before.
-        proofs.answered(seconds(105), seconds(105), true);
+        proofs.answered(seconds(105), seconds(105), 1, true);
         assert_eq!(proofs.deadline(true), seconds(105 + 30));
         // The only thing that the leader certainly knows of is 13 s old: its time ends 40 s after that.
-        proofs.answered(seconds(118), seconds(118), true);
+        proofs.answered(seconds(118), seconds(118), 1, true);
         assert_eq!(proofs.deadline(true), seconds(105 + 10 + 30));
         // An answer that was late itself proves no more than what was reported before it was asked for.
-        proofs.answered(seconds(119), seconds(130), true);
-        proofs.answered(seconds(131), seconds(131), true);
+        proofs.answered(seconds(119), seconds(130), 1, true);
+        proofs.answered(seconds(131), seconds(131), 1, true);
         assert_eq!(proofs.deadline(true), seconds(118 + 10 + 30));
     }
 
@@ -299,9 +332,40 @@ mod tests {
         for beat in 1..100 {
             let sent = seconds(8) * beat;
             assert!(proofs.silent(true) > sent + seconds(20), "{beat}");
-            proofs.answered(sent, sent + Duration::from_millis(20), true);
+            proofs.answered(sent, sent + Duration::from_millis(20), 1, true);
             assert!(proofs.deadline(true) >= sent + timeout * 3 / 4 - seconds(16), "{beat}");
             assert!(proofs.recent.len() < 20);
+        }
+    }
+
+    /// A leader that was deposed while it was frozen answers a connect request as if the session lived.
+    #[test]
+    fn a_connect_alone_proves_nothing_to_a_holder() {
+        let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
+        proofs.holding_begins();
+        proofs.answered(seconds(101), seconds(101), 1, true);
+        let before = proofs.deadline(true);
+        proofs.reattached(seconds(120), seconds(121), seconds(40), 2);
+        assert_eq!(proofs.deadline(true), before);
+        proofs.answered(seconds(122), seconds(122), 1, true);
+        assert!(proofs.deadline(true) < seconds(120 + 30), "another connection's write proves nothing for this one");
+        proofs.answered(seconds(123), seconds(123), 2, true);
+        assert_eq!(proofs.deadline(true), seconds(120 + 30));
+    }
+
+    #[test]
+    fn a_shorter_timeout_moves_the_deadline_to_the_earlier_one() {
+        for (connect, deadline) in [(120, 126), (130, 131)] {
+            let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
+            proofs.holding_begins();
+            proofs.answered(seconds(101), seconds(101), 1, true);
+            assert_eq!(proofs.deadline(true), seconds(131));
+            proofs.reattached(seconds(connect), seconds(connect), seconds(8), 2);
+            assert_eq!(proofs.deadline(true), seconds(deadline));
+            assert_eq!(proofs.timeout(), seconds(8));
+            proofs.answered(seconds(connect + 1), seconds(connect + 1), 2, true);
+            assert!(proofs.deadline(true) <= seconds(connect + 1 + 6));
+            assert!(proofs.silent(true) < proofs.deadline(true));
         }
     }
 }

@@ -73,6 +73,17 @@ pub enum Error {
         /// The node.
         path: String,
     },
+    /// The request is longer than a server takes, so it was not sent. Servers and clients have the same limit
+    /// (`jute.maxbuffer`, [`max_frame`](crate::CuratorFrameworkBuilder::max_frame)).
+    #[error("{request} takes {size} bytes, more than the limit of {limit}")]
+    RequestTooLarge {
+        /// The request, with its path.
+        request: String,
+        /// How long its frame would be.
+        size: usize,
+        /// How long a frame may be.
+        limit: usize,
+    },
     /// Another error that the server reported.
     #[error("the server answered {code} to {request}")]
     ZooKeeper {

@@ -10,13 +10,12 @@ use tracing::Instrument as _;
 use crate::client::{Shared, Stop};
 use crate::connection_state::{ConnectionState, StateEvent};
 use crate::ensemble_tracker::track;
+use crate::error::ConnectError;
 use crate::mutants::{Mutant, is_broken};
 use crate::session::{Schedule, Session};
-use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, SessionEnd};
+use crate::zookeeper::client::hosts::Pause;
+use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, ServerList, SessionEnd};
 
-/// The first pause between two tries to connect; it doubles up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest sleep while a session lives: timers stop while the machine sleeps, so the clock is looked at often
 /// enough.
 const LONGEST_LOOK_AWAY: Duration = Duration::from_secs(1);
@@ -26,8 +25,8 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     let mut number = 0;
     while let Some(connection) = connect(&shared).await {
         number += 1;
-        let Connection { handle, mut events, sent, established } = connection;
-        let connection = Connection { handle, events: mpsc::unbounded_channel().1, sent, established };
+        let Connection { handle, mut events, sent, established, epoch } = connection;
+        let connection = Connection { handle, events: mpsc::unbounded_channel().1, sent, established, epoch };
         let session = Session::new(number, &connection, &shared.config, Arc::clone(&shared.leftovers));
         tracing::info!(session = number, timeout = ?session.timeout(), "session established");
         shared.publish(Some(session.clone()));
@@ -54,11 +53,21 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
 /// Tries to connect until it succeeds; `None` when the client is stopped.
 async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
     let config = &shared.config;
-    let attempt = |servers| ConnectConfig {
-        servers,
+    let servers = ServerList::new({
+        let shared = Arc::downgrade(shared);
+        move || match shared.upgrade() {
+            Some(shared) => shared.ask_for_servers(),
+            None => Err(ConnectError::new("the ensemble", SessionEnd::Closed.to_string())),
+        }
+    });
+    let config_now = || ConnectConfig {
+        servers: servers.clone(),
         session_timeout: config.session_timeout,
         // A little less than a caller waits, so that the caller can be told what was wrong.
         connection_timeout: config.connection_timeout * 9 / 10,
+        close_timeout: config.max_close_wait,
+        max_frame: config.max_frame,
+        pacer: Arc::clone(&shared.pacer),
         auth: config.auth.clone(),
         read_only: config.read_only,
         tls: config.tls.clone(),
@@ -67,13 +76,9 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         randomness: Arc::clone(&config.randomness),
     };
     let connecting = async {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = Pause::default();
         loop {
-            let connected = match shared.ask_for_servers() {
-                Ok(servers) => config.factory.connect(&attempt(servers)).await,
-                Err(error) => Err(error),
-            };
-            match connected {
+            match config.factory.connect(&config_now()).await {
                 Ok(connection) => {
                     shared.connected();
                     return Some(connection);
@@ -87,9 +92,8 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
             tokio::select! {
                 biased;
                 () = shared.stopped(|stop| stop != Stop::Not) => return None,
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pause.next(&*config.randomness)) => {}
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     };
     let never_connected = async {
@@ -123,7 +127,6 @@ async fn watch_over(
     events: &mut mpsc::UnboundedReceiver<HandleEvent>,
 ) -> SessionEnd {
     let clock = &shared.config.clock;
-    let least_pause = session.timeout() / 16;
     let mut heartbeat = None;
     let mut next_heartbeat = Duration::ZERO;
     let closing = async {
@@ -162,7 +165,7 @@ async fn watch_over(
         let due = beat.max(next_heartbeat);
         if connected && heartbeat.is_none() && now >= due {
             heartbeat = Some((session.handle().heartbeat(held), held));
-            next_heartbeat = now + least_pause;
+            next_heartbeat = now + session.timeout() / 16;
         }
         let mut wake = now + LONGEST_LOOK_AWAY;
         if deadline > now {
@@ -178,21 +181,18 @@ async fn watch_over(
             biased;
             event = events.recv() => match event {
                 Some(HandleEvent::Watched(event)) => session.watches().dispatch(&event),
-                Some(HandleEvent::Disconnected) => {
-                    tracing::info!(session = session.number(), "disconnected");
+                Some(HandleEvent::Disconnected(cause)) => {
+                    tracing::info!(session = session.number(), %cause, "disconnected");
                     session.set_disconnected();
-                    shared.connection_lost();
+                    shared.connect_failed(cause);
                     heartbeat = None;
                     shared.session_changed();
                     shared.happened(StateEvent::Silent);
                 }
-                Some(HandleEvent::Reconnected { sent, leader_sent }) => {
-                    tracing::info!(session = session.number(), "reconnected");
-                    session.answered(sent, false);
-                    if let Some(sent) = leader_sent {
-                        session.answered(sent, true);
-                    }
-                    session.set_reconnected();
+                Some(HandleEvent::Unreachable(error)) => shared.connect_failed(error),
+                Some(HandleEvent::Reconnected(reattached)) => {
+                    tracing::info!(session = session.number(), timeout = ?reattached.timeout, "reconnected");
+                    session.set_reconnected(&reattached);
                     shared.connected();
                     shared.session_changed();
                     shared.happened(StateEvent::Answered);
@@ -203,8 +203,8 @@ async fn watch_over(
             },
             () = &mut closing => return SessionEnd::Closed,
             beat = async { match &mut heartbeat { Some((beat, _)) => beat.await, None => std::future::pending().await } } => {
-                if let (Ok(sent), Some((_, through_leader))) = (beat, heartbeat.take()) {
-                    session.answered(sent, through_leader);
+                if let Some((_, through_leader)) = heartbeat.take() {
+                    session.beaten(&beat, through_leader);
                 }
             }
             () = shared.leftovers.arrived.notified() => {}

@@ -89,8 +89,6 @@ mod client;
 mod clock;
 mod compression;
 mod connection_state;
-#[cfg(feature = "zookeeper-client")]
-mod diagnosis;
 mod ensemble;
 mod ensemble_config;
 mod ensemble_tracker;
@@ -122,8 +120,6 @@ mod session_fail;
 mod watch;
 pub mod zk_paths;
 mod zookeeper;
-#[cfg(feature = "zookeeper-client")]
-mod zookeeper_client;
 
 pub use access::{AclProvider, DefaultAclProvider};
 pub use claim::{LossReason, LossSignal, NodeClaim};
@@ -141,7 +137,7 @@ pub use ensemble_config::EnsembleConfig;
 pub use ensure_containers::EnsureContainers;
 pub use error::{ConnectError, Error, Result};
 pub use listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
-pub use model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
+pub use model::{Acl, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchedEvent};
 pub use new_node::{NewNode, Parents};
 pub use operations::{
     CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
@@ -149,7 +145,7 @@ pub use operations::{
     SetDataBuilder, Watched,
 };
 pub use path::{make_path, node_from_path, parent_of, validate_path};
-pub use persistent_watcher::{AddWatchMode, PersistentEvent, PersistentWatcher};
+pub use persistent_watcher::{AddWatchMode, PersistentWatcher};
 pub use protected::ProtectedId;
 pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
 pub use retry::{
@@ -163,10 +159,10 @@ pub use secure::{SaslDigest, TlsOptions};
 pub use session::Session;
 pub use session_fail::SessionFailMode;
 pub use watch::{WakeReason, Watch, WatchKind};
+#[cfg(feature = "zookeeper-async")]
 pub use zookeeper::ZooKeeperAsyncFactory;
 pub use zookeeper::{
-    AddedWatch, Capabilities, ConnectConfig, Connection, Done, HandleEvent, Operation, Reply, ReplyFuture, Request,
-    Response, SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
+    AddedWatch, ByteStream, Capabilities, ConnectConfig, Connection, Connector, DEFAULT_MAX_FRAME,
+    DefaultZooKeeperFactory, Done, HandleEvent, Operation, Pacer, Reattached, Reply, ReplyFuture, Request, Response,
+    ServerList, SessionEnd, WatchEvents, ZooKeeperFactory, ZooKeeperHandle,
 };
-#[cfg(feature = "zookeeper-client")]
-pub use zookeeper_client::ZookeeperClientFactory;

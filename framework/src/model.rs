@@ -33,6 +33,24 @@ pub struct Stat {
     pub pzxid: i64,
 }
 
+impl From<curator_wire::Stat> for Stat {
+    fn from(stat: curator_wire::Stat) -> Self {
+        Self {
+            czxid: stat.czxid,
+            mzxid: stat.mzxid,
+            ctime: stat.ctime,
+            mtime: stat.mtime,
+            version: stat.version,
+            cversion: stat.cversion,
+            aversion: stat.aversion,
+            ephemeral_owner: stat.ephemeral_owner,
+            data_length: stat.data_length,
+            num_children: stat.num_children,
+            pzxid: stat.pzxid,
+        }
+    }
+}
+
 /// What somebody may do with a node; combined with `|`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Permission(u32);
@@ -57,6 +75,12 @@ impl Permission {
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// The permissions with these of ZooKeeper's bits; other bits count for nothing.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits & Self::ALL.0)
     }
 
     /// ZooKeeper's bits.
@@ -162,6 +186,16 @@ pub struct WatchedEvent {
     pub event_type: EventType,
     /// To which node.
     pub path: String,
+}
+
+/// What a [`PersistentWatcher`](crate::PersistentWatcher) tells.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PersistentEvent {
+    /// Something changed.
+    Changed(WatchedEvent),
+    /// The connection was lost, and the watch is set again. What happened meanwhile is not known: look.
+    Reset,
 }
 
 /// Credentials that are added to every connection.

@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use tokio::sync::mpsc;
-
 use crate::client::CuratorFramework;
 use crate::error::Result;
-use crate::model::WatchedEvent;
+use crate::model::{PersistentEvent, WatchedEvent};
 use crate::operations::with_retries;
 use crate::root::Root;
+use crate::zookeeper::WatchEvents;
 
 /// What a [`PersistentWatcher`] watches: ZooKeeper's `AddWatchMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,16 +18,6 @@ pub enum AddWatchMode {
     /// The node and all that is below it. What is created or deleted is told by its own path, so there is no
     /// [`NodeChildrenChanged`](crate::EventType::NodeChildrenChanged).
     PersistentRecursive,
-}
-
-/// What a [`PersistentWatcher`] tells.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PersistentEvent {
-    /// Something changed.
-    Changed(WatchedEvent),
-    /// The connection was lost, and the watch is set anew. What happened meanwhile is not known: look.
-    Reset,
 }
 
 /// A watch that stays when it fires, through reconnects and new sessions: Curator's `PersistentWatcher`, and its
@@ -56,10 +45,10 @@ pub struct PersistentWatcher {
     current: Option<Current>,
 }
 
-/// As long as the connection is there.
+/// The watch in one session.
 struct Current {
     root: Root,
-    events: mpsc::UnboundedReceiver<WatchedEvent>,
+    events: WatchEvents,
 }
 
 impl PersistentWatcher {
@@ -99,11 +88,14 @@ impl PersistentWatcher {
     /// No event is lost when it is dropped.
     pub async fn next(&mut self) -> Result<PersistentEvent> {
         if let Some(current) = &mut self.current {
-            if let Some(event) = current.events.recv().await {
-                let path = current.root.local(&event.path).to_owned();
-                return Ok(PersistentEvent::Changed(WatchedEvent { path, ..event }));
+            match current.events.next().await {
+                Some(PersistentEvent::Changed(event)) => {
+                    let path = current.root.local(&event.path).to_owned();
+                    return Ok(PersistentEvent::Changed(WatchedEvent { path, ..event }));
+                }
+                Some(reset) => return Ok(reset),
+                None => self.current = None,
             }
-            self.current = None;
         }
         self.set().await?;
         Ok(PersistentEvent::Reset)

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use crate::access::AclProvider;
 use crate::claim::NodeClaim;
@@ -15,7 +15,7 @@ use crate::connection_state::{ConnectionState, ConnectionStateErrorPolicy, Proof
 use crate::ensemble_config::CONFIG_NODE;
 use crate::error::{Error, Result};
 use crate::housekeeping::{Housekeeping, Leftovers};
-use crate::model::{Acl, CreateMode, Stat, WatchedEvent};
+use crate::model::{Acl, CreateMode, Stat};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
@@ -26,7 +26,9 @@ use crate::reaper::Reaper;
 use crate::root::Root;
 use crate::schema::SchemaSet;
 use crate::watch::{Watch, WatchKind, WatchRegistry};
-use crate::zookeeper::{Connection, Done, Operation, Request, Response, SessionEnd, ZooKeeperHandle};
+use crate::zookeeper::{
+    Connection, Done, Operation, Reattached, Reply, Request, Response, SessionEnd, WatchEvents, ZooKeeperHandle,
+};
 
 /// A request that takes longer than this part of the session timeout is slow.
 const SLOW: u32 = 10;
@@ -52,7 +54,6 @@ struct Inner {
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
     ids: IdBeginning,
-    timeout: Duration,
     vital: Mutex<Vital>,
     link: Observed<Link>,
     end: OnceLock<SessionEnd>,
@@ -84,7 +85,8 @@ struct Vital {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Link {
     up: bool,
-    reconnects: u64,
+    /// The connection's number within the session.
+    epoch: u64,
     /// How often the connection was in a state that the client's policy takes for an error.
     errors: u64,
 }
@@ -101,9 +103,8 @@ impl Session {
                 clock: Arc::clone(&config.clock),
                 randomness: Arc::clone(&config.randomness),
                 ids: ProtectedId::new(&*config.randomness).beginning(),
-                timeout: connection.handle.negotiated_timeout(),
                 vital: Mutex::new(Vital { proofs, claims: 0 }),
-                link: Observed::new(Link { up: true, reconnects: 0, errors: 0 }),
+                link: Observed::new(Link { up: true, epoch: connection.epoch, errors: 0 }),
                 end: OnceLock::new(),
                 ended: Notify::new(),
                 watches: watches_of(&connection.handle),
@@ -141,11 +142,16 @@ impl Session {
         self.inner.number
     }
 
-    /// The session timeout that the server granted at the first connect. A server that grants less at a reconnect is not
-    /// noticed: all servers must have the same limits.
+    /// ZooKeeper's id of the session, as soon as the client knows it.
+    #[must_use]
+    pub fn id(&self) -> Option<i64> {
+        self.inner.handle.session_id()
+    }
+
+    /// The session timeout that holds: the smallest one that a server has granted to this session.
     #[must_use]
     pub fn timeout(&self) -> Duration {
-        self.inner.timeout
+        self.inner.vital.lock().proofs.timeout()
     }
 
     /// Until when the session certainly lives, on the client's clock. While a claim exists only what the leader knows
@@ -175,7 +181,7 @@ impl Session {
             return Duration::ZERO;
         }
         if is_broken(Mutant::IgnoreTheDeadline) {
-            return self.inner.timeout;
+            return self.timeout();
         }
         self.deadline().saturating_sub(self.inner.clock.now())
     }
@@ -214,10 +220,11 @@ impl Session {
         self.end_reason().is_none() && self.inner.link.get().up
     }
 
-    /// How often the session was connected again. Watches that were set before the newest time are gone.
+    /// The number of the session's connection, which grows with each one. A request is sent on the connection that has this
+    /// number when it is submitted, or not at all.
     #[must_use]
-    pub fn reconnects(&self) -> u64 {
-        self.inner.link.get().reconnects
+    pub fn epoch(&self) -> u64 {
+        self.inner.link.get().epoch
     }
 
     /// Resolves when the session has a connection.
@@ -277,36 +284,50 @@ impl Session {
         self.inner.link.modify(|link| link.up = false);
     }
 
-    pub(crate) fn set_reconnected(&self) {
+    pub(crate) fn set_reconnected(&self, reattached: &Reattached) {
+        let now = self.inner.clock.now();
+        let Reattached { sent, leader_sent, timeout, epoch } = *reattached;
+        self.inner.vital.lock().proofs.reattached(sent, now, timeout, epoch);
+        if let Some(sent) = leader_sent {
+            self.answered_at(now, sent, epoch, true);
+        }
         self.inner.link.modify(|link| {
             link.up = true;
-            link.reconnects += 1;
+            link.epoch = epoch;
         });
-        if !is_broken(Mutant::SleepThroughReconnects) {
+        if !self.inner.handle.capabilities().restores_watches && !is_broken(Mutant::SleepThroughReconnects) {
             self.inner.watches.reconnected();
         }
     }
 
-    /// Books an answer: `sent` is when its request left.
-    pub(crate) fn answered(&self, sent: Duration, through_leader: bool) {
-        self.answered_at(self.inner.clock.now(), sent, through_leader);
+    /// Books the reply to a heartbeat.
+    pub(crate) fn beaten(&self, reply: &Reply, through_leader: bool) {
+        let alive = matches!(reply.result, Ok(_) | Err(Error::NoNode { .. }));
+        if let (true, Some(sent)) = (alive, reply.sent) {
+            self.answered_at(self.inner.clock.now(), sent, reply.epoch, through_leader);
+        }
     }
 
-    fn answered_at(&self, now: Duration, sent: Duration, through_leader: bool) {
+    fn answered_at(&self, now: Duration, sent: Duration, epoch: u64, through_leader: bool) {
         let through_leader = through_leader || is_broken(Mutant::ReadsMoveTheDeadline);
-        self.inner.vital.lock().proofs.answered(sent, now, through_leader);
+        self.inner.vital.lock().proofs.answered(sent, now, epoch, through_leader);
     }
 
     pub(crate) fn claim_begins(&self) {
         let mut vital = self.inner.vital.lock();
-        if vital.claims == 0 {
-            vital.proofs.holding_begins();
-        }
         vital.claims += 1;
+        if vital.claims == 1 {
+            vital.proofs.holding_begins();
+            self.inner.handle.set_owning(true);
+        }
     }
 
     pub(crate) fn claim_ends(&self) {
-        self.inner.vital.lock().claims -= 1;
+        let mut vital = self.inner.vital.lock();
+        vital.claims -= 1;
+        if vital.claims == 0 {
+            self.inner.handle.set_owning(false);
+        }
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
@@ -365,7 +386,7 @@ impl Session {
         let began = self.inner.clock.now();
         let submitted = match self.end_reason() {
             Some(_) => Err(self.gone(request.to_string())),
-            None => Ok(self.inner.handle.submit(request)),
+            None => Ok(self.inner.handle.submit(request, self.epoch())),
         };
         async move {
             let over = |sent: bool| {
@@ -386,7 +407,7 @@ impl Session {
             let elapsed = now.saturating_sub(began);
             let outcome = reply.result.as_ref().err();
             tracing::trace!(session = self.inner.number, request = name, path, ?elapsed, error = ?outcome, "request");
-            if elapsed > self.inner.timeout / SLOW {
+            if elapsed > self.timeout() / SLOW {
                 tracing::warn!(session = self.inner.number, request = name, path, ?elapsed, "slow request");
             }
             let (answered, by_leader) = match &reply.result {
@@ -394,7 +415,7 @@ impl Session {
                 Err(error) => (error.is_answer(), through_leader && error.is_answer_of_leader()),
             };
             if let (true, Some(sent)) = (answered, reply.sent) {
-                self.answered_at(now, sent, by_leader);
+                self.answered_at(now, sent, reply.epoch, by_leader);
             }
             reply.result
         }
@@ -729,9 +750,9 @@ impl Session {
         }
     }
 
-    /// Sets a watch that stays when it fires. The receiver, which has the paths as the server knows them, ends with the
-    /// connection; dropping it removes the watch.
-    pub(crate) async fn add_watch(&self, path: &str, recursive: bool) -> Result<mpsc::UnboundedReceiver<WatchedEvent>> {
+    /// Sets a watch that stays when it fires. Its events have the paths as the server knows them; dropping them removes the
+    /// watch.
+    pub(crate) async fn add_watch(&self, path: &str, recursive: bool) -> Result<WatchEvents> {
         if !self.inner.handle.capabilities().persistent_watches {
             return Err(self.unsupported("add persistent watches"));
         }

@@ -4,23 +4,29 @@
 //! that it answers. What a client crate does not guarantee of that by itself, its implementation of these traits has
 //! to add.
 
-pub(crate) mod zookeeper_async;
+pub(crate) mod client;
+#[cfg(feature = "zookeeper-async")]
+mod zookeeper_async;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
+pub use self::client::hosts::Pacer;
+pub use self::client::{ByteStream, Connector, DefaultZooKeeperFactory};
+#[cfg(feature = "zookeeper-async")]
 pub use self::zookeeper_async::ZooKeeperAsyncFactory;
 
 use crate::clock::Clock;
 use crate::ensemble_config::CONFIG_NODE;
 use crate::error::{ConnectError, Error, Result};
-use crate::model::{Acl, AuthInfo, CreateMode, Stat, WatchedEvent};
+use crate::model::{Acl, AuthInfo, CreateMode, PersistentEvent, Stat, WatchedEvent};
 use crate::randomness::Randomness;
 use crate::secure::{SaslDigest, TlsOptions};
 use crate::watch::WatchKind;
@@ -293,6 +299,8 @@ pub enum Response {
     Synced,
     /// To `Transaction`: what became of each operation.
     Done(Vec<Done>),
+    /// To a heartbeat, and to a request that has no other answer.
+    Acknowledged,
 }
 
 impl Response {
@@ -309,24 +317,136 @@ impl Response {
             Self::Acl(..) => "an access control list",
             Self::Synced => "a sync",
             Self::Done(_) => "a transaction",
+            Self::Acknowledged => "an acknowledgement",
         }
     }
 }
 
-/// An answer, with the moment at which its request was sent.
+/// A reply, with the moment at which its request was sent.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// When the request left, on the framework's [`Clock`]; `None` if it did not.
     pub sent: Option<Duration>,
-    /// The answer.
+    /// The connection that carried the reply, counted within the session from 1; 0 if no connection carried one.
+    pub epoch: u64,
+    /// The newest transaction that the server had applied when it replied; 0 where the client does not tell.
+    pub zxid: i64,
+    /// The reply itself.
     pub result: Result<Response>,
 }
 
-/// The answer that is to come. Dropping it does not take the request back.
-pub type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
+impl Reply {
+    /// A request that was never written: it is safe to repeat.
+    #[must_use]
+    pub const fn not_sent(error: Error) -> Self {
+        Self { sent: None, epoch: 0, zxid: 0, result: Err(error) }
+    }
+}
+
+/// The reply that is to come. Dropping it does not take the request back.
+#[must_use = "futures do nothing unless polled"]
+pub struct ReplyFuture(Source);
+
+enum Source {
+    Channel { reply: oneshot::Receiver<Reply>, unsent: Option<Arc<dyn Flush>> },
+    Boxed(Pin<Box<dyn Future<Output = Reply> + Send>>),
+}
+
+/// Writes the requests that were submitted and not written yet.
+pub(crate) trait Flush: Send + Sync {
+    fn flush(&self);
+}
+
+impl ReplyFuture {
+    /// Resolves with what `reply` resolves with.
+    pub fn new(reply: impl Future<Output = Reply> + Send + 'static) -> Self {
+        Self(Source::Boxed(Box::pin(reply)))
+    }
+
+    /// Resolves with what the channel delivers. The first poll, or the drop, flushes: all requests that one task submits
+    /// before it waits leave in one write.
+    pub(crate) fn from_channel(reply: oneshot::Receiver<Reply>, unsent: Arc<dyn Flush>) -> Self {
+        Self(Source::Channel { reply, unsent: Some(unsent) })
+    }
+}
+
+impl Future for ReplyFuture {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
+        match &mut self.0 {
+            Source::Boxed(reply) => reply.as_mut().poll(cx),
+            Source::Channel { reply, unsent } => {
+                if let Some(unsent) = unsent.take() {
+                    unsent.flush();
+                }
+                // The sender goes without a reply only when the client's task was dropped with its runtime.
+                Pin::new(reply).poll(cx).map(|reply| {
+                    reply.unwrap_or_else(|_gone| {
+                        let request = "a request of a client whose runtime has ended".to_owned();
+                        Reply::not_sent(Error::ConnectionLoss { request, sent: true, cause: None })
+                    })
+                })
+            }
+        }
+    }
+}
+
+impl Drop for ReplyFuture {
+    fn drop(&mut self) {
+        if let Source::Channel { unsent: Some(unsent), .. } = &self.0 {
+            unsent.flush();
+        }
+    }
+}
+
+impl fmt::Debug for ReplyFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplyFuture").finish_non_exhaustive()
+    }
+}
 
 /// The events of a watch that is to be set.
-pub type AddedWatch = Pin<Box<dyn Future<Output = Result<mpsc::UnboundedReceiver<WatchedEvent>>> + Send>>;
+pub type AddedWatch = Pin<Box<dyn Future<Output = Result<WatchEvents>> + Send>>;
+
+/// The events of a watch that stays. Dropping it removes the watch.
+pub struct WatchEvents {
+    events: mpsc::UnboundedReceiver<PersistentEvent>,
+    remove: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl WatchEvents {
+    /// Events that come by a channel, and the call that removes their watch.
+    pub fn new(
+        events: mpsc::UnboundedReceiver<PersistentEvent>,
+        remove: impl FnOnce() + Send + Sync + 'static,
+    ) -> Self {
+        Self { events, remove: Some(Box::new(remove)) }
+    }
+
+    /// The next event; `None` when the watch has ended with its session or its connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// No event is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<PersistentEvent> {
+        self.events.recv().await
+    }
+}
+
+impl Drop for WatchEvents {
+    fn drop(&mut self) {
+        if let Some(remove) = self.remove.take() {
+            remove();
+        }
+    }
+}
+
+impl fmt::Debug for WatchEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchEvents").finish_non_exhaustive()
+    }
+}
 
 /// What a client can do beyond the first requests of [`Request`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -354,6 +474,8 @@ pub struct Capabilities {
     pub tls: bool,
     /// SASL with a user and a password (`DIGEST-MD5`).
     pub sasl: bool,
+    /// Watches that are set again after a reconnect, so that no change is missed.
+    pub restores_watches: bool,
 }
 
 /// Why a session is over.
@@ -387,19 +509,31 @@ impl fmt::Display for SessionEnd {
     }
 }
 
+/// A connection that carries the session on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reattached {
+    /// When the newest answered request was sent: the connect request, where the client has sent nothing else.
+    pub sent: Duration,
+    /// When the newest answered write was sent, if there was one on this connection.
+    pub leader_sent: Option<Duration>,
+    /// The session timeout that holds from now on: the smallest one ever granted.
+    pub timeout: Duration,
+    /// The connection's number within the session.
+    pub epoch: u64,
+}
+
 /// What a handle tells of its connection, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandleEvent {
-    /// The transport is gone. Watches that were set are lost with it.
-    Disconnected,
-    /// The same session is connected again, proven by an answer, and its credentials are added.
-    Reconnected {
-        /// When the newest answered request was sent.
-        sent: Duration,
-        /// When the newest answered request that went through the leader was sent, if there was one.
-        leader_sent: Option<Duration>,
-    },
+    /// The connection is gone, and why. Unless the client can [restore watches](Capabilities::restores_watches), those that
+    /// were set are lost with it.
+    Disconnected(ConnectError),
+    /// The same session is connected again and its credentials are added. Watches that fired in between follow.
+    Reconnected(Reattached),
+    /// No server could be reached in one round over all of them.
+    Unreachable(ConnectError),
     /// The server is cut off from the others and serves reads only.
     ReadOnly,
     /// The session is over. Nothing comes after it.
@@ -410,21 +544,28 @@ pub enum HandleEvent {
 
 /// One session with the ensemble.
 pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
-    /// Sends a request. While there is no connection the answer is `ConnectionLoss` with `sent: false`, at once.
-    fn submit(&self, request: Request) -> ReplyFuture;
+    /// Sends a request on the connection with this number. If that is gone the reply is `ConnectionLoss` with `sent: false`,
+    /// at once: no request runs on a connection that its caller does not know of. The request leaves at the latest when the reply is first polled or dropped.
+    fn submit(&self, request: Request, epoch: u64) -> ReplyFuture;
 
-    /// Sends a request that changes nothing, on a place of its own beside those of [`submit`](Self::submit). With
-    /// `through_leader` its answer proves that the leader still has the session. Any answer of the server is `Ok`.
-    fn heartbeat(&self, through_leader: bool) -> Pin<Box<dyn Future<Output = Result<Duration>> + Send>>;
+    /// Sends a request that changes nothing, beside those of [`submit`](Self::submit). With `through_leader` an `Ok` proves
+    /// that the leader still has the session.
+    fn heartbeat(&self, through_leader: bool) -> ReplyFuture;
 
-    /// The session timeout that the server granted.
+    /// The session timeout that holds: the smallest one that a server has granted.
     fn negotiated_timeout(&self) -> Duration;
+
+    /// The session's id, as soon as the client knows it.
+    fn session_id(&self) -> Option<i64>;
+
+    /// Says whether the session owns nodes. A client that can look for another server does so sooner then.
+    fn set_owning(&self, _owning: bool) {}
 
     /// What the client can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// Sets a watch that stays when it fires, on one node or also on all that is below it. The receiver ends when the
-    /// connection is lost or the session is over; dropping it removes the watch. Asked only of handles with
+    /// Sets a watch that stays when it fires, on one node or also on all that is below it. Its events end with the session,
+    /// or with the connection where the client does not [restore watches](Capabilities::restores_watches). Asked only of handles with
     /// [`Capabilities::persistent_watches`].
     fn add_watch(&self, path: &str, _recursive: bool) -> AddedWatch {
         let unsupported = Error::Unsupported { request: format!("addWatch {path}"), client: self.client() };
@@ -451,16 +592,60 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
+/// The smallest session timeout of a client, asked for or granted.
+pub(crate) const MIN_SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// ZooKeeper's default for `jute.maxbuffer`: 1 MiB less one byte.
+pub const DEFAULT_MAX_FRAME: usize = 0xf_ffff;
+
+/// Says which servers there are now, `host:port` each.
+#[derive(Clone)]
+pub struct ServerList(Arc<dyn Fn() -> Result<Vec<String>, ConnectError> + Send + Sync>);
+
+impl ServerList {
+    /// A list that `current` reads anew each time. It must not block.
+    pub fn new(current: impl Fn() -> Result<Vec<String>, ConnectError> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(current))
+    }
+
+    /// A list that does not change.
+    #[must_use]
+    pub fn fixed(servers: Vec<String>) -> Self {
+        Self::new(move || Ok(servers.clone()))
+    }
+
+    /// The servers as they are now.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] if the list cannot be read.
+    pub fn current(&self) -> Result<Vec<String>, ConnectError> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for ServerList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServerList").field(&self.current()).finish()
+    }
+}
+
 /// Where to connect and how.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConnectConfig {
-    /// The servers, `host:port` each.
-    pub servers: Vec<String>,
+    /// The servers, asked for before each attempt.
+    pub servers: ServerList,
     /// The session timeout to ask for.
     pub session_timeout: Duration,
-    /// How long one attempt to connect may take.
+    /// How long one round over all servers may take.
     pub connection_timeout: Duration,
+    /// How long the close of the session may take.
+    pub close_timeout: Duration,
+    /// The longest frame in either direction: ZooKeeper's `jute.maxbuffer`.
+    pub max_frame: usize,
+    /// Spreads the attempts of one framework client over time.
+    pub pacer: Arc<Pacer>,
     /// Credentials to add to every connection.
     pub auth: Vec<AuthInfo>,
     /// Whether a server will do that serves reads only.
@@ -486,6 +671,8 @@ pub struct Connection {
     pub sent: Duration,
     /// A moment before which the server cannot have made the session.
     pub established: Duration,
+    /// The number of its connection.
+    pub epoch: u64,
 }
 
 /// Makes sessions: Curator's `ZookeeperFactory`.

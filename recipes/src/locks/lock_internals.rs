@@ -328,7 +328,7 @@ impl LockInternals {
         retries: &mut RetryLoop,
         once: bool,
     ) -> Result<Step, Error> {
-        let reconnects = session.reconnects();
+        let reconnects = session.epoch();
         if own.claim.is_uncertain() && own.ordered_at != Some(reconnects) {
             return own.order(session, reconnects).await;
         }
@@ -350,7 +350,7 @@ impl LockInternals {
             Err(Error::NoNode { .. }) => (Vec::new(), None),
             listed => listed?,
         };
-        if session.reconnects() != reconnects {
+        if session.epoch() != reconnects {
             return Ok(Step::Again);
         }
         if own.claim.is_uncertain() {
@@ -420,7 +420,7 @@ impl LockInternals {
                 let deleted = self.wait_for_node(session, &own.claim, ahead, limit_changes, &mut own.watches).await?;
                 // Exactly one node stood before ours at the end, both were watched on one connection, and events come in
                 // order: ours is still there, so it is first. No listing is needed to know it.
-                if deleted && session.reconnects() == reconnects {
+                if deleted && session.epoch() == reconnects {
                     return Ok(Step::Granted);
                 }
             }
@@ -540,7 +540,7 @@ impl LockInternals {
             NewNode::new(&stored).with_parents(self.client.lock_parents()).with_parent_data(self.shape.parent_data);
         let session = claim.session().clone();
         loop {
-            let reconnects = session.reconnects();
+            let reconnects = session.epoch();
             match claim.create(&node).await {
                 Ok((_, stat)) => return Ok((stat.czxid, reconnects)),
                 // At the end of the counter the same number again: the create whose reply was lost has made the node.
@@ -656,7 +656,7 @@ impl LockInternals {
         watches: &mut Watches,
     ) -> Result<bool, Error> {
         let path = make_path(&self.base_path, ahead);
-        let began_at = session.reconnects();
+        let began_at = session.epoch();
         loop {
             // Whoever takes further names for contenders may know of one that the owner of the node does not.
             let listens = self.shape.is_line && self.options.extra_lock_patterns.is_empty() && session.has_named(ahead);
@@ -687,7 +687,7 @@ impl LockInternals {
                         WakeReason::Event(EventType::NodeDeleted) => {
                             // Events come in order: what came of the own node before this has fired its watch.
                             let own_is_there = watches.own.as_ref().is_some_and(|own| !own.has_fired());
-                            return Ok(alone && own_is_there && session.reconnects() == began_at);
+                            return Ok(alone && own_is_there && session.epoch() == began_at);
                         }
                         reason => break reason,
                     },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use curator_framework::{CuratorFramework, ExponentialBackoffRetry, ZookeeperClientFactory};
+use curator_framework::{CuratorFramework, DefaultZooKeeperFactory, ExponentialBackoffRetry};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockOptions, SemaphoreProtocol,
 };
@@ -35,7 +35,7 @@ impl Ours {
         let builder = CuratorFramework::builder(server).retry_policy(retry);
         let client = match self {
             Self::ZookeeperAsync => builder.build()?,
-            Self::ZookeeperClient => builder.zookeeper_factory(ZookeeperClientFactory).build()?,
+            Self::ZookeeperClient => builder.zookeeper_factory(DefaultZooKeeperFactory::new()).build()?,
         };
         client.start()?;
         client.block_until_connected().await?;

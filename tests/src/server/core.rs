@@ -104,7 +104,7 @@ pub(super) struct Core {
     log: RequestLog,
     connections: BTreeMap<ConnectionId, Connection>,
     next_connection: u64,
-    zxid: i64,
+    pub(super) zxid: i64,
     now: Duration,
     next_container_check: Duration,
     /// What the request at hand has changed.

@@ -39,7 +39,13 @@ impl SimulatedServer {
     pub(crate) fn with_nodes_of(&self, other: &Self) -> Self {
         let mut mixed = self.clone();
         mixed.core.tree = other.core.tree.clone();
+        mixed.core.zxid = other.core.zxid;
         mixed
+    }
+
+    /// Whether a client that has seen this transaction may be served: a server that is behind the client refuses it.
+    pub(crate) fn has_seen(&self, zxid: i64) -> bool {
+        zxid <= self.core.zxid
     }
 
     pub(crate) fn open(&mut self) -> Connection {

@@ -1,24 +1,20 @@
 //! A ZooKeeper ensemble and its network in one thread, under tokio's paused time and one seed.
 
 mod follower;
-mod handle;
+mod stream;
 mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use curator_framework::{
-    Clock, ConnectConfig, ConnectError, Connection, CuratorFramework, CuratorFrameworkBuilder, SeededRandomness,
-    ZooKeeperFactory,
-};
+use curator_framework::{Clock, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, SeededRandomness};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::handle::connect;
+use self::stream::SimulatedNetwork;
 use self::world::World;
 
-/// A simulated ensemble: the in-process server's core behind [`ZooKeeperFactory`], with a network that a seed
+/// A simulated ensemble: the in-process server's core behind the framework's own client, with a network that a seed
 /// determines.
 ///
 /// It needs a current-thread runtime whose time is paused. Messages take a random time each, in order on each
@@ -61,7 +57,10 @@ impl SimulatedEnsemble {
     pub fn client(&self, client: ClientId) -> CuratorFrameworkBuilder {
         let clock = SimulatedClock { origin: self.world.origin(), skipped: self.world.skipped(client) };
         CuratorFramework::builder("simulated:1")
-            .zookeeper_factory(SimulatedFactory { world: Arc::clone(&self.world), client })
+            .zookeeper_factory(DefaultZooKeeperFactory::with_connector(SimulatedNetwork::new(
+                Arc::clone(&self.world),
+                client,
+            )))
             .clock(clock)
             .randomness(SeededRandomness::new(
                 self.seed ^ (u64::from(client.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -159,21 +158,6 @@ impl SimulatedEnsemble {
     #[must_use]
     pub fn watch_count(&self) -> usize {
         self.world.with_server(|server| server.watch_count())
-    }
-}
-
-#[derive(Debug)]
-struct SimulatedFactory {
-    world: Arc<World>,
-    client: ClientId,
-}
-
-#[async_trait]
-impl ZooKeeperFactory for SimulatedFactory {
-    async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
-        tokio::time::timeout(config.connection_timeout, connect(&self.world, self.client, config))
-            .await
-            .unwrap_or_else(|_elapsed| Err(ConnectError::new("simulated:1", "no answer")))
     }
 }
 

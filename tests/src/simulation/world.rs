@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::ClientId;
 use super::follower::TouchTable;
 use crate::server::simulated::{Connection, Delivery, SimulatedServer};
-use crate::wire::{EventKind, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
+use crate::wire::{ConnectRequest, EventKind, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
 
 /// The state that every event of a node carries: connected.
 const STATE_CONNECTED: i32 = 3;
@@ -394,7 +394,9 @@ impl State {
                     outputs = catch_up(&mut self.server, connection, behind, now);
                 }
                 outputs.extend(self.server.frame(connection, &bytes, now));
-                let known = client.lagging.as_ref().filter(|_| is_greeting);
+                // A server that is behind what the client has seen refuses it: it finds one that is not.
+                let seen = if is_greeting { last_seen(&bytes) } else { 0 };
+                let known = client.lagging.as_ref().filter(|known| is_greeting && known.has_seen(seen));
                 let behind = known.map(|known| Behind::new(&self.server.with_nodes_of(known)));
                 self.deliver(outputs, now);
                 if drops {
@@ -448,6 +450,12 @@ fn catch_up(server: &mut SimulatedServer, connection: Connection, behind: Behind
     for (request, answer) in behind.answered {
         let mut reader = Reader::new(&request);
         let Ok(RequestHeader { op, .. }) = RequestHeader::decode(&mut reader) else { continue };
+        if matches!(op, OpCode::SetWatches | OpCode::SetWatches2) {
+            // Set once more: what it tells of changes is what was missed.
+            let outputs = server.frame(connection, &request, now);
+            events.extend(outputs.into_iter().filter(is_event));
+            continue;
+        }
         let (Ok(path), Ok(true)) = (reader.string(), reader.bool()) else { continue };
         let outputs = server.frame(connection, &request, now);
         let Some(Delivery::Frame { bytes: current, .. }) = outputs.last() else { continue };
@@ -473,8 +481,33 @@ fn catch_up(server: &mut SimulatedServer, connection: Connection, behind: Behind
 fn goes_through_leader(frame: &[u8]) -> bool {
     let header = RequestHeader::decode(&mut Reader::new(frame));
     !header.is_ok_and(|header| {
-        matches!(header.op, OpCode::Exists | OpCode::GetData | OpCode::GetChildren | OpCode::GetAcl | OpCode::Ping)
+        matches!(
+            header.op,
+            OpCode::Exists
+                | OpCode::GetData
+                | OpCode::GetChildren
+                | OpCode::GetAcl
+                | OpCode::Ping
+                | OpCode::Auth
+                | OpCode::SetWatches
+                | OpCode::SetWatches2
+                | OpCode::RemoveWatches
+        )
     })
+}
+
+/// The newest transaction that a connect request names.
+fn last_seen(connect: &[u8]) -> i64 {
+    ConnectRequest::decode(&mut Reader::new(connect)).map_or(0, |request| request.last_zxid_seen)
+}
+
+fn is_event(delivery: &Delivery) -> bool {
+    match delivery {
+        Delivery::Frame { bytes, .. } => {
+            ReplyHeader::decode(&mut Reader::new(bytes)).is_ok_and(|header| header.xid == XID_EVENT)
+        }
+        Delivery::Close(_) => false,
+    }
 }
 
 /// Lets everything arrive in its time, as long as somebody has the world.

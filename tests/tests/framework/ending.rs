@@ -145,7 +145,7 @@ async fn a_close_waits_for_a_guaranteed_delete_until_it_is_done() {
     closing.await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 3);
     assert_eq!(ensemble.children("/"), ["zookeeper"]);
-    assert_eq!(ensemble.sessions(), []);
+    assert_eq!(ensemble.sessions(), [0_i64; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,5 +161,5 @@ async fn a_close_waits_for_a_guaranteed_delete_no_longer_than_it_may() {
     drop(client);
     ensemble.repair(CLIENT);
     sleep(TIMEOUT).await;
-    assert_eq!(ensemble.sessions(), [], "the session is closed as soon as that can be done");
+    assert_eq!(ensemble.sessions(), [0_i64; 0], "the session is closed as soon as that can be done");
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use curator_framework::{
-    Capabilities, ConnectConfig, ConnectError, Connection, ConnectionState, CreateMode, CuratorFramework, Error, Reply,
-    ReplyFuture, Request, RetryAttempt, RetryForever, RetryNTimes, RetryPolicy, SessionFailMode,
-    SessionFailedRetryPolicy, ZooKeeperAsyncFactory, ZooKeeperFactory, ZooKeeperHandle,
+    Capabilities, ConnectConfig, ConnectError, Connection, ConnectionState, CreateMode, CuratorFramework,
+    DefaultZooKeeperFactory, Error, Reply, ReplyFuture, Request, RetryAttempt, RetryForever, RetryNTimes, RetryPolicy,
+    SessionFailMode, SessionFailedRetryPolicy, ZooKeeperFactory, ZooKeeperHandle,
 };
 use curator_recipes::{InterProcessMutex, LockError};
 use curator_test::TestingServer;
@@ -208,28 +208,33 @@ struct LosingHandle {
 #[async_trait]
 impl ZooKeeperFactory for Losing {
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
-        let connection = ZooKeeperAsyncFactory.connect(config).await?;
+        let connection = DefaultZooKeeperFactory::new().connect(config).await?;
         let handle = Arc::new(LosingHandle { inner: connection.handle, losing: self.clone() });
         Ok(Connection { handle, ..connection })
     }
 }
 
 impl ZooKeeperHandle for LosingHandle {
-    fn submit(&self, request: Request) -> ReplyFuture {
+    fn submit(&self, request: Request, epoch: u64) -> ReplyFuture {
         let number = self.losing.submitted.fetch_add(1, Ordering::SeqCst) + 1;
         let every = self.losing.every.load(Ordering::SeqCst);
         if every == 0 || number % every != 0 {
-            return self.inner.submit(request);
+            return self.inner.submit(request, epoch);
         }
         let error = Error::ConnectionLoss { request: request.to_string(), sent: true, cause: None };
-        async move { Reply { sent: None, result: Err(error) } }.boxed()
+        ReplyFuture::new(async move { Reply::not_sent(error) })
     }
 
-    fn heartbeat(
-        &self,
-        through_leader: bool,
-    ) -> Pin<Box<dyn Future<Output = curator_framework::Result<Duration>> + Send>> {
+    fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
         self.inner.heartbeat(through_leader)
+    }
+
+    fn session_id(&self) -> Option<i64> {
+        self.inner.session_id()
+    }
+
+    fn set_owning(&self, owning: bool) {
+        self.inner.set_owning(owning);
     }
 
     fn negotiated_timeout(&self) -> Duration {

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use curator_framework::{
-    ConnectionState, CuratorFramework, Error, EventType, HandleEvent, RetryForever, SessionEnd, WakeReason, Watch,
-    WatchedEvent,
+    ConnectError, ConnectionState, CuratorFramework, Error, EventType, HandleEvent, RetryForever, SessionEnd,
+    WakeReason, Watch, WatchedEvent,
 };
 use curator_test::{ClientId, SimulatedEnsemble, TestingServer};
 use rand::rngs::StdRng;
@@ -169,7 +169,8 @@ async fn nobody_listens_to_a_session_that_is_over() {
     // The end, and more behind it in the same breath.
     let event = WatchedEvent { event_type: EventType::NodeCreated, path: NODE.to_owned() };
     first.send(HandleEvent::Ended(SessionEnd::Expired)).unwrap();
-    let late = [HandleEvent::Disconnected, HandleEvent::Watched(event), HandleEvent::Ended(SessionEnd::Expired)];
+    let gone = HandleEvent::Disconnected(ConnectError::new("a:1", "gone"));
+    let late = [gone, HandleEvent::Watched(event), HandleEvent::Ended(SessionEnd::Expired)];
     for late in late.clone() {
         // It may have gone by now.
         first.send(late).ok();

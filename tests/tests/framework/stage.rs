@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use curator_framework::{
-    ConnectConfig, ConnectError, Connection, ConnectionState, CuratorFramework, CuratorFrameworkBuilder, HandleEvent,
-    RetryNTimes, ZooKeeperAsyncFactory, ZooKeeperFactory,
+    ConnectConfig, ConnectError, Connection, ConnectionState, CuratorFramework, CuratorFrameworkBuilder,
+    DefaultZooKeeperFactory, HandleEvent, RetryNTimes, ZooKeeperFactory,
 };
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;
@@ -80,7 +80,7 @@ pub(crate) type Puppet = tokio::sync::mpsc::UnboundedSender<HandleEvent>;
 
 impl Puppets {
     pub(crate) fn new() -> Self {
-        Self { inner: Arc::new(ZooKeeperAsyncFactory), strings: Arc::default() }
+        Self { inner: Arc::new(DefaultZooKeeperFactory::new()), strings: Arc::default() }
     }
 
     /// Those of the sessions made so far that were not taken yet.
@@ -92,7 +92,7 @@ impl Puppets {
 #[async_trait]
 impl ZooKeeperFactory for Puppets {
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
-        let Connection { handle, mut events, sent, established } = self.inner.connect(config).await?;
+        let Connection { handle, mut events, sent, established, epoch } = self.inner.connect(config).await?;
         let (puppet, passed_on) = tokio::sync::mpsc::unbounded_channel();
         self.strings.lock().push(puppet.clone());
         let pass_on = puppet.downgrade();
@@ -105,6 +105,6 @@ impl ZooKeeperFactory for Puppets {
             }
         });
         drop(puppet);
-        Ok(Connection { handle, events: passed_on, sent, established })
+        Ok(Connection { handle, events: passed_on, sent, established, epoch })
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use curator_framework::{ConnectionState, SessionEnd};
 use curator_recipes::{InterProcessMutex, LockError, LockOwner, LossReason, Release};
 
-use crate::clients::is_second;
+use crate::clients::is_zookeeper_async;
 use crate::env::{builder, connected, in_time};
 
 on_every_server! {
@@ -245,7 +245,7 @@ on_every_server! {
         env.thaw();
         assert_eq!(reason, LossReason::Session(SessionEnd::DeadlinePassed));
         // The second client gives a silent connection up itself, which is told at once.
-        let silent = if is_second() { timeout * 2 / 5 } else { timeout * 2 / 3 };
+        let silent = if !is_zookeeper_async() { timeout * 2 / 5 } else { timeout * 2 / 3 };
         for (name, at, due) in [("suspended", suspended, silent), ("lost", lost, timeout * 3 / 4)] {
             assert!(at >= before + due, "{name} {:?} too early", before + due - at);
             assert!(at < after + due + Duration::from_secs(1), "{name} {:?} too late", at - (after + due));

@@ -9,7 +9,7 @@ use curator_recipes::{InterProcessMutex, LossReason, Release};
 use curator_test::FaultProxy;
 use curator_test::wire::OpCode;
 
-use crate::clients::is_second;
+use crate::clients::is_zookeeper_async;
 use crate::env::{builder, connected, in_time};
 
 async fn client_through(proxy: &FaultProxy) -> CuratorFramework {
@@ -136,7 +136,7 @@ on_every_server! {
                 async move { client.block_until_connected().await }
             });
             // The handshake's connect, then the client crate's; the second client needs no handshake.
-            let connects = if is_second() { 1 } else { 2 };
+            let connects = if !is_zookeeper_async() { 1 } else { 2 };
             in_time(proxy.wait_for_connections(connects)).await;
             // One more only if the crate has given that up.
             let given_up = proxy.wait_for_connections(connects + 1);

@@ -18,10 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::ConnectError;
 use crate::randomness::Randomness;
-
-/// The smallest session timeout that the client crate survives: below, it counts in whole seconds and reconnects for
-/// ever.
-pub(crate) const MIN_SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::zookeeper::MIN_SESSION_TIMEOUT;
 
 /// A connect response is 41 bytes; nothing much longer is one.
 const MAX_RESPONSE: usize = 1024;

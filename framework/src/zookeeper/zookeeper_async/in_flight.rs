@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn reply() -> Reply {
-        Reply { sent: Some(Duration::from_secs(7)), result: Ok(Response::Deleted) }
+        Reply { sent: Some(Duration::from_secs(7)), epoch: 1, zxid: 0, result: Ok(Response::Deleted) }
     }
 
     /// A request that is answered by a word, what it occupies, and who else knows of it in the end.

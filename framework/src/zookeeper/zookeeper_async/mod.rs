@@ -50,8 +50,8 @@ use crate::path::{make_path, parent_of};
 use crate::protected::ProtectedId;
 use crate::randomness::{Randomness, nowhere};
 use crate::zookeeper::{
-    Capabilities, ConnectConfig, Connection, HandleEvent, Reply, ReplyFuture, Request, Response, SessionEnd,
-    ZooKeeperFactory, ZooKeeperHandle,
+    Capabilities, ConnectConfig, Connection, HandleEvent, Reattached, Reply, ReplyFuture, Request, Response,
+    SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
 };
 
 const CLIENT: &str = "zookeeper-async";
@@ -77,9 +77,13 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
 
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         let started = tokio::time::Instant::now();
-        let greeting =
-            shake_hands(&config.servers, config.session_timeout, config.connection_timeout, &*config.randomness)
-                .await?;
+        let greeting = shake_hands(
+            &config.servers.current()?,
+            config.session_timeout,
+            config.connection_timeout,
+            &*config.randomness,
+        )
+        .await?;
         let server = greeting.addresses[0].to_string();
         let failed = |reason: String| ConnectError::new(server.clone(), reason);
 
@@ -117,8 +121,8 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
         let handle = start(zookeeper, (events, ephemerals, crate_gone), config, greeting.negotiated);
         let mut events = event_receiver;
         match tokio::time::timeout_at(until, events.recv()).await {
-            Ok(Some(HandleEvent::Reconnected { sent, .. })) => {
-                Ok(Connection { handle: Arc::new(handle), events, sent, established })
+            Ok(Some(HandleEvent::Reconnected(Reattached { sent, epoch, .. }))) => {
+                Ok(Connection { handle: Arc::new(handle), events, sent, established, epoch })
             }
             Ok(Some(HandleEvent::Ended(end))) => Err(failed(end.to_string())),
             Ok(_) => Err(failed(SessionEnd::ClientFailed.to_string())),
@@ -202,8 +206,8 @@ impl Asked {
 
     /// Answers that the request was not sent.
     fn refuse(self, error: impl FnOnce(String) -> Error) {
-        let result = Err(error(self.answer.in_flight().request().to_string()));
-        self.answer.send(Reply { sent: None, result });
+        let error = error(self.answer.in_flight().request().to_string());
+        self.answer.send(Reply::not_sent(error));
     }
 }
 
@@ -218,7 +222,7 @@ impl Drop for Place {
 
 /// The monitor is gone, and with it the connection.
 fn lost(request: String, sent: bool) -> Reply {
-    Reply { sent: None, result: Err(Error::ConnectionLoss { request, sent, cause: None }) }
+    Reply::not_sent(Error::ConnectionLoss { request, sent, cause: None })
 }
 
 /// What the monitor is to drive from now on.
@@ -251,6 +255,11 @@ impl Drop for Answer {
             self.shared.leave_to_monitor(driven);
         }
     }
+}
+
+/// The number by which the framework knows a connection.
+const fn number_of(epoch: u64) -> u64 {
+    epoch + 1
 }
 
 /// No connection is proven yet.
@@ -324,7 +333,8 @@ impl Shared {
             let answered =
                 AssertUnwindSafe(crate_request(&shared.zookeeper, in_flight.request(), data)).catch_unwind().await;
             let answered = answered.unwrap_or(Err(ZkError::MarshallingError));
-            Reply { sent: Some(sent), result: shared.judge(answered, epoch, in_flight.request()) }
+            let result = shared.judge(answered, epoch, in_flight.request());
+            Reply { sent: Some(sent), epoch: number_of(epoch), zxid: 0, result }
         });
         let first = {
             let mut context = Context::from_waker(Waker::noop());
@@ -688,11 +698,12 @@ impl fmt::Debug for Handle {
 }
 
 impl ZooKeeperHandle for Handle {
-    fn submit(&self, request: Request) -> ReplyFuture {
+    fn submit(&self, request: Request, epoch: u64) -> ReplyFuture {
         let shared = Arc::clone(&self.shared);
         let (asked, in_flight) = Asked::new(request);
         // Nobody waits in line for a connection.
-        if !shared.has_ended() && !shared.is_ready(shared.epoch()) {
+        let current = shared.epoch();
+        if !shared.has_ended() && !(number_of(current) == epoch && shared.is_ready(current)) {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
         } else if let Some(asked) = shared.places.enter(asked) {
             let begun = shared.begin_in_place(asked, &shared.submitting.lock());
@@ -704,12 +715,12 @@ impl ZooKeeperHandle for Handle {
             // Whoever has a place may not look whether it is free.
             let _monitor_gone = shared.to_drive.send(ToDrive::All);
         }
-        Box::pin(Answer { shared, in_flight })
+        ReplyFuture::new(Answer { shared, in_flight })
     }
 
-    fn heartbeat(&self, through_leader: bool) -> Pin<Box<dyn Future<Output = Result<Duration>> + Send>> {
+    fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move {
+        ReplyFuture::new(async move {
             let path = nowhere(&*shared.randomness);
             let request = if through_leader {
                 Request::Delete { path, version: None }
@@ -718,19 +729,18 @@ impl ZooKeeperHandle for Handle {
             };
             let epoch = shared.epoch();
             if !shared.is_ready(epoch) {
-                return Err(Error::ConnectionLoss { request: request.to_string(), sent: false, cause: None });
+                return lost(request.to_string(), false);
             }
-            let reply = shared.send(request, epoch).await;
-            match reply.result {
-                // Of a write only these come from the leader.
-                Ok(_) | Err(Error::NoNode { .. }) => Ok(reply.sent.unwrap_or_default()),
-                Err(error) => Err(error),
-            }
+            shared.send(request, epoch).await
         })
     }
 
     fn negotiated_timeout(&self) -> Duration {
         self.shared.negotiated
+    }
+
+    fn session_id(&self) -> Option<i64> {
+        self.shared.ephemerals.lock().session_id
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -878,7 +888,8 @@ impl Monitor {
                         self.shared.refuse_waiting();
                         self.drive(ToDrive::All);
                         if std::mem::take(&mut told_connected) {
-                            self.tell(HandleEvent::Disconnected);
+                            let reason = "the connection was lost";
+                            self.tell(HandleEvent::Disconnected(ConnectError::new(CLIENT, reason)));
                         }
                         if establishing.is_none() {
                             establishing = Some(Box::pin(Arc::clone(&self.shared).establish(false)));
@@ -901,7 +912,8 @@ impl Monitor {
                             // No event of a watch that is set on this connection comes before the word of it.
                             let _no_event = self.shared.ephemerals.lock();
                             self.shared.ready.store(epoch, Ordering::SeqCst);
-                            self.tell(HandleEvent::Reconnected { sent, leader_sent });
+                            let (timeout, epoch) = (self.shared.negotiated, number_of(epoch));
+                            self.tell(HandleEvent::Reconnected(Reattached { sent, leader_sent, timeout, epoch }));
                         }
                         Err(SessionEnd::Inconsistent) => return self.shared.why_ended(),
                         Err(end) => return end,

@@ -1,8 +1,8 @@
 //! What the default client cannot do, it says.
 
 use curator_framework::{
-    AddWatchMode, CreateMode, CuratorFramework, Error, RetryNTimes, SaslDigest, TlsOptions, ZooKeeperAsyncFactory,
-    ZookeeperClientFactory,
+    AddWatchMode, CreateMode, CuratorFramework, DefaultZooKeeperFactory, Error, RetryNTimes, SaslDigest, TlsOptions,
+    ZooKeeperAsyncFactory,
 };
 use curator_recipes::{InterProcessMutex, LockError};
 use curator_test::TestingServer;
@@ -50,7 +50,8 @@ fn each_option_that_the_default_client_has_not_is_refused() {
     options().can_be_read_only(false).build().unwrap();
     // The ensemble can be followed with either client, but not by TLS.
     options().ensemble_tracker(true).build().unwrap();
-    let tls = options().zookeeper_factory(ZookeeperClientFactory).tls(TlsOptions::new("")).ensemble_tracker(true);
+    let tls =
+        options().zookeeper_factory(DefaultZooKeeperFactory::new()).tls(TlsOptions::new("")).ensemble_tracker(true);
     let refused = tls.build().unwrap_err().to_string();
     assert_eq!(refused, "invalid ensemble tracker: the servers do not tell their ports for TLS");
 }

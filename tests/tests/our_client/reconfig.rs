@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::{
-    CuratorFramework, CuratorFrameworkBuilder, EnsembleConfig, EnsembleProvider, Error, FixedEnsembleProvider,
-    RetryForever, ZooKeeperAsyncFactory, ZooKeeperFactory, ZookeeperClientFactory,
+    CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, EnsembleConfig, EnsembleProvider, Error,
+    FixedEnsembleProvider, RetryForever, ZooKeeperAsyncFactory, ZooKeeperFactory,
 };
 use curator_test::wire::OpCode;
 use curator_test::{ApacheCluster, ApacheError, FaultProxy, TestingServer};
@@ -36,7 +36,7 @@ fn options(
 /// A client that may change the ensemble, and does not follow it.
 async fn administrator(cluster: &ApacheCluster) -> CuratorFramework {
     let provider = FixedEnsembleProvider::new(cluster.connect_string());
-    let options = options(&provider, ZookeeperClientFactory, Duration::from_secs(20));
+    let options = options(&provider, DefaultZooKeeperFactory::new(), Duration::from_secs(20));
     connect(options.authorization("digest", "super:secret")).await
 }
 
@@ -75,10 +75,12 @@ async fn a_server_goes_and_comes_and_clients_follow() {
     administrator.create().for_path("/chroot").await.unwrap();
     let session = Duration::from_secs(20);
     let followers = [
-        connect(options(&providers[0], ZookeeperClientFactory, session).namespace("apart").ensemble_tracker(true))
-            .await,
+        connect(
+            options(&providers[0], DefaultZooKeeperFactory::new(), session).namespace("apart").ensemble_tracker(true),
+        )
+        .await,
         connect(options(&providers[1], ZooKeeperAsyncFactory, session).ensemble_tracker(true)).await,
-        connect(options(&providers[2], ZookeeperClientFactory, session)).await,
+        connect(options(&providers[2], DefaultZooKeeperFactory::new(), session)).await,
     ];
     let told = |provider: &FixedEnsembleProvider| {
         let connect_string = provider.connect_string();
@@ -145,7 +147,7 @@ async fn a_whole_ensemble_is_named_and_what_is_wrong_is_told() {
         assert!(matches!(&refused, Err(Error::ZooKeeper { code, .. }) if *code == wanted), "{wanted}: {refused:?}");
     }
     let provider = FixedEnsembleProvider::new(cluster.connect_string());
-    let nobody = connect(options(&provider, ZookeeperClientFactory, Duration::from_secs(20))).await;
+    let nobody = connect(options(&provider, DefaultZooKeeperFactory::new(), Duration::from_secs(20))).await;
     let refused = nobody.reconfig().joining([&line]).for_ensemble().await;
     assert!(matches!(&refused, Err(Error::NoAuth { path }) if path == "/zookeeper/config"), "{refused:?}");
     assert_eq!(administrator.get_config().for_ensemble().await.unwrap().members(), fewer);
@@ -163,7 +165,7 @@ async fn a_client_moves_to_servers_that_only_the_ensemble_knew() {
     let providers = [FixedEnsembleProvider::new(&first), FixedEnsembleProvider::new(&first)];
     let session = Duration::from_secs(6);
     let clients = [
-        connect(options(&providers[0], ZookeeperClientFactory, session).ensemble_tracker(true)).await,
+        connect(options(&providers[0], DefaultZooKeeperFactory::new(), session).ensemble_tracker(true)).await,
         connect(options(&providers[1], ZooKeeperAsyncFactory, session).ensemble_tracker(true)).await,
     ];
     let all = sorted(&cluster.connect_string());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use curator_framework::{Acl, Clock, CreateMode, CuratorFramework, Error, Permission, Session, SessionEnd};
-use curator_framework::{RetryNTimes, ZookeeperClientFactory};
+use curator_framework::{DefaultZooKeeperFactory, RetryNTimes};
 use curator_recipes::InterProcessMutex;
 use curator_test::wire::OpCode;
 use curator_test::{ApacheCluster, FaultProxy, TestingServer};
@@ -47,7 +47,7 @@ async fn a_leader_that_is_alone_proves_nothing() {
     let cluster = tokio::task::block_in_place(|| ApacheCluster::builder().sync_limit(limit).start().unwrap());
     let leader = tokio::task::block_in_place(|| cluster.wait_until_serving().unwrap());
     let client = CuratorFramework::builder(cluster.server(leader).unwrap().to_string())
-        .zookeeper_factory(ZookeeperClientFactory)
+        .zookeeper_factory(DefaultZooKeeperFactory::new())
         .session_timeout(Duration::from_secs(6))
         .connection_timeout(Duration::from_secs(6))
         .retry_policy(RetryNTimes::new(0, Duration::ZERO))
@@ -97,10 +97,10 @@ async fn own(session: &Session, parent: &str) {
 
 /// What was asked for on the next connection.
 async fn proof(server: &TestingServer, proxy: &FaultProxy, session: &Session) -> Vec<(OpCode, String)> {
-    let reconnects = session.reconnects();
+    let reconnects = session.epoch();
     server.clear_requests();
     proxy.reset();
-    eventually("connected again", async || session.reconnects() > reconnects).await;
+    eventually("connected again", async || session.epoch() > reconnects).await;
     let requests = server.requests().into_iter();
     let connecting = [OpCode::Ping, OpCode::CreateSession, OpCode::CloseSession];
     requests.filter(|one| !connecting.contains(&one.op)).map(|one| (one.op, one.path.unwrap_or_default())).collect()

@@ -25,11 +25,11 @@ mod watches;
 
 use std::net::SocketAddr;
 
-use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, ZookeeperClientFactory};
+use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory};
 
 /// The options of the tests, for the second client.
 fn second(address: SocketAddr) -> CuratorFrameworkBuilder {
-    env::builder(address).zookeeper_factory(ZookeeperClientFactory)
+    env::builder(address).zookeeper_factory(DefaultZooKeeperFactory::new())
 }
 
 async fn connected(address: SocketAddr) -> CuratorFramework {

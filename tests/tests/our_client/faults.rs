@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use curator_framework::{CreateMode, CuratorFramework, Error, RetryNTimes, SessionEnd, ZookeeperClientFactory};
+use curator_framework::{CreateMode, CuratorFramework, DefaultZooKeeperFactory, Error, RetryNTimes, SessionEnd};
 use curator_test::TestingServer;
 
 use crate::env::{connected as connect, eventually, in_time};
@@ -28,7 +28,7 @@ async fn silent_servers_before_the_good_one_cost_no_more_than_their_share_of_the
     let timeout = Duration::from_secs(6);
     let one = || async {
         let client = CuratorFramework::builder(&servers)
-            .zookeeper_factory(ZookeeperClientFactory)
+            .zookeeper_factory(DefaultZooKeeperFactory::new())
             .connection_timeout(timeout)
             .session_timeout(Duration::from_secs(20))
             .retry_policy(RetryNTimes::new(0, Duration::ZERO))

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use curator_framework::{ConnectionState, CuratorFramework, Error, RetryNTimes, ZookeeperClientFactory};
+use curator_framework::{ConnectionState, CuratorFramework, DefaultZooKeeperFactory, Error, RetryNTimes};
 use curator_test::ApacheCluster;
 
 use crate::env::{PATIENCE, in_time};
 
 fn client(servers: &str, read_only: bool) -> CuratorFramework {
     let client = CuratorFramework::builder(servers)
-        .zookeeper_factory(ZookeeperClientFactory)
+        .zookeeper_factory(DefaultZooKeeperFactory::new())
         .can_be_read_only(read_only)
         .session_timeout(Duration::from_secs(6))
         .connection_timeout(Duration::from_secs(6))

@@ -39,9 +39,9 @@ async fn work(name: &str, connect: impl AsyncFn(std::net::SocketAddr) -> Curator
     mutex.acquire().await.unwrap().release().await.unwrap();
     let cycle = meter.read("acquire and release", name).len();
     let reset = async || {
-        let reconnects = session.reconnects();
+        let reconnects = session.epoch();
         proxy.reset();
-        while session.reconnects() == reconnects {
+        while session.epoch() == reconnects {
             tokio::task::yield_now().await;
         }
     };

@@ -1,0 +1,108 @@
+//! How a byte stream to a server is opened.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use crate::error::ConnectError;
+use crate::randomness::Randomness;
+use crate::zookeeper::ConnectConfig;
+
+/// The bytes to and from one server.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
+
+/// Opens connections to servers in a way of its own.
+#[async_trait]
+pub trait Connector: Send + Sync + fmt::Debug + 'static {
+    /// Opens a connection to a server, `host:port`. The client limits the time that it may take.
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with the server.
+    async fn connect(&self, server: &str) -> io::Result<Box<dyn ByteStream>>;
+}
+
+/// A stream that the driver has.
+pub(super) enum Stream {
+    /// Callers write their requests themselves.
+    Tcp(TcpStream),
+    /// The driver writes.
+    Other(Box<dyn ByteStream>),
+}
+
+/// Opens the streams of one session.
+pub(super) struct Opener {
+    connector: Option<Arc<dyn Connector>>,
+    #[cfg(feature = "tls")]
+    tls: Option<super::tls::Tls>,
+    randomness: Arc<dyn Randomness>,
+}
+
+impl Opener {
+    /// # Errors
+    ///
+    /// What is wrong with the options of TLS.
+    pub(super) fn new(connector: Option<Arc<dyn Connector>>, config: &ConnectConfig) -> Result<Self, ConnectError> {
+        Ok(Self {
+            connector,
+            #[cfg(feature = "tls")]
+            tls: match &config.tls {
+                Some(options) => {
+                    Some(super::tls::Tls::new(options).map_err(|reason| ConnectError::new("TLS", reason))?)
+                }
+                None => None,
+            },
+            randomness: Arc::clone(&config.randomness),
+        })
+    }
+
+    /// Opens a stream to a server. Every address of its name has its share of the time.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the server, or with the last of its addresses.
+    pub(super) async fn open(&self, server: &str, limit: Duration) -> io::Result<Stream> {
+        if let Some(connector) = &self.connector {
+            return connector.connect(server).await.map(Stream::Other);
+        }
+        // By tokio's threads for blocking work, anew each time: a name may move to another address.
+        let found = tokio::net::lookup_host(server).await;
+        let mut addresses: Vec<_> =
+            found.map_err(|error| io::Error::new(error.kind(), format!("name not resolved: {error}")))?.collect();
+        addresses.shuffle(&mut StdRng::seed_from_u64(self.randomness.next()));
+        let mut failed = io::Error::other("its name has no address");
+        let until = tokio::time::Instant::now() + limit;
+        for (tried, address) in addresses.iter().enumerate() {
+            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+            match tokio::time::timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    stream.set_nodelay(true)?;
+                    return self.secure(stream, server).await;
+                }
+                Ok(Err(error)) => failed = error,
+                Err(_elapsed) => failed = io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer")),
+            }
+        }
+        Err(failed)
+    }
+
+    #[cfg_attr(not(feature = "tls"), expect(clippy::unused_async, clippy::unused_self, reason = "only TLS waits"))]
+    async fn secure(&self, stream: TcpStream, _server: &str) -> io::Result<Stream> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return tls.connect(stream, _server).await;
+        }
+        Ok(Stream::Tcp(stream))
+    }
+}

@@ -1,0 +1,629 @@
+//! The task of one session: opens connections, carries bytes between a socket and [`Protocol`], keeps the one timer.
+//!
+//! Callers encode their requests into the protocol's output. Over plain TCP they write it themselves, all that one task
+//! has submitted in one system call, so that a request costs no switch to another task; what the socket does not take at
+//! once, and all output of other streams, is written by the task.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{Instant, Sleep};
+use tokio_util::io::poll_read_buf;
+
+use super::connector::{ByteStream, Opener, Stream};
+use super::hosts::{Hosts, Pause};
+use super::protocol::{Event, Protocol, Settings, Violation};
+use super::{CAPABILITIES, CLIENT};
+use crate::clock::Clock;
+use crate::error::{ConnectError, Error};
+use crate::randomness::{Randomness, nowhere};
+use crate::watch::WatchKind;
+use crate::zookeeper::{
+    AddedWatch, Capabilities, ConnectConfig, Connection, Flush, HandleEvent, Reattached, Reply, ReplyFuture, Request,
+    SessionEnd, WatchEvents, ZooKeeperHandle,
+};
+
+type Token = oneshot::Sender<Reply>;
+
+/// Room for a read. Longer frames make the buffer grow, up to the frame limit.
+const READ: usize = 8 * 1024;
+/// A buffer that has grown above this is given back when it is empty.
+const KEPT: usize = 64 * 1024;
+/// The longest sleep of a connection's timer: the clock goes on while the machine sleeps, timers do not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// What handle and driver share.
+struct Shared {
+    link: Mutex<Link>,
+    clock: Arc<dyn Clock>,
+    randomness: Arc<dyn Randomness>,
+    /// Wakes the driver where it waits without a connection.
+    ended: Notify,
+}
+
+struct Link {
+    protocol: Protocol<Token>,
+    /// The stream of the connection that the protocol has.
+    writer: Option<Writer>,
+    read_only: bool,
+    driver: Option<Waker>,
+}
+
+enum Reader {
+    Tcp(OwnedReadHalf),
+    Other(ReadHalf<Box<dyn ByteStream>>),
+}
+
+enum Writer {
+    Tcp(OwnedWriteHalf),
+    Other(WriteHalf<Box<dyn ByteStream>>),
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, to),
+            Self::Other(stream) => Pin::new(stream).poll_read(cx, to),
+        }
+    }
+}
+
+impl Writer {
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Other(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(_) => Poll::Ready(Ok(())),
+            Self::Other(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+}
+
+impl Link {
+    fn wake_driver(&self) {
+        if let Some(driver) = &self.driver {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Writes what callers have submitted; the rest is left to the driver.
+    fn flush(&mut self) {
+        if self.protocol.output().is_empty() {
+            return;
+        }
+        if let Some(Writer::Tcp(stream)) = &self.writer {
+            // An error shows again where the driver reads.
+            if let Ok(written) = stream.try_write(self.protocol.output()) {
+                self.protocol.written(written);
+                if self.protocol.output().is_empty() {
+                    return;
+                }
+            }
+        }
+        self.wake_driver();
+    }
+}
+
+impl Flush for Shared {
+    fn flush(&self) {
+        self.link.lock().flush();
+    }
+}
+
+impl Shared {
+    /// Hands a request to the protocol with a channel for its reply.
+    fn send(
+        self: &Arc<Self>,
+        submit: impl FnOnce(&mut Protocol<Token>, Token, Duration) -> Result<(), (Token, Error)>,
+    ) -> ReplyFuture {
+        let (token, reply) = oneshot::channel();
+        let now = self.clock.now();
+        if let Err((token, error)) = submit(&mut self.link.lock().protocol, token, now) {
+            // The receiver is here.
+            let _received = token.send(Reply::not_sent(error));
+        }
+        ReplyFuture::from_channel(reply, Arc::clone(self) as Arc<dyn Flush>)
+    }
+
+    fn end(&self) {
+        let mut link = self.link.lock();
+        link.protocol.close(self.clock.now());
+        link.wake_driver();
+        drop(link);
+        self.ended.notify_one();
+    }
+}
+
+/// The caller's end of a session.
+struct Handle {
+    shared: Arc<Shared>,
+    closed: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let link = self.shared.link.lock();
+        f.debug_struct("Handle")
+            .field("session", &format_args!("{:#x}", link.protocol.session_id().unwrap_or_default()))
+            .field("over", &link.protocol.over())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ZooKeeperHandle for Handle {
+    fn submit(&self, request: Request, epoch: u64) -> ReplyFuture {
+        self.shared.send(|protocol, token, now| protocol.submit(request, epoch, token, now))
+    }
+
+    fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
+        let write = || Request::Delete { path: nowhere(&*self.shared.randomness), version: None };
+        self.shared.send(|protocol, token, now| {
+            if !through_leader {
+                return protocol.ping(token, now);
+            }
+            let epoch = protocol.epoch();
+            protocol.submit(write(), epoch, token, now)
+        })
+    }
+
+    fn negotiated_timeout(&self) -> Duration {
+        self.shared.link.lock().protocol.timeout()
+    }
+
+    fn session_id(&self) -> Option<i64> {
+        self.shared.link.lock().protocol.session_id()
+    }
+
+    fn set_owning(&self, owning: bool) {
+        self.shared.link.lock().protocol.set_owning(owning, self.shared.clock.now());
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn add_watch(&self, path: &str, recursive: bool) -> AddedWatch {
+        let (to, events) = mpsc::unbounded_channel();
+        let mut id = 0;
+        let reply = self.shared.send(|protocol, token, now| {
+            id = protocol.add_watch(path, recursive, to, token, now)?;
+            Ok(())
+        });
+        let (shared, path) = (Arc::clone(&self.shared), path.to_owned());
+        // Removed also if the future is dropped before the reply.
+        let events = WatchEvents::new(events, move || {
+            let mut link = shared.link.lock();
+            link.protocol.unsubscribe(&path, recursive, id, shared.clock.now());
+            link.wake_driver();
+        });
+        Box::pin(async move { reply.await.result.map(|_acknowledged| events) })
+    }
+
+    fn forget_watch(&self, path: &str, kind: WatchKind) {
+        let mut link = self.shared.link.lock();
+        link.protocol.forget(path, kind, self.shared.clock.now());
+        link.wake_driver();
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.shared.link.lock().read_only
+    }
+
+    fn client(&self) -> &'static str {
+        CLIENT
+    }
+
+    fn end(&self) {
+        self.shared.end();
+    }
+
+    fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut closed = self.closed.clone();
+        Box::pin(async move {
+            // An error means that the task is gone, and with it the connection.
+            let _gone = closed.wait_for(|&closed| closed).await;
+        })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
+/// Establishes a session: one round over all servers.
+pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Connection, ConnectError> {
+    let settings = Settings {
+        session_timeout: config.session_timeout,
+        auth: config.auth.clone(),
+        sasl: config.sasl.clone(),
+        read_only: config.read_only,
+        max_frame: config.max_frame,
+    };
+    let shared = Arc::new(Shared {
+        link: Mutex::new(Link { protocol: Protocol::new(settings), writer: None, read_only: false, driver: None }),
+        clock: Arc::clone(&config.clock),
+        randomness: Arc::clone(&config.randomness),
+        ended: Notify::new(),
+    });
+    let (events, event_receiver) = mpsc::unbounded_channel();
+    let mut driver = Driver {
+        shared: Arc::clone(&shared),
+        opener,
+        config: config.clone(),
+        hosts: Hosts::default(),
+        events,
+        told: Vec::new(),
+        server: String::new(),
+        buffer: BytesMut::new(),
+        timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+        attached: false,
+    };
+    let until = Instant::now() + config.connection_timeout;
+    let (reader, attached) = driver.round(Limit::Until(until)).await?;
+    let (closed_sender, closed) = watch::channel(false);
+    tokio::spawn(async move {
+        driver.run(reader).await;
+        closed_sender.send_replace(true);
+    });
+    let handle = Arc::new(Handle { shared, closed });
+    Ok(Connection {
+        handle,
+        events: event_receiver,
+        sent: attached.sent,
+        established: attached.sent,
+        epoch: attached.epoch,
+    })
+}
+
+/// How a connection ends, or begins.
+enum Step {
+    Connected(Reattached),
+    Lost(String),
+    /// The session is over, and closed on the server as far as that is possible.
+    Over,
+}
+
+/// Until when the attempts of a round have to succeed.
+#[derive(Clone, Copy)]
+enum Limit {
+    /// The first connection of a session.
+    Until(Instant),
+    /// The connection was lost at this time of the client's clock.
+    LostAt(Duration),
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    opener: Opener,
+    config: ConnectConfig,
+    hosts: Hosts,
+    events: mpsc::UnboundedSender<HandleEvent>,
+    /// Events that the protocol has told, on their way out of the lock.
+    told: Vec<Event<Token>>,
+    /// The server of the current connection.
+    server: String,
+    buffer: BytesMut,
+    timer: Pin<Box<Sleep>>,
+    /// The session has been attached before.
+    attached: bool,
+}
+
+impl Driver {
+    /// Serves the session until it is over, and closed on the server as far as that is possible in its time.
+    async fn run(mut self, reader: Reader) {
+        let (shared, close_timeout) = (Arc::clone(&self.shared), self.config.close_timeout);
+        let closing = async {
+            shared.ended.notified().await;
+            tokio::time::sleep(close_timeout).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.serve(reader) => {}
+            () = closing => tracing::debug!("the session is left to the server's timer"),
+        }
+    }
+
+    async fn serve(&mut self, mut reader: Reader) {
+        loop {
+            let reason = match std::future::poll_fn(|cx| self.poll_link(&mut reader, cx)).await {
+                Step::Over => return,
+                Step::Lost(reason) => reason,
+                // Told by the attempt that opened the connection.
+                Step::Connected(_) => continue,
+            };
+            drop(reader);
+            let cause = ConnectError::new(self.server.clone(), reason);
+            tracing::debug!(%cause, "connection lost");
+            let lost_at = self.shared.clock.now();
+            self.lose(Some(cause.clone()));
+            if self.is_over() {
+                return;
+            }
+            self.tell(HandleEvent::Disconnected(cause));
+            let Some(found) = self.reattach(lost_at).await else { return };
+            reader = found;
+        }
+    }
+
+    /// Connects again until the session is attached; `None` when it is over.
+    async fn reattach(&mut self, lost_at: Duration) -> Option<Reader> {
+        let mut pause = Pause::default();
+        loop {
+            tokio::time::sleep(pause.next(&*self.config.randomness)).await;
+            match self.round(Limit::LostAt(lost_at)).await {
+                Ok((reader, _)) => return Some(reader),
+                Err(_) if self.is_over() => return None,
+                Err(error) => self.tell(HandleEvent::Unreachable(error)),
+            }
+        }
+    }
+
+    /// Whether the session is over and need not be closed.
+    fn is_over(&self) -> bool {
+        self.shared.link.lock().protocol.over().is_some_and(|end| end != SessionEnd::Closed)
+    }
+
+    /// Tries each server once, beginning behind the last one that was tried.
+    async fn round(&mut self, limit: Limit) -> Result<(Reader, Reattached), ConnectError> {
+        let mut failures = Vec::new();
+        let mut left = usize::MAX;
+        while left > 0 {
+            // The list may change, and what its names stand for.
+            self.hosts.update(self.config.servers.current()?, &*self.config.randomness);
+            left = left.min(self.hosts.len());
+            let Some(server) = self.hosts.next() else { break };
+            let wait = self.config.pacer.book(self.shared.clock.now(), &*self.config.randomness);
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            let limit = self.attempt_limit(limit, left);
+            let attempt = tokio::time::timeout(limit, self.attempt(&server, limit)).await;
+            match attempt.unwrap_or_else(|_elapsed| Err(format!("no answer within {limit:.1?}"))) {
+                Ok(attached) => return Ok(attached),
+                Err(reason) => {
+                    self.lose(None);
+                    failures.push((server, reason));
+                    if self.is_over() {
+                        break;
+                    }
+                }
+            }
+            left -= 1;
+        }
+        Err(ConnectError::from_failures(failures))
+    }
+
+    /// How long one server may take, if so many are left.
+    fn attempt_limit(&self, limit: Limit, servers: usize) -> Duration {
+        let left = match limit {
+            Limit::Until(until) => until.saturating_duration_since(Instant::now()),
+            Limit::LostAt(lost_at) => {
+                let (protocol, now) = (&self.shared.link.lock().protocol, self.shared.clock.now());
+                // Behind the limit the session may live for a while; each round gets a share of that.
+                protocol.reattach_limit(lost_at).saturating_sub(now).max(protocol.timeout() / 6)
+            }
+        };
+        left.min(self.config.connection_timeout) / u32::try_from(servers).unwrap_or(u32::MAX)
+    }
+
+    /// Opens a connection to one server and attaches the session.
+    async fn attempt(&mut self, server: &str, limit: Duration) -> Result<(Reader, Reattached), String> {
+        let stream = self.opener.open(server, limit).await.map_err(|error| error.to_string())?;
+        server.clone_into(&mut self.server);
+        self.buffer.clear();
+        let (mut reader, writer) = match stream {
+            Stream::Tcp(stream) => {
+                let (reader, writer) = stream.into_split();
+                (Reader::Tcp(reader), Writer::Tcp(writer))
+            }
+            Stream::Other(stream) => {
+                let (reader, writer) = tokio::io::split(stream);
+                (Reader::Other(reader), Writer::Other(writer))
+            }
+        };
+        {
+            let mut link = self.shared.link.lock();
+            link.protocol.open(self.shared.clock.now(), self.shared.randomness.next());
+            link.writer = Some(writer);
+        }
+        match std::future::poll_fn(|cx| self.poll_link(&mut reader, cx)).await {
+            Step::Connected(attached) => Ok((reader, attached)),
+            Step::Lost(reason) => Err(reason),
+            Step::Over => {
+                let end = self.shared.link.lock().protocol.over().unwrap_or(SessionEnd::Closed);
+                Err(end.to_string())
+            }
+        }
+    }
+
+    /// The connection is gone.
+    fn lose(&mut self, cause: Option<ConnectError>) {
+        {
+            let mut link = self.shared.link.lock();
+            link.protocol.lost(cause);
+            link.writer = None;
+            self.told.extend(std::iter::from_fn(|| link.protocol.next_event()));
+        }
+        drop(self.deliver());
+    }
+
+    fn tell(&self, event: HandleEvent) {
+        // Without a receiver the handle was dropped, and ends the session by itself.
+        let _gone = self.events.send(event);
+    }
+
+    /// Delivers the events that the protocol has told.
+    fn deliver(&mut self) -> Option<Step> {
+        let mut step = None;
+        for event in self.told.drain(..) {
+            let event = match event {
+                Event::Reply(token, reply) => {
+                    // A caller that is gone leaves no trace but an ignored reply.
+                    let _gone = token.send(reply);
+                    continue;
+                }
+                Event::Notification(event) => HandleEvent::Watched(event),
+                Event::Connected { reattached, read_only } => {
+                    step = Some(Step::Connected(reattached));
+                    self.shared.link.lock().read_only = read_only;
+                    // The first one is told by the factory.
+                    if std::mem::replace(&mut self.attached, true) {
+                        let _gone = self.events.send(HandleEvent::Reconnected(reattached));
+                    }
+                    if !read_only {
+                        continue;
+                    }
+                    HandleEvent::ReadOnly
+                }
+                Event::Ended(end) => {
+                    if end != SessionEnd::Closed {
+                        step = Some(Step::Over);
+                    }
+                    HandleEvent::Ended(end)
+                }
+                Event::Closed => {
+                    step = Some(Step::Over);
+                    continue;
+                }
+            };
+            let _gone = self.events.send(event);
+        }
+        step
+    }
+
+    /// Carries bytes until something happens to the connection.
+    fn poll_link(&mut self, reader: &mut Reader, cx: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            let read = match poll_read_buf(Pin::new(&mut *reader), cx, self.room()) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(self.stopped("the server closed the connection")),
+                Poll::Ready(Ok(_)) => true,
+                Poll::Ready(Err(error)) => return Poll::Ready(self.stopped(&reason(&error))),
+                Poll::Pending => false,
+            };
+            let carried = self.carry(read, cx);
+            if let Some(step) = self.deliver() {
+                return Poll::Ready(step);
+            }
+            match carried {
+                Err(Violation(reason)) => return Poll::Ready(Step::Lost(reason)),
+                Ok(limit) if !read && !self.wait_until(limit, cx) => return Poll::Pending,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn room(&mut self) -> &mut BytesMut {
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
+            self.buffer = BytesMut::new();
+        }
+        self.buffer.reserve(READ);
+        &mut self.buffer
+    }
+
+    /// The stream has ended.
+    fn stopped(&self, reason: &str) -> Step {
+        let link = self.shared.link.lock();
+        match link.protocol.over() {
+            // The server closes the connection of a closed session.
+            Some(_) => Step::Over,
+            None if !link.protocol.is_ready() => Step::Lost(format!("{reason} without an answer")),
+            None => Step::Lost(reason.to_owned()),
+        }
+    }
+
+    /// Gives the protocol what was read and the transport what is to be written. Returns when to look again.
+    fn carry(&mut self, read: bool, cx: &mut Context<'_>) -> Result<Option<Duration>, Violation> {
+        let now = self.shared.clock.now();
+        let mut link = self.shared.link.lock();
+        let Link { protocol, writer, driver, .. } = &mut *link;
+        match driver {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => *driver = Some(cx.waker().clone()),
+        }
+        let mut carried = Ok(());
+        if read {
+            match protocol.receive(&self.buffer, now) {
+                Ok(consumed) => self.buffer.advance(consumed),
+                Err(violation) => carried = Err(violation),
+            }
+        }
+        if let (Ok(()), Some(writer)) = (&carried, writer) {
+            carried = write(protocol, writer, cx);
+        }
+        self.told.extend(std::iter::from_fn(|| protocol.next_event()));
+        carried?;
+        let limit = protocol.silence_limit();
+        match limit {
+            Some(limit) if now >= limit => {
+                Err(Violation(format!("no byte from the server for {:.1?}", protocol.silence())))
+            }
+            Some(limit) => Ok(Some((limit - now).min(LONGEST_SLEEP).min(protocol.timeout() / 8))),
+            None => Ok(None),
+        }
+    }
+
+    /// Sees to it that the task is polled again in this time. `true` if that is now.
+    fn wait_until(&mut self, pause: Option<Duration>, cx: &mut Context<'_>) -> bool {
+        let Some(pause) = pause else { return false };
+        if self.timer.is_elapsed() {
+            self.timer.as_mut().reset(Instant::now() + pause);
+        }
+        self.timer.as_mut().poll(cx).is_ready()
+    }
+}
+
+impl Drop for Driver {
+    /// Also when the runtime ends: no caller waits for a reply that cannot come.
+    fn drop(&mut self) {
+        {
+            let mut link = self.shared.link.lock();
+            link.protocol.close(self.shared.clock.now());
+            link.protocol.lost(None);
+            link.writer = None;
+            link.driver = None;
+            self.told.extend(std::iter::from_fn(|| link.protocol.next_event()));
+        }
+        drop(self.deliver());
+    }
+}
+
+/// Writes what there is to be written, as far as the transport takes it.
+fn write(protocol: &mut Protocol<Token>, writer: &mut Writer, cx: &mut Context<'_>) -> Result<(), Violation> {
+    let failed = |error: io::Error| Violation(reason(&error));
+    while !protocol.output().is_empty() {
+        match writer.poll_write(cx, protocol.output()) {
+            Poll::Ready(Ok(0)) => return Err(Violation("the connection takes no more bytes".to_owned())),
+            Poll::Ready(Ok(written)) => protocol.written(written),
+            Poll::Ready(Err(error)) => return Err(failed(error)),
+            Poll::Pending => return Ok(()),
+        }
+    }
+    match writer.poll_flush(cx) {
+        Poll::Ready(Err(error)) => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
+/// What an error of a stream means: TLS reports a certificate that it does not like only when it reads.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::InvalidData => format!("TLS: {error}"),
+        _ => error.to_string(),
+    }
+}

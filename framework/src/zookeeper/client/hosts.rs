@@ -1,0 +1,151 @@
+//! Which server is tried next, and when.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+
+use crate::randomness::{Randomness, unit};
+
+/// Attempts of one client in any second.
+const ATTEMPTS: usize = 5;
+/// The span over which attempts are counted.
+const SPAN: Duration = Duration::from_secs(1);
+/// The longest random delay of an attempt that had to wait.
+const JITTER: Duration = Duration::from_millis(250);
+/// The pause after the first round in which no server could be used; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Spreads the attempts of one framework client to connect: at most five in any second, whatever the servers do, and
+/// across all of its sessions.
+#[derive(Debug, Default)]
+pub struct Pacer {
+    starts: Mutex<VecDeque<Duration>>,
+}
+
+impl Pacer {
+    /// Books an attempt and returns how long it has to wait, on the clock that gives `now`.
+    pub(crate) fn book(&self, now: Duration, randomness: &dyn Randomness) -> Duration {
+        let mut starts = self.starts.lock();
+        if starts.len() == ATTEMPTS {
+            starts.pop_front();
+        }
+        let newest = starts.back().copied().unwrap_or_default();
+        let earliest =
+            if starts.len() + 1 == ATTEMPTS { starts.front().map_or(now, |first| *first + SPAN) } else { now };
+        let mut start = now.max(newest);
+        if earliest > start {
+            start = earliest + JITTER.mul_f64(unit(randomness));
+        }
+        starts.push_back(start);
+        start - now
+    }
+}
+
+/// The pause behind a round over all servers that failed: it doubles, and half of it is random, so that clients that
+/// lost one server do not come back together.
+#[derive(Debug, Default)]
+pub(crate) struct Pause {
+    rounds: u32,
+}
+
+impl Pause {
+    pub(crate) fn next(&mut self, randomness: &dyn Randomness) -> Duration {
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.rounds.min(10)).min(LONGEST_PAUSE);
+        self.rounds += 1;
+        pause / 2 + (pause / 2).mul_f64(unit(randomness))
+    }
+}
+
+/// The servers in the order in which one client tries them.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    order: Vec<String>,
+    next: usize,
+}
+
+impl Hosts {
+    /// Takes the servers as they are now. The order is drawn anew only if they are others.
+    pub(crate) fn update(&mut self, servers: Vec<String>, randomness: &dyn Randomness) {
+        let is_known = |server: &String| self.order.contains(server);
+        if servers.len() == self.order.len() && servers.iter().all(is_known) {
+            return;
+        }
+        self.order = servers;
+        self.order.shuffle(&mut StdRng::seed_from_u64(randomness.next()));
+        self.next = 0;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The next server; after the last one comes the first.
+    pub(crate) fn next(&mut self) -> Option<String> {
+        let server = self.order.get(self.next % self.order.len().max(1)).cloned();
+        self.next = (self.next + 1) % self.order.len().max(1);
+        server
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::randomness::SeededRandomness;
+
+    #[test]
+    fn any_second_has_at_most_five_attempts() {
+        let (pacer, randomness) = (Pacer::default(), SeededRandomness::new(7));
+        let mut starts = Vec::new();
+        let mut now = Duration::ZERO;
+        for _ in 0..100 {
+            now += pacer.book(now, &randomness);
+            starts.push(now);
+        }
+        assert_eq!(starts[3], Duration::ZERO, "a few servers are tried at once");
+        for window in starts.windows(ATTEMPTS + 1) {
+            assert!(window[ATTEMPTS] - window[0] >= SPAN, "{window:?}");
+        }
+        assert!(now < Duration::from_secs(40), "{now:?}");
+    }
+
+    #[test]
+    fn attempts_that_are_booked_together_are_spread_too() {
+        let (pacer, randomness) = (Pacer::default(), SeededRandomness::new(7));
+        let mut starts: Vec<_> = (0..30).map(|_| pacer.book(Duration::from_secs(9), &randomness)).collect();
+        starts.sort_unstable();
+        for window in starts.windows(ATTEMPTS + 1) {
+            assert!(window[ATTEMPTS] - window[0] >= SPAN, "{window:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_grow_and_differ() {
+        let randomness = SeededRandomness::new(3);
+        let (mut one, mut other) = (Pause::default(), Pause::default());
+        let pauses: Vec<_> = (0..8).map(|_| one.next(&randomness)).collect();
+        assert!(pauses[0] < FIRST_PAUSE && pauses[7] >= LONGEST_PAUSE / 2 && pauses[7] <= LONGEST_PAUSE);
+        assert_ne!(other.next(&randomness), pauses[0]);
+    }
+
+    #[test]
+    fn every_server_has_its_turn() {
+        let randomness = SeededRandomness::new(1);
+        let mut hosts = Hosts::default();
+        let servers = ["a:1", "b:1", "c:1"].map(str::to_owned).to_vec();
+        hosts.update(servers.clone(), &randomness);
+        let mut first: Vec<_> = (0..3).filter_map(|_| hosts.next()).collect();
+        hosts.update(servers.iter().rev().cloned().collect(), &randomness);
+        let second: Vec<_> = (0..3).filter_map(|_| hosts.next()).collect();
+        assert_eq!(first, second, "the same servers keep their order");
+        first.sort();
+        assert_eq!(first, servers);
+        hosts.update(vec!["d:1".to_owned()], &randomness);
+        assert_eq!(hosts.next().as_deref(), Some("d:1"));
+        assert_eq!(hosts.next().as_deref(), Some("d:1"));
+    }
+}

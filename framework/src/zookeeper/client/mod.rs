@@ -1,0 +1,79 @@
+//! Our own client: one session, exactly.
+//!
+//! | file | what it does | I/O |
+//! | --- | --- | --- |
+//! | `protocol.rs` | decides everything about a session: numbers, timeouts, watches, outcomes | none |
+//! | `records.rs`, `watches.rs`, `sasl.rs`, `hosts.rs` | requests as bytes, armed watches, the login, the order of servers | none |
+//! | `driver.rs` | opens connections, carries bytes, keeps the one timer | sockets |
+//! | `connector.rs`, `tls.rs` | names, addresses, TLS | sockets |
+
+mod connector;
+mod driver;
+pub(crate) mod hosts;
+mod protocol;
+mod records;
+mod sasl;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+mod watches;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+pub use self::connector::{ByteStream, Connector};
+use crate::error::{ConnectError, Result};
+use crate::zookeeper::{Capabilities, ConnectConfig, Connection, ZooKeeperFactory};
+
+pub(super) const CLIENT: &str = "curator-framework's client";
+
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    containers: true,
+    ttl: true,
+    transactions: true,
+    sync: true,
+    remove_watches: true,
+    persistent_watches: true,
+    read_only: true,
+    bare_numbers: true,
+    reconfig: true,
+    tls: cfg!(feature = "tls"),
+    sasl: true,
+    restores_watches: true,
+};
+
+/// Makes sessions with the framework's own client: the default, under Curator's name for it.
+#[derive(Debug, Clone, Default)]
+pub struct DefaultZooKeeperFactory {
+    connector: Option<Arc<dyn Connector>>,
+}
+
+impl DefaultZooKeeperFactory {
+    /// Reaches the servers by TCP, or by TLS if the client is built with [`TlsOptions`](crate::TlsOptions).
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { connector: None }
+    }
+
+    /// Reaches the servers by connections that `connector` opens: through a proxy, over Unix sockets, in a simulation.
+    #[must_use]
+    pub fn with_connector(connector: impl Connector) -> Self {
+        Self { connector: Some(Arc::new(connector)) }
+    }
+}
+
+#[async_trait]
+impl ZooKeeperFactory for DefaultZooKeeperFactory {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn client(&self) -> &'static str {
+        CLIENT
+    }
+
+    async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
+        let opener = connector::Opener::new(self.connector.clone(), config)?;
+        driver::connect(opener, config).await
+    }
+}

@@ -1,0 +1,766 @@
+//! One ZooKeeper session as a state machine without I/O: bytes in, bytes out, time as an argument, events out.
+//!
+//! The driver opens connections, carries bytes and calls [`Protocol::lost`]; everything that a session means is decided
+//! here. What the server may not do (a reply out of order, a frame above the limit, a record that does not decode) is a
+//! [`Violation`]: the driver closes the connection, and every outstanding request ends as `ConnectionLoss`.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use curator_wire::{
+    ConnectRequest, ConnectResponse, ErrorCode, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_AUTH,
+    XID_EVENT, XID_PING, XID_SET_WATCHES,
+};
+use tokio::sync::mpsc;
+
+use super::records;
+use super::sasl::DigestMd5;
+use super::watches::{Armed, Left};
+use crate::error::{ConnectError, Error};
+use crate::model::{AuthInfo, PersistentEvent, WatchedEvent};
+use crate::secure::SaslDigest;
+use crate::watch::WatchKind;
+use crate::zookeeper::{MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, SessionEnd};
+
+/// A connect response is 37 or 41 bytes; a frame that is much longer is not one.
+const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=1024;
+/// `ZooDefs.WatcherType`.
+const WATCHER_CHILDREN: i32 = 1;
+const WATCHER_DATA: i32 = 2;
+const WATCHER_ANY: i32 = 3;
+
+/// What a session is asked for with.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) session_timeout: Duration,
+    pub(super) auth: Vec<AuthInfo>,
+    pub(super) sasl: Option<SaslDigest>,
+    pub(super) read_only: bool,
+    pub(super) max_frame: usize,
+}
+
+/// What a server did that the protocol does not allow, or why it cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Violation(pub(super) String);
+
+impl Violation {
+    fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// What the session tells, in order.
+#[derive(Debug)]
+pub(super) enum Event<T> {
+    /// The connection can be used: the session is attached, logged in, and its watches are set again.
+    Connected { reattached: Reattached, read_only: bool },
+    /// A request has ended.
+    Reply(T, Reply),
+    /// A watch has fired.
+    Notification(WatchedEvent),
+    /// The session is over.
+    Ended(SessionEnd),
+    /// The server has closed the session on request.
+    Closed,
+}
+
+/// The state of one session over all of its connections.
+#[derive(Debug)]
+pub(super) struct Protocol<T> {
+    settings: Settings,
+    session: Option<SessionKey>,
+    /// The smallest timeout ever granted; before the first connect the one to ask for.
+    timeout: Duration,
+    epoch: u64,
+    /// Numbers go on over all connections: servers match commits to waiting writes by session and number.
+    next_xid: i32,
+    /// The newest transaction that a reply has told of.
+    last_seen: i64,
+    /// The transaction from which the server replays what watches have missed: frozen from the loss of a connection until
+    /// all watches are set again, however many connections that takes.
+    watch_base: Option<i64>,
+    armed: Armed,
+    /// Events that came while watches were set again: they are told behind `Connected`, be it on a later connection.
+    held_back: Vec<WatchedEvent>,
+    owning: bool,
+    connection: Option<Connection<T>>,
+    over: Option<SessionEnd>,
+    events: VecDeque<Event<T>>,
+    output: Vec<u8>,
+}
+
+/// What a re-attach needs.
+#[derive(Debug)]
+struct SessionKey {
+    id: i64,
+    password: Vec<u8>,
+    /// Granted by a server that is cut off from the others, and not known to those.
+    local: bool,
+}
+
+#[derive(Debug)]
+struct Connection<T> {
+    phase: Phase,
+    connect_sent: Duration,
+    /// When the newest byte came, or the session began to own nodes.
+    heard: Duration,
+    /// Bytes handed out by [`Protocol::output`] and taken by the transport.
+    written: u64,
+    outstanding: VecDeque<Outstanding<T>>,
+    pings: VecDeque<(T, Duration)>,
+    read_only: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The connect request is sent.
+    Connecting,
+    /// The client logs in by SASL.
+    LoggingIn(DigestMd5),
+    /// Replies to credentials and to lists of watches are awaited.
+    Restoring {
+        credentials: usize,
+        parts: usize,
+    },
+    Ready,
+    Closing,
+}
+
+/// A request without a reply.
+#[derive(Debug)]
+struct Outstanding<T> {
+    xid: i32,
+    /// Where it begins in the bytes of the connection.
+    offset: u64,
+    sent: Duration,
+    asked: Asked<T>,
+}
+
+#[derive(Debug)]
+enum Asked<T> {
+    Request(Request, T),
+    AddWatch {
+        path: String,
+        recursive: bool,
+        id: u64,
+        token: T,
+    },
+    RemoveWatch {
+        path: String,
+        kind: Option<WatchKind>,
+    },
+    Sasl,
+    Close,
+    /// Its caller was answered when the session ended.
+    Abandoned,
+}
+
+impl<T> Protocol<T> {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            timeout: settings.session_timeout,
+            settings,
+            session: None,
+            epoch: 0,
+            next_xid: 1,
+            last_seen: 0,
+            watch_base: None,
+            armed: Armed::default(),
+            held_back: Vec::new(),
+            owning: false,
+            connection: None,
+            over: None,
+            events: VecDeque::new(),
+            output: Vec::new(),
+        }
+    }
+
+    pub(super) fn session_id(&self) -> Option<i64> {
+        self.session.as_ref().map(|session| session.id)
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(super) fn over(&self) -> Option<SessionEnd> {
+        self.over
+    }
+
+    /// Whether requests can be submitted.
+    pub(super) fn is_ready(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| matches!(connection.phase, Phase::Ready))
+    }
+
+    /// Begins a connection: the connect request is the first output.
+    pub(super) fn open(&mut self, now: Duration, nonce: u64) {
+        debug_assert!(self.connection.is_none(), "one connection at a time");
+        self.output.clear();
+        let login = self.settings.sasl.as_ref().map(|digest| DigestMd5::new(digest, nonce));
+        self.connection = Some(Connection {
+            phase: login.map_or(Phase::Connecting, Phase::LoggingIn),
+            connect_sent: now,
+            heard: now,
+            written: 0,
+            outstanding: VecDeque::new(),
+            pings: VecDeque::new(),
+            read_only: false,
+        });
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: self.last_seen,
+            timeout_ms: i32::try_from(self.timeout.as_millis()).unwrap_or(i32::MAX),
+            session_id: self.session_id().unwrap_or(0),
+            password: self.session.as_ref().map_or_else(|| vec![0; 16], |session| session.password.clone()),
+            read_only: Some(self.settings.read_only),
+        };
+        self.frame(|to| request.encode(to));
+    }
+
+    /// Appends one frame to the output.
+    fn frame(&mut self, body: impl FnOnce(&mut Writer)) {
+        let start = self.output.len();
+        let mut to = Writer::append_to(std::mem::take(&mut self.output));
+        to.int(0);
+        body(&mut to);
+        self.output = to.into_bytes();
+        let length = u32::try_from(self.output.len() - start - 4).unwrap_or(u32::MAX);
+        self.output[start..start + 4].copy_from_slice(&length.to_be_bytes());
+    }
+
+    fn numbered(&mut self, op: OpCode, now: Duration, asked: Asked<T>, body: impl FnOnce(&mut Writer)) {
+        let xid = self.next_xid;
+        self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
+        let begun = self.output.len() as u64;
+        self.frame(|to| {
+            RequestHeader { xid, op }.encode(to);
+            body(to);
+        });
+        if let Some(connection) = &mut self.connection {
+            let offset = connection.written + begun;
+            connection.outstanding.push_back(Outstanding { xid, offset, sent: now, asked });
+        }
+    }
+
+    /// Sends a request on the connection with this number. If it cannot be sent, the token comes back with the reason.
+    pub(super) fn submit(&mut self, request: Request, epoch: u64, token: T, now: Duration) -> Result<(), (T, Error)> {
+        if let Err(error) = self.check_ready(epoch, &request) {
+            return Err((token, error));
+        }
+        let (xid, begun) = (self.next_xid, self.output.len());
+        self.frame(|to| {
+            RequestHeader { xid, op: records::op_of(&request) }.encode(to);
+            records::encode(&request, to);
+        });
+        let size = self.output.len() - begun - 4;
+        if size > self.settings.max_frame {
+            // The server would close the connection, again and again.
+            self.output.truncate(begun);
+            let limit = self.settings.max_frame;
+            return Err((token, Error::RequestTooLarge { request: request.to_string(), size, limit }));
+        }
+        self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
+        if let Some(connection) = &mut self.connection {
+            let offset = connection.written + begun as u64;
+            let asked = Asked::Request(without_data(request), token);
+            connection.outstanding.push_back(Outstanding { xid, offset, sent: now, asked });
+        }
+        Ok(())
+    }
+
+    fn check_ready(&self, epoch: u64, request: &impl ToString) -> Result<(), Error> {
+        if self.over.is_some() {
+            return Err(Error::SessionExpired { request: request.to_string() });
+        }
+        if !self.is_ready() || epoch != self.epoch {
+            return Err(Error::ConnectionLoss { request: request.to_string(), sent: false, cause: None });
+        }
+        Ok(())
+    }
+
+    /// Sends a ping.
+    pub(super) fn ping(&mut self, token: T, now: Duration) -> Result<(), (T, Error)> {
+        if let Err(error) = self.check_ready(self.epoch, &"ping") {
+            return Err((token, error));
+        }
+        self.frame(|to| RequestHeader { xid: XID_PING, op: OpCode::Ping }.encode(to));
+        if let Some(connection) = &mut self.connection {
+            connection.pings.push_back((token, now));
+        }
+        Ok(())
+    }
+
+    /// Sets a watch that stays, and returns the number of the subscriber.
+    pub(super) fn add_watch(
+        &mut self,
+        path: &str,
+        recursive: bool,
+        to: mpsc::UnboundedSender<PersistentEvent>,
+        token: T,
+        now: Duration,
+    ) -> Result<u64, (T, Error)> {
+        if let Err(error) = self.check_ready(self.epoch, &format!("addWatch {path}")) {
+            return Err((token, error));
+        }
+        // Before the reply: the first event may come with it.
+        let id = self.armed.subscribe(path, recursive, to);
+        let asked = Asked::AddWatch { path: path.to_owned(), recursive, id, token };
+        self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, recursive, to));
+        Ok(id)
+    }
+
+    /// Removes a subscriber; with the last one its watch goes from the server.
+    pub(super) fn unsubscribe(&mut self, path: &str, recursive: bool, id: u64, now: Duration) {
+        let was_last = self.armed.unsubscribe(path, recursive, id);
+        if was_last && self.is_ready() && !self.armed.has_one_shot(path) {
+            self.remove_watch(path, None, now);
+        }
+    }
+
+    /// Removes a one-shot watch that has no waiter any more.
+    pub(super) fn forget(&mut self, path: &str, kind: WatchKind, now: Duration) {
+        if self.is_ready() && self.armed.can_remove(path) {
+            self.remove_watch(path, Some(kind), now);
+        } else if self.connection.is_none() {
+            // It is not set again.
+            self.armed.disarm(path, kind);
+        }
+    }
+
+    fn remove_watch(&mut self, path: &str, kind: Option<WatchKind>, now: Duration) {
+        let watcher = match kind {
+            Some(WatchKind::Children) => WATCHER_CHILDREN,
+            Some(WatchKind::Data) => WATCHER_DATA,
+            None => WATCHER_ANY,
+        };
+        let asked = Asked::RemoveWatch { path: path.to_owned(), kind };
+        self.numbered(OpCode::RemoveWatches, now, asked, |to| _ = to.string(path).int(watcher));
+    }
+
+    /// Says whether the session owns nodes: then silence is taken for a broken connection sooner.
+    pub(super) fn set_owning(&mut self, owning: bool, now: Duration) {
+        self.owning = owning;
+        if let Some(connection) = &mut self.connection {
+            connection.heard = connection.heard.max(now);
+        }
+    }
+
+    /// Ends the session: every caller is answered, and closeSession goes out behind what was sent.
+    pub(super) fn close(&mut self, now: Duration) {
+        self.end(SessionEnd::Closed);
+        self.send_close(now);
+    }
+
+    fn send_close(&mut self, now: Duration) {
+        if self.is_ready() {
+            self.numbered(OpCode::CloseSession, now, Asked::Close, |_| {});
+            if let Some(connection) = &mut self.connection {
+                connection.phase = Phase::Closing;
+            }
+        }
+    }
+
+    /// The session is over: every caller is answered.
+    fn end(&mut self, end: SessionEnd) {
+        if self.over.is_some() {
+            return;
+        }
+        self.over = Some(end);
+        let expired = |request: String| Error::SessionExpired { request };
+        if let Some(connection) = &mut self.connection {
+            for outstanding in &mut connection.outstanding {
+                let sent = (outstanding.offset < connection.written).then_some(outstanding.sent);
+                let reply = |error| Reply { sent, ..Reply::not_sent(error) };
+                match std::mem::replace(&mut outstanding.asked, Asked::Abandoned) {
+                    Asked::Request(request, token) => {
+                        self.events.push_back(Event::Reply(token, reply(expired(request.to_string()))));
+                    }
+                    Asked::AddWatch { path, token, .. } => {
+                        self.events.push_back(Event::Reply(token, reply(expired(format!("addWatch {path}")))));
+                    }
+                    _ => {}
+                }
+            }
+            for (token, _) in connection.pings.drain(..) {
+                self.events.push_back(Event::Reply(token, Reply::not_sent(expired("ping".to_owned()))));
+            }
+        }
+        self.armed = Armed::default();
+        self.events.push_back(Event::Ended(end));
+    }
+
+    /// The connection is gone: what was outstanding is lost, and what was never written is known to be so.
+    pub(super) fn lost(&mut self, cause: Option<ConnectError>) {
+        let Some(connection) = self.connection.take() else { return };
+        let cause = cause.map(std::sync::Arc::new);
+        let was_ready = matches!(connection.phase, Phase::Ready);
+        for Outstanding { offset, sent, asked, .. } in connection.outstanding {
+            let left = offset < connection.written;
+            let lost = |request| {
+                let error = Error::ConnectionLoss { request, sent: left, cause: cause.clone() };
+                Reply { sent: left.then_some(sent), ..Reply::not_sent(error) }
+            };
+            match asked {
+                Asked::Request(request, token) => {
+                    self.events.push_back(Event::Reply(token, lost(request.to_string())));
+                }
+                Asked::AddWatch { path, recursive, id, token } => {
+                    self.armed.unsubscribe(&path, recursive, id);
+                    self.events.push_back(Event::Reply(token, lost(format!("addWatch {path}"))));
+                }
+                Asked::RemoveWatch { path, kind: Some(kind) } => self.armed.disarm(&path, kind),
+                Asked::RemoveWatch { kind: None, .. } | Asked::Sasl | Asked::Close | Asked::Abandoned => {}
+            }
+        }
+        for (token, _) in connection.pings {
+            let error = Error::ConnectionLoss { request: "ping".to_owned(), sent: true, cause: cause.clone() };
+            self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
+        }
+        self.output.clear();
+        self.watch_base.get_or_insert(self.last_seen);
+        // The servers that are not cut off do not know this session.
+        if was_ready && self.session.as_ref().is_some_and(|session| session.local) {
+            self.end(SessionEnd::Expired);
+        }
+    }
+
+    /// The bytes to be written.
+    pub(super) fn output(&self) -> &[u8] {
+        &self.output
+    }
+
+    /// The transport has taken this many bytes of the output.
+    pub(super) fn written(&mut self, count: usize) {
+        if let Some(connection) = &mut self.connection {
+            connection.written += count as u64;
+        }
+        if count == self.output.len() {
+            self.output.clear();
+        } else {
+            self.output.drain(..count);
+        }
+    }
+
+    pub(super) fn next_event(&mut self) -> Option<Event<T>> {
+        self.events.pop_front()
+    }
+
+    /// When the connection is given up if no byte comes until then.
+    pub(super) fn silence_limit(&self) -> Option<Duration> {
+        let connection = self.connection.as_ref().filter(|connection| matches!(connection.phase, Phase::Ready))?;
+        Some(connection.heard + self.silence())
+    }
+
+    /// How long a connection may be silent.
+    pub(super) fn silence(&self) -> Duration {
+        if self.owning { self.timeout / 3 } else { self.timeout * 2 / 3 }
+    }
+
+    /// Until when another server should have been found. A connection that was given up for its silence leaves a third
+    /// of the timeout to that, so that the session is attached again before two thirds are over.
+    pub(super) fn reattach_limit(&self, lost_at: Duration) -> Duration {
+        lost_at + self.timeout / 3
+    }
+
+    /// Takes as many whole frames as there are, and returns how many bytes those were.
+    ///
+    /// # Errors
+    ///
+    /// What the server did that it may not do; the connection must be closed then.
+    pub(super) fn receive(&mut self, bytes: &[u8], now: Duration) -> Result<usize, Violation> {
+        let mut consumed = 0;
+        if let Some(connection) = &mut self.connection {
+            connection.heard = connection.heard.max(now);
+        }
+        while let Some(connection) = &self.connection {
+            let Some((length, rest)) = bytes[consumed..].split_first_chunk::<4>() else { break };
+            let length = self.frame_length(i32::from_be_bytes(*length), connection)?;
+            let Some(frame) = rest.get(..length) else { break };
+            consumed += 4 + length;
+            self.take_frame(frame, now)?;
+        }
+        Ok(consumed)
+    }
+
+    fn frame_length(&self, length: i32, connection: &Connection<T>) -> Result<usize, Violation> {
+        let is_first = connection.written > 0 && self.is_connecting();
+        let limit = self.settings.max_frame;
+        match usize::try_from(length) {
+            Ok(length) if is_first && !CONNECT_RESPONSE.contains(&length) => {
+                Err(Violation::new("it does not speak ZooKeeper's protocol"))
+            }
+            Ok(length) if length <= limit => Ok(length),
+            Ok(length) => Err(Violation(format!("a frame of {length} bytes is above the limit of {limit}"))),
+            Err(_negative) => Err(Violation(format!("a frame of negative length {length}"))),
+        }
+    }
+
+    /// Whether the connect response is still to come.
+    fn is_connecting(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| match &connection.phase {
+            Phase::Connecting => true,
+            Phase::LoggingIn(login) => !login.has_begun(),
+            _ => false,
+        })
+    }
+
+    fn take_frame(&mut self, frame: &[u8], now: Duration) -> Result<(), Violation> {
+        let mut from = Reader::new(frame);
+        let bad = |what: &str, error: &dyn std::fmt::Display| Violation(format!("a bad {what}: {error}"));
+        if self.is_connecting() {
+            let response = ConnectResponse::decode(&mut from).map_err(|error| bad("connect response", &error))?;
+            return self.connected(response, now);
+        }
+        let header = ReplyHeader::decode(&mut from).map_err(|error| bad("reply header", &error))?;
+        if header.xid != XID_EVENT {
+            self.last_seen = self.last_seen.max(header.zxid);
+        }
+        match header.xid {
+            XID_EVENT => {
+                let event = records::decode_event(&mut from).map_err(|error| bad("notification", &error))?;
+                if let (Some(event), Some(connection)) = (event, &mut self.connection) {
+                    self.armed.fired(&event);
+                    match connection.phase {
+                        Phase::Restoring { .. } => self.held_back.push(event),
+                        Phase::Ready => self.events.push_back(Event::Notification(event)),
+                        _ => {}
+                    }
+                }
+                Ok(())
+            }
+            XID_PING => {
+                let ping = self.connection.as_mut().and_then(|connection| connection.pings.pop_front());
+                if let Some((token, sent)) = ping {
+                    let reply = Reply {
+                        sent: Some(sent),
+                        epoch: self.epoch,
+                        zxid: header.zxid,
+                        result: Ok(Response::Acknowledged),
+                    };
+                    self.events.push_back(Event::Reply(token, reply));
+                } else if self.over.is_none() {
+                    return Err(Violation::new("a reply to a ping that was not sent"));
+                }
+                Ok(())
+            }
+            XID_AUTH if header.err != 0 => {
+                self.end(SessionEnd::AuthFailed);
+                Ok(())
+            }
+            XID_AUTH => self.restored(now, |credentials, _| credentials.checked_sub(1).map(|left| *credentials = left)),
+            XID_SET_WATCHES if header.err != 0 => {
+                Err(Violation(format!("the server answered {} to setWatches", header.err)))
+            }
+            XID_SET_WATCHES => self.restored(now, |_, parts| parts.checked_sub(1).map(|left| *parts = left)),
+            _ => self.replied(header, &mut from, now),
+        }
+    }
+
+    fn connected(&mut self, response: ConnectResponse, now: Duration) -> Result<(), Violation> {
+        if response.timeout_ms <= 0 || response.session_id == 0 {
+            if self.session.is_none() {
+                return Err(Violation::new("the server refused a new session"));
+            }
+            self.end(SessionEnd::Expired);
+            return Ok(());
+        }
+        let read_only = response.read_only == Some(true);
+        if read_only && !self.settings.read_only {
+            return Err(Violation::new("the server is read-only"));
+        }
+        let granted = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
+        if granted < MIN_SESSION_TIMEOUT {
+            return Err(Violation(format!(
+                "it grants a session timeout of {granted:?}, less than {MIN_SESSION_TIMEOUT:?}"
+            )));
+        }
+        match &mut self.session {
+            Some(session) if session.id != response.session_id => {
+                self.end(SessionEnd::Inconsistent);
+                return Ok(());
+            }
+            Some(session) => {
+                session.password = response.password;
+                self.timeout = self.timeout.min(granted);
+            }
+            None => {
+                let key = SessionKey { id: response.session_id, password: response.password, local: read_only };
+                self.session = Some(key);
+                self.timeout = granted;
+            }
+        }
+        self.epoch += 1;
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        connection.read_only = read_only;
+        match &mut connection.phase {
+            Phase::LoggingIn(login) => {
+                let first = login.begin();
+                self.numbered(OpCode::Sasl, now, Asked::Sasl, |to| _ = to.buffer(&first));
+            }
+            _ => self.restore(now),
+        }
+        Ok(())
+    }
+
+    /// Sends credentials, then the watches of the session, and awaits the replies to both.
+    fn restore(&mut self, now: Duration) {
+        let auth = std::mem::take(&mut self.settings.auth);
+        for AuthInfo { scheme, auth } in &auth {
+            self.frame(|to| {
+                RequestHeader { xid: XID_AUTH, op: OpCode::Auth }.encode(to);
+                to.int(0).string(scheme).buffer(auth);
+            });
+        }
+        let credentials = auth.len();
+        self.settings.auth = auth;
+        let parts = self.armed.parts(self.watch_base.unwrap_or(self.last_seen));
+        for (persistent, body) in &parts {
+            let op = if *persistent { OpCode::SetWatches2 } else { OpCode::SetWatches };
+            self.frame(|to| {
+                RequestHeader { xid: XID_SET_WATCHES, op }.encode(to);
+                to.raw(body);
+            });
+        }
+        if let Some(connection) = &mut self.connection {
+            connection.phase = Phase::Restoring { credentials, parts: parts.len() };
+        }
+        self.finish_restoring(now);
+    }
+
+    fn restored(
+        &mut self,
+        now: Duration,
+        count: impl FnOnce(&mut usize, &mut usize) -> Option<()>,
+    ) -> Result<(), Violation> {
+        let counted = match self.connection.as_mut().map(|connection| &mut connection.phase) {
+            Some(Phase::Restoring { credentials, parts }) => count(credentials, parts),
+            _ => None,
+        };
+        if counted.is_none() && self.over.is_none() {
+            return Err(Violation::new("a reply to credentials or watches that were not sent"));
+        }
+        self.finish_restoring(now);
+        Ok(())
+    }
+
+    fn finish_restoring(&mut self, now: Duration) {
+        let Some(connection) = &mut self.connection else { return };
+        if !matches!(connection.phase, Phase::Restoring { credentials: 0, parts: 0 }) {
+            return;
+        }
+        connection.phase = Phase::Ready;
+        if self.over.is_some() {
+            // The session was ended while there was no connection to close it on.
+            return self.send_close(now);
+        }
+        self.watch_base = None;
+        let reattached =
+            Reattached { sent: connection.connect_sent, leader_sent: None, timeout: self.timeout, epoch: self.epoch };
+        self.events.push_back(Event::Connected { reattached, read_only: connection.read_only });
+        self.events.extend(self.held_back.drain(..).map(Event::Notification));
+        self.armed.restored();
+    }
+
+    fn replied(&mut self, header: ReplyHeader, from: &mut Reader<'_>, now: Duration) -> Result<(), Violation> {
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let outstanding = &mut connection.outstanding;
+        // A server that does not know a request says so at once, ahead of older replies.
+        let index = if header.err == ErrorCode::Unimplemented.code() {
+            outstanding.iter().position(|outstanding| outstanding.xid == header.xid).unwrap_or(0)
+        } else {
+            0
+        };
+        let Some(oldest) = outstanding.get(index) else {
+            return Err(Violation(format!("a reply to request {}, which was not sent", header.xid)));
+        };
+        if oldest.xid != header.xid {
+            return Err(Violation(format!("a reply to request {} before that to {}", header.xid, oldest.xid)));
+        }
+        if oldest.offset >= connection.written {
+            return Err(Violation(format!("a reply to request {}, which is not sent yet", header.xid)));
+        }
+        let bad = |request: &dyn std::fmt::Display, error| Violation(format!("a bad reply to {request}: {error}"));
+        let result = match &oldest.asked {
+            Asked::Request(request, _) if header.err == 0 => {
+                Some(Ok(records::decode(request, from).map_err(|error| bad(request, error))?))
+            }
+            Asked::Request(request, _) => Some(records::decode_error(request, header.err, from)),
+            _ => None,
+        };
+        let Some(Outstanding { sent, asked, .. }) = outstanding.remove(index) else { return Ok(()) };
+        let reply = |result| Reply { sent: Some(sent), epoch: self.epoch, zxid: header.zxid, result };
+        match (asked, result) {
+            (Asked::Request(request, token), Some(result)) => {
+                if let Some((path, left)) = left_by(&request, &result) {
+                    self.armed.arm(path, left);
+                }
+                let expired = matches!(result, Err(Error::SessionExpired { .. }));
+                self.events.push_back(Event::Reply(token, reply(result)));
+                if expired {
+                    self.end(SessionEnd::Expired);
+                }
+            }
+            (Asked::AddWatch { path, recursive, id, token }, _) => {
+                let result = match header.err {
+                    0 => Ok(Response::Acknowledged),
+                    code => {
+                        self.armed.unsubscribe(&path, recursive, id);
+                        Err(records::error_named(&path, code, || format!("addWatch {path}")))
+                    }
+                };
+                self.events.push_back(Event::Reply(token, reply(result)));
+            }
+            (Asked::RemoveWatch { path, kind: Some(kind) }, _) => self.armed.disarm(&path, kind),
+            (Asked::Sasl, _) => return self.logged_in(header.err, from, now),
+            (Asked::Close, _) => self.events.push_back(Event::Closed),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Goes on with the login by SASL.
+    fn logged_in(&mut self, err: i32, from: &mut Reader<'_>, now: Duration) -> Result<(), Violation> {
+        let Some(Phase::LoggingIn(login)) = self.connection.as_mut().map(|connection| &mut connection.phase) else {
+            return Err(Violation::new("a reply to a login that was not begun"));
+        };
+        if err != 0 {
+            self.end(SessionEnd::AuthFailed);
+            return Ok(());
+        }
+        let token = from.buffer().map_err(|error| Violation(format!("a bad reply to sasl: {error}")))?;
+        match login.step(token).map_err(|reason| Violation(format!("SASL: {reason}")))? {
+            Some(answer) => self.numbered(OpCode::Sasl, now, Asked::Sasl, |to| _ = to.buffer(&answer)),
+            None => self.restore(now),
+        }
+        Ok(())
+    }
+}
+
+/// The request without the data that is in the output already.
+fn without_data(mut request: Request) -> Request {
+    match &mut request {
+        Request::Create { data, acl, .. } => {
+            *data = Vec::new();
+            *acl = Vec::new();
+        }
+        Request::SetData { data, .. } => *data = Vec::new(),
+        Request::SetAcl { acl, .. } => *acl = Vec::new(),
+        _ => {}
+    }
+    request
+}
+
+/// The watch that a read has left on the server.
+fn left_by<'a>(request: &'a Request, result: &Result<Response, Error>) -> Option<(&'a str, Left)> {
+    match (request, result) {
+        (Request::Exists { path, watch: true }, Ok(Response::Exists(Some(_)))) => Some((path, Left::OnData)),
+        (Request::Exists { path, watch: true }, Ok(Response::Exists(None))) => Some((path, Left::OnMissing)),
+        (Request::GetData { path, watch: true }, Ok(_)) => Some((path, Left::OnData)),
+        (Request::GetChildren { path, watch: true }, Ok(_)) => Some((path, Left::OnChildren)),
+        _ => None,
+    }
+}

@@ -1,0 +1,252 @@
+//! Requests as bytes, and bytes as responses.
+
+use curator_wire::{DecodeError, ErrorCode, EventKind, OpCode, Reader, Writer};
+
+use crate::error::Error;
+use crate::model::{Acl, CreateMode, EventType, Permission, Stat, WatchedEvent};
+use crate::zookeeper::{Done, Operation, Request, Response};
+
+/// `ZooDefs.AddWatchModes`.
+const ADD_WATCH_PERSISTENT: i32 = 0;
+const ADD_WATCH_RECURSIVE: i32 = 1;
+
+/// What stands in a sequence of multi records.
+const NO_ERROR: i32 = -1;
+
+/// Any version.
+const ANY: i32 = -1;
+
+pub(super) fn op_of(request: &Request) -> OpCode {
+    match request {
+        Request::Create { mode, .. } => op_of_create(*mode),
+        Request::Delete { .. } => OpCode::Delete,
+        Request::Exists { .. } => OpCode::Exists,
+        Request::GetData { .. } => OpCode::GetData,
+        Request::SetData { .. } => OpCode::SetData,
+        Request::GetChildren { .. } => OpCode::GetChildren,
+        Request::GetAcl { .. } => OpCode::GetAcl,
+        Request::SetAcl { .. } => OpCode::SetAcl,
+        Request::Sync { .. } => OpCode::Sync,
+        Request::Transaction { .. } => OpCode::Multi,
+        Request::Reconfig { .. } => OpCode::Reconfig,
+    }
+}
+
+fn op_of_create(mode: CreateMode) -> OpCode {
+    match mode {
+        CreateMode::Container => OpCode::CreateContainer,
+        CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_) => OpCode::CreateTtl,
+        _ => OpCode::Create2,
+    }
+}
+
+/// Writes the body of a request.
+pub(super) fn encode(request: &Request, to: &mut Writer) {
+    match request {
+        Request::Create { path, data, acl, mode } => encode_create(path, data, acl, *mode, to),
+        Request::Delete { path, version } => _ = to.string(path).int(version.unwrap_or(ANY)),
+        Request::Exists { path, watch } | Request::GetData { path, watch } | Request::GetChildren { path, watch } => {
+            _ = to.string(path).bool(*watch);
+        }
+        Request::SetData { path, data, version } => _ = to.string(path).buffer(data).int(version.unwrap_or(ANY)),
+        Request::GetAcl { path } | Request::Sync { path } => _ = to.string(path),
+        Request::SetAcl { path, acl, version } => {
+            to.string(path);
+            encode_acl(acl, to);
+            to.int(version.unwrap_or(ANY));
+        }
+        Request::Transaction { operations } => encode_operations(operations, to),
+        Request::Reconfig { joining, leaving, members, version } => {
+            for servers in [joining, leaving, members] {
+                if servers.is_empty() {
+                    to.null()
+                } else {
+                    to.string(&servers.join(","))
+                };
+            }
+            to.long(version.unwrap_or(-1));
+        }
+    }
+}
+
+fn encode_create(path: &str, data: &[u8], acl: &[Acl], mode: CreateMode, to: &mut Writer) {
+    to.string(path).buffer(data);
+    encode_acl(acl, to);
+    to.int(match mode {
+        CreateMode::Persistent => 0,
+        CreateMode::Ephemeral => 1,
+        CreateMode::PersistentSequential => 2,
+        CreateMode::EphemeralSequential => 3,
+        CreateMode::Container => 4,
+        CreateMode::PersistentWithTtl(_) => 5,
+        CreateMode::PersistentSequentialWithTtl(_) => 6,
+    });
+    if let CreateMode::PersistentWithTtl(ttl) | CreateMode::PersistentSequentialWithTtl(ttl) = mode {
+        to.long(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
+    }
+}
+
+fn encode_acl(acl: &[Acl], to: &mut Writer) {
+    to.vector(acl, |to, entry| {
+        to.int(i32::try_from(entry.permissions.bits()).unwrap_or_default()).string(&entry.scheme).string(&entry.id);
+    });
+}
+
+fn encode_operations(operations: &[Operation], to: &mut Writer) {
+    for operation in operations {
+        let op = match operation {
+            Operation::Create { mode, .. } => op_of_create(*mode),
+            Operation::Delete { .. } => OpCode::Delete,
+            Operation::SetData { .. } => OpCode::SetData,
+            Operation::Check { .. } => OpCode::Check,
+        };
+        to.int(op.code()).bool(false).int(NO_ERROR);
+        match operation {
+            Operation::Create { path, data, acl, mode } => encode_create(path, data, acl, *mode, to),
+            Operation::Delete { path, version } | Operation::Check { path, version } => {
+                to.string(path).int(version.unwrap_or(ANY));
+            }
+            Operation::SetData { path, data, version } => {
+                to.string(path).buffer(data).int(version.unwrap_or(ANY));
+            }
+        }
+    }
+    to.int(-1).bool(true).int(NO_ERROR);
+}
+
+pub(super) fn encode_add_watch(path: &str, recursive: bool, to: &mut Writer) {
+    to.string(path).int(if recursive { ADD_WATCH_RECURSIVE } else { ADD_WATCH_PERSISTENT });
+}
+
+/// Reads the body of the reply to a request that the server has done.
+pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Response, DecodeError> {
+    Ok(match request {
+        Request::Create { .. } => Response::Created { path: from.string()?.to_owned(), stat: decode_stat(from)? },
+        Request::Delete { .. } => Response::Deleted,
+        Request::Exists { .. } => Response::Exists(Some(decode_stat(from)?)),
+        Request::GetData { .. } | Request::Reconfig { .. } => {
+            let data = from.buffer()?.to_vec();
+            Response::Data(data, decode_stat(from)?)
+        }
+        Request::SetData { .. } | Request::SetAcl { .. } => Response::Stat(decode_stat(from)?),
+        Request::GetChildren { .. } => Response::Children(from.vector(|from| from.string().map(ToOwned::to_owned))?),
+        Request::GetAcl { .. } => Response::Acl(decode_acl(from)?, decode_stat(from)?),
+        Request::Sync { .. } => {
+            from.string()?;
+            Response::Synced
+        }
+        Request::Transaction { operations } => Response::Done(decode_done(operations, from)?),
+    })
+}
+
+/// The error that a failed request ends with; a failed transaction says in its body which operation it was.
+pub(super) fn decode_error(request: &Request, code: i32, from: &mut Reader<'_>) -> Result<Response, Error> {
+    match (ErrorCode::from_code(code), request) {
+        (Some(ErrorCode::NoNode), Request::Exists { .. }) => Ok(Response::Exists(None)),
+        (_, Request::Transaction { operations }) if !from.is_empty() => {
+            Err(failed_operation(operations, from).unwrap_or_else(|| error(code, request)))
+        }
+        _ => Err(error(code, request)),
+    }
+}
+
+fn error(code: i32, request: &Request) -> Error {
+    error_named(request.path(), code, || request.to_string())
+}
+
+/// The error of a request that the server has refused.
+pub(super) fn error_named(path: &str, code: i32, request: impl FnOnce() -> String) -> Error {
+    if let Some(known) = error_about(path, code) {
+        return known;
+    }
+    match ErrorCode::from_code(code) {
+        Some(ErrorCode::Unimplemented) => Error::Unsupported { request: request(), client: "the server" },
+        Some(ErrorCode::SessionExpired) => Error::SessionExpired { request: request() },
+        _ => Error::ZooKeeper { code, request: request() },
+    }
+}
+
+fn error_about(path: &str, code: i32) -> Option<Error> {
+    let path = path.to_owned();
+    Some(match ErrorCode::from_code(code)? {
+        ErrorCode::NoNode => Error::NoNode { path },
+        ErrorCode::NodeExists => Error::NodeExists { path },
+        ErrorCode::NotEmpty => Error::NotEmpty { path },
+        ErrorCode::BadVersion => Error::BadVersion { path },
+        ErrorCode::NoAuth => Error::NoAuth { path },
+        ErrorCode::InvalidAcl => Error::InvalidAcl { path },
+        ErrorCode::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path },
+        _ => return None,
+    })
+}
+
+/// Reads one result of a transaction: the operation's code, or its error.
+fn decode_result(from: &mut Reader<'_>) -> Result<Option<Result<Done, i32>>, DecodeError> {
+    let (op, done) = (OpCode::from_code(from.int()?), from.bool()?);
+    from.int()?;
+    if done {
+        return Ok(None);
+    }
+    Ok(Some(match op {
+        OpCode::Create => Ok(Done::Created { path: from.string()?.to_owned(), stat: Stat::default() }),
+        OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
+            Ok(Done::Created { path: from.string()?.to_owned(), stat: decode_stat(from)? })
+        }
+        OpCode::SetData => Ok(Done::Set(decode_stat(from)?)),
+        OpCode::Delete => Ok(Done::Deleted),
+        OpCode::Check => Ok(Done::Checked),
+        _ => Err(from.int()?),
+    }))
+}
+
+/// The results of a transaction that was done; at most one for each operation.
+fn decode_done(operations: &[Operation], from: &mut Reader<'_>) -> Result<Vec<Done>, DecodeError> {
+    let mut all = Vec::new();
+    while let Some(result) = decode_result(from)? {
+        // A server that reports an error here says that nothing was done.
+        let Ok(done) = result else { return Err(DecodeError::Null) };
+        if all.len() == operations.len() {
+            return Err(DecodeError::Truncated { needed: operations.len(), available: all.len() });
+        }
+        all.push(done);
+    }
+    Ok(all)
+}
+
+/// The operation that failed. Those before it have the result 0, those behind it another error.
+fn failed_operation(operations: &[Operation], from: &mut Reader<'_>) -> Option<Error> {
+    for (index, operation) in operations.iter().enumerate() {
+        let Err(code) = decode_result(from).ok()?? else { continue };
+        if code != 0 {
+            let source = error_about(operation.path(), code)
+                .unwrap_or_else(|| Error::ZooKeeper { code, request: operation.to_string() });
+            return Some(Error::Transaction { index, operation: operation.to_string(), source: Box::new(source) });
+        }
+    }
+    None
+}
+
+fn decode_acl(from: &mut Reader<'_>) -> Result<Vec<Acl>, DecodeError> {
+    from.vector(|from| {
+        let permissions = Permission::from_bits(u32::try_from(from.int()?).unwrap_or_default());
+        Ok(Acl::new(permissions, from.string()?, from.string()?))
+    })
+}
+
+fn decode_stat(from: &mut Reader<'_>) -> Result<Stat, DecodeError> {
+    curator_wire::Stat::decode(from).map(Stat::from)
+}
+
+/// The event of a notification; `None` for a change of state, which a client finds out by itself.
+pub(super) fn decode_event(from: &mut Reader<'_>) -> Result<Option<WatchedEvent>, String> {
+    let event = curator_wire::WatchEvent::decode(from).map_err(|error| error.to_string())?;
+    let event_type = match event.kind {
+        -1 => return Ok(None),
+        kind if kind == EventKind::NodeCreated as i32 => EventType::NodeCreated,
+        kind if kind == EventKind::NodeDeleted as i32 => EventType::NodeDeleted,
+        kind if kind == EventKind::NodeDataChanged as i32 => EventType::NodeDataChanged,
+        kind if kind == EventKind::NodeChildrenChanged as i32 => EventType::NodeChildrenChanged,
+        kind => return Err(format!("unknown event type {kind}")),
+    };
+    Ok(Some(WatchedEvent { event_type, path: event.path }))
+}

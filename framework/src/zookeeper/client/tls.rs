@@ -1,0 +1,105 @@
+//! TLS to the servers, by rustls.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::connector::Stream;
+use crate::secure::TlsOptions;
+
+/// The TLS side of a session's connections.
+pub(super) struct Tls {
+    connector: TlsConnector,
+}
+
+impl Tls {
+    /// # Errors
+    ///
+    /// What is wrong with the options.
+    pub(super) fn new(options: &TlsOptions) -> Result<Self, String> {
+        Ok(Self { connector: TlsConnector::from(Arc::new(config(options)?)) })
+    }
+
+    /// Shakes hands: the server's certificate must be signed by the authority, be valid now, and carry its name.
+    pub(super) async fn connect(&self, stream: TcpStream, server: &str) -> io::Result<Stream> {
+        let name = name_of(server).map_err(io::Error::other)?;
+        let stream = self.connector.connect(name, stream).await.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                io::Error::new(error.kind(), format!("the server closed the connection in the TLS handshake: {error}"))
+            }
+            io::ErrorKind::InvalidData => io::Error::new(error.kind(), format!("TLS: {error}")),
+            _ => error,
+        })?;
+        Ok(Stream::Other(Box::new(stream)))
+    }
+}
+
+/// The configuration of rustls for these options.
+///
+/// # Errors
+///
+/// What is wrong with the options.
+pub(crate) fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
+    if CryptoProvider::get_default().is_none() {
+        // Without one, a program whose crates ask for several gets a panic. Another thread may have been first.
+        let _other = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    }
+    let certificates = |pem: &str, what: &str| {
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        match all {
+            Ok(all) if all.is_empty() => Err(format!("the {what} has no certificate in PEM")),
+            Ok(all) => Ok(all),
+            Err(error) => Err(format!("the {what}: {error}")),
+        }
+    };
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(&options.authority, "authority")? {
+        roots.add(authority).map_err(|error| format!("the authority: {error}"))?;
+    }
+    let verifier =
+        WebPkiServerVerifier::builder(roots.into()).build().map_err(|error| format!("the authority: {error}"))?;
+    let builder = ClientConfig::builder().with_webpki_verifier(verifier);
+    let Some((certificate, key)) = &options.identity else { return Ok(builder.with_no_client_auth()) };
+    let chain = certificates(certificate, "client certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        .map_err(|error| format!("the client certificate's key: {error}"))?;
+    builder.with_client_auth_cert(chain, key).map_err(|error| format!("the client certificate: {error}"))
+}
+
+/// The name that a server's certificate must have.
+///
+/// # Errors
+///
+/// That the name cannot be in a certificate.
+pub(crate) fn name_of(server: &str) -> Result<ServerName<'static>, String> {
+    let host = server.rsplit_once(':').map_or(server, |(host, _port)| host);
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    ServerName::try_from(host.to_owned()).map_err(|error| format!("{host:?} cannot be in a certificate: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_not_pem_is_named() {
+        assert_eq!(config(&TlsOptions::new("nothing")).unwrap_err(), "the authority has no certificate in PEM");
+    }
+
+    #[test]
+    fn names_and_addresses_of_servers() {
+        assert_eq!(name_of("zk1.example:2181").unwrap(), ServerName::try_from("zk1.example").unwrap());
+        for address in ["127.0.0.1:2281", "[::1]:2281"] {
+            assert!(matches!(name_of(address), Ok(ServerName::IpAddress(_))), "{address}");
+        }
+        assert!(name_of("a b:1").unwrap_err().contains("cannot be in a certificate"));
+    }
+}

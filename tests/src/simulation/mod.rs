@@ -57,14 +57,17 @@ impl SimulatedEnsemble {
     pub fn client(&self, client: ClientId) -> CuratorFrameworkBuilder {
         let clock = SimulatedClock { origin: self.world.origin(), skipped: self.world.skipped(client) };
         CuratorFramework::builder("simulated:1")
-            .zookeeper_factory(DefaultZooKeeperFactory::with_connector(SimulatedNetwork::new(
-                Arc::clone(&self.world),
-                client,
-            )))
+            .zookeeper_factory(self.factory(client))
             .clock(clock)
             .randomness(SeededRandomness::new(
                 self.seed ^ (u64::from(client.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
             ))
+    }
+
+    /// What [`client`](Self::client) makes its sessions with: the framework's own client over the simulation's network.
+    #[must_use]
+    pub fn factory(&self, client: ClientId) -> DefaultZooKeeperFactory {
+        DefaultZooKeeperFactory::with_connector(SimulatedNetwork::new(Arc::clone(&self.world), client))
     }
 
     /// The time since the simulation began.

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::ClientId;
 use super::world::{FromServer, LinkId, World};
-use crate::wire::ErrorCode;
+use crate::wire::{ErrorCode, OpCode, Reader, RequestHeader};
 
 /// Where the error stands in a reply, behind its number and the server's transaction.
 const ERR: usize = 4 + 8;
@@ -80,6 +80,16 @@ impl LinkStream {
     }
 }
 
+/// The frame as it is sent; where reconnects are slept through, a list of watches asks for no replay.
+fn without_replay(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let op = RequestHeader::decode(&mut Reader::new(&frame)).map(|header| header.op);
+    if is_broken(Mutant::SleepThroughReconnects) && matches!(op, Ok(OpCode::SetWatches | OpCode::SetWatches2)) {
+        frame[8..16].copy_from_slice(&i64::MAX.to_be_bytes());
+    }
+    frame
+}
+
 impl AsyncRead for LinkStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while self.unread.is_empty() {
@@ -101,7 +111,7 @@ impl AsyncWrite for LinkStream {
         while let Some((length, rest)) = self.unsent.split_first_chunk::<4>() {
             let length = u32::from_be_bytes(*length) as usize;
             let Some(frame) = rest.get(..length) else { break };
-            self.world.send(self.link, frame.to_vec());
+            self.world.send(self.link, without_replay(frame));
             self.unsent.drain(..4 + length);
         }
         Poll::Ready(Ok(bytes.len()))

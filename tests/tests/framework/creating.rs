@@ -1,6 +1,5 @@
 //! Creating nodes: Curator's `TestCreate` and `TestCreateReturningStat`, and what of `TestFramework` is about creating.
 
-use std::time::Duration;
 
 use curator_framework::{CreateMode, CuratorFramework, Error, Stat, parent_of};
 
@@ -200,10 +199,8 @@ on_every_server! {
             assert_eq!(stat_of(&client, &path).await.ephemeral_owner == 0, stays, "{path}");
             nodes.push((path, stays));
         }
-        for mode in [CreateMode::Container, CreateMode::PersistentWithTtl(Duration::from_secs(1))] {
-            let refused = client.create().with_mode(mode).for_path(&format!("{parent}/never")).await;
-            assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
-        }
+        let container = client.create().with_mode(CreateMode::Container).for_path(&format!("{parent}/container")).await;
+        nodes.push((container.unwrap(), true));
         client.close().await;
         let kept = nodes.iter().filter(|(_, stays)| *stays).count();
         env.wait_for_children(&other, &parent, kept).await;
@@ -224,22 +221,20 @@ on_every_server! {
         assert_eq!(children(&env.client().await, &format!("{namespace}/test")).await.len(), 10);
     }
 
-    /// Curator's `TestFramework.testSequentialWithTrailingSeparator`, which not every client crate can do: then nothing is
-    /// created, least of all beside the parent.
-    async fn a_sequential_name_that_is_the_number_alone_is_created_or_refused(env) {
+    /// Curator's `TestFramework.testSequentialWithTrailingSeparator`.
+    async fn a_sequential_name_can_be_the_number_alone(env) {
         let (client, namespace) = in_namespace(&env, "ns/inner").await;
         let outside = client.using_namespace("").unwrap();
         client.create().creating_parents_if_needed().for_path("/test/child").await.unwrap();
-        for path in ["/test/", "/"] {
+        for (path, created) in [("/test/", "/test/0000000001"), ("/", "/0000000001")] {
             let create = client.create().with_mode(CreateMode::PersistentSequential);
-            let refused = create.for_path(path).await;
-            assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+            assert_eq!(create.for_path(path).await.unwrap(), created);
             let plain = client.create().for_path(path).await;
             assert!(matches!(plain, Err(Error::InvalidPath { .. } | Error::NodeExists { .. })), "{plain:?}");
         }
         assert_eq!(children(&outside, parent_of(&namespace)).await, ["inner"]);
-        assert_eq!(children(&client, "/").await, ["test"]);
-        assert_eq!(children(&client, "/test").await, ["child"]);
+        assert_eq!(children(&client, "/").await, ["0000000001", "test"]);
+        assert_eq!(children(&client, "/test").await, ["0000000001", "child"]);
         // The root itself has no name to add to.
         let create = outside.create().with_mode(CreateMode::EphemeralSequential);
         let path = create.for_path("/").await.unwrap();

@@ -74,7 +74,8 @@ async fn with_the_session_policy_it_does_not() {
     client.close().await;
 }
 
-/// Silence is `Suspended` at two thirds of the timeout, and `Lost` at three quarters.
+/// While something is held, a connection that is silent for a third of the timeout is given up, which is `Suspended`; the
+/// session is `Lost` at three quarters.
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_costs_the_lock_earlier_with_the_standard_policy() {
     let mut told = Vec::new();
@@ -102,10 +103,8 @@ async fn a_silent_server_costs_the_lock_earlier_with_the_standard_policy() {
         ensemble.repair(CLIENT);
         client.close().await;
     }
-    let twelfth = TIMEOUT / 12;
-    let difference = told[1] - told[0];
-    assert!(difference > twelfth / 2 && difference < twelfth * 2, "{told:?}");
-    assert!(told[1] < TIMEOUT * 3 / 4, "{told:?}");
+    assert!(told[0] > TIMEOUT / 4 && told[0] <= TIMEOUT / 3, "{told:?}");
+    assert!(told[1] > TIMEOUT / 2 && told[1] < TIMEOUT * 3 / 4, "{told:?}");
 }
 
 /// No timer runs while a machine sleeps: the first look sees the silence.

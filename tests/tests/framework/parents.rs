@@ -2,19 +2,22 @@
 
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, CuratorFrameworkBuilder, Error, RetryNTimes};
+use curator_framework::{
+    CreateMode, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, Error, RetryNTimes,
+};
 use curator_recipes::InterProcessMutex;
 use curator_test::{ClientId, SimulatedEnsemble, kill_session};
 use rand::Rng;
 
 use crate::env::{Env, builder, children, connected, eventually, in_time};
 use crate::ground::{exists, in_namespace};
+use crate::without_containers::WithoutContainers;
 
 /// Short, and much longer than a lock is held in these tests.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 fn reaping(env: &Env) -> CuratorFrameworkBuilder {
-    builder(env.address()).reap_interval(INTERVAL)
+    builder(env.address()).zookeeper_factory(WithoutContainers(DefaultZooKeeperFactory::new())).reap_interval(INTERVAL)
 }
 
 /// Takes the lock and gives it back.
@@ -168,6 +171,7 @@ on_every_server! {
 fn simulated(ensemble: &SimulatedEnsemble, number: u32) -> CuratorFrameworkBuilder {
     ensemble
         .client(ClientId(number))
+        .zookeeper_factory(WithoutContainers(ensemble.factory(ClientId(number))))
         .session_timeout(Duration::from_secs(30))
         .retry_policy(RetryNTimes::new(3, INTERVAL))
 }

@@ -176,9 +176,12 @@ async fn the_end_of_the_session_escapes_a_policy_that_leaves_it_to_the_caller() 
         let client = options.build().unwrap();
         client.start().unwrap();
         client.block_until_connected().await.unwrap();
-        ensemble.partition(CLIENT);
+        // While something is held only the leader's replies count: the server's replies to pings keep the connection, and
+        // the session ends with the write outstanding.
+        let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
+        ensemble.cut_off_server(CLIENT);
         let asker = client.clone();
-        let asked = tokio::spawn(async move { asker.get_data().for_path("/").await });
+        let asked = tokio::spawn(async move { asker.set_data().with_data("new").for_path("/lock").await });
         comes_to(&client, ConnectionState::Lost).await;
         ensemble.repair(CLIENT);
         let answer = in_time(asked).await.unwrap();
@@ -186,6 +189,7 @@ async fn the_end_of_the_session_escapes_a_policy_that_leaves_it_to_the_caller() 
             true => assert!(matches!(answer, Err(Error::SessionExpired { .. })), "{answer:?}"),
             false => assert!(answer.is_ok(), "{answer:?}"),
         }
+        drop(guard);
         client.close().await;
     }
 }

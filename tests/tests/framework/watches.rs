@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error, EventType, WakeReason, Watch};
+use curator_framework::{ConnectionState, CuratorFramework, Error, EventType, WakeReason, Watch, make_path};
 use curator_test::TestingServer;
 use futures_util::FutureExt;
 
@@ -201,15 +201,28 @@ on_every_server! {
     }
 
     /// A connection that was lost wakes whoever waits, because what happened meanwhile is not known.
-    async fn a_reconnect_wakes_every_watch(env) {
-        let proxy = env.proxy();
+    async fn watches_survive_a_reconnect(env) {
+        let (proxy, direct) = (env.proxy(), env.client().await);
         let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(60))).await;
         let path = node(&client, &env.path("node")).await;
-        let watches = [watch_data(&client, &path).await, watch_children(&client, &path).await];
+        let missing = env.path("missing");
+        let (_, created) = client.check_exists().watched().for_path(&missing).await.unwrap();
+        let mut watches = [watch_data(&client, &path).await, watch_children(&client, &path).await];
+        let (mut state, session) = (client.watch_connection_state(), client.session().await.unwrap());
+        proxy.refuse();
         proxy.reset();
-        for watch in watches {
-            assert_eq!(in_time(watch).await, WakeReason::Reconnected);
-        }
+        in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
+        // One change while the connection is away, two behind it.
+        node(&direct, &missing).await;
+        proxy.accept();
+        assert_eq!(in_time(created).await, WakeReason::Event(EventType::NodeCreated));
+        assert_eq!(session.epoch(), 2);
+        assert!(watches.iter_mut().all(is_silent), "a reconnect wakes no waiter");
+        node(&direct, &make_path(&path, "child")).await;
+        client.set_data().for_path(&path).await.unwrap();
+        let [data, children] = watches;
+        assert_eq!(in_time(data).await, WakeReason::Event(EventType::NodeDataChanged));
+        assert_eq!(in_time(children).await, WakeReason::Event(EventType::NodeChildrenChanged));
         assert_eq!(client.watchers(), 0);
     }
 }

@@ -262,7 +262,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         ended: Notify::new(),
     });
     let (events, event_receiver) = mpsc::unbounded_channel();
-    let mut driver = Driver {
+    let driver = Driver {
         shared: Arc::clone(&shared),
         opener,
         config: config.clone(),
@@ -273,9 +273,11 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         buffer: BytesMut::new(),
         timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
         attached: false,
+        closed: false,
     };
     let until = Instant::now() + config.connection_timeout;
-    let (reader, attached) = driver.round(Limit::Until(until)).await?;
+    let mut first = FirstConnect { driver: Some(driver) };
+    let (reader, attached, driver) = first.run(Limit::Until(until)).await?;
     let (closed_sender, closed) = watch::channel(false);
     tokio::spawn(async move {
         driver.run(reader).await;
@@ -289,6 +291,45 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         established: attached.sent,
         epoch: attached.epoch,
     })
+}
+
+/// The first connect of a session. If it fails, or its caller goes away, a session that a server has made by then is closed.
+struct FirstConnect {
+    driver: Option<Driver>,
+}
+
+impl FirstConnect {
+    async fn run(&mut self, limit: Limit) -> Result<(Reader, Reattached, Driver), ConnectError> {
+        let round = match &mut self.driver {
+            Some(driver) => driver.round(limit).await,
+            None => Err(ConnectError::new(CLIENT, "it was connected before")),
+        };
+        let (reader, attached) = round?;
+        match self.driver.take() {
+            Some(driver) => Ok((reader, attached, driver)),
+            None => Err(ConnectError::new(CLIENT, "it was connected before")),
+        }
+    }
+}
+
+impl Drop for FirstConnect {
+    fn drop(&mut self) {
+        let Some(mut driver) = self.driver.take() else { return };
+        let has_session = {
+            let mut link = driver.shared.link.lock();
+            link.protocol.lost(None);
+            link.protocol.abandon();
+            link.protocol.session_id().is_some()
+        };
+        // Without a runtime the session is left to the server's timer.
+        if let (true, Ok(runtime)) = (has_session, tokio::runtime::Handle::try_current()) {
+            let limit = driver.config.close_timeout;
+            runtime.spawn(async move {
+                let lost_at = driver.shared.clock.now();
+                let _in_time = tokio::time::timeout(limit, driver.reattach(lost_at)).await;
+            });
+        }
+    }
 }
 
 /// How a connection ends, or begins.
@@ -322,6 +363,8 @@ struct Driver {
     timer: Pin<Box<Sleep>>,
     /// The session has been attached before.
     attached: bool,
+    /// The server has closed the session.
+    closed: bool,
 }
 
 impl Driver {
@@ -376,7 +419,7 @@ impl Driver {
 
     /// Whether the session is over and need not be closed.
     fn is_over(&self) -> bool {
-        self.shared.link.lock().protocol.over().is_some_and(|end| end != SessionEnd::Closed)
+        self.closed || self.shared.link.lock().protocol.over().is_some_and(|end| end != SessionEnd::Closed)
     }
 
     /// Tries each server once, beginning behind the last one that was tried.
@@ -498,6 +541,7 @@ impl Driver {
                     HandleEvent::Ended(end)
                 }
                 Event::Closed => {
+                    self.closed = true;
                     step = Some(Step::Over);
                     continue;
                 }

@@ -364,9 +364,20 @@ impl<T> Protocol<T> {
         }
     }
 
+    /// Has nothing but the close of the session left to do, and does that without credentials: the server may not like them.
+    pub(super) fn abandon(&mut self) {
+        self.settings.auth = Vec::new();
+        self.settings.sasl = None;
+        self.over = Some(SessionEnd::Closed);
+    }
+
     /// The session is over: every caller is answered.
     fn end(&mut self, end: SessionEnd) {
         if self.over.is_some() {
+            if end == SessionEnd::Expired {
+                // There is nothing left to be closed.
+                self.events.push_back(Event::Closed);
+            }
             return;
         }
         self.over = Some(end);

@@ -24,12 +24,14 @@ pub struct RetryLoop {
     wait_left: Duration,
     /// The policy has said no, and is not asked again.
     given_up: bool,
+    /// The number of the session in which the operation was tried last.
+    tried_in: Option<u64>,
 }
 
 impl RetryLoop {
     pub(crate) fn new(client: CuratorFramework) -> Self {
         let wait_left = client.connection_timeout();
-        Self { client, started: Instant::now(), count: 0, wait_left, given_up: false }
+        Self { client, started: Instant::now(), count: 0, wait_left, given_up: false, tried_in: None }
     }
 
     /// The client's session, as soon as it is connected.
@@ -37,6 +39,7 @@ impl RetryLoop {
     /// # Errors
     ///
     /// `ConnectionLoss` when the time to wait for a connection is over, with what was wrong with each server;
+    /// `SessionExpired` if the operation was tried in an earlier session and the policy does not retry that;
     /// `NotStarted`, `Closed`.
     ///
     /// # Cancel safety
@@ -46,7 +49,15 @@ impl RetryLoop {
         let began = Instant::now();
         let session = self.client.session_within(self.wait_left).await;
         self.wait_left = self.wait_left.saturating_sub(began.elapsed());
-        session
+        let session = session?;
+        let earlier = self.tried_in.replace(session.number());
+        if earlier.is_some_and(|earlier| earlier != session.number()) {
+            let expired = Error::SessionExpired { request: "an operation that was begun in it".to_owned() };
+            if !self.client.retry_policy().allow_retry(&expired) {
+                return Err(expired);
+            }
+        }
+        Ok(session)
     }
 
     /// Waits until this session is connected again.

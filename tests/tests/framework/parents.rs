@@ -16,8 +16,12 @@ use crate::without_containers::WithoutContainers;
 /// Short, and much longer than a lock is held in these tests.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+fn without_containers(env: &Env) -> CuratorFrameworkBuilder {
+    builder(env.address()).zookeeper_factory(WithoutContainers(DefaultZooKeeperFactory::new()))
+}
+
 fn reaping(env: &Env) -> CuratorFrameworkBuilder {
-    builder(env.address()).zookeeper_factory(WithoutContainers(DefaultZooKeeperFactory::new())).reap_interval(INTERVAL)
+    without_containers(env).reap_interval(INTERVAL)
 }
 
 /// Takes the lock and gives it back.
@@ -80,7 +84,7 @@ on_every_server! {
     async fn what_is_not_to_be_a_container_stays(env) {
         let (client, other) = (connected(reaping(&env)).await, env.client().await);
         let persistent = connected(reaping(&env).dont_use_container_parents()).await;
-        let unreaped = connected(builder(env.address()).reap_interval(None)).await;
+        let unreaped = connected(without_containers(&env).reap_interval(None)).await;
         let theirs = env.path("theirs/lock");
         other.create().creating_parents_if_needed().for_path(&theirs).await.unwrap();
         let plain = env.path("plain/parent/node");
@@ -113,7 +117,7 @@ on_every_server! {
     /// What was made in one session is still this client's in the next.
     async fn a_new_session_goes_on_with_it(env) {
         let other = env.client().await;
-        let client = connected(builder(env.address()).reap_interval(Duration::from_secs(1))).await;
+        let client = connected(without_containers(&env).reap_interval(Duration::from_secs(1))).await;
         let lock = env.path("lock");
         let guard = in_time(InterProcessMutex::new(client.clone(), &lock).unwrap().acquire()).await.unwrap();
         let session = client.session().await.unwrap();
@@ -143,7 +147,7 @@ on_every_server! {
         let mut all = tokio::task::JoinSet::new();
         let mut clients = Vec::new();
         for number in 0..2 {
-            let options = builder(env.address()).reap_interval(Duration::from_millis(1));
+            let options = without_containers(&env).reap_interval(Duration::from_millis(1));
             // As few retries as most have.
             let client = connected(options.retry_policy(RetryNTimes::new(3, Duration::from_millis(1)))).await;
             clients.push(client.clone());

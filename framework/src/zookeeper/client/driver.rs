@@ -398,7 +398,9 @@ impl Driver {
             if self.is_over() {
                 return;
             }
-            self.tell(HandleEvent::Disconnected(cause));
+            if self.shared.link.lock().protocol.over().is_none() {
+                self.tell(HandleEvent::Disconnected(cause));
+            }
             let Some(found) = self.reattach(lost_at).await else { return };
             reader = found;
         }
@@ -584,10 +586,10 @@ impl Driver {
     fn stopped(&self, reason: &str) -> Step {
         let link = self.shared.link.lock();
         match link.protocol.over() {
-            // The server closes the connection of a closed session.
-            Some(_) => Step::Over,
-            None if !link.protocol.is_ready() => Step::Lost(format!("{reason} without an answer")),
-            None => Step::Lost(reason.to_owned()),
+            // A session whose close was not answered is closed on the next connection.
+            Some(end) if end != SessionEnd::Closed => Step::Over,
+            _ if link.protocol.is_connecting() => Step::Lost(format!("{reason} without an answer")),
+            _ => Step::Lost(reason.to_owned()),
         }
     }
 

@@ -511,7 +511,7 @@ impl<T> Protocol<T> {
     }
 
     /// Whether the connect response is still to come.
-    fn is_connecting(&self) -> bool {
+    pub(super) fn is_connecting(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| match &connection.phase {
             Phase::Connecting => true,
             Phase::LoggingIn(login) => !login.has_begun(),

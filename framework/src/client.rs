@@ -215,17 +215,6 @@ impl Shared {
         }
     }
 
-    /// Where to connect to now, as the provider says.
-    pub(crate) fn ask_for_servers(&self) -> Result<Vec<String>, ConnectError> {
-        let connect_string = self.config.ensemble.connect_string();
-        let wrong = |reason: String| Err(ConnectError::new(connect_string.clone(), reason));
-        match parse_connect_string(&connect_string) {
-            Ok(ensemble) if ensemble.chroot == self.config.chroot => Ok(ensemble.servers),
-            Ok(ensemble) => wrong(format!("its chroot {:?} was {:?} before", ensemble.chroot, self.config.chroot)),
-            Err(error) => wrong(error.to_string()),
-        }
-    }
-
     pub(crate) fn connect_failed(&self, error: ConnectError) {
         self.connect_error.lock().replace(Arc::new(error));
     }

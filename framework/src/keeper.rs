@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 
 use crate::client::{Shared, Stop};
 use crate::connection_state::{ConnectionState, StateEvent};
+use crate::ensemble::{EnsembleProvider, parse_connect_string};
 use crate::ensemble_tracker::track;
 use crate::error::ConnectError;
 use crate::mutants::{Mutant, is_broken};
@@ -50,15 +51,24 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     }
 }
 
+/// Where to connect to now, as the provider says.
+fn current_servers(ensemble: &dyn EnsembleProvider, chroot: &str) -> Result<Vec<String>, ConnectError> {
+    let connect_string = ensemble.connect_string();
+    let wrong = |reason: String| Err(ConnectError::new(connect_string.clone(), reason));
+    match parse_connect_string(&connect_string) {
+        Ok(parsed) if parsed.chroot == chroot => Ok(parsed.servers),
+        Ok(parsed) => wrong(format!("its chroot {:?} was {chroot:?} before", parsed.chroot)),
+        Err(error) => wrong(error.to_string()),
+    }
+}
+
 /// Tries to connect until it succeeds; `None` when the client is stopped.
 async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
     let config = &shared.config;
     let servers = ServerList::new({
-        let shared = Arc::downgrade(shared);
-        move || match shared.upgrade() {
-            Some(shared) => shared.ask_for_servers(),
-            None => Err(ConnectError::new("the ensemble", SessionEnd::Closed.to_string())),
-        }
+        // Not the client: its last session may still have to be closed when that is dropped.
+        let (ensemble, chroot) = (Arc::clone(&config.ensemble), config.chroot.clone());
+        move || current_servers(&*ensemble, &chroot)
     });
     let config_now = || ConnectConfig {
         servers: servers.clone(),

@@ -1,6 +1,5 @@
 //! Creating nodes: Curator's `TestCreate` and `TestCreateReturningStat`, and what of `TestFramework` is about creating.
 
-
 use curator_framework::{CreateMode, CuratorFramework, Error, Stat, parent_of};
 
 use crate::env::{children, in_time};

@@ -38,5 +38,5 @@ mod session_order;
 mod waiting;
 mod waiting_cost;
 mod watches;
-mod without_containers;
 mod with_cluster;
+mod without_containers;

@@ -11,6 +11,7 @@ use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 use futures_util::FutureExt;
 
+use crate::clients::is_zookeeper_async;
 use crate::env::{Env, answered, builder, children, connected, eventually, in_time, watchers};
 
 /// A way to let a guard go.
@@ -242,10 +243,17 @@ async fn waiters_reconnect(env: &Env, sessions: usize) {
     let reads = proxy.replies(OpCode::GetData);
     proxy.reset();
     in_time(proxy.wait_for_connections(connections + sessions)).await;
-    // The watches are set anew: those ahead at once.
-    let again = async || proxy.replies(OpCode::GetData) >= reads + 10 && watchers(&clients) == 20;
+    // The client sets the watches again, or the waiters do: those ahead at once.
+    let again = async || {
+        let set = match is_zookeeper_async() {
+            true => proxy.replies(OpCode::GetData) >= reads + 10,
+            false => proxy.replies(OpCode::SetWatches) >= sessions,
+        };
+        set && watchers(&clients) == 20
+    };
     eventually("all wait again", async || clients.iter().all(CuratorFramework::is_connected) && again().await).await;
-    assert_eq!(proxy.faults_done(), 0, "somebody listed");
+    assert_eq!(proxy.faults_done(), 0, "a waiter listed");
+    assert!(is_zookeeper_async() || proxy.replies(OpCode::GetData) == reads, "a waiter read");
     held.release().await.unwrap();
     while let Some(served) = in_time(waiters.join_next()).await {
         assert_eq!(served.unwrap(), Release::Released);

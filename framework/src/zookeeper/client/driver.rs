@@ -430,7 +430,11 @@ impl Driver {
         let mut left = usize::MAX;
         while left > 0 {
             // The list may change, and what its names stand for.
-            self.hosts.update(self.config.servers.current()?, &*self.config.randomness);
+            match self.config.servers.current() {
+                Ok(servers) => self.hosts.update(servers, &*self.config.randomness),
+                Err(error) if self.hosts.len() == 0 => return Err(error),
+                Err(error) => tracing::warn!(%error, "the list of servers cannot be read, so the one before it holds"),
+            }
             left = left.min(self.hosts.len());
             let Some(server) = self.hosts.next() else { break };
             let wait = self.config.pacer.book(self.shared.clock.now(), &*self.config.randomness);

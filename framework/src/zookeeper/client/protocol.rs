@@ -697,9 +697,9 @@ impl<T> Protocol<T> {
         let bad = |request: &dyn std::fmt::Display, error| Violation(format!("a bad reply to {request}: {error}"));
         let result = match &oldest.asked {
             Asked::Request(request, _) if header.err == 0 => {
-                Some(Ok(records::decode(request, from).map_err(|error| bad(request, error))?))
+                Some(records::decode(request, from).map_err(|error| bad(request, error))?)
             }
-            Asked::Request(request, _) => Some(records::decode_error(request, header.err, from)),
+            Asked::Request(request, _) => Some(records::decode_error(request, header.err)),
             _ => None,
         };
         let Some(Outstanding { sent, asked, .. }) = outstanding.remove(index) else { return Ok(()) };

@@ -118,9 +118,9 @@ pub(super) fn encode_add_watch(path: &str, recursive: bool, to: &mut Writer) {
     to.string(path).int(if recursive { ADD_WATCH_RECURSIVE } else { ADD_WATCH_PERSISTENT });
 }
 
-/// Reads the body of the reply to a request that the server has done.
-pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Response, DecodeError> {
-    Ok(match request {
+/// Reads the body of a reply whose header has no error; a transaction can have failed all the same.
+pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Result<Response, Error>, DecodeError> {
+    Ok(Ok(match request {
         Request::Create { .. } => Response::Created { path: from.string()?.to_owned(), stat: decode_stat(from)? },
         Request::Delete { .. } => Response::Deleted,
         Request::Exists { .. } => Response::Exists(Some(decode_stat(from)?)),
@@ -135,23 +135,16 @@ pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Respons
             from.string()?;
             Response::Synced
         }
-        Request::Transaction { operations } => Response::Done(decode_done(operations, from)?),
-    })
+        Request::Transaction { operations } => return decode_transaction(operations, from),
+    }))
 }
 
-/// The error that a failed request ends with; a failed transaction says in its body which operation it was.
-pub(super) fn decode_error(request: &Request, code: i32, from: &mut Reader<'_>) -> Result<Response, Error> {
+/// What a request ends with whose reply has an error in its header.
+pub(super) fn decode_error(request: &Request, code: i32) -> Result<Response, Error> {
     match (ErrorCode::from_code(code), request) {
         (Some(ErrorCode::NoNode), Request::Exists { .. }) => Ok(Response::Exists(None)),
-        (_, Request::Transaction { operations }) if !from.is_empty() => {
-            Err(failed_operation(operations, from).unwrap_or_else(|| error(code, request)))
-        }
-        _ => Err(error(code, request)),
+        _ => Err(error_named(request.path(), code, || request.to_string())),
     }
-}
-
-fn error(code: i32, request: &Request) -> Error {
-    error_named(request.path(), code, || request.to_string())
 }
 
 /// The error of a request that the server has refused.
@@ -199,31 +192,29 @@ fn decode_result(from: &mut Reader<'_>) -> Result<Option<Result<Done, i32>>, Dec
     }))
 }
 
-/// The results of a transaction that was done; at most one for each operation.
-fn decode_done(operations: &[Operation], from: &mut Reader<'_>) -> Result<Vec<Done>, DecodeError> {
-    let mut all = Vec::new();
-    while let Some(result) = decode_result(from)? {
-        // A server that reports an error here says that nothing was done.
-        let Ok(done) = result else { return Err(DecodeError::Null) };
-        if all.len() == operations.len() {
-            return Err(DecodeError::Truncated { needed: operations.len(), available: all.len() });
-        }
-        all.push(done);
-    }
-    Ok(all)
-}
-
-/// The operation that failed. Those before it have the result 0, those behind it another error.
-fn failed_operation(operations: &[Operation], from: &mut Reader<'_>) -> Option<Error> {
+/// The results of a transaction, one for each operation. Of a failed one those before the failed operation have the
+/// result 0, those behind it another error.
+fn decode_transaction(
+    operations: &[Operation],
+    from: &mut Reader<'_>,
+) -> Result<Result<Response, Error>, DecodeError> {
+    let (mut all, mut failed) = (Vec::new(), None);
     for (index, operation) in operations.iter().enumerate() {
-        let Err(code) = decode_result(from).ok()?? else { continue };
-        if code != 0 {
-            let source = error_about(operation.path(), code)
-                .unwrap_or_else(|| Error::ZooKeeper { code, request: operation.to_string() });
-            return Some(Error::Transaction { index, operation: operation.to_string(), source: Box::new(source) });
+        match decode_result(from)? {
+            None => return Err(DecodeError::Truncated { needed: operations.len(), available: index }),
+            Some(Ok(done)) => all.push(done),
+            Some(Err(0)) => {}
+            Some(Err(code)) => _ = failed.get_or_insert((index, operation, code)),
         }
     }
-    None
+    if let Some((index, operation, code)) = failed {
+        let source = error_named(operation.path(), code, || operation.to_string());
+        return Ok(Err(Error::Transaction { index, operation: operation.to_string(), source: Box::new(source) }));
+    }
+    if all.len() < operations.len() || decode_result(from)?.is_some() {
+        return Err(DecodeError::Truncated { needed: operations.len(), available: all.len() });
+    }
+    Ok(Ok(Response::Done(all)))
 }
 
 fn decode_acl(from: &mut Reader<'_>) -> Result<Vec<Acl>, DecodeError> {
@@ -249,4 +240,120 @@ pub(super) fn decode_event(from: &mut Reader<'_>) -> Result<Option<WatchedEvent>
         kind => return Err(format!("unknown event type {kind}")),
     };
     Ok(Some(WatchedEvent { event_type, path: event.path }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path() -> String {
+        "/a".to_owned()
+    }
+
+    fn stat(to: &mut Writer) {
+        curator_wire::Stat::default().encode(to);
+    }
+
+    /// Each kind of request with a body that answers it.
+    fn replies() -> Vec<(Request, Vec<u8>)> {
+        let acl = Acl::open_unsafe;
+        let mode = CreateMode::Persistent;
+        let create = Operation::Create { path: path(), data: Vec::new(), acl: acl(), mode };
+        let operations = vec![
+            create,
+            Operation::SetData { path: path(), data: Vec::new(), version: None },
+            Operation::Delete { path: path(), version: None },
+            Operation::Check { path: path(), version: None },
+        ];
+        let header = |to: &mut Writer, op: OpCode| _ = to.int(op.code()).bool(false).int(0);
+        let body = |write: &dyn Fn(&mut Writer)| {
+            let mut to = Writer::new();
+            write(&mut to);
+            to.into_bytes()
+        };
+        let empty = Vec::new;
+        vec![
+            (Request::Create { path: path(), data: Vec::new(), acl: acl(), mode }, body(&|to| {
+                to.string("/a");
+                stat(to);
+            })),
+            (Request::Exists { path: path(), watch: true }, body(&stat)),
+            (Request::GetData { path: path(), watch: true }, body(&|to| {
+                to.buffer(b"data");
+                stat(to);
+            })),
+            (Request::SetData { path: path(), data: Vec::new(), version: None }, body(&stat)),
+            (Request::GetChildren { path: path(), watch: true }, body(&|to| _ = to.vector(["b", "c"], |to, name| _ = to.string(name)))),
+            (Request::GetAcl { path: path() }, body(&|to| {
+                encode_acl(&acl(), to);
+                stat(to);
+            })),
+            (Request::SetAcl { path: path(), acl: acl(), version: None }, body(&stat)),
+            (Request::Sync { path: path() }, body(&|to| _ = to.string("/a"))),
+            (Request::Transaction { operations }, body(&|to| {
+                header(to, OpCode::Create2);
+                to.string("/a");
+                stat(to);
+                header(to, OpCode::SetData);
+                stat(to);
+                header(to, OpCode::Delete);
+                header(to, OpCode::Check);
+                to.int(-1).bool(true).int(-1);
+            })),
+            (Request::Reconfig { joining: empty(), leaving: empty(), members: empty(), version: None }, body(&|to| {
+                to.buffer(b"config");
+                stat(to);
+            })),
+        ]
+    }
+
+    #[test]
+    fn every_reply_that_is_cut_short_is_an_error() {
+        for (request, body) in replies() {
+            decode(&request, &mut Reader::new(&body)).unwrap().unwrap();
+            for length in 0..body.len() {
+                let cut = decode(&request, &mut Reader::new(&body[..length]));
+                assert!(cut.is_err(), "{request} cut to {length} bytes: {cut:?}");
+            }
+        }
+    }
+
+    /// Each four bytes in turn, so each length and count too: the result may be an error, and is never larger than the body.
+    #[test]
+    fn no_length_or_count_makes_a_reply_panic() {
+        for (request, body) in replies() {
+            for at in 0..body.len().saturating_sub(3) {
+                for value in [i32::MAX, i32::MIN, -1, -2, 0, 0x7fff_ff00, 1 << 20] {
+                    let mut changed = body.clone();
+                    changed[at..at + 4].copy_from_slice(&value.to_be_bytes());
+                    drop(decode(&request, &mut Reader::new(&changed)));
+                    drop(decode_error(&request, value));
+                    drop(decode_event(&mut Reader::new(&changed)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn transaction_with_fewer_results_than_operations_is_an_error() {
+        let operations = vec![Operation::Check { path: path(), version: None }; 2];
+        let mut to = Writer::new();
+        to.int(OpCode::Check.code()).bool(false).int(0).int(-1).bool(true).int(-1);
+        let short = decode(&Request::Transaction { operations }, &mut Reader::new(&to.into_bytes()));
+        assert!(short.is_err(), "{short:?}");
+    }
+
+    #[test]
+    fn failed_transaction_names_the_first_operation_that_failed() {
+        let operations = ["/a", "/b", "/c"].map(|path| Operation::Delete { path: path.to_owned(), version: None });
+        let mut to = Writer::new();
+        for code in [0, ErrorCode::NoNode.code(), -2] {
+            to.int(-1).bool(false).int(code).int(code);
+        }
+        to.int(-1).bool(true).int(-1);
+        let request = Request::Transaction { operations: operations.to_vec() };
+        let failed = decode(&request, &mut Reader::new(&to.into_bytes())).unwrap().unwrap_err();
+        let Error::Transaction { index: 1, source, .. } = failed else { panic!("{failed}") };
+        assert!(matches!(*source, Error::NoNode { path } if path == "/b"));
+    }
 }

@@ -124,7 +124,7 @@ pub(crate) struct Proofs {
     /// answered a later write on it, because a leader that was deposed may have answered the connect request.
     attached: Option<(u64, Duration)>,
     /// Until when the session lives by what was known when a server granted a shorter timeout.
-    shortened: Duration,
+    short_deadline: Duration,
     /// When answered requests were sent and answered: enough of the last timeout to look back a quarter of it.
     recent: VecDeque<(Duration, Duration)>,
 }
@@ -141,7 +141,7 @@ impl Proofs {
             asked_leader: established,
             grace: None,
             attached: None,
-            shortened: Duration::ZERO,
+            short_deadline: Duration::ZERO,
             recent,
         }
     }
@@ -153,13 +153,18 @@ impl Proofs {
 
     /// Books a connection that carries the session on: its connect request left at `sent`, and the server grants `timeout`.
     pub(crate) fn reattached(&mut self, sent: Duration, now: Duration, timeout: Duration, epoch: u64) {
-        if timeout < self.timeout {
-            // From now on a server may end the session by the shorter timeout, counted from the connect at the earliest.
-            self.shortened = self.deadline(true).min(sent + timeout * 3 / 4);
-            self.timeout = timeout;
-        }
+        self.shortened(sent, timeout);
         self.attached = Some((epoch, sent));
         self.answered(sent, now, epoch, false);
+    }
+
+    /// Books a timeout that a server grants in the reply to a connect request sent at `sent`, if it is shorter.
+    pub(crate) fn shortened(&mut self, sent: Duration, timeout: Duration) {
+        if timeout < self.timeout {
+            // From now on a server may end the session by the shorter timeout, counted from the connect at the earliest.
+            self.short_deadline = self.deadline(true).min(sent + timeout * 3 / 4);
+            self.timeout = timeout;
+        }
     }
 
     /// Books an answer that came `now` to a request that left at `sent`.
@@ -223,7 +228,7 @@ impl Proofs {
 
     /// The session is `Lost` three quarters of the timeout after what counts; the rest is the margin.
     pub(crate) fn deadline(&self, claims: bool) -> Duration {
-        (self.base(claims) + self.timeout * 3 / 4).max(self.shortened)
+        (self.base(claims) + self.timeout * 3 / 4).max(self.short_deadline)
     }
 }
 

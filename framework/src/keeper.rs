@@ -200,6 +200,7 @@ async fn watch_over(
                     shared.happened(StateEvent::Silent);
                 }
                 Some(HandleEvent::Unreachable(error)) => shared.connect_failed(error),
+                Some(HandleEvent::Shortened { sent, timeout }) => session.set_shortened(sent, timeout),
                 Some(HandleEvent::Reconnected(reattached)) => {
                     tracing::info!(session = session.number(), timeout = ?reattached.timeout, "reconnected");
                     session.set_reconnected(&reattached);

@@ -284,6 +284,10 @@ impl Session {
         self.inner.link.modify(|link| link.up = false);
     }
 
+    pub(crate) fn set_shortened(&self, sent: Duration, timeout: Duration) {
+        self.inner.vital.lock().proofs.shortened(sent, timeout);
+    }
+
     pub(crate) fn set_reconnected(&self, reattached: &Reattached) {
         let now = self.inner.clock.now();
         let Reattached { sent, leader_sent, timeout, epoch } = *reattached;

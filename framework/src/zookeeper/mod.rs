@@ -532,6 +532,14 @@ pub enum HandleEvent {
     Disconnected(ConnectError),
     /// The same session is connected again and its credentials are added. Watches that fired in between follow.
     Reconnected(Reattached),
+    /// A server grants a shorter session timeout in the reply to a connect request that was sent then. Sent also if the
+    /// connection breaks before [`Reconnected`](Self::Reconnected): the server counts by this timeout all the same.
+    Shortened {
+        /// When the connect request was sent.
+        sent: Duration,
+        /// The timeout granted.
+        timeout: Duration,
+    },
     /// No server could be reached in one round over all of them.
     Unreachable(ConnectError),
     /// The server is cut off from the others and serves reads only.

@@ -528,6 +528,7 @@ impl Driver {
                     continue;
                 }
                 Event::Notification(event) => HandleEvent::Watched(event),
+                Event::Shortened { sent, timeout } => HandleEvent::Shortened { sent, timeout },
                 Event::Connected { reattached, read_only } => {
                     step = Some(Step::Connected(reattached));
                     self.shared.link.lock().read_only = read_only;

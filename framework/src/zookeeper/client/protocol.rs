@@ -54,6 +54,9 @@ impl Violation {
 pub(super) enum Event<T> {
     /// The connection can be used: the session is attached, logged in, and its watches are set again.
     Connected { reattached: Reattached, read_only: bool },
+    /// A server grants a shorter timeout: it may end the session that long after the connect request was sent, also if
+    /// the connection breaks before it can be used.
+    Shortened { sent: Duration, timeout: Duration },
     /// A request has ended.
     Reply(T, Reply),
     /// A watch has fired.
@@ -579,11 +582,18 @@ impl<T> Protocol<T> {
             self.end(SessionEnd::Expired);
             return Ok(());
         }
+        let granted = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
+        if self.session_id() == Some(response.session_id) && granted < self.timeout {
+            // Whatever becomes of this connection: the server counts by this timeout from now on.
+            self.timeout = granted;
+            if let Some(connection) = &self.connection {
+                self.events.push_back(Event::Shortened { sent: connection.connect_sent, timeout: granted });
+            }
+        }
         let read_only = response.read_only == Some(true);
         if read_only && !self.settings.read_only {
             return Err(Violation::new("the server is read-only"));
         }
-        let granted = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
         if granted < MIN_SESSION_TIMEOUT {
             return Err(Violation(format!(
                 "it grants a session timeout of {granted:?}, less than {MIN_SESSION_TIMEOUT:?}"
@@ -594,10 +604,7 @@ impl<T> Protocol<T> {
                 self.end(SessionEnd::Inconsistent);
                 return Ok(());
             }
-            Some(session) => {
-                session.password = response.password;
-                self.timeout = self.timeout.min(granted);
-            }
+            Some(session) => session.password = response.password,
             None => {
                 let key = SessionKey { id: response.session_id, password: response.password, local: read_only };
                 self.session = Some(key);

@@ -272,6 +272,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         server: String::new(),
         buffer: BytesMut::new(),
         timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+        violation: None,
         attached: false,
         closed: false,
     };
@@ -361,6 +362,8 @@ struct Driver {
     server: String,
     buffer: BytesMut,
     timer: Pin<Box<Sleep>>,
+    /// What the server did behind the frame that ended the step before.
+    violation: Option<Violation>,
     /// The session has been attached before.
     attached: bool,
     /// The server has closed the session.
@@ -476,6 +479,7 @@ impl Driver {
         let stream = self.opener.open(server, limit).await.map_err(|error| error.to_string())?;
         server.clone_into(&mut self.server);
         self.buffer.clear();
+        self.violation = None;
         let (mut reader, writer) = match stream {
             Stream::Tcp(stream) => {
                 let (reader, writer) = stream.into_split();
@@ -561,6 +565,9 @@ impl Driver {
     /// Carries bytes until something happens to the connection.
     fn poll_link(&mut self, reader: &mut Reader, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
+            if let Some(Violation(reason)) = self.violation.take() {
+                return Poll::Ready(Step::Lost(reason));
+            }
             let read = match poll_read_buf(Pin::new(&mut *reader), cx, self.room()) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(self.stopped("the server closed the connection")),
                 Poll::Ready(Ok(_)) => true,
@@ -569,6 +576,7 @@ impl Driver {
             };
             let carried = self.carry(read, cx);
             if let Some(step) = self.deliver() {
+                self.violation = carried.err();
                 return Poll::Ready(step);
             }
             match carried {

@@ -537,9 +537,10 @@ impl<T> Protocol<T> {
             XID_EVENT => {
                 let event = records::decode_event(&mut from).map_err(|error| bad("notification", &error))?;
                 if let (Some(event), Some(connection)) = (event, &mut self.connection) {
-                    self.armed.fired(&event);
+                    let was_armed = self.armed.fired(&event);
                     match connection.phase {
-                        Phase::Restoring { .. } => self.held_back.push(event),
+                        // At most one for each watch, however many the server sends.
+                        Phase::Restoring { .. } if was_armed => self.held_back.push(event),
                         Phase::Ready => self.events.push_back(Event::Notification(event)),
                         _ => {}
                     }
@@ -635,7 +636,7 @@ impl<T> Protocol<T> {
         }
         let credentials = auth.len();
         self.settings.auth = auth;
-        let parts = self.armed.parts(self.watch_base.unwrap_or(self.last_seen));
+        let parts = self.armed.parts(self.watch_base.unwrap_or(self.last_seen), self.settings.max_frame);
         for (persistent, body) in &parts {
             let op = if *persistent { OpCode::SetWatches2 } else { OpCode::SetWatches };
             self.frame(|to| {

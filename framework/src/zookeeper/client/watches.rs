@@ -80,13 +80,14 @@ impl Armed {
         }
     }
 
-    /// Takes out the watches that an event has used up, and tells the subscribers.
-    pub(super) fn fired(&mut self, event: &WatchedEvent) {
+    /// Takes out the watches that an event has used up, and notifies the subscribers. `true` if there were such watches.
+    pub(super) fn fired(&mut self, event: &WatchedEvent) -> bool {
         let bits = match event.event_type {
             EventType::NodeDeleted => DATA | EXIST | CHILD,
             EventType::NodeCreated | EventType::NodeDataChanged => DATA | EXIST,
             EventType::NodeChildrenChanged => CHILD,
         };
+        let was_armed = self.one_shot.get(&*event.path).is_some_and(|armed| armed.0 & bits != 0);
         self.clear(&event.path, bits);
         for ((path, recursive), subscribers) in &mut self.persistent {
             let concerns = match recursive {
@@ -98,6 +99,7 @@ impl Armed {
                 subscribers.iter().for_each(|(_, to)| drop(to.send(PersistentEvent::Changed(event.clone()))));
             }
         }
+        was_armed
     }
 
     /// Whether nothing but this watch is set at the path, so that the server can be told to remove it: before 3.9 it
@@ -136,9 +138,10 @@ impl Armed {
         }
     }
 
-    /// The bodies of the requests that set all watches again, each of at most [`PART`] bytes; `true` for those that need
-    /// `setWatches2`. The server replays what has happened to a one-shot watch since `zxid`.
-    pub(super) fn parts(&self, zxid: i64) -> Vec<(bool, Vec<u8>)> {
+    /// The bodies of the requests that set all watches again, each of at most [`PART`] bytes and below the frame limit;
+    /// `true` for those that need `setWatches2`. The server replays what has happened to a one-shot watch since `zxid`.
+    pub(super) fn parts(&self, zxid: i64, max_frame: usize) -> Vec<(bool, Vec<u8>)> {
+        let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
         let mut parts = Vec::new();
         let mut part = Part::default();
         let one_shot = self.one_shot.iter().flat_map(|(path, bits)| {
@@ -150,7 +153,7 @@ impl Armed {
         // A persistent watch comes last: before 3.9 a one-shot watch that is set later takes its place.
         let persistent = self.persistent.keys().map(|(path, recursive)| (3 + usize::from(*recursive), path.as_str()));
         for (list, path) in one_shot.chain(persistent) {
-            if part.length + path.len() + 4 > PART - PART_OVERHEAD {
+            if part.length + path.len() + 4 > longest {
                 parts.extend(std::mem::take(&mut part).body(zxid));
             }
             part.length += path.len() + 4;
@@ -210,9 +213,9 @@ mod tests {
             armed.arm("/a", left);
         }
         armed.fired(&WatchedEvent { event_type: EventType::NodeDataChanged, path: "/a".to_owned() });
-        assert_eq!(lists(&armed.parts(7)[0]), (7, vec![vec![], vec![], vec!["/a".to_owned()]]));
+        assert_eq!(lists(&armed.parts(7, PART)[0]), (7, vec![vec![], vec![], vec!["/a".to_owned()]]));
         armed.fired(&WatchedEvent { event_type: EventType::NodeDeleted, path: "/a".to_owned() });
-        assert!(armed.parts(7).is_empty());
+        assert!(armed.parts(7, PART).is_empty());
     }
 
     #[test]
@@ -221,7 +224,7 @@ mod tests {
         for number in 0..10_000 {
             armed.arm(&format!("/locks/a-lock-with-a-long-name/_c_{number:036}-lock-0000000001"), Left::OnData);
         }
-        let parts = armed.parts(1);
+        let parts = armed.parts(1, PART);
         assert!(parts.len() > 5);
         assert!(parts.iter().all(|(persistent, body)| !persistent && body.len() <= PART));
         let paths: usize = parts.iter().map(|part| lists(part).1[0].len()).sum();
@@ -246,10 +249,10 @@ mod tests {
             paths.push(event.path);
         }
         assert_eq!(paths, ["/a/b", "/a"]);
-        let part = &armed.parts(3)[0];
+        let part = &armed.parts(3, PART)[0];
         assert!(part.0, "setWatches2");
         assert_eq!(lists(part).1[4], ["/a"]);
         assert!(armed.unsubscribe("/a", true, id));
-        assert!(armed.parts(3).is_empty());
+        assert!(armed.parts(3, PART).is_empty());
     }
 }

@@ -630,7 +630,7 @@ impl Driver {
         let limit = protocol.silence_limit();
         match limit {
             Some(limit) if now >= limit => {
-                Err(Violation(format!("no byte from the server for {:.1?}", protocol.silence())))
+                Err(Violation(format!("no byte from the server for {:.1?}", protocol.silence(now))))
             }
             Some(limit) => Ok(Some((limit - now).min(LONGEST_SLEEP).min(protocol.timeout() / 8))),
             None => Ok(None),

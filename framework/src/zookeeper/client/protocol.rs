@@ -85,7 +85,8 @@ pub(super) struct Protocol<T> {
     armed: Armed,
     /// Events that came while watches were set again: they are told behind `Connected`, be it on a later connection.
     held_back: Vec<WatchedEvent>,
-    owning: bool,
+    /// Since when the session owns nodes.
+    owning_since: Option<Duration>,
     connection: Option<Connection<T>>,
     over: Option<SessionEnd>,
     events: VecDeque<Event<T>>,
@@ -105,7 +106,7 @@ struct SessionKey {
 struct Connection<T> {
     phase: Phase,
     connect_sent: Duration,
-    /// When the newest byte came, or the session began to own nodes.
+    /// When the newest byte came.
     heard: Duration,
     /// Bytes handed out by [`Protocol::output`] and taken by the transport.
     written: u64,
@@ -170,7 +171,7 @@ impl<T> Protocol<T> {
             watch_base: None,
             armed: Armed::default(),
             held_back: Vec::new(),
-            owning: false,
+            owning_since: None,
             connection: None,
             over: None,
             events: VecDeque::new(),
@@ -346,10 +347,7 @@ impl<T> Protocol<T> {
 
     /// Says whether the session owns nodes: then silence is taken for a broken connection sooner.
     pub(super) fn set_owning(&mut self, owning: bool, now: Duration) {
-        self.owning = owning;
-        if let Some(connection) = &mut self.connection {
-            connection.heard = connection.heard.max(now);
-        }
+        self.owning_since = owning.then_some(now);
     }
 
     /// Ends the session: every caller is answered, and closeSession goes out behind what was sent.
@@ -466,12 +464,14 @@ impl<T> Protocol<T> {
     /// When the connection is given up if no byte comes until then.
     pub(super) fn silence_limit(&self) -> Option<Duration> {
         let connection = self.connection.as_ref().filter(|connection| matches!(connection.phase, Phase::Ready))?;
-        Some(connection.heard + self.silence())
+        let idle = connection.heard + self.timeout * 2 / 3;
+        // Heartbeats are rarer before the session owns nodes, so the shorter limit counts from there.
+        Some(self.owning_since.map_or(idle, |since| idle.min(connection.heard.max(since) + self.timeout / 3)))
     }
 
-    /// How long a connection may be silent.
-    pub(super) fn silence(&self) -> Duration {
-        if self.owning { self.timeout / 3 } else { self.timeout * 2 / 3 }
+    /// How long the connection has been silent.
+    pub(super) fn silence(&self, now: Duration) -> Duration {
+        self.connection.as_ref().map_or(Duration::ZERO, |connection| now.saturating_sub(connection.heard))
     }
 
     /// Until when another server should have been found. A connection that was given up for its silence leaves a third

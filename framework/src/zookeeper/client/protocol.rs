@@ -24,6 +24,8 @@ use crate::zookeeper::{MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response
 
 /// A connect response is 37 or 41 bytes; a frame that is much longer is not one.
 const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=1024;
+/// What stands beside the path in an addWatch request: header, length and mode.
+const ADD_WATCH_OVERHEAD: usize = 16;
 /// `ZooDefs.WatcherType`.
 const WATCHER_CHILDREN: i32 = 1;
 const WATCHER_DATA: i32 = 2;
@@ -309,6 +311,11 @@ impl<T> Protocol<T> {
     ) -> Result<u64, (T, Error)> {
         if let Err(error) = self.check_ready(self.epoch, &format!("addWatch {path}")) {
             return Err((token, error));
+        }
+        let size = path.len() + ADD_WATCH_OVERHEAD;
+        if size > self.settings.max_frame {
+            let (request, limit) = (format!("addWatch {path}"), self.settings.max_frame);
+            return Err((token, Error::RequestTooLarge { request, size, limit }));
         }
         // Before the reply: the first event may come with it.
         let id = self.armed.subscribe(path, recursive, to);

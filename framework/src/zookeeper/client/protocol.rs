@@ -790,3 +790,124 @@ fn left_by<'a>(request: &'a Request, result: &Result<Response, Error>) -> Option
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attached() -> Protocol<u32> {
+        let mut protocol = Protocol::new(Settings {
+            session_timeout: Duration::from_secs(9),
+            auth: Vec::new(),
+            sasl: None,
+            read_only: false,
+            max_frame: 4096,
+        });
+        attach(&mut protocol, 9000).unwrap();
+        protocol
+    }
+
+    fn attach(protocol: &mut Protocol<u32>, timeout_ms: i32) -> Result<usize, Violation> {
+        protocol.open(Duration::ZERO, 0);
+        let _connect = write(protocol);
+        let response =
+            ConnectResponse { timeout_ms, session_id: 7, password: vec![1; 16], ..ConnectResponse::default() };
+        receive(protocol, |to| response.encode(to))
+    }
+
+    /// Takes the output and returns it.
+    fn write(protocol: &mut Protocol<u32>) -> Vec<u8> {
+        let bytes = protocol.output().to_vec();
+        protocol.written(bytes.len());
+        bytes
+    }
+
+    fn receive(protocol: &mut Protocol<u32>, body: impl FnOnce(&mut Writer)) -> Result<usize, Violation> {
+        let mut to = Writer::new();
+        to.int(0);
+        body(&mut to);
+        let mut bytes = to.into_bytes();
+        let length = (bytes.len() - 4) as u32;
+        bytes[..4].copy_from_slice(&length.to_be_bytes());
+        protocol.receive(&bytes, Duration::ZERO)
+    }
+
+    fn exists() -> Request {
+        Request::Exists { path: "/a".to_owned(), watch: false }
+    }
+
+    fn submit(protocol: &mut Protocol<u32>, token: u32) -> i32 {
+        let epoch = protocol.epoch();
+        protocol.submit(exists(), epoch, token, Duration::ZERO).unwrap();
+        let frame = write(protocol);
+        RequestHeader::decode(&mut Reader::new(&frame[4..])).unwrap().xid
+    }
+
+    #[test]
+    fn xids_wrap_from_the_largest_to_one() {
+        let mut protocol = attached();
+        protocol.next_xid = i32::MAX - 1;
+        let first: Vec<_> = (0..2).map(|token| submit(&mut protocol, token)).collect();
+        protocol.unsubscribe("/a", false, 0, Duration::ZERO);
+        protocol.forget("/a", WatchKind::Data, Duration::ZERO);
+        let removal = write(&mut protocol);
+        let removal = RequestHeader::decode(&mut Reader::new(&removal[4..])).unwrap();
+        assert_eq!((first, removal.xid, removal.op), (vec![i32::MAX - 1, i32::MAX], 1, OpCode::RemoveWatches));
+        protocol.lost(None);
+        attach(&mut protocol, 9000).unwrap();
+        assert_eq!(submit(&mut protocol, 3), 2, "the next connection goes on");
+    }
+
+    #[test]
+    fn shorter_timeout_counts_also_on_a_connection_that_is_given_up() {
+        for (granted, is_usable) in [(4000, true), (1000, false)] {
+            let mut protocol = attached();
+            protocol.lost(None);
+            while protocol.next_event().is_some() {}
+            assert_eq!(attach(&mut protocol, granted).is_ok(), is_usable);
+            let granted = Duration::from_millis(granted.unsigned_abs().into());
+            assert_eq!(protocol.timeout(), granted);
+            let event = protocol.next_event();
+            assert!(matches!(event, Some(Event::Shortened { timeout, .. }) if timeout == granted), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn silence_is_limited_by_what_is_owned_and_since_when() {
+        let mut protocol = attached();
+        let seconds = Duration::from_secs;
+        assert_eq!(protocol.silence_limit(), Some(seconds(6)));
+        protocol.set_owning(true, seconds(2));
+        assert_eq!(protocol.silence_limit(), Some(seconds(2 + 3)));
+        protocol.set_owning(false, seconds(4));
+        protocol.set_owning(true, seconds(5));
+        assert_eq!(protocol.silence_limit(), Some(seconds(6)), "claims that come and go do not move it");
+    }
+
+    #[test]
+    fn events_without_a_watch_are_not_held_back() {
+        let mut protocol = attached();
+        submit(&mut protocol, 1);
+        protocol.armed.arm("/a", Left::OnMissing);
+        protocol.lost(None);
+        attach(&mut protocol, 9000).unwrap();
+        for path in ["/b", "/a", "/a"] {
+            let event = |to: &mut Writer| {
+                ReplyHeader { xid: XID_EVENT, zxid: -1, err: 0 }.encode(to);
+                to.int(1).int(3).string(path);
+            };
+            receive(&mut protocol, event).unwrap();
+        }
+        assert_eq!(protocol.held_back.len(), 1);
+    }
+
+    #[test]
+    fn session_that_the_server_has_closed_already_is_closed() {
+        let mut protocol = attached();
+        protocol.close(Duration::ZERO);
+        protocol.lost(None);
+        while protocol.next_event().is_some() {}
+        attach(&mut protocol, 0).unwrap();
+        assert!(matches!(protocol.next_event(), Some(Event::Closed)));
+    }
+}

@@ -239,17 +239,28 @@ impl NodeClaim {
         children.into_iter().map(String::as_str).filter(|name| name.starts_with(&prefix)).collect()
     }
 
+    /// Whether a node with this stat can be the claim's: an ephemeral node must belong to the claim's own session. A
+    /// create whose reply was lost may have been applied in another session, if the servers mix them up.
+    #[must_use]
+    pub fn is_own(&self, stat: &Stat) -> bool {
+        let of_other = || self.session.id().is_some_and(|own| own != stat.ephemeral_owner);
+        !(self.mode.is_ephemeral() && of_other()) || is_broken(Mutant::TrustTheOldSession)
+    }
+
     /// Says which node is the claim's, and deletes the others that lost replies have left.
     ///
     /// # Errors
     ///
-    /// As [`Session::delete`].
+    /// As [`Session::delete`]; `NoNode` if the node is not [the claim's own](Self::is_own).
     ///
     /// # Cancel safety
     ///
     /// When the future is dropped, others may be left. Settle again, or drop the claim, which deletes all of its nodes.
-    pub async fn settle(&mut self, keep: &str, others: &[&str]) -> Result<()> {
+    pub async fn settle(&mut self, keep: &str, stat: &Stat, others: &[&str]) -> Result<()> {
         let path = make_path(&self.parent, keep);
+        if !self.is_own(stat) {
+            return Err(Error::NoNode { path });
+        }
         if self.path() != Some(path.as_str()) {
             self.node = Some(self.node_at(&path));
         }

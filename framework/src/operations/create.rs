@@ -312,11 +312,12 @@ impl<'a> CreateBuilder<'a> {
                 Err(Error::NoNode { .. }) => Vec::new(),
                 children => children?,
             };
-            let found = claim.own(&children).first().map(|found| (*found).to_owned());
-            if let Some(found) = found {
-                let found_path = make_path(parent_of(path), &found);
-                if let Some(stat) = session.exists(&found_path).await? {
-                    claim.settle(&found, &[]).await?;
+            let found: Vec<String> = claim.own(&children).into_iter().map(str::to_owned).collect();
+            for name in found {
+                let found_path = make_path(parent_of(path), &name);
+                let stat = session.exists(&found_path).await?;
+                if let Some(stat) = stat.filter(|stat| claim.is_own(stat)) {
+                    claim.settle(&name, &stat, &[]).await?;
                     return Ok((found_path, stat));
                 }
             }

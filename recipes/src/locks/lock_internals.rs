@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use curator_framework::{
-    CreateMode, CuratorFramework, Error, EventType, NewNode, NodeClaim, RetryLoop, Session, WakeReason, Watch,
+    CreateMode, CuratorFramework, Error, EventType, NewNode, NodeClaim, RetryLoop, Session, Stat, WakeReason, Watch,
     make_path, validate_path,
 };
 
@@ -313,7 +313,7 @@ impl LockInternals {
         if let Some(old) = kept.filter(|old| old.contains(self.shape.lock_name)) {
             if let Some(stat) = session.exists(&make_path(&self.base_path, &old)).await? {
                 session.delete(own.claim.path().unwrap_or_default(), None).await?;
-                own.claim.settle(&old, &[]).await?;
+                own.claim.settle(&old, &stat, &[]).await?;
                 own.czxid = stat.czxid;
             }
         }
@@ -583,23 +583,24 @@ impl LockInternals {
         Ok(sorted.sorted_by(|name| created.get(name).copied()))
     }
 
-    /// After lost replies there may be several nodes of ours: keeps the oldest, deletes the others.
+    /// After lost replies there may be several nodes of the claim: keeps the oldest of the claim's own session, deletes the
+    /// others.
     async fn settle(&self, claim: &mut NodeClaim, czxid: &mut i64, children: &[String]) -> Result<(), Error> {
-        let mut oldest: Option<(i64, String)> = None;
+        let mut oldest: Option<(Stat, String)> = None;
         let mut own: Vec<String> = claim.own(children).into_iter().map(ToOwned::to_owned).collect();
         for name in &own {
             let path = make_path(&self.base_path, name);
             let Some(stat) = claim.session().exists(&path).await? else { return Err(Error::NoNode { path }) };
-            if oldest.as_ref().is_none_or(|(created, _)| stat.czxid < *created) {
-                oldest = Some((stat.czxid, name.clone()));
+            if claim.is_own(&stat) && oldest.as_ref().is_none_or(|(other, _)| stat.czxid < other.czxid) {
+                oldest = Some((stat, name.clone()));
             }
         }
         // None at all is for the predicate to say.
-        let Some((created, oldest)) = oldest else { return Ok(()) };
+        let Some((stat, oldest)) = oldest else { return Ok(()) };
         own.retain(|name| *name != oldest);
         let others: Vec<&str> = own.iter().map(String::as_str).collect();
-        claim.settle(&oldest, &others).await?;
-        *czxid = created;
+        claim.settle(&oldest, &stat, &others).await?;
+        *czxid = stat.czxid;
         Ok(())
     }
 
@@ -618,7 +619,9 @@ impl LockInternals {
                 // Nobody else makes this name, so it is the one whose reply was lost.
                 Err(Error::NodeExists { .. }) if claim.is_uncertain() => {
                     let own = format!("{}{name}", claim.protected_id().prefix());
-                    claim.settle(&own, &[]).await?;
+                    let path = make_path(&self.base_path, &own);
+                    let Some(stat) = session.exists(&path).await? else { return Err(Error::NoNode { path }) };
+                    claim.settle(&own, &stat, &[]).await?;
                     return Ok(claim);
                 }
                 Err(error) => self.survive(error, session, retries).await?,

@@ -21,6 +21,7 @@ pub(crate) async fn track(config: &Config, session: &Session) -> Infallible {
     }
     let session = session.below(Root::default());
     loop {
+        let epoch = session.epoch();
         match session.get_data_watched(CONFIG_NODE).await {
             Ok((data, stat, changed)) => {
                 tell(config, &EnsembleConfig::new(data, stat));
@@ -33,8 +34,7 @@ pub(crate) async fn track(config: &Config, session: &Session) -> Infallible {
                     Error::NoNode { .. } => tracing::debug!("the servers have no configuration of their ensemble"),
                     error => tracing::warn!(%error, "the ensemble's configuration cannot be read"),
                 }
-                // Without an owner's word this resolves after a reconnect.
-                session.word_of(CONFIG_NODE).await;
+                session.epoch_above(epoch).await;
             }
         }
         // There is nothing to be read in a session that is over; whoever waits for it drops this.

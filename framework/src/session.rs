@@ -227,6 +227,11 @@ impl Session {
         self.inner.link.get().epoch
     }
 
+    /// Resolves when the session has a newer connection than this.
+    pub(crate) async fn epoch_above(&self, epoch: u64) {
+        self.inner.link.wait_for(|link| link.up && link.epoch > epoch).await;
+    }
+
     /// Resolves when the session has a connection.
     ///
     /// # Errors

@@ -62,6 +62,16 @@ impl Node {
         Ok(Self { launcher, address, secure_address: None, child: Mutex::new(None), folder })
     }
 
+    /// Changes options in the configuration, for the next start.
+    pub(super) fn set_options(&self, options: &[(&str, String)]) -> Result<(), ApacheError> {
+        let file = config_file(self.folder.path());
+        let old = fs::read_to_string(&file).map_err(ApacheError::io("read the configuration"))?;
+        let is_kept = |line: &&str| !options.iter().any(|(name, _)| line.starts_with(&format!("{name}=")));
+        let mut lines: Vec<_> = old.lines().filter(is_kept).map(str::to_owned).collect();
+        lines.extend(options.iter().map(|(name, value)| format!("{name}={value}")));
+        fs::write(&file, lines.join("\n") + "\n").map_err(ApacheError::io("write the configuration"))
+    }
+
     /// Serves only when it serves at this address too.
     pub(super) const fn set_secure_address(&mut self, address: SocketAddr) {
         self.secure_address = Some(address);

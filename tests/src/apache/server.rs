@@ -252,6 +252,20 @@ impl ApacheServer {
         self.node.start()
     }
 
+    /// As [`restart`](Self::restart), with other limits for session timeouts from now on.
+    ///
+    /// A session that is attached again is granted a timeout within the new limits.
+    ///
+    /// # Errors
+    /// As [`restart`](Self::restart), and [`ApacheError::Io`] if the configuration cannot be written.
+    pub fn restart_with_session_timeouts(&self, min: Duration, max: Duration) -> Result<(), ApacheError> {
+        self.node.set_options(&[
+            ("minSessionTimeout", min.as_millis().to_string()),
+            ("maxSessionTimeout", max.as_millis().to_string()),
+        ])?;
+        self.restart()
+    }
+
     /// Restarts the server, and then the next sequential child of `parent` gets the number
     /// `next`.
     ///

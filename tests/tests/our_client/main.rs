@@ -1,4 +1,4 @@
-//! What the second client can do and the default one cannot, and what its adapter does about the crate's faults.
+//! Our client beside the crate `zookeeper-async`: requests, options and servers that only one of them supports.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
@@ -13,12 +13,12 @@ mod env;
 mod compression;
 mod containers;
 mod cost;
-mod faults;
 mod guarded;
-mod proofs;
+mod liveness;
 mod read_only;
 mod reconfig;
 mod secure;
+mod sessions;
 mod transactions;
 mod unsupported;
 mod watches;
@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory};
 
-/// The options of the tests, for the second client.
+/// The options of the tests, for our client.
 fn second(address: SocketAddr) -> CuratorFrameworkBuilder {
     env::builder(address).zookeeper_factory(DefaultZooKeeperFactory::new())
 }

@@ -1,15 +1,12 @@
-//! The crate's own faults, and what the adapter does about them.
+//! Servers that say nothing, sessions that end, and timeouts that are granted.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use curator_framework::{CreateMode, CuratorFramework, DefaultZooKeeperFactory, Error, RetryNTimes, SessionEnd};
+use curator_framework::{CreateMode, CuratorFramework, DefaultZooKeeperFactory, RetryNTimes};
 use curator_test::TestingServer;
 
-use crate::env::{connected as connect, eventually, in_time};
+use crate::env::{connected as connect, eventually};
 use crate::{connected, second};
 
 /// A server that takes connections and says nothing: what a host behind a black hole looks like.
@@ -19,7 +16,7 @@ fn silent() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// The crate tries them in its own random order, so several times.
+/// The order is random, so several times.
 #[tokio::test]
 async fn silent_servers_before_the_good_one_cost_no_more_than_their_share_of_the_connection_timeout() {
     let server = TestingServer::start().unwrap();
@@ -61,70 +58,6 @@ async fn an_ended_session_is_closed_on_the_server_and_one_that_was_given_up_too(
         client.close().await;
     }
     eventually("what was opened for nobody is closed", async || server.sessions().is_empty()).await;
-}
-
-/// Copies frames of a connection, and keeps one back when it is told to.
-struct Swallowing {
-    address: SocketAddr,
-    swallow: Arc<AtomicBool>,
-}
-
-impl Swallowing {
-    fn start(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, swallow) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
-        let swallowing = Arc::clone(&swallow);
-        std::thread::spawn(move || {
-            while let Ok((client, _)) = listener.accept() {
-                let Ok(to) = TcpStream::connect(server) else { return };
-                let (mut up, mut down) = (client.try_clone().unwrap(), to.try_clone().unwrap());
-                std::thread::spawn(move || {
-                    let _ended = std::io::copy(&mut up, &mut down);
-                    let _closed = down.shutdown(Shutdown::Both);
-                });
-                let (swallow, mut from, mut client) = (Arc::clone(&swallowing), to, client);
-                std::thread::spawn(move || {
-                    let _ended = copy_frames(&mut from, &mut client, &swallow);
-                    let _closed = client.shutdown(Shutdown::Both);
-                });
-            }
-        });
-        Self { address, swallow }
-    }
-}
-
-fn copy_frames(from: &mut TcpStream, to: &mut TcpStream, swallow: &AtomicBool) -> std::io::Result<()> {
-    loop {
-        let mut length = [0; 4];
-        from.read_exact(&mut length)?;
-        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
-        from.read_exact(&mut frame)?;
-        // Not an event (-1) and not the answer to a ping (-2).
-        if frame[0] == 0 && swallow.swap(false, Ordering::SeqCst) {
-            continue;
-        }
-        to.write_all(&[&length[..], &frame].concat())?;
-    }
-}
-
-/// The crate matches answers by their number and would wait for this one for ever, while all others come.
-#[tokio::test]
-async fn an_answer_that_never_comes_although_later_ones_do_ends_the_session() {
-    let server = TestingServer::start().unwrap();
-    let proxy = Swallowing::start(server.address());
-    let client = connect(second(proxy.address)).await;
-    let session = client.session().await.unwrap();
-    proxy.swallow.store(true, Ordering::SeqCst);
-    let answer = tokio::spawn({
-        let session = session.clone();
-        async move { session.exists("/").await }
-    });
-    eventually("it is kept back", async || !proxy.swallow.load(Ordering::SeqCst)).await;
-    assert!(session.exists("/").await.unwrap().is_some(), "later ones come");
-    assert!(matches!(in_time(answer).await.unwrap(), Err(Error::SessionExpired { .. })));
-    assert_eq!(in_time(session.ended()).await, SessionEnd::Inconsistent);
-    // The next one works.
-    assert!(in_time(client.check_exists().for_path("/")).await.unwrap().is_some());
 }
 
 #[tokio::test]

@@ -194,10 +194,7 @@ fn decode_result(from: &mut Reader<'_>) -> Result<Option<Result<Done, i32>>, Dec
 
 /// The results of a transaction, one for each operation. Of a failed one those before the failed operation have the
 /// result 0, those behind it another error.
-fn decode_transaction(
-    operations: &[Operation],
-    from: &mut Reader<'_>,
-) -> Result<Result<Response, Error>, DecodeError> {
+fn decode_transaction(operations: &[Operation], from: &mut Reader<'_>) -> Result<Result<Response, Error>, DecodeError> {
     let (mut all, mut failed) = (Vec::new(), None);
     for (index, operation) in operations.iter().enumerate() {
         match decode_result(from)? {
@@ -273,37 +270,55 @@ mod tests {
         };
         let empty = Vec::new;
         vec![
-            (Request::Create { path: path(), data: Vec::new(), acl: acl(), mode }, body(&|to| {
-                to.string("/a");
-                stat(to);
-            })),
+            (
+                Request::Create { path: path(), data: Vec::new(), acl: acl(), mode },
+                body(&|to| {
+                    to.string("/a");
+                    stat(to);
+                }),
+            ),
             (Request::Exists { path: path(), watch: true }, body(&stat)),
-            (Request::GetData { path: path(), watch: true }, body(&|to| {
-                to.buffer(b"data");
-                stat(to);
-            })),
+            (
+                Request::GetData { path: path(), watch: true },
+                body(&|to| {
+                    to.buffer(b"data");
+                    stat(to);
+                }),
+            ),
             (Request::SetData { path: path(), data: Vec::new(), version: None }, body(&stat)),
-            (Request::GetChildren { path: path(), watch: true }, body(&|to| _ = to.vector(["b", "c"], |to, name| _ = to.string(name)))),
-            (Request::GetAcl { path: path() }, body(&|to| {
-                encode_acl(&acl(), to);
-                stat(to);
-            })),
+            (
+                Request::GetChildren { path: path(), watch: true },
+                body(&|to| _ = to.vector(["b", "c"], |to, name| _ = to.string(name))),
+            ),
+            (
+                Request::GetAcl { path: path() },
+                body(&|to| {
+                    encode_acl(&acl(), to);
+                    stat(to);
+                }),
+            ),
             (Request::SetAcl { path: path(), acl: acl(), version: None }, body(&stat)),
             (Request::Sync { path: path() }, body(&|to| _ = to.string("/a"))),
-            (Request::Transaction { operations }, body(&|to| {
-                header(to, OpCode::Create2);
-                to.string("/a");
-                stat(to);
-                header(to, OpCode::SetData);
-                stat(to);
-                header(to, OpCode::Delete);
-                header(to, OpCode::Check);
-                to.int(-1).bool(true).int(-1);
-            })),
-            (Request::Reconfig { joining: empty(), leaving: empty(), members: empty(), version: None }, body(&|to| {
-                to.buffer(b"config");
-                stat(to);
-            })),
+            (
+                Request::Transaction { operations },
+                body(&|to| {
+                    header(to, OpCode::Create2);
+                    to.string("/a");
+                    stat(to);
+                    header(to, OpCode::SetData);
+                    stat(to);
+                    header(to, OpCode::Delete);
+                    header(to, OpCode::Check);
+                    to.int(-1).bool(true).int(-1);
+                }),
+            ),
+            (
+                Request::Reconfig { joining: empty(), leaving: empty(), members: empty(), version: None },
+                body(&|to| {
+                    to.buffer(b"config");
+                    stat(to);
+                }),
+            ),
         ]
     }
 

@@ -75,7 +75,8 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         session_timeout: config.session_timeout,
         // A little less than a caller waits, so that the caller can be told what was wrong.
         connection_timeout: config.connection_timeout * 9 / 10,
-        close_timeout: config.max_close_wait,
+        // A little less than `close` waits, so that the session's task has ended when that returns.
+        close_timeout: config.max_close_wait * 9 / 10,
         max_frame: config.max_frame,
         pacer: Arc::clone(&shared.pacer),
         auth: config.auth.clone(),

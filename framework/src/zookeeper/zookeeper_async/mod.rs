@@ -17,11 +17,11 @@
 //!   the crate over a reply ends the handle.
 //! * An ended handle's close goes last into the queue and is repeated until the crate says that it was sent.
 
+mod ephemerals;
 pub(crate) mod handshake;
 mod in_flight;
 pub(crate) mod places;
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
@@ -41,12 +41,13 @@ use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_async as crate_api;
 use zookeeper_async::{ZkError, ZkState, ZooKeeper};
 
+use self::ephemerals::Ephemerals;
 use self::handshake::shake_hands;
 use self::places::Places;
 use crate::clock::Clock;
 use crate::error::{ConnectError, Error, Result};
 use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
-use crate::path::{make_path, parent_of};
+use crate::path::make_path;
 use crate::protected::ProtectedId;
 use crate::randomness::{Randomness, nowhere};
 use crate::zookeeper::{
@@ -93,7 +94,7 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
         let (events, event_receiver) = mpsc::unbounded_channel();
         let ephemerals = Arc::new(Mutex::new(Ephemerals::default()));
         let (crate_lives, crate_gone) = mpsc::channel(1);
-        let (watched, own) = (events.clone(), Arc::clone(&ephemerals));
+        let (watched, proving) = (events.clone(), Arc::clone(&ephemerals));
         let connect_string = join_addresses(&greeting.addresses);
         let connecting = ZooKeeper::connect_with_retry_time(
             &connect_string,
@@ -102,11 +103,8 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
             move |event: crate_api::WatchedEvent| {
                 let _lives: &mpsc::Sender<Infallible> = &crate_lives;
                 let Some(event) = from_crate_event(event) else { return };
-                // Until it is sent, so that the word of a new connection comes before its events.
-                let mut own = own.lock();
-                if event.event_type == EventType::NodeDeleted {
-                    own.paths.remove(&event.path);
-                }
+                // A new connection is told under this lock, so its events come behind it.
+                let _not_meanwhile = proving.lock();
                 // Nobody listens any more when the handle was dropped.
                 let _gone = watched.send(HandleEvent::Watched(event));
             },
@@ -175,13 +173,6 @@ struct Shared {
     /// The name of the node that shows the session's id; it may be left of an earlier proof.
     identity: String,
     ephemerals: Arc<Mutex<Ephemerals>>,
-}
-
-/// The ephemeral nodes of the session, and so its id.
-#[derive(Default)]
-struct Ephemerals {
-    session_id: Option<i64>,
-    paths: HashSet<String>,
 }
 
 type InFlight = in_flight::InFlight<Option<Place>>;
@@ -348,6 +339,16 @@ impl Shared {
 
     /// What an answer is worth.
     fn judge(&self, answer: Result<Response, ZkError>, epoch: u64, request: &Request) -> Result<Response> {
+        let result = self.judge_answer(answer, epoch, request);
+        if let (Request::Create { path, mode, .. }, Err(error)) = (request, &result) {
+            if mode.is_ephemeral() && error.outcome_unknown() {
+                self.ephemerals.lock().outcome_unknown(path);
+            }
+        }
+        result
+    }
+
+    fn judge_answer(&self, answer: Result<Response, ZkError>, epoch: u64, request: &Request) -> Result<Response> {
         if self.has_ended() {
             return Err(Error::SessionExpired { request: request.to_string() });
         }
@@ -440,14 +441,7 @@ impl Shared {
                 if !named || mode.is_ephemeral() != (stat.ephemeral_owner != 0) {
                     return false;
                 }
-                if mode.is_ephemeral() {
-                    let mut ephemerals = self.ephemerals.lock();
-                    if *ephemerals.session_id.get_or_insert(stat.ephemeral_owner) != stat.ephemeral_owner {
-                        return false;
-                    }
-                    ephemerals.paths.insert(path.clone());
-                }
-                true
+                !mode.is_ephemeral() || self.ephemerals.lock().created(path, stat.ephemeral_owner)
             }
             (Request::Delete { .. }, Response::Deleted) => {
                 self.forget_ephemeral(request);
@@ -460,7 +454,7 @@ impl Shared {
 
     fn forget_ephemeral(&self, request: &Request) {
         if let Request::Delete { path, .. } = request {
-            self.ephemerals.lock().paths.remove(path);
+            self.ephemerals.lock().deleted(path);
         }
     }
 
@@ -543,25 +537,21 @@ impl Shared {
         Ok((leader_sent.unwrap_or(sent).max(sent), leader_sent))
     }
 
-    /// A server may swap the session silently at a reconnect. Where the session owns ephemeral nodes, that would
-    /// leave locks held by nobody; so another one is created, and its owner compared. It goes below the root; where
-    /// that is forbidden, beside one of those nodes, where its name sorts behind every contender's. What a lost
-    /// connection leaves of it is deleted at the next proof.
+    /// A server may swap the session silently at a reconnect. Where the session may own ephemeral nodes, a lock would be
+    /// held on the node of another session. So one more is created, and its owner compared. It goes below the root;
+    /// where that is forbidden, beside one of those nodes, where its name sorts behind every contender's. The next proof
+    /// deletes what a lost connection leaves of it. A session that cannot be proven ends.
     async fn prove_identity(self: &Arc<Self>, epoch: u64) -> Result<Option<Duration>, Disproof> {
         let (left, parents) = {
             let ephemerals = self.ephemerals.lock();
-            let (left, own): (Vec<&String>, Vec<&String>) =
-                ephemerals.paths.iter().partition(|path| path.ends_with(&self.identity));
-            if ephemerals.paths.is_empty() {
+            if !ephemerals.may_own() {
                 return Ok(None);
             }
-            let mut parents = vec!["/".to_owned()];
-            for parent in own.into_iter().map(|path| parent_of(path)) {
-                if parents.len() < IDENTITY_TRIES && !parents.iter().any(|known| known == parent) {
-                    parents.push(parent.to_owned());
-                }
+            if ephemerals.session_id().is_none() {
+                // Only a lost reply would have shown the id.
+                return Err(Disproof::Ended(SessionEnd::Inconsistent));
             }
-            (left.into_iter().cloned().collect::<Vec<_>>(), parents)
+            (ephemerals.ending_with(&self.identity), ephemerals.parents(&self.identity, IDENTITY_TRIES))
         };
         let delete = |path: String| self.send(Request::Delete { path, version: None }, epoch);
         for path in left {
@@ -571,8 +561,8 @@ impl Shared {
             let path = make_path(&parent, &self.identity);
             let acl = Acl::open_unsafe();
             let create = Request::Create { path: path.clone(), data: Vec::new(), acl, mode: CreateMode::Ephemeral };
-            // If the reply is lost, there may be one.
-            self.ephemerals.lock().paths.insert(path.clone());
+            // The reply may get lost.
+            self.ephemerals.lock().may_exist(&path);
             let created = self.send(create, epoch).await;
             match created.result {
                 Ok(_) => {
@@ -581,12 +571,12 @@ impl Shared {
                 }
                 Err(error) => {
                     Disproof::unless_answered(Err(error))?;
-                    self.ephemerals.lock().paths.remove(&path);
+                    self.ephemerals.lock().deleted(&path);
                 }
             }
         }
-        // Nowhere may it be created. What is held is then known only by its own nodes' watches.
-        Ok(None)
+        tracing::error!("no node may be created that would show the session's id: the handle ends");
+        Err(Disproof::Ended(SessionEnd::Inconsistent))
     }
 }
 
@@ -740,7 +730,7 @@ impl ZooKeeperHandle for Handle {
     }
 
     fn session_id(&self) -> Option<i64> {
-        self.shared.ephemerals.lock().session_id
+        self.shared.ephemerals.lock().session_id()
     }
 
     fn capabilities(&self) -> Capabilities {

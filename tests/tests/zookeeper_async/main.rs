@@ -10,6 +10,7 @@ mod clients;
 #[path = "../integration/env.rs"]
 mod env;
 
+mod liveness;
 mod session_identity;
 
 use std::net::SocketAddr;

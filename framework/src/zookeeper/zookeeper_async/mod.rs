@@ -615,6 +615,27 @@ impl Disproof {
     }
 }
 
+/// What the crate would refuse by itself, without a word to the server: a reply of the crate must be one of the server.
+/// The crate's rule for paths is that of its `validate_path`.
+fn refused_here(request: &Request) -> Option<Error> {
+    let path = request.path();
+    let reason = match request {
+        Request::Create {
+            mode: CreateMode::Container | CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_),
+            ..
+        }
+        | Request::Sync { .. }
+        | Request::Transaction { .. }
+        | Request::Reconfig { .. } => {
+            return Some(Error::Unsupported { request: request.to_string(), client: CLIENT });
+        }
+        _ if path.is_empty() => "it is empty",
+        _ if path.len() > 1 && path.ends_with('/') => "it ends with a slash",
+        _ => return None,
+    };
+    Some(Error::InvalidPath { path: path.to_owned(), reason })
+}
+
 async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) -> Result<Response, ZkError> {
     match request {
         Request::Create { path, acl, mode, .. } => {
@@ -623,7 +644,7 @@ async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) 
                 CreateMode::PersistentSequential => crate_api::CreateMode::PersistentSequential,
                 CreateMode::Ephemeral => crate_api::CreateMode::Ephemeral,
                 CreateMode::EphemeralSequential => crate_api::CreateMode::EphemeralSequential,
-                // The session asks the capabilities first.
+                // Refused before.
                 CreateMode::Container
                 | CreateMode::PersistentWithTtl(_)
                 | CreateMode::PersistentSequentialWithTtl(_) => return Err(crate_api::ZkError::Unimplemented),
@@ -658,7 +679,7 @@ async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) 
             let stat = zookeeper.set_acl(path, acl, *version).await?;
             Ok(Response::Stat(from_crate_stat(&stat)))
         }
-        // The session asks the capabilities first.
+        // Refused before.
         Request::Sync { .. } | Request::Transaction { .. } | Request::Reconfig { .. } => Err(ZkError::Unimplemented),
     }
 }
@@ -689,6 +710,9 @@ impl fmt::Debug for Handle {
 
 impl ZooKeeperHandle for Handle {
     fn submit(&self, request: Request, epoch: u64) -> ReplyFuture {
+        if let Some(error) = refused_here(&request) {
+            return ReplyFuture::new(std::future::ready(Reply::not_sent(error)));
+        }
         let shared = Arc::clone(&self.shared);
         let (asked, in_flight) = Asked::new(request);
         // Nobody waits in line for a connection.

@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -62,7 +62,11 @@ const PLACES: usize = 58;
 /// The pause between the crate's tries to reach a server, and between our tries to probe and to close.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// In how many places a proof of the session's id is tried.
-const IDENTITY_TRIES: usize = 4;
+const IDENTITY_TRIES: usize = 8;
+/// How many requests one session sends. The crate numbers them in 32 bits and goes on through the reserved numbers: the
+/// reply to the request −1 would be taken for a notification, the one to −2 for a ping's, and each later reply for that
+/// of the request before. The session ends below 2^31, with room for the requests of its close.
+const MAX_REQUESTS: u64 = (1 << 31) - (1 << 20);
 /// How long the first probe waits to hear of the first connect, which the crate may have told before we could listen.
 const FIRST_CONNECT: Duration = Duration::from_millis(200);
 
@@ -77,6 +81,13 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
     }
 
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
+        Self::connect_for(MAX_REQUESTS, config).await
+    }
+}
+
+impl ZooKeeperAsyncFactory {
+    /// Connects a session that sends at most so many requests.
+    async fn connect_for(max_requests: u64, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         let started = tokio::time::Instant::now();
         let greeting = shake_hands(
             &config.servers.current()?,
@@ -116,7 +127,7 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
             Err(_elapsed) => return Err(failed(format!("not connected within {:?}", config.connection_timeout))),
         };
 
-        let handle = start(zookeeper, (events, ephemerals, crate_gone), config, greeting.negotiated);
+        let handle = start(zookeeper, (events, ephemerals, crate_gone), config, greeting.negotiated, max_requests);
         let mut events = event_receiver;
         match tokio::time::timeout_at(until, events.recv()).await {
             Ok(Some(HandleEvent::Reconnected(Reattached { sent, epoch, .. }))) => {
@@ -152,8 +163,11 @@ struct Shared {
     auth: Vec<AuthInfo>,
     /// Set by the state callback at an expiry, and by whoever ends the handle. Never cleared.
     ended: AtomicBool,
-    /// Set by the state callback just before `ended`.
-    expired: AtomicBool,
+    /// Why the session ended, unless a reply has shown it. Set just before `ended`.
+    why: OnceLock<SessionEnd>,
+    /// The requests that the crate has numbered, or may have. Its own pings have a reserved number.
+    requests: AtomicU64,
+    max_requests: u64,
     /// Tells the monitor that an answer has ended the handle.
     disproved: Notify,
     /// Counts connections: grows at every loss of the transport.
@@ -263,7 +277,7 @@ impl Shared {
 
     /// Why, if no answer was wrong: the crate's own word, else the answer.
     fn why_ended(&self) -> SessionEnd {
-        if self.expired.load(Ordering::SeqCst) { SessionEnd::Expired } else { SessionEnd::Inconsistent }
+        self.why.get().copied().unwrap_or(SessionEnd::Inconsistent)
     }
 
     fn epoch(&self) -> u64 {
@@ -317,6 +331,7 @@ impl Shared {
     fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>, _alone: &MutexGuard<'_, ()>) -> Driven {
         let Asked { data, answer } = asked;
         let in_flight = Arc::clone(answer.in_flight());
+        self.count_request();
         let sent = self.clock.now();
         let shared = Arc::clone(self);
         let mut reply: Pin<Box<dyn Future<Output = Reply> + Send>> = Box::pin(async move {
@@ -335,6 +350,14 @@ impl Shared {
             reply = Box::pin(std::future::ready(refused));
         }
         Driven { reply, answer, occupied: place }
+    }
+
+    /// Counts a request that the crate numbers, and ends the session before the numbers run out.
+    fn count_request(&self) {
+        if self.requests.fetch_add(1, Ordering::SeqCst) >= self.max_requests {
+            tracing::warn!(requests = self.max_requests, "the crate's request numbers run out: the handle ends");
+            self.end_because(SessionEnd::ClientFailed);
+        }
     }
 
     /// What an answer is worth.
@@ -364,8 +387,7 @@ impl Shared {
                 Err(Error::SessionExpired { request: request.to_string() })
             }
             Err(ZkError::SessionExpired) => {
-                self.expired.store(true, Ordering::SeqCst);
-                self.disprove();
+                self.end_because(SessionEnd::Expired);
                 Err(Error::SessionExpired { request: request.to_string() })
             }
             // The answer was none to this request, or none at all.
@@ -382,7 +404,13 @@ impl Shared {
         }
     }
 
-    /// An answer has shown that the handle is of no use any more.
+    fn end_because(&self, end: SessionEnd) {
+        // The first reason stays.
+        let _known = self.why.set(end);
+        self.disprove();
+    }
+
+    /// The handle is of no use any more.
     fn disprove(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.disproved.notify_one();
@@ -481,6 +509,7 @@ impl Shared {
     /// Whether the crate's I/O task is gone: then its queue takes nothing, and says so at once.
     fn is_dead(&self) -> bool {
         let path = nowhere(&*self.randomness);
+        self.count_request();
         let asking = std::pin::pin!(self.zookeeper.exists(&path, false));
         asking.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
@@ -512,6 +541,7 @@ impl Shared {
 
     async fn prove(self: &Arc<Self>, epoch: u64) -> Result<(Duration, Option<Duration>), Disproof> {
         for AuthInfo { scheme, auth } in &self.auth {
+            self.count_request();
             let added = self.zookeeper.add_auth(scheme, auth.clone()).await;
             match added {
                 Ok(()) if self.epoch() == epoch => {}
@@ -795,6 +825,7 @@ fn start(
     ),
     config: &ConnectConfig,
     negotiated: Duration,
+    max_requests: u64,
 ) -> Handle {
     let (to_drive, driven) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared {
@@ -804,7 +835,9 @@ fn start(
         negotiated,
         auth: config.auth.clone(),
         ended: AtomicBool::new(false),
-        expired: AtomicBool::new(false),
+        why: OnceLock::new(),
+        requests: AtomicU64::new(0),
+        max_requests,
         disproved: Notify::new(),
         epoch: AtomicU64::new(0),
         ready: AtomicU64::new(NOT_READY),
@@ -833,7 +866,7 @@ fn start(
             // Closed is our own doing; what is left are the ways of the crate to say that the session is over.
             ZkState::Closed => return,
             _ => {
-                shared.expired.store(true, Ordering::SeqCst);
+                let _known = shared.why.set(SessionEnd::Expired);
                 shared.ended.store(true, Ordering::SeqCst);
                 Transport::Expired
             }
@@ -947,6 +980,7 @@ impl Monitor {
                 // The crate drops the connection as soon as the close is written, so the close must go on one that is
                 // known to work: not on one that is broken already, and not right behind a connect request.
                 shared.reached().await;
+                shared.count_request();
                 match shared.zookeeper.exists(&nowhere(&*shared.randomness), false).await {
                     Err(ZkError::ConnectionLoss) => Err(ZkError::ConnectionLoss),
                     _answered => shared.zookeeper.close().await,
@@ -1042,7 +1076,120 @@ fn from_crate_acl(acl: crate_api::Acl) -> Acl {
 
 #[cfg(test)]
 mod tests {
+    use curator_wire::{ConnectResponse, ErrorCode, OpCode, ReplyHeader, RequestHeader, Writer};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
+    use crate::clock::TokioClock;
+    use crate::randomness::ThreadRandomness;
+    use crate::zookeeper::{DEFAULT_MAX_FRAME, Pacer, ServerList};
+
+    fn frame(record: impl FnOnce(&mut Writer)) -> Vec<u8> {
+        let mut writer = Writer::new();
+        record(&mut writer);
+        let bytes = writer.into_bytes();
+        [&u32::try_from(bytes.len()).unwrap().to_be_bytes()[..], &bytes].concat()
+    }
+
+    async fn read_frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; stream.read_u32().await? as usize];
+        stream.read_exact(&mut bytes).await?;
+        Ok(bytes)
+    }
+
+    /// Answers on one connection as a server that has the root alone, and tells the number of each request.
+    async fn serve(mut stream: TcpStream, xids: mpsc::UnboundedSender<i32>) -> std::io::Result<()> {
+        read_frame(&mut stream).await?;
+        let granted = ConnectResponse {
+            timeout_ms: 4000,
+            session_id: 7,
+            password: vec![0; 16],
+            read_only: Some(false),
+            ..Default::default()
+        };
+        stream.write_all(&frame(|to| granted.encode(to))).await?;
+        loop {
+            let request = read_frame(&mut stream).await?;
+            let header = RequestHeader::decode(&mut curator_wire::Reader::new(&request)).unwrap();
+            let is_root = request.windows(5).any(|bytes| bytes == [0, 0, 0, 1, b'/']);
+            let err = match header.op {
+                OpCode::CloseSession => return Ok(()),
+                OpCode::Exists if !is_root => ErrorCode::NoNode.code(),
+                _ => 0,
+            };
+            if header.xid > 0 {
+                xids.send(header.xid).unwrap();
+            }
+            let reply = frame(|to| {
+                ReplyHeader { xid: header.xid, zxid: 1, err }.encode(to);
+                if header.op == OpCode::Exists && err == 0 {
+                    curator_wire::Stat::default().encode(to);
+                }
+            });
+            stream.write_all(&reply).await?;
+        }
+    }
+
+    #[tokio::test]
+    async fn session_ends_before_the_numbers_of_the_requests_run_out() {
+        const MAX: u64 = 10;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = ConnectConfig {
+            servers: ServerList::fixed(vec![listener.local_addr().unwrap().to_string()]),
+            session_timeout: Duration::from_secs(4),
+            connection_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(10),
+            max_frame: DEFAULT_MAX_FRAME,
+            pacer: Arc::new(Pacer::default()),
+            auth: Vec::new(),
+            read_only: false,
+            tls: None,
+            sasl: None,
+            clock: Arc::new(TokioClock::default()),
+            randomness: Arc::new(ThreadRandomness),
+        };
+        let (xids, mut numbers) = mpsc::unbounded_channel();
+        let server = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(stream, xids.clone()));
+            }
+        });
+        let Connection { handle, mut events, epoch, .. } =
+            ZooKeeperAsyncFactory::connect_for(MAX, &config).await.unwrap();
+        let exists = || handle.submit(Request::Exists { path: "/".to_owned(), watch: false }, epoch);
+        let mut answered = 0;
+        let refused = loop {
+            match exists().await.result {
+                Ok(_) => answered += 1,
+                Err(error) => break error,
+            }
+            assert!(answered <= MAX, "the session goes on");
+        };
+        assert!(matches!(refused, Error::SessionExpired { .. }), "{refused}");
+        // The others were the two probes of the connection.
+        assert_eq!(answered, MAX - 2);
+        assert_eq!(events.recv().await, Some(HandleEvent::Ended(SessionEnd::ClientFailed)));
+        handle.closed().await;
+        server.abort();
+        // One that ended the session, and one before its close.
+        let last = std::iter::from_fn(|| numbers.try_recv().ok()).max().unwrap();
+        assert!(i64::from(last) <= MAX as i64 + 2, "{last} requests");
+    }
+
+    #[test]
+    fn requests_that_the_crate_answers_by_itself_are_refused_before() {
+        let exists = |path: &str| refused_here(&Request::Exists { path: path.to_owned(), watch: false });
+        for path in ["", "/a/", "a/", "//"] {
+            assert!(matches!(exists(path), Some(Error::InvalidPath { .. })), "{path:?}");
+        }
+        for path in ["/", "/a", "a", "/a//b"] {
+            assert!(exists(path).is_none(), "{path:?}");
+        }
+        let sync = refused_here(&Request::Sync { path: "/".to_owned() });
+        assert!(matches!(sync, Some(Error::Unsupported { client: CLIENT, .. })), "{sync:?}");
+    }
 
     #[test]
     fn what_a_server_appends_to_a_sequential_name() {

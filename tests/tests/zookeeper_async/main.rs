@@ -11,6 +11,7 @@ mod clients;
 mod env;
 
 mod liveness;
+mod logging;
 mod session_identity;
 
 use std::net::SocketAddr;

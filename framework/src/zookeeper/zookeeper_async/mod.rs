@@ -70,7 +70,25 @@ const MAX_REQUESTS: u64 = (1 << 31) - (1 << 20);
 /// How long the first probe waits to hear of the first connect, which the crate may have told before we could listen.
 const FIRST_CONNECT: Duration = Duration::from_millis(200);
 
-/// Connects with the crate `zookeeper-async`: the default factory.
+/// Connects with the crate `zookeeper-async`: `.zookeeper_factory(ZooKeeperAsyncFactory)`.
+///
+/// The adapter ends the session where the crate cannot go on safely:
+///
+/// | | the session ends with |
+/// | --- | --- |
+/// | a reply is not that of its request, or a reconnect carries another session | [`SessionEnd::Inconsistent`] |
+/// | a reconnect cannot be proven: the reply to the session's first ephemeral create was lost, or no node may be created below the root or beside the session's nodes | [`SessionEnd::Inconsistent`] |
+/// | 2^31 requests (less a million) were sent, since the crate's numbers run out | [`SessionEnd::ClientFailed`] |
+///
+/// # Logging
+///
+/// The crate logs the id **and the password** of each session: the `tracing` event `Connected` of the target
+/// `zookeeper_async::io`, at the level *info*. A client that knows both can take the session over or close it. Keep the
+/// crate's target at *warn*: `RUST_LOG=info,zookeeper_async=warn`, or with `tracing-subscriber`
+///
+/// ```text
+/// Targets::new().with_default(LevelFilter::INFO).with_target("zookeeper_async", LevelFilter::WARN)
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ZooKeeperAsyncFactory;
 

@@ -17,11 +17,11 @@
 //!   the crate over a reply ends the handle.
 //! * An ended handle's close goes last into the queue and is repeated until the crate says that it was sent.
 
+mod ephemerals;
 pub(crate) mod handshake;
 mod in_flight;
 pub(crate) mod places;
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -41,12 +41,13 @@ use tokio::sync::{Notify, mpsc, watch};
 use zookeeper_async as crate_api;
 use zookeeper_async::{ZkError, ZkState, ZooKeeper};
 
+use self::ephemerals::Ephemerals;
 use self::handshake::shake_hands;
 use self::places::Places;
 use crate::clock::Clock;
 use crate::error::{ConnectError, Error, Result};
 use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
-use crate::path::{make_path, parent_of};
+use crate::path::make_path;
 use crate::protected::ProtectedId;
 use crate::randomness::{Randomness, nowhere};
 use crate::zookeeper::{
@@ -61,11 +62,33 @@ const PLACES: usize = 58;
 /// The pause between the crate's tries to reach a server, and between our tries to probe and to close.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// In how many places a proof of the session's id is tried.
-const IDENTITY_TRIES: usize = 4;
+const IDENTITY_TRIES: usize = 8;
+/// How many requests one session sends. The crate numbers them in 32 bits and goes on through the reserved numbers: the
+/// reply to the request −1 would be taken for a notification, the one to −2 for a ping's, and each later reply for that
+/// of the request before. The session ends below 2^31, with room for the requests of its close.
+const MAX_REQUESTS: u64 = (1 << 31) - (1 << 20);
 /// How long the first probe waits to hear of the first connect, which the crate may have told before we could listen.
 const FIRST_CONNECT: Duration = Duration::from_millis(200);
 
-/// Connects with the crate `zookeeper-async`: the default factory.
+/// Connects with the crate `zookeeper-async`: `.zookeeper_factory(ZooKeeperAsyncFactory)`.
+///
+/// The adapter ends the session where the crate cannot go on safely:
+///
+/// | | the session ends with |
+/// | --- | --- |
+/// | a reply is not that of its request, or a reconnect carries another session | [`SessionEnd::Inconsistent`] |
+/// | a reconnect cannot be proven: the reply to the session's first ephemeral create was lost, or no node may be created below the root or beside the session's nodes | [`SessionEnd::Inconsistent`] |
+/// | 2^31 requests (less a million) were sent, since the crate's numbers run out | [`SessionEnd::ClientFailed`] |
+///
+/// # Logging
+///
+/// The crate logs the id **and the password** of each session: the `tracing` event `Connected` of the target
+/// `zookeeper_async::io`, at the level *info*. A client that knows both can take the session over or close it. Keep the
+/// crate's target at *warn*: `RUST_LOG=info,zookeeper_async=warn`, or with `tracing-subscriber`
+///
+/// ```text
+/// Targets::new().with_default(LevelFilter::INFO).with_target("zookeeper_async", LevelFilter::WARN)
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ZooKeeperAsyncFactory;
 
@@ -76,6 +99,13 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
     }
 
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
+        Self::connect_for(MAX_REQUESTS, config).await
+    }
+}
+
+impl ZooKeeperAsyncFactory {
+    /// Connects a session that sends at most so many requests.
+    async fn connect_for(max_requests: u64, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         let started = tokio::time::Instant::now();
         let greeting = shake_hands(
             &config.servers.current()?,
@@ -93,7 +123,7 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
         let (events, event_receiver) = mpsc::unbounded_channel();
         let ephemerals = Arc::new(Mutex::new(Ephemerals::default()));
         let (crate_lives, crate_gone) = mpsc::channel(1);
-        let (watched, own) = (events.clone(), Arc::clone(&ephemerals));
+        let (watched, proving) = (events.clone(), Arc::clone(&ephemerals));
         let connect_string = join_addresses(&greeting.addresses);
         let connecting = ZooKeeper::connect_with_retry_time(
             &connect_string,
@@ -102,11 +132,8 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
             move |event: crate_api::WatchedEvent| {
                 let _lives: &mpsc::Sender<Infallible> = &crate_lives;
                 let Some(event) = from_crate_event(event) else { return };
-                // Until it is sent, so that the word of a new connection comes before its events.
-                let mut own = own.lock();
-                if event.event_type == EventType::NodeDeleted {
-                    own.paths.remove(&event.path);
-                }
+                // A new connection is told under this lock, so its events come behind it.
+                let _not_meanwhile = proving.lock();
                 // Nobody listens any more when the handle was dropped.
                 let _gone = watched.send(HandleEvent::Watched(event));
             },
@@ -118,7 +145,7 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
             Err(_elapsed) => return Err(failed(format!("not connected within {:?}", config.connection_timeout))),
         };
 
-        let handle = start(zookeeper, (events, ephemerals, crate_gone), config, greeting.negotiated);
+        let handle = start(zookeeper, (events, ephemerals, crate_gone), config, greeting.negotiated, max_requests);
         let mut events = event_receiver;
         match tokio::time::timeout_at(until, events.recv()).await {
             Ok(Some(HandleEvent::Reconnected(Reattached { sent, epoch, .. }))) => {
@@ -154,8 +181,11 @@ struct Shared {
     auth: Vec<AuthInfo>,
     /// Set by the state callback at an expiry, and by whoever ends the handle. Never cleared.
     ended: AtomicBool,
-    /// Set by the state callback just before `ended`.
-    expired: AtomicBool,
+    /// Why the session ended, unless a reply has shown it. Set just before `ended`.
+    why: OnceLock<SessionEnd>,
+    /// The requests that the crate has numbered, or may have. Its own pings have a reserved number.
+    requests: AtomicU64,
+    max_requests: u64,
     /// Tells the monitor that an answer has ended the handle.
     disproved: Notify,
     /// Counts connections: grows at every loss of the transport.
@@ -175,13 +205,6 @@ struct Shared {
     /// The name of the node that shows the session's id; it may be left of an earlier proof.
     identity: String,
     ephemerals: Arc<Mutex<Ephemerals>>,
-}
-
-/// The ephemeral nodes of the session, and so its id.
-#[derive(Default)]
-struct Ephemerals {
-    session_id: Option<i64>,
-    paths: HashSet<String>,
 }
 
 type InFlight = in_flight::InFlight<Option<Place>>;
@@ -272,7 +295,7 @@ impl Shared {
 
     /// Why, if no answer was wrong: the crate's own word, else the answer.
     fn why_ended(&self) -> SessionEnd {
-        if self.expired.load(Ordering::SeqCst) { SessionEnd::Expired } else { SessionEnd::Inconsistent }
+        self.why.get().copied().unwrap_or(SessionEnd::Inconsistent)
     }
 
     fn epoch(&self) -> u64 {
@@ -326,6 +349,7 @@ impl Shared {
     fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>, _alone: &MutexGuard<'_, ()>) -> Driven {
         let Asked { data, answer } = asked;
         let in_flight = Arc::clone(answer.in_flight());
+        self.count_request();
         let sent = self.clock.now();
         let shared = Arc::clone(self);
         let mut reply: Pin<Box<dyn Future<Output = Reply> + Send>> = Box::pin(async move {
@@ -346,8 +370,26 @@ impl Shared {
         Driven { reply, answer, occupied: place }
     }
 
+    /// Counts a request that the crate numbers, and ends the session before the numbers run out.
+    fn count_request(&self) {
+        if self.requests.fetch_add(1, Ordering::SeqCst) >= self.max_requests {
+            tracing::warn!(requests = self.max_requests, "the crate's request numbers run out: the handle ends");
+            self.end_because(SessionEnd::ClientFailed);
+        }
+    }
+
     /// What an answer is worth.
     fn judge(&self, answer: Result<Response, ZkError>, epoch: u64, request: &Request) -> Result<Response> {
+        let result = self.judge_answer(answer, epoch, request);
+        if let (Request::Create { path, mode, .. }, Err(error)) = (request, &result) {
+            if mode.is_ephemeral() && error.outcome_unknown() {
+                self.ephemerals.lock().outcome_unknown(path);
+            }
+        }
+        result
+    }
+
+    fn judge_answer(&self, answer: Result<Response, ZkError>, epoch: u64, request: &Request) -> Result<Response> {
         if self.has_ended() {
             return Err(Error::SessionExpired { request: request.to_string() });
         }
@@ -363,8 +405,7 @@ impl Shared {
                 Err(Error::SessionExpired { request: request.to_string() })
             }
             Err(ZkError::SessionExpired) => {
-                self.expired.store(true, Ordering::SeqCst);
-                self.disprove();
+                self.end_because(SessionEnd::Expired);
                 Err(Error::SessionExpired { request: request.to_string() })
             }
             // The answer was none to this request, or none at all.
@@ -381,7 +422,13 @@ impl Shared {
         }
     }
 
-    /// An answer has shown that the handle is of no use any more.
+    fn end_because(&self, end: SessionEnd) {
+        // The first reason stays.
+        let _known = self.why.set(end);
+        self.disprove();
+    }
+
+    /// The handle is of no use any more.
     fn disprove(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.disproved.notify_one();
@@ -440,14 +487,7 @@ impl Shared {
                 if !named || mode.is_ephemeral() != (stat.ephemeral_owner != 0) {
                     return false;
                 }
-                if mode.is_ephemeral() {
-                    let mut ephemerals = self.ephemerals.lock();
-                    if *ephemerals.session_id.get_or_insert(stat.ephemeral_owner) != stat.ephemeral_owner {
-                        return false;
-                    }
-                    ephemerals.paths.insert(path.clone());
-                }
-                true
+                !mode.is_ephemeral() || self.ephemerals.lock().created(path, stat.ephemeral_owner)
             }
             (Request::Delete { .. }, Response::Deleted) => {
                 self.forget_ephemeral(request);
@@ -460,7 +500,7 @@ impl Shared {
 
     fn forget_ephemeral(&self, request: &Request) {
         if let Request::Delete { path, .. } = request {
-            self.ephemerals.lock().paths.remove(path);
+            self.ephemerals.lock().deleted(path);
         }
     }
 
@@ -487,6 +527,7 @@ impl Shared {
     /// Whether the crate's I/O task is gone: then its queue takes nothing, and says so at once.
     fn is_dead(&self) -> bool {
         let path = nowhere(&*self.randomness);
+        self.count_request();
         let asking = std::pin::pin!(self.zookeeper.exists(&path, false));
         asking.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
@@ -518,6 +559,7 @@ impl Shared {
 
     async fn prove(self: &Arc<Self>, epoch: u64) -> Result<(Duration, Option<Duration>), Disproof> {
         for AuthInfo { scheme, auth } in &self.auth {
+            self.count_request();
             let added = self.zookeeper.add_auth(scheme, auth.clone()).await;
             match added {
                 Ok(()) if self.epoch() == epoch => {}
@@ -543,25 +585,21 @@ impl Shared {
         Ok((leader_sent.unwrap_or(sent).max(sent), leader_sent))
     }
 
-    /// A server may swap the session silently at a reconnect. Where the session owns ephemeral nodes, that would
-    /// leave locks held by nobody; so another one is created, and its owner compared. It goes below the root; where
-    /// that is forbidden, beside one of those nodes, where its name sorts behind every contender's. What a lost
-    /// connection leaves of it is deleted at the next proof.
+    /// A server may swap the session silently at a reconnect. Where the session may own ephemeral nodes, a lock would be
+    /// held on the node of another session. So one more is created, and its owner compared. It goes below the root;
+    /// where that is forbidden, beside one of those nodes, where its name sorts behind every contender's. The next proof
+    /// deletes what a lost connection leaves of it. A session that cannot be proven ends.
     async fn prove_identity(self: &Arc<Self>, epoch: u64) -> Result<Option<Duration>, Disproof> {
         let (left, parents) = {
             let ephemerals = self.ephemerals.lock();
-            let (left, own): (Vec<&String>, Vec<&String>) =
-                ephemerals.paths.iter().partition(|path| path.ends_with(&self.identity));
-            if ephemerals.paths.is_empty() {
+            if !ephemerals.may_own() {
                 return Ok(None);
             }
-            let mut parents = vec!["/".to_owned()];
-            for parent in own.into_iter().map(|path| parent_of(path)) {
-                if parents.len() < IDENTITY_TRIES && !parents.iter().any(|known| known == parent) {
-                    parents.push(parent.to_owned());
-                }
+            if ephemerals.session_id().is_none() {
+                // Only a lost reply would have shown the id.
+                return Err(Disproof::Ended(SessionEnd::Inconsistent));
             }
-            (left.into_iter().cloned().collect::<Vec<_>>(), parents)
+            (ephemerals.ending_with(&self.identity), ephemerals.parents(&self.identity, IDENTITY_TRIES))
         };
         let delete = |path: String| self.send(Request::Delete { path, version: None }, epoch);
         for path in left {
@@ -571,8 +609,8 @@ impl Shared {
             let path = make_path(&parent, &self.identity);
             let acl = Acl::open_unsafe();
             let create = Request::Create { path: path.clone(), data: Vec::new(), acl, mode: CreateMode::Ephemeral };
-            // If the reply is lost, there may be one.
-            self.ephemerals.lock().paths.insert(path.clone());
+            // The reply may get lost.
+            self.ephemerals.lock().may_exist(&path);
             let created = self.send(create, epoch).await;
             match created.result {
                 Ok(_) => {
@@ -581,12 +619,12 @@ impl Shared {
                 }
                 Err(error) => {
                     Disproof::unless_answered(Err(error))?;
-                    self.ephemerals.lock().paths.remove(&path);
+                    self.ephemerals.lock().deleted(&path);
                 }
             }
         }
-        // Nowhere may it be created. What is held is then known only by its own nodes' watches.
-        Ok(None)
+        tracing::error!("no node may be created that would show the session's id: the handle ends");
+        Err(Disproof::Ended(SessionEnd::Inconsistent))
     }
 }
 
@@ -625,6 +663,27 @@ impl Disproof {
     }
 }
 
+/// What the crate would refuse by itself, without a word to the server: a reply of the crate must be one of the server.
+/// The crate's rule for paths is that of its `validate_path`.
+fn refused_here(request: &Request) -> Option<Error> {
+    let path = request.path();
+    let reason = match request {
+        Request::Create {
+            mode: CreateMode::Container | CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_),
+            ..
+        }
+        | Request::Sync { .. }
+        | Request::Transaction { .. }
+        | Request::Reconfig { .. } => {
+            return Some(Error::Unsupported { request: request.to_string(), client: CLIENT });
+        }
+        _ if path.is_empty() => "it is empty",
+        _ if path.len() > 1 && path.ends_with('/') => "it ends with a slash",
+        _ => return None,
+    };
+    Some(Error::InvalidPath { path: path.to_owned(), reason })
+}
+
 async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) -> Result<Response, ZkError> {
     match request {
         Request::Create { path, acl, mode, .. } => {
@@ -633,7 +692,7 @@ async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) 
                 CreateMode::PersistentSequential => crate_api::CreateMode::PersistentSequential,
                 CreateMode::Ephemeral => crate_api::CreateMode::Ephemeral,
                 CreateMode::EphemeralSequential => crate_api::CreateMode::EphemeralSequential,
-                // The session asks the capabilities first.
+                // Refused before.
                 CreateMode::Container
                 | CreateMode::PersistentWithTtl(_)
                 | CreateMode::PersistentSequentialWithTtl(_) => return Err(crate_api::ZkError::Unimplemented),
@@ -668,7 +727,7 @@ async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) 
             let stat = zookeeper.set_acl(path, acl, *version).await?;
             Ok(Response::Stat(from_crate_stat(&stat)))
         }
-        // The session asks the capabilities first.
+        // Refused before.
         Request::Sync { .. } | Request::Transaction { .. } | Request::Reconfig { .. } => Err(ZkError::Unimplemented),
     }
 }
@@ -699,6 +758,9 @@ impl fmt::Debug for Handle {
 
 impl ZooKeeperHandle for Handle {
     fn submit(&self, request: Request, epoch: u64) -> ReplyFuture {
+        if let Some(error) = refused_here(&request) {
+            return ReplyFuture::new(std::future::ready(Reply::not_sent(error)));
+        }
         let shared = Arc::clone(&self.shared);
         let (asked, in_flight) = Asked::new(request);
         // Nobody waits in line for a connection.
@@ -740,7 +802,7 @@ impl ZooKeeperHandle for Handle {
     }
 
     fn session_id(&self) -> Option<i64> {
-        self.shared.ephemerals.lock().session_id
+        self.shared.ephemerals.lock().session_id()
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -781,6 +843,7 @@ fn start(
     ),
     config: &ConnectConfig,
     negotiated: Duration,
+    max_requests: u64,
 ) -> Handle {
     let (to_drive, driven) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared {
@@ -790,7 +853,9 @@ fn start(
         negotiated,
         auth: config.auth.clone(),
         ended: AtomicBool::new(false),
-        expired: AtomicBool::new(false),
+        why: OnceLock::new(),
+        requests: AtomicU64::new(0),
+        max_requests,
         disproved: Notify::new(),
         epoch: AtomicU64::new(0),
         ready: AtomicU64::new(NOT_READY),
@@ -819,7 +884,7 @@ fn start(
             // Closed is our own doing; what is left are the ways of the crate to say that the session is over.
             ZkState::Closed => return,
             _ => {
-                shared.expired.store(true, Ordering::SeqCst);
+                let _known = shared.why.set(SessionEnd::Expired);
                 shared.ended.store(true, Ordering::SeqCst);
                 Transport::Expired
             }
@@ -933,6 +998,7 @@ impl Monitor {
                 // The crate drops the connection as soon as the close is written, so the close must go on one that is
                 // known to work: not on one that is broken already, and not right behind a connect request.
                 shared.reached().await;
+                shared.count_request();
                 match shared.zookeeper.exists(&nowhere(&*shared.randomness), false).await {
                     Err(ZkError::ConnectionLoss) => Err(ZkError::ConnectionLoss),
                     _answered => shared.zookeeper.close().await,
@@ -1028,7 +1094,120 @@ fn from_crate_acl(acl: crate_api::Acl) -> Acl {
 
 #[cfg(test)]
 mod tests {
+    use curator_wire::{ConnectResponse, ErrorCode, OpCode, ReplyHeader, RequestHeader, Writer};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
+    use crate::clock::TokioClock;
+    use crate::randomness::ThreadRandomness;
+    use crate::zookeeper::{DEFAULT_MAX_FRAME, Pacer, ServerList};
+
+    fn frame(record: impl FnOnce(&mut Writer)) -> Vec<u8> {
+        let mut writer = Writer::new();
+        record(&mut writer);
+        let bytes = writer.into_bytes();
+        [&u32::try_from(bytes.len()).unwrap().to_be_bytes()[..], &bytes].concat()
+    }
+
+    async fn read_frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; stream.read_u32().await? as usize];
+        stream.read_exact(&mut bytes).await?;
+        Ok(bytes)
+    }
+
+    /// Answers on one connection as a server that has the root alone, and tells the number of each request.
+    async fn serve(mut stream: TcpStream, xids: mpsc::UnboundedSender<i32>) -> std::io::Result<()> {
+        read_frame(&mut stream).await?;
+        let granted = ConnectResponse {
+            timeout_ms: 4000,
+            session_id: 7,
+            password: vec![0; 16],
+            read_only: Some(false),
+            ..Default::default()
+        };
+        stream.write_all(&frame(|to| granted.encode(to))).await?;
+        loop {
+            let request = read_frame(&mut stream).await?;
+            let header = RequestHeader::decode(&mut curator_wire::Reader::new(&request)).unwrap();
+            let is_root = request.windows(5).any(|bytes| bytes == [0, 0, 0, 1, b'/']);
+            let err = match header.op {
+                OpCode::CloseSession => return Ok(()),
+                OpCode::Exists if !is_root => ErrorCode::NoNode.code(),
+                _ => 0,
+            };
+            if header.xid > 0 {
+                xids.send(header.xid).unwrap();
+            }
+            let reply = frame(|to| {
+                ReplyHeader { xid: header.xid, zxid: 1, err }.encode(to);
+                if header.op == OpCode::Exists && err == 0 {
+                    curator_wire::Stat::default().encode(to);
+                }
+            });
+            stream.write_all(&reply).await?;
+        }
+    }
+
+    #[tokio::test]
+    async fn session_ends_before_the_numbers_of_the_requests_run_out() {
+        const MAX: u64 = 10;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = ConnectConfig {
+            servers: ServerList::fixed(vec![listener.local_addr().unwrap().to_string()]),
+            session_timeout: Duration::from_secs(4),
+            connection_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(10),
+            max_frame: DEFAULT_MAX_FRAME,
+            pacer: Arc::new(Pacer::default()),
+            auth: Vec::new(),
+            read_only: false,
+            tls: None,
+            sasl: None,
+            clock: Arc::new(TokioClock::default()),
+            randomness: Arc::new(ThreadRandomness),
+        };
+        let (xids, mut numbers) = mpsc::unbounded_channel();
+        let server = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(stream, xids.clone()));
+            }
+        });
+        let Connection { handle, mut events, epoch, .. } =
+            ZooKeeperAsyncFactory::connect_for(MAX, &config).await.unwrap();
+        let exists = || handle.submit(Request::Exists { path: "/".to_owned(), watch: false }, epoch);
+        let mut answered = 0;
+        let refused = loop {
+            match exists().await.result {
+                Ok(_) => answered += 1,
+                Err(error) => break error,
+            }
+            assert!(answered <= MAX, "the session goes on");
+        };
+        assert!(matches!(refused, Error::SessionExpired { .. }), "{refused}");
+        // The others were the two probes of the connection.
+        assert_eq!(answered, MAX - 2);
+        assert_eq!(events.recv().await, Some(HandleEvent::Ended(SessionEnd::ClientFailed)));
+        handle.closed().await;
+        server.abort();
+        // One that ended the session, and one before its close.
+        let last = std::iter::from_fn(|| numbers.try_recv().ok()).max().unwrap();
+        assert!(i64::from(last) <= MAX as i64 + 2, "{last} requests");
+    }
+
+    #[test]
+    fn requests_that_the_crate_answers_by_itself_are_refused_before() {
+        let exists = |path: &str| refused_here(&Request::Exists { path: path.to_owned(), watch: false });
+        for path in ["", "/a/", "a/", "//"] {
+            assert!(matches!(exists(path), Some(Error::InvalidPath { .. })), "{path:?}");
+        }
+        for path in ["/", "/a", "a", "/a//b"] {
+            assert!(exists(path).is_none(), "{path:?}");
+        }
+        let sync = refused_here(&Request::Sync { path: "/".to_owned() });
+        assert!(matches!(sync, Some(Error::Unsupported { client: CLIENT, .. })), "{sync:?}");
+    }
 
     #[test]
     fn what_a_server_appends_to_a_sequential_name() {

@@ -13,8 +13,8 @@ use crate::housekeeping::{Remains, attend, contained};
 use crate::model::{CreateMode, Stat};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::NewNode;
-use crate::path::{make_path, node_from_path};
-use crate::protected::ProtectedId;
+use crate::path::{make_path, node_from_path, parent_of};
+use crate::protected::{ProtectedId, normalize};
 use crate::root::Root;
 use crate::session::Session;
 use crate::watch::Watch;
@@ -51,9 +51,9 @@ impl fmt::Display for LossReason {
 #[derive(Debug)]
 pub struct NodeClaim {
     session: Session,
-    parent: String,
+    /// The path of the create: without the number that the server appends.
+    path: String,
     id: ProtectedId,
-    name: String,
     mode: CreateMode,
     /// A create was sent, so there may be a node.
     asked: bool,
@@ -73,7 +73,7 @@ type DataObserver = Box<dyn Fn(&[u8], &Stat) + Send + Sync>;
 /// What is known of a claimed node.
 pub(crate) struct ClaimedNode {
     /// As the server knows it.
-    pub(crate) path: String,
+    pub(crate) path: Arc<str>,
     /// Its owner has begun to delete it.
     deleting: AtomicBool,
     /// Somebody else deleted it.
@@ -92,7 +92,7 @@ impl fmt::Debug for ClaimedNode {
 }
 
 impl ClaimedNode {
-    pub(crate) fn new(path: String) -> Self {
+    pub(crate) fn new(path: Arc<str>) -> Self {
         Self {
             path,
             deleting: AtomicBool::new(false),
@@ -140,9 +140,8 @@ impl NodeClaim {
         session.claim_begins();
         Self {
             session,
-            parent: parent.to_owned(),
+            path: Session::protected_path(parent, id, name),
             id,
-            name: name.to_owned(),
             mode,
             asked: false,
             uncertain: false,
@@ -183,7 +182,11 @@ impl NodeClaim {
     }
 
     fn node_at(&self, path: &str) -> Arc<ClaimedNode> {
-        Arc::new(ClaimedNode::new(self.session.root().full(path).into_owned()))
+        Arc::new(ClaimedNode::new(Arc::from(&*self.session.root().full(path))))
+    }
+
+    fn parent(&self) -> &str {
+        parent_of(&self.path)
     }
 
     /// Sends one create, and those of the parents that are missing, as the new node wants it. No retry: after
@@ -196,13 +199,13 @@ impl NodeClaim {
     /// # Cancel safety
     ///
     /// When the future is dropped the node may exist. The claim knows of that, and deletes it when it is dropped.
-    pub async fn create(&mut self, node: &NewNode<'_>) -> Result<(String, Stat)> {
-        let path = Session::protected_path(&self.parent, self.id, &self.name);
+    pub async fn create(&mut self, node: &NewNode<'_>) -> Result<Stat> {
         let session = self.session.clone();
-        let acl_of_node = || node.acl.map_or_else(|| session.acl_for(&path), <[_]>::to_vec);
-        let mut acl = acl_of_node();
+        let acl_of_node = |path: &str| node.acl.map_or_else(|| session.acl_for(path), <[_]>::to_vec);
+        let mut acl = acl_of_node(&self.path);
         if let Some(schemas) = session.schemas() {
-            schemas.check_create(&make_path(&self.parent, &self.name), self.mode, node.data, &acl)?;
+            let unprotected = make_path(self.parent(), normalize(node_from_path(&self.path)));
+            schemas.check_create(&unprotected, self.mode, node.data, &acl)?;
         }
         let mut parents_made = 0;
         loop {
@@ -210,20 +213,20 @@ impl NodeClaim {
             let was_uncertain = self.uncertain;
             self.asked = true;
             self.uncertain = true;
-            let created = session.create(&path, node.data.to_vec(), acl, self.mode).await;
+            let created = session.create_node(&self.path, node.data.to_vec(), acl, self.mode).await;
             self.uncertain = was_uncertain;
             match created {
                 Ok((path, stat)) => {
-                    self.node = Some(self.node_at(&path));
-                    return Ok((path, stat));
+                    self.node = Some(Arc::new(ClaimedNode::new(path)));
+                    return Ok(stat);
                 }
                 Err(error @ Error::NoNode { .. }) if parents_made < node.parents.most_times() => {
                     // On the heap, as this is rare.
-                    if !Box::pin(session.create_parents(&path, node)).await? {
+                    if !Box::pin(session.create_parents(&self.path, node)).await? {
                         return Err(error);
                     }
                     parents_made += 1;
-                    acl = acl_of_node();
+                    acl = acl_of_node(&self.path);
                 }
                 Err(error) => {
                     self.uncertain |= error.outcome_unknown();
@@ -257,7 +260,7 @@ impl NodeClaim {
     ///
     /// When the future is dropped, others may be left. Settle again, or drop the claim, which deletes all of its nodes.
     pub async fn settle(&mut self, keep: &str, stat: &Stat, others: &[&str]) -> Result<()> {
-        let path = make_path(&self.parent, keep);
+        let path = make_path(self.parent(), keep);
         if !self.is_own(stat) {
             return Err(Error::NoNode { path });
         }
@@ -265,7 +268,7 @@ impl NodeClaim {
             self.node = Some(self.node_at(&path));
         }
         for other in others.iter().filter(|_| !is_broken(Mutant::KeepTheExtraNodes)) {
-            match self.session.delete(&make_path(&self.parent, other), None).await {
+            match self.session.delete(&make_path(self.parent(), other), None).await {
                 Ok(()) | Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -289,8 +292,7 @@ impl NodeClaim {
         let was_ours = !node.deleted.is_raised();
         node.deleting.store(true, Ordering::SeqCst);
         let tried = std::mem::replace(&mut self.delete_sent, true);
-        let path = self.session.root().local(&node.path);
-        let was_there = match self.session.delete(path, None).await {
+        let was_there = match self.session.delete_node(Arc::clone(&node.path), None).await {
             Ok(()) => true,
             // If an earlier try was sent, it may be that one that deleted the node.
             Err(Error::NoNode { .. }) => tried && was_ours,
@@ -392,7 +394,7 @@ impl NodeClaim {
 
 impl Drop for NodeClaim {
     fn drop(&mut self) {
-        let parent = self.session.root().full(&self.parent);
+        let parent = self.session.root().full(parent_of(&self.path));
         self.session.reaper().used(&parent, self.session.clock().now());
         if self.asked && !self.done && !is_broken(Mutant::ForgetTheCleanUp) {
             self.session.housekeeping().clean(
@@ -400,7 +402,7 @@ impl Drop for NodeClaim {
                 Remains::Claimed {
                     parent: parent.into_owned(),
                     prefix: self.id.prefix(),
-                    path: if self.uncertain { None } else { self.node.take().map(|node| node.path.clone()) },
+                    path: if self.uncertain { None } else { self.node.take().map(|node| node.path.to_string()) },
                     ephemeral: self.mode.is_ephemeral(),
                 },
             );

@@ -1,5 +1,6 @@
 //! The client.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -510,6 +511,18 @@ impl CuratorFramework {
         }
         let failed = |error: io::Error| Error::Compression { path: path.to_owned(), reason: error.to_string() };
         config.compression.compress(&self.root.full(path), &data).map_err(failed)
+    }
+
+    /// As [`to_stored`](Self::to_stored) as the client does it by default, without a copy of data that is not compressed.
+    ///
+    /// # Errors
+    ///
+    /// `Compression`.
+    pub fn to_stored_at<'a>(&self, path: &str, data: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+        match self.owner.shared.config.compress {
+            true => self.to_stored(path, data.to_vec(), None).map(Cow::Owned),
+            false => Ok(Cow::Borrowed(data)),
+        }
     }
 
     /// Data that was read at this path as it was before it was [written](Self::to_stored).

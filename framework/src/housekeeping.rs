@@ -303,7 +303,7 @@ impl HousekeepingTask {
                             Some(held) if held.is_being_deleted() => {
                                 self.attending.push(now, now.saturating_add(RETRY_PAUSE), node, Attention::Touch(data));
                             }
-                            Some(held) => running.push(Box::pin(touch(session.clone(), held.path.clone(), data))),
+                            Some(held) => running.push(Box::pin(touch(session.clone(), Arc::clone(&held.path), data))),
                             None => {}
                         },
                     }
@@ -472,7 +472,7 @@ async fn delete_if_there(session: &Session, path: &str, delete: Delete) -> Resul
 }
 
 /// Writes a node's data once more, unless that was done.
-async fn touch(session: Session, path: String, data: Vec<u8>) -> Option<Remains> {
+async fn touch(session: Session, path: Arc<str>, data: Vec<u8>) -> Option<Remains> {
     loop {
         match session.set_data(&path, data.clone(), Some(0)).await {
             Err(error) if error.is_retryable() => {

@@ -1,5 +1,6 @@
 //! ZooKeeper's own words: nodes, access control, events. Independent of any client crate.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::BitOr;
 use std::time::Duration;
@@ -104,15 +105,19 @@ pub struct Acl {
     /// What is allowed.
     pub permissions: Permission,
     /// The scheme: `world`, `auth`, `digest`, `ip` …
-    pub scheme: String,
+    pub scheme: Cow<'static, str>,
     /// Who, in the words of the scheme.
-    pub id: String,
+    pub id: Cow<'static, str>,
 }
 
 impl Acl {
     /// An entry that gives permissions to whom `scheme` and `id` name, such as `ip` and `10.0.0.7`.
     #[must_use]
-    pub fn new(permissions: Permission, scheme: impl Into<String>, id: impl Into<String>) -> Self {
+    pub fn new(
+        permissions: Permission,
+        scheme: impl Into<Cow<'static, str>>,
+        id: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self { permissions, scheme: scheme.into(), id: id.into() }
     }
 

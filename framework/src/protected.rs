@@ -128,6 +128,20 @@ pub fn to_protected_znode(name: &str, id: ProtectedId) -> String {
     id.prefix() + name
 }
 
+/// The path that a node below `parent` gets with protection.
+pub(crate) fn to_protected_path(parent: &str, name: &str, id: ProtectedId) -> String {
+    let mut uuid = Uuid::encode_buffer();
+    let uuid = id.0.hyphenated().encode_lower(&mut uuid);
+    let parent = parent.strip_suffix('/').unwrap_or(parent);
+    let mut path = String::with_capacity(parent.len() + 1 + PROTECTED_PREFIX_WITH_UUID_LENGTH + name.len());
+    for part in [parent, "/", PROTECTED_PREFIX, uuid] {
+        path.push_str(part);
+    }
+    path.push(PROTECTED_SEPARATOR);
+    path.push_str(name);
+    path
+}
+
 /// The path that a node gets with protection: Curator's `ProtectedUtils.toProtectedZNodePath`.
 ///
 /// # Errors

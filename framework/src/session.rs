@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,8 +20,8 @@ use crate::model::{Acl, CreateMode, Stat};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
-use crate::path::{make_path, parent_of};
-use crate::protected::{IdBeginning, ProtectedId, to_protected_znode};
+use crate::path::parent_of;
+use crate::protected::{IdBeginning, ProtectedId, to_protected_path};
 use crate::randomness::{Randomness, nowhere};
 use crate::reaper::Reaper;
 use crate::root::Root;
@@ -364,15 +365,15 @@ impl Session {
     }
 
     /// The path as the server knows it.
-    fn full(&self, path: &str) -> String {
-        self.root.full(path).into_owned()
+    fn full(&self, path: &str) -> Arc<str> {
+        Arc::from(&*self.root.full(path))
     }
 
     /// As [`full`](Self::full) for a node that is to be created: a slash at the end, behind which the server appends a
     /// number, stays.
-    fn full_new(&self, path: &str, mode: CreateMode) -> String {
+    fn full_new(&self, path: &str, mode: CreateMode) -> Arc<str> {
         match path.strip_suffix('/') {
-            Some("") if mode.is_sequential() && self.root != Root::default() => self.full("/") + "/",
+            Some("") if mode.is_sequential() && self.root != Root::default() => format!("{}/", self.full("/")).into(),
             _ => self.full(path),
         }
     }
@@ -389,7 +390,7 @@ impl Session {
     /// Submits one request in this session, before the future is awaited. No retry.
     fn request(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         let through_leader = request.goes_through_leader();
-        let path = request.path().to_owned();
+        let path = request.shared_path();
         let name = request.name();
         let is_transaction = matches!(request, Request::Transaction { .. });
         let began = self.inner.clock.now();
@@ -415,9 +416,9 @@ impl Session {
             let now = self.inner.clock.now();
             let elapsed = now.saturating_sub(began);
             let outcome = reply.result.as_ref().err();
-            tracing::trace!(session = self.inner.number, request = name, path, ?elapsed, error = ?outcome, "request");
+            tracing::trace!(session = self.inner.number, request = name, path = &*path, ?elapsed, error = ?outcome, "request");
             if elapsed > self.timeout() / SLOW {
-                tracing::warn!(session = self.inner.number, request = name, path, ?elapsed, "slow request");
+                tracing::warn!(session = self.inner.number, request = name, path = &*path, ?elapsed, "slow request");
             }
             let (answered, by_leader) = match &reply.result {
                 Ok(_) => (true, through_leader),
@@ -427,6 +428,25 @@ impl Session {
                 self.answered_at(now, sent, reply.epoch, by_leader);
             }
             reply.result
+        }
+    }
+
+    /// Polls a future once and writes all requests that it submits in that poll together: those that do not wait for each
+    /// other's replies leave in one packet.
+    ///
+    /// # Cancel safety
+    ///
+    /// As the future.
+    pub async fn in_one_write<F: Future>(&self, requests: F) -> F::Output {
+        let mut requests = std::pin::pin!(requests);
+        let first = std::future::poll_fn(|cx| {
+            let mut first = Poll::Pending;
+            self.inner.handle.write_together(&mut || first = requests.as_mut().poll(cx));
+            Poll::Ready(first)
+        });
+        match first.await {
+            Poll::Ready(output) => output,
+            Poll::Pending => requests.await,
         }
     }
 
@@ -441,6 +461,18 @@ impl Session {
     ///
     /// When the future is dropped the request goes on, and the node may come to exist. A [`claim`](Self::claim) cleans up then.
     pub async fn create(&self, path: &str, data: Vec<u8>, acl: Vec<Acl>, mode: CreateMode) -> Result<(String, Stat)> {
+        let (path, stat) = self.create_node(path, data, acl, mode).await?;
+        Ok((self.root.local(&path).to_owned(), stat))
+    }
+
+    /// As [`create`](Self::create); the path is the one that the server knows.
+    pub(crate) async fn create_node(
+        &self,
+        path: &str,
+        data: Vec<u8>,
+        acl: Vec<Acl>,
+        mode: CreateMode,
+    ) -> Result<(Arc<str>, Stat)> {
         let can = self.inner.handle.capabilities();
         let full = self.full_new(path, mode);
         let unsupported = match mode {
@@ -457,8 +489,7 @@ impl Session {
         match self.request(Request::Create { path: full, data, acl, mode }).await? {
             Response::Created { path, stat } => {
                 self.inner.reaper.used(parent_of(&path), self.inner.clock.now());
-                let local = self.root.local(&path);
-                Ok((if local.len() == path.len() { path } else { local.to_owned() }, stat))
+                Ok((path, stat))
             }
             other => Err(unexpected("create", path, &other)),
         }
@@ -545,9 +576,14 @@ impl Session {
     ///
     /// When the future is dropped the request goes on, and the node may be deleted.
     pub async fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
-        match self.request(Request::Delete { path: self.full(path), version }).await? {
+        self.delete_node(self.full(path), version).await
+    }
+
+    /// As [`delete`](Self::delete) for a path as the server knows it.
+    pub(crate) async fn delete_node(&self, path: Arc<str>, version: Option<i32>) -> Result<()> {
+        match self.request(Request::Delete { path, version }).await? {
             Response::Deleted => Ok(()),
-            other => Err(unexpected("delete", path, &other)),
+            other => Err(unexpected("delete", "", &other)),
         }
     }
 
@@ -577,8 +613,9 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
-        let watch = self.inner.watches.register(&self.full(path), WatchKind::Data);
-        match self.request(Request::Exists { path: self.full(path), watch: true }).await? {
+        let full = self.full(path);
+        let watch = self.inner.watches.register(&full, WatchKind::Data);
+        match self.request(Request::Exists { path: full, watch: true }).await? {
             Response::Exists(stat) => {
                 if stat.is_some() {
                     watch.confirm();
@@ -616,8 +653,9 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn get_data_watched(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
-        let watch = self.inner.watches.register(&self.full(path), WatchKind::Data);
-        match self.request(Request::GetData { path: self.full(path), watch: true }).await? {
+        let full = self.full(path);
+        let watch = self.inner.watches.register(&full, WatchKind::Data);
+        match self.request(Request::GetData { path: full, watch: true }).await? {
             Response::Data(data, stat) => {
                 watch.confirm();
                 Ok((data, stat, watch))
@@ -682,8 +720,9 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn get_children_watched(&self, path: &str) -> Result<(Vec<String>, Watch)> {
-        let watch = self.inner.watches.register(&self.full(path), WatchKind::Children);
-        match self.request(Request::GetChildren { path: self.full(path), watch: true }).await? {
+        let full = self.full(path);
+        let watch = self.inner.watches.register(&full, WatchKind::Children);
+        match self.request(Request::GetChildren { path: full, watch: true }).await? {
             Response::Children(children) => Ok((children, watch)),
             other => Err(unexpected("getChildren", path, &other)),
         }
@@ -797,11 +836,13 @@ impl Session {
     fn full_operation(&self, operation: Operation) -> Operation {
         match operation {
             Operation::Create { path, data, acl, mode } => {
-                Operation::Create { path: self.full_new(&path, mode), data, acl, mode }
+                Operation::Create { path: self.full_new(&path, mode).to_string(), data, acl, mode }
             }
-            Operation::Delete { path, version } => Operation::Delete { path: self.full(&path), version },
-            Operation::SetData { path, data, version } => Operation::SetData { path: self.full(&path), data, version },
-            Operation::Check { path, version } => Operation::Check { path: self.full(&path), version },
+            Operation::Delete { path, version } => Operation::Delete { path: self.full(&path).to_string(), version },
+            Operation::SetData { path, data, version } => {
+                Operation::SetData { path: self.full(&path).to_string(), data, version }
+            }
+            Operation::Check { path, version } => Operation::Check { path: self.full(&path).to_string(), version },
         }
     }
 
@@ -850,7 +891,7 @@ impl Session {
 
     /// The path of a node under a claim, without its number.
     pub(crate) fn protected_path(parent: &str, id: ProtectedId, name: &str) -> String {
-        make_path(parent, &to_protected_znode(name, id))
+        to_protected_path(parent, name, id)
     }
 }
 

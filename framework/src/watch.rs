@@ -65,7 +65,7 @@ struct Waiter {
 #[derive(Default)]
 struct Waiters {
     next: u64,
-    by_path: BTreeMap<String, Vec<Waiter>>,
+    by_path: BTreeMap<Arc<str>, Vec<Waiter>>,
     ended: Option<SessionEnd>,
     /// Is told of watches for which nobody waits any more.
     forget: Option<Forget>,
@@ -74,7 +74,7 @@ struct Waiters {
 type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
 
 impl Waiters {
-    fn add(&mut self, path: &str, kind: Option<WatchKind>, is_set: bool) -> (u64, oneshot::Receiver<WakeReason>) {
+    fn add(&mut self, path: &Arc<str>, kind: Option<WatchKind>, is_set: bool) -> (u64, oneshot::Receiver<WakeReason>) {
         let (sender, receiver) = oneshot::channel();
         self.next += 1;
         match self.ended {
@@ -83,7 +83,7 @@ impl Waiters {
                 let waiter = Waiter { id: self.next, kind, is_set, wake: Wake::Future(sender) };
                 match self.by_path.get_mut(path) {
                     Some(list) => list.push(waiter),
-                    None => drop(self.by_path.insert(path.to_owned(), vec![waiter])),
+                    None => drop(self.by_path.insert(Arc::clone(path), vec![waiter])),
                 }
             }
         }
@@ -137,7 +137,7 @@ impl WatchRegistry {
     }
 
     /// Registers a waiter. Do it before the read that sets the watch on the server, or an event could come too early.
-    pub(crate) fn register(&self, path: &str, kind: impl Into<Option<WatchKind>>) -> Watch {
+    pub(crate) fn register(&self, path: &Arc<str>, kind: impl Into<Option<WatchKind>>) -> Watch {
         let kind = kind.into();
         let mut waiters = self.waiters.lock();
         let (id, receiver) = waiters.add(path, kind, false);
@@ -146,7 +146,7 @@ impl WatchRegistry {
     }
 
     /// Registers one more waiter for a node that is there and watched on the server already, if it is.
-    pub(crate) fn join(&self, path: &str) -> Option<Watch> {
+    pub(crate) fn join(&self, path: &Arc<str>) -> Option<Watch> {
         let kind = Some(WatchKind::Data);
         let mut waiters = self.waiters.lock();
         let is_set = |waiter: &Waiter| waiter.kind == kind && waiter.is_set;
@@ -156,8 +156,14 @@ impl WatchRegistry {
         Some(self.watch(path, kind, id, receiver))
     }
 
-    fn watch(&self, path: &str, kind: Option<WatchKind>, id: u64, receiver: oneshot::Receiver<WakeReason>) -> Watch {
-        Watch { registry: Arc::downgrade(&self.waiters), path: path.to_owned(), kind, id, receiver }
+    fn watch(
+        &self,
+        path: &Arc<str>,
+        kind: Option<WatchKind>,
+        id: u64,
+        receiver: oneshot::Receiver<WakeReason>,
+    ) -> Watch {
+        Watch { registry: Arc::downgrade(&self.waiters), path: Arc::clone(path), kind, id, receiver }
     }
 
     /// Wakes everybody whom an event concerns.
@@ -210,7 +216,7 @@ impl WatchRegistry {
     pub(crate) fn paths(&self) -> Vec<String> {
         let waiters = self.waiters.lock();
         let is_watched = |list: &[Waiter]| list.iter().any(|waiter| waiter.kind.is_some());
-        waiters.by_path.iter().filter(|(_, list)| is_watched(list)).map(|(path, _)| path.clone()).collect()
+        waiters.by_path.iter().filter(|(_, list)| is_watched(list)).map(|(path, _)| path.to_string()).collect()
     }
 
     /// How many wait for the server.
@@ -238,7 +244,7 @@ impl fmt::Debug for WatchRegistry {
 #[must_use = "futures do nothing unless polled"]
 pub struct Watch {
     registry: Weak<Mutex<Waiters>>,
-    path: String,
+    path: Arc<str>,
     kind: Option<WatchKind>,
     id: u64,
     receiver: oneshot::Receiver<WakeReason>,
@@ -319,9 +325,9 @@ mod tests {
     #[tokio::test]
     async fn an_event_wakes_whom_it_concerns() {
         let registry = WatchRegistry::default();
-        let data = registry.register("/a", WatchKind::Data);
-        let children = registry.register("/a", WatchKind::Children);
-        let other = registry.register("/b", WatchKind::Data);
+        let data = registry.register(&"/a".into(), WatchKind::Data);
+        let children = registry.register(&"/a".into(), WatchKind::Children);
+        let other = registry.register(&"/b".into(), WatchKind::Data);
         registry.dispatch(&event(EventType::NodeDataChanged, "/a"));
         assert_eq!(data.await, WakeReason::Event(EventType::NodeDataChanged));
         assert!(!children.has_fired() && !other.has_fired());
@@ -333,7 +339,8 @@ mod tests {
     #[tokio::test]
     async fn a_reconnect_wakes_everybody() {
         let registry = WatchRegistry::default();
-        let watches = [registry.register("/a", WatchKind::Data), registry.register("/b", WatchKind::Children)];
+        let watches =
+            [registry.register(&"/a".into(), WatchKind::Data), registry.register(&"/b".into(), WatchKind::Children)];
         registry.reconnected();
         for watch in watches {
             assert_eq!(watch.await, WakeReason::Reconnected);
@@ -344,9 +351,9 @@ mod tests {
     #[tokio::test]
     async fn the_end_of_the_session_wakes_those_who_wait_and_those_who_come_later() {
         let registry = WatchRegistry::default();
-        let early = registry.register("/a", WatchKind::Data);
+        let early = registry.register(&"/a".into(), WatchKind::Data);
         registry.session_ended(SessionEnd::Expired);
-        let late = registry.register("/a", WatchKind::Data);
+        let late = registry.register(&"/a".into(), WatchKind::Data);
         assert_eq!(early.await, WakeReason::SessionEnded(SessionEnd::Expired));
         assert_eq!(late.await, WakeReason::SessionEnded(SessionEnd::Expired));
     }
@@ -355,7 +362,7 @@ mod tests {
     async fn a_word_is_for_those_who_wait_for_it() {
         let registry = WatchRegistry::default();
         let [data, first, other] = [("/a", Some(WatchKind::Data)), ("/a", None), ("/b", None)]
-            .map(|(path, kind)| registry.register(path, kind));
+            .map(|(path, kind)| registry.register(&path.into(), kind));
         assert_eq!((registry.len(), registry.paths()), (1, vec!["/a".to_owned()]));
         registry.is_first("/a");
         registry.dispatch(&event(EventType::NodeDeleted, "/b"));
@@ -368,34 +375,35 @@ mod tests {
     #[tokio::test]
     async fn a_watch_that_is_set_can_be_joined() {
         let registry = WatchRegistry::default();
-        let first = registry.register("/a", WatchKind::Data);
-        assert!(registry.join("/a").is_none(), "nothing has answered yet");
+        let first = registry.register(&"/a".into(), WatchKind::Data);
+        assert!(registry.join(&"/a".into()).is_none(), "nothing has answered yet");
         first.confirm();
-        let second = registry.join("/a").unwrap();
-        assert!(registry.join("/b").is_none());
+        let second = registry.join(&"/a".into()).unwrap();
+        assert!(registry.join(&"/b".into()).is_none());
         // It does not depend on the one that was there.
         drop(first);
-        let third = registry.join("/a").unwrap();
+        let third = registry.join(&"/a".into()).unwrap();
         registry.dispatch(&event(EventType::NodeDeleted, "/a"));
-        assert!(registry.join("/a").is_none(), "the watch is spent");
+        assert!(registry.join(&"/a".into()).is_none(), "the watch is spent");
         for watch in [second, third] {
             assert_eq!(watch.await, WakeReason::Event(EventType::NodeDeleted));
         }
-        let [word, children] = [None, Some(WatchKind::Children)].map(|kind| registry.register("/a", kind));
+        let [word, children] = [None, Some(WatchKind::Children)].map(|kind| registry.register(&"/a".into(), kind));
         word.confirm();
         children.confirm();
-        assert!(registry.join("/a").is_none(), "these say nothing of the node");
-        let before = registry.register("/a", WatchKind::Data);
+        assert!(registry.join(&"/a".into()).is_none(), "these say nothing of the node");
+        let before = registry.register(&"/a".into(), WatchKind::Data);
         before.confirm();
         registry.reconnected();
         before.confirm();
-        assert!(registry.join("/a").is_none(), "the watch was another connection's");
+        assert!(registry.join(&"/a".into()).is_none(), "the watch was another connection's");
     }
 
     #[test]
     fn a_dropped_watch_leaves_the_registry() {
         let registry = WatchRegistry::default();
-        let (first, second) = (registry.register("/a", WatchKind::Data), registry.register("/a", WatchKind::Data));
+        let (first, second) =
+            (registry.register(&"/a".into(), WatchKind::Data), registry.register(&"/a".into(), WatchKind::Data));
         drop(first);
         assert_eq!(registry.len(), 1);
         drop(second);
@@ -421,7 +429,7 @@ mod tests {
                 }
             });
             for round in 0..ROUNDS {
-                let watch = registry.register("/a", WatchKind::Data);
+                let watch = registry.register(&"/a".into(), WatchKind::Data);
                 let called = Arc::clone(&called);
                 sender.send(round).unwrap();
                 watch.on_fire(move |_| {
@@ -438,8 +446,8 @@ mod tests {
         let registry = WatchRegistry::default();
         let (sender, receiver) = mpsc::channel();
         let later = sender.clone();
-        registry.register("/a", WatchKind::Data).on_fire(move |reason| later.send(reason).unwrap());
-        let fired = registry.register("/b", WatchKind::Data);
+        registry.register(&"/a".into(), WatchKind::Data).on_fire(move |reason| later.send(reason).unwrap());
+        let fired = registry.register(&"/b".into(), WatchKind::Data);
         registry.dispatch(&event(EventType::NodeDeleted, "/b"));
         fired.on_fire(move |reason| sender.send(reason).unwrap());
         assert_eq!(receiver.try_recv(), Ok(WakeReason::Event(EventType::NodeDeleted)));

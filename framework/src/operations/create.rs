@@ -322,6 +322,7 @@ impl<'a> CreateBuilder<'a> {
                 }
             }
         }
-        claim.create(&self.node(data)).await
+        let stat = claim.create(&self.node(data)).await?;
+        Ok((claim.path().unwrap_or_default().to_owned(), stat))
     }
 }

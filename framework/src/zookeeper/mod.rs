@@ -38,7 +38,7 @@ pub enum Request {
     /// Create a node and return its stat.
     Create {
         /// The path; the server appends a number if the mode is sequential.
-        path: String,
+        path: Arc<str>,
         /// The data.
         data: Vec<u8>,
         /// The access control list.
@@ -49,28 +49,28 @@ pub enum Request {
     /// Delete a node.
     Delete {
         /// The path.
-        path: String,
+        path: Arc<str>,
         /// The version that the node must have.
         version: Option<i32>,
     },
     /// Ask whether a node exists.
     Exists {
         /// The path.
-        path: String,
+        path: Arc<str>,
         /// Whether to leave a data watch, also on a missing node.
         watch: bool,
     },
     /// Read a node's data.
     GetData {
         /// The path.
-        path: String,
+        path: Arc<str>,
         /// Whether to leave a data watch; none is left on a missing node.
         watch: bool,
     },
     /// Change a node's data.
     SetData {
         /// The path.
-        path: String,
+        path: Arc<str>,
         /// The new data.
         data: Vec<u8>,
         /// The version that the node must have.
@@ -79,19 +79,19 @@ pub enum Request {
     /// List a node's children.
     GetChildren {
         /// The path.
-        path: String,
+        path: Arc<str>,
         /// Whether to leave a child watch; none is left on a missing node.
         watch: bool,
     },
     /// Read a node's access control list.
     GetAcl {
         /// The path.
-        path: String,
+        path: Arc<str>,
     },
     /// Change a node's access control list.
     SetAcl {
         /// The path.
-        path: String,
+        path: Arc<str>,
         /// The new list.
         acl: Vec<Acl>,
         /// The version that the list must have.
@@ -101,7 +101,7 @@ pub enum Request {
     /// [`Capabilities::sync`].
     Sync {
         /// The path.
-        path: String,
+        path: Arc<str>,
     },
     /// All of the operations or none. Asked only of handles with [`Capabilities::transactions`]. If one cannot be done,
     /// the answer is [`Error::Transaction`].
@@ -231,6 +231,22 @@ impl Request {
         }
     }
 
+    /// As [`path`](Self::path), without a copy where the request has one path.
+    pub(crate) fn shared_path(&self) -> Arc<str> {
+        match self {
+            Self::Create { path, .. }
+            | Self::Delete { path, .. }
+            | Self::Exists { path, .. }
+            | Self::GetData { path, .. }
+            | Self::SetData { path, .. }
+            | Self::GetChildren { path, .. }
+            | Self::GetAcl { path }
+            | Self::SetAcl { path, .. }
+            | Self::Sync { path } => Arc::clone(path),
+            Self::Transaction { .. } | Self::Reconfig { .. } => self.path().into(),
+        }
+    }
+
     /// The request's name, as ZooKeeper's documentation has it.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -279,7 +295,7 @@ pub enum Response {
     /// To `Create`.
     Created {
         /// The node's path, with the number that the server appended.
-        path: String,
+        path: Arc<str>,
         /// Its stat.
         stat: Stat,
     },
@@ -555,6 +571,11 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     /// Sends a request on the connection with this number. If that is gone the reply is `ConnectionLoss` with `sent: false`,
     /// at once: no request runs on a connection that its caller does not know of. The request leaves at the latest when the reply is first polled or dropped.
     fn submit(&self, request: Request, epoch: u64) -> ReplyFuture;
+
+    /// Calls `submit`, and writes all that it submits together, where the client can. Until then nothing is written.
+    fn write_together(&self, submit: &mut dyn FnMut()) {
+        submit();
+    }
 
     /// Sends a request that changes nothing, beside those of [`submit`](Self::submit). With `through_leader` an `Ok` proves
     /// that the leader still has the session.

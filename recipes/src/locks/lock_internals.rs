@@ -4,6 +4,7 @@
 //! [`NodeClaim`] owns the node from before the create is sent, so whatever happens to the attempt (an error, its
 //! budget, a dropped future) the node is cleaned up.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -381,7 +382,7 @@ impl LockInternals {
             Predicate::Acquired => {
                 let tells = self.shape.touch == Touch::Always || (self.shape.touch == Touch::IfFollowed && followed);
                 if tells && !is_broken(Mutant::GrantedWithoutATouch) {
-                    own.claim.touch(self.stored_data()?);
+                    own.claim.touch(self.stored_data()?.into_owned());
                 }
                 return Ok(Step::Granted);
             }
@@ -490,14 +491,14 @@ impl LockInternals {
     }
 
     /// The data of a node, as it is written.
-    fn stored_data(&self) -> Result<Vec<u8>, Error> {
+    fn stored_data(&self) -> Result<Cow<'_, [u8]>, Error> {
         let data = match (&self.options.revocation, &self.options.node_data) {
             // As Curator's.
-            (Some(_), _) => Vec::new(),
-            (None, Some(data)) => data.clone(),
-            (None, None) => self.client.default_data().to_vec(),
+            (Some(_), _) => &[],
+            (None, Some(data)) => data.as_slice(),
+            (None, None) => self.client.default_data(),
         };
-        self.client.to_stored(&self.base_path, data, None)
+        self.client.to_stored_at(&self.base_path, data)
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {
@@ -525,7 +526,8 @@ impl LockInternals {
                 false => session.get_children(&self.base_path).await.ok(),
             }
         };
-        let (created, early) = futures_util::join!(self.create(claim, retries), listing);
+        let (created, early) =
+            session.in_one_write(futures_util::future::join(self.create(claim, retries), listing)).await;
         let (czxid, created_at) = created?;
         let is_ours =
             |children: &Vec<String>| claim.node_name().is_some_and(|own| children.iter().any(|name| name == own));
@@ -542,7 +544,7 @@ impl LockInternals {
         loop {
             let reconnects = session.epoch();
             match claim.create(&node).await {
-                Ok((_, stat)) => return Ok((stat.czxid, reconnects)),
+                Ok(stat) => return Ok((stat.czxid, reconnects)),
                 // At the end of the counter the same number again: the create whose reply was lost has made the node.
                 // What it is, is settled with the first listing.
                 Err(Error::NodeExists { .. }) if claim.is_uncertain() => return Ok((0, reconnects)),

@@ -56,6 +56,8 @@ struct Link {
     writer: Option<Writer>,
     read_only: bool,
     driver: Option<Waker>,
+    /// How many callers are just submitting several requests: nothing is written meanwhile.
+    gathering: usize,
 }
 
 enum Reader {
@@ -102,7 +104,7 @@ impl Link {
 
     /// Writes what callers have submitted; the rest is left to the driver.
     fn flush(&mut self) {
-        if self.protocol.output().is_empty() {
+        if self.protocol.output().is_empty() || self.gathering > 0 {
             return;
         }
         if let Some(Writer::Tcp(stream)) = &self.writer {
@@ -148,6 +150,24 @@ impl Shared {
     }
 }
 
+/// Holds back what is submitted until it is dropped.
+struct Gathering<'a>(&'a Shared);
+
+impl<'a> Gathering<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.link.lock().gathering += 1;
+        Self(shared)
+    }
+}
+
+impl Drop for Gathering<'_> {
+    fn drop(&mut self) {
+        let mut link = self.0.link.lock();
+        link.gathering -= 1;
+        link.flush();
+    }
+}
+
 /// The caller's end of a session.
 struct Handle {
     shared: Arc<Shared>,
@@ -169,8 +189,13 @@ impl ZooKeeperHandle for Handle {
         self.shared.send(|protocol, token, now| protocol.submit(request, epoch, token, now))
     }
 
+    fn write_together(&self, submit: &mut dyn FnMut()) {
+        let _gathering = Gathering::new(&self.shared);
+        submit();
+    }
+
     fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
-        let write = || Request::Delete { path: nowhere(&*self.shared.randomness), version: None };
+        let write = || Request::Delete { path: nowhere(&*self.shared.randomness).into(), version: None };
         self.shared.send(|protocol, token, now| {
             if !through_leader {
                 return protocol.ping(token, now);
@@ -256,7 +281,13 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         max_frame: config.max_frame,
     };
     let shared = Arc::new(Shared {
-        link: Mutex::new(Link { protocol: Protocol::new(settings), writer: None, read_only: false, driver: None }),
+        link: Mutex::new(Link {
+            protocol: Protocol::new(settings),
+            writer: None,
+            read_only: false,
+            driver: None,
+            gathering: 0,
+        }),
         clock: Arc::clone(&config.clock),
         randomness: Arc::clone(&config.randomness),
         ended: Notify::new(),

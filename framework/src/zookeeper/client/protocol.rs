@@ -5,6 +5,7 @@
 //! [`Violation`]: the driver closes the connection, and every outstanding request ends as `ConnectionLoss`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use curator_wire::{
@@ -415,7 +416,7 @@ impl<T> Protocol<T> {
     /// The connection is gone: what was outstanding is lost, and what was never written is known to be so.
     pub(super) fn lost(&mut self, cause: Option<ConnectError>) {
         let Some(connection) = self.connection.take() else { return };
-        let cause = cause.map(std::sync::Arc::new);
+        let cause = cause.map(Arc::new);
         let was_ready = matches!(connection.phase, Phase::Ready);
         for Outstanding { offset, sent, asked, .. } in connection.outstanding {
             let left = offset < connection.written;
@@ -781,7 +782,7 @@ fn without_data(mut request: Request) -> Request {
 }
 
 /// The watch that a read has left on the server.
-fn left_by<'a>(request: &'a Request, result: &Result<Response, Error>) -> Option<(&'a str, Left)> {
+fn left_by<'a>(request: &'a Request, result: &Result<Response, Error>) -> Option<(&'a Arc<str>, Left)> {
     match (request, result) {
         (Request::Exists { path, watch: true }, Ok(Response::Exists(Some(_)))) => Some((path, Left::OnData)),
         (Request::Exists { path, watch: true }, Ok(Response::Exists(None))) => Some((path, Left::OnMissing)),

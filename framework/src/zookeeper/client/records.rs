@@ -121,7 +121,7 @@ pub(super) fn encode_add_watch(path: &str, recursive: bool, to: &mut Writer) {
 /// Reads the body of a reply whose header has no error; a transaction can have failed all the same.
 pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Result<Response, Error>, DecodeError> {
     Ok(Ok(match request {
-        Request::Create { .. } => Response::Created { path: from.string()?.to_owned(), stat: decode_stat(from)? },
+        Request::Create { .. } => Response::Created { path: from.string()?.into(), stat: decode_stat(from)? },
         Request::Delete { .. } => Response::Deleted,
         Request::Exists { .. } => Response::Exists(Some(decode_stat(from)?)),
         Request::GetData { .. } | Request::Reconfig { .. } => {
@@ -217,7 +217,7 @@ fn decode_transaction(operations: &[Operation], from: &mut Reader<'_>) -> Result
 fn decode_acl(from: &mut Reader<'_>) -> Result<Vec<Acl>, DecodeError> {
     from.vector(|from| {
         let permissions = Permission::from_bits(u32::try_from(from.int()?).unwrap_or_default());
-        Ok(Acl::new(permissions, from.string()?, from.string()?))
+        Ok(Acl::new(permissions, from.string()?.to_owned(), from.string()?.to_owned()))
     })
 }
 

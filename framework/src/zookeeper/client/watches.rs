@@ -1,6 +1,7 @@
 //! The watches that the server keeps for the session, so that they can be set again on the next connection.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use curator_wire::Writer;
 use tokio::sync::mpsc;
@@ -28,7 +29,7 @@ type Subscribers = Vec<(u64, mpsc::UnboundedSender<PersistentEvent>)>;
 /// The armed watches of a session.
 #[derive(Debug, Default)]
 pub(super) struct Armed {
-    one_shot: HashMap<Box<str>, OneShot>,
+    one_shot: HashMap<Arc<str>, OneShot>,
     persistent: BTreeMap<(String, bool), Subscribers>,
     next: u64,
 }
@@ -53,10 +54,10 @@ impl Left {
 
 impl Armed {
     /// The reply to a read says that its watch is set.
-    pub(super) fn arm(&mut self, path: &str, left: Left) {
+    pub(super) fn arm(&mut self, path: &Arc<str>, left: Left) {
         match self.one_shot.get_mut(path) {
             Some(bits) => bits.0 |= left.bit(),
-            None => _ = self.one_shot.insert(path.into(), OneShot(left.bit())),
+            None => _ = self.one_shot.insert(Arc::clone(path), OneShot(left.bit())),
         }
     }
 

@@ -480,7 +480,7 @@ impl Shared {
         match (request, response) {
             (Request::Create { path: asked, mode, .. }, Response::Created { path, stat }) => {
                 let named = if mode.is_sequential() {
-                    path.strip_prefix(asked).is_some_and(is_sequence)
+                    path.strip_prefix(&**asked).is_some_and(is_sequence)
                 } else {
                     path == asked
                 };
@@ -569,13 +569,13 @@ impl Shared {
         }
         // Two reads whose answers are known and differ: with replies shifted by one, at least one of them gets
         // another one's answer.
-        let missing = Request::Exists { path: nowhere(&*self.randomness), watch: false };
+        let missing = Request::Exists { path: nowhere(&*self.randomness).into(), watch: false };
         let reply = self.send(missing, epoch).await;
         match Disproof::check(reply.result)? {
             Response::Exists(None) => {}
             _ => return Err(Disproof::Ended(SessionEnd::Inconsistent)),
         }
-        let reply = self.send(Request::Exists { path: "/".to_owned(), watch: false }, epoch).await;
+        let reply = self.send(Request::Exists { path: "/".into(), watch: false }, epoch).await;
         let sent = reply.sent.unwrap_or_default();
         match Disproof::check(reply.result)? {
             Response::Exists(Some(Stat { czxid: 0, ephemeral_owner: 0, .. })) => {}
@@ -601,14 +601,15 @@ impl Shared {
             }
             (ephemerals.ending_with(&self.identity), ephemerals.parents(&self.identity, IDENTITY_TRIES))
         };
-        let delete = |path: String| self.send(Request::Delete { path, version: None }, epoch);
+        let delete = |path: String| self.send(Request::Delete { path: path.into(), version: None }, epoch);
         for path in left {
             Disproof::unless_answered(delete(path).await.result)?;
         }
         for parent in parents {
             let path = make_path(&parent, &self.identity);
             let acl = Acl::open_unsafe();
-            let create = Request::Create { path: path.clone(), data: Vec::new(), acl, mode: CreateMode::Ephemeral };
+            let create =
+                Request::Create { path: path.as_str().into(), data: Vec::new(), acl, mode: CreateMode::Ephemeral };
             // The reply may get lost.
             self.ephemerals.lock().may_exist(&path);
             let created = self.send(create, epoch).await;
@@ -699,7 +700,7 @@ async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) 
             };
             let acl = acl.iter().map(to_crate_acl).collect();
             let (path, stat) = zookeeper.create2(path, data, acl, mode).await?;
-            Ok(Response::Created { path, stat: from_crate_stat(&stat) })
+            Ok(Response::Created { path: path.into(), stat: from_crate_stat(&stat) })
         }
         Request::Delete { path, version } => {
             zookeeper.delete(path, *version).await?;
@@ -785,9 +786,9 @@ impl ZooKeeperHandle for Handle {
         ReplyFuture::new(async move {
             let path = nowhere(&*shared.randomness);
             let request = if through_leader {
-                Request::Delete { path, version: None }
+                Request::Delete { path: path.into(), version: None }
             } else {
-                Request::Exists { path, watch: false }
+                Request::Exists { path: path.into(), watch: false }
             };
             let epoch = shared.epoch();
             if !shared.is_ready(epoch) {
@@ -1176,7 +1177,7 @@ mod tests {
         });
         let Connection { handle, mut events, epoch, .. } =
             ZooKeeperAsyncFactory::connect_for(MAX, &config).await.unwrap();
-        let exists = || handle.submit(Request::Exists { path: "/".to_owned(), watch: false }, epoch);
+        let exists = || handle.submit(Request::Exists { path: "/".into(), watch: false }, epoch);
         let mut answered = 0;
         let refused = loop {
             match exists().await.result {

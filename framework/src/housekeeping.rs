@@ -544,7 +544,7 @@ mod tests {
 
     #[test]
     fn nodes_are_watched_in_the_order_in_which_it_is_due() {
-        let nodes: Vec<_> = (0..4).map(|number| Arc::new(ClaimedNode::new(format!("/{number}")))).collect();
+        let nodes: Vec<_> = (0..4).map(|number| Arc::new(ClaimedNode::new(format!("/{number}").into()))).collect();
         let mut guarded = Guarded::default();
         for (due, node) in [(5, 0), (3, 1), (9, 2), (4, 3)] {
             guarded.push(Duration::from_secs(due), Arc::downgrade(&nodes[node]), Attention::Watch);
@@ -553,7 +553,7 @@ mod tests {
         while let Some((node, _)) = guarded.pop_due(Duration::from_secs(8)) {
             order.push(node.upgrade().unwrap().path.clone());
         }
-        assert_eq!(order, ["/1", "/3", "/0"]);
+        assert_eq!(order, ["/1", "/3", "/0"].map(Arc::from));
         assert_eq!(guarded.next_due(), Some(Duration::from_secs(9)));
         drop(nodes);
         assert_eq!(guarded.next_due(), None);

@@ -834,7 +834,7 @@ mod tests {
     }
 
     fn exists() -> Request {
-        Request::Exists { path: "/a".to_owned(), watch: false }
+        Request::Exists { path: "/a".into(), watch: false }
     }
 
     fn submit(protocol: &mut Protocol<u32>, token: u32) -> i32 {
@@ -889,7 +889,7 @@ mod tests {
     fn events_without_a_watch_are_not_held_back() {
         let mut protocol = attached();
         submit(&mut protocol, 1);
-        protocol.armed.arm("/a", Left::OnMissing);
+        protocol.armed.arm(&"/a".into(), Left::OnMissing);
         protocol.lost(None);
         attach(&mut protocol, 9000).unwrap();
         for path in ["/b", "/a", "/a"] {

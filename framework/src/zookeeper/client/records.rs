@@ -271,34 +271,34 @@ mod tests {
         let empty = Vec::new;
         vec![
             (
-                Request::Create { path: path(), data: Vec::new(), acl: acl(), mode },
+                Request::Create { path: path().into(), data: Vec::new(), acl: acl(), mode },
                 body(&|to| {
                     to.string("/a");
                     stat(to);
                 }),
             ),
-            (Request::Exists { path: path(), watch: true }, body(&stat)),
+            (Request::Exists { path: path().into(), watch: true }, body(&stat)),
             (
-                Request::GetData { path: path(), watch: true },
+                Request::GetData { path: path().into(), watch: true },
                 body(&|to| {
                     to.buffer(b"data");
                     stat(to);
                 }),
             ),
-            (Request::SetData { path: path(), data: Vec::new(), version: None }, body(&stat)),
+            (Request::SetData { path: path().into(), data: Vec::new(), version: None }, body(&stat)),
             (
-                Request::GetChildren { path: path(), watch: true },
+                Request::GetChildren { path: path().into(), watch: true },
                 body(&|to| _ = to.vector(["b", "c"], |to, name| _ = to.string(name))),
             ),
             (
-                Request::GetAcl { path: path() },
+                Request::GetAcl { path: path().into() },
                 body(&|to| {
                     encode_acl(&acl(), to);
                     stat(to);
                 }),
             ),
-            (Request::SetAcl { path: path(), acl: acl(), version: None }, body(&stat)),
-            (Request::Sync { path: path() }, body(&|to| _ = to.string("/a"))),
+            (Request::SetAcl { path: path().into(), acl: acl(), version: None }, body(&stat)),
+            (Request::Sync { path: path().into() }, body(&|to| _ = to.string("/a"))),
             (
                 Request::Transaction { operations },
                 body(&|to| {

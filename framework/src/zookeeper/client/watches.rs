@@ -211,7 +211,7 @@ mod tests {
     fn an_event_uses_up_the_watches_that_it_fires() {
         let mut armed = Armed::default();
         for left in [Left::OnData, Left::OnMissing, Left::OnChildren] {
-            armed.arm("/a", left);
+            armed.arm(&"/a".into(), left);
         }
         armed.fired(&WatchedEvent { event_type: EventType::NodeDataChanged, path: "/a".to_owned() });
         assert_eq!(lists(&armed.parts(7, PART)[0]), (7, vec![vec![], vec![], vec!["/a".to_owned()]]));
@@ -223,7 +223,7 @@ mod tests {
     fn many_watches_are_set_again_in_parts_below_the_limit() {
         let mut armed = Armed::default();
         for number in 0..10_000 {
-            armed.arm(&format!("/locks/a-lock-with-a-long-name/_c_{number:036}-lock-0000000001"), Left::OnData);
+            armed.arm(&format!("/locks/a-lock-with-a-long-name/_c_{number:036}-lock-0000000001").into(), Left::OnData);
         }
         let parts = armed.parts(1, PART);
         assert!(parts.len() > 5);

@@ -1199,14 +1199,14 @@ mod tests {
 
     #[test]
     fn requests_that_the_crate_answers_by_itself_are_refused_before() {
-        let exists = |path: &str| refused_here(&Request::Exists { path: path.to_owned(), watch: false });
+        let exists = |path: &str| refused_here(&Request::Exists { path: path.into(), watch: false });
         for path in ["", "/a/", "a/", "//"] {
             assert!(matches!(exists(path), Some(Error::InvalidPath { .. })), "{path:?}");
         }
         for path in ["/", "/a", "a", "/a//b"] {
             assert!(exists(path).is_none(), "{path:?}");
         }
-        let sync = refused_here(&Request::Sync { path: "/".to_owned() });
+        let sync = refused_here(&Request::Sync { path: "/".into() });
         assert!(matches!(sync, Some(Error::Unsupported { client: CLIENT, .. })), "{sync:?}");
     }
 

@@ -184,7 +184,7 @@ pub(crate) async fn of_connections(waiters: usize) -> Result<Value> {
     Ok(json!({ "waiters": waiters, "clients": rows }))
 }
 
-/// How many requests of each kind the server has logged, once it has logged nothing new for a second.
+/// How many requests of each kind the server has logged, once it has logged nothing new for three seconds.
 async fn settled(server: &TestingServer) -> BTreeMap<&'static str, usize> {
     let mut last = usize::MAX;
     loop {
@@ -197,6 +197,6 @@ async fn settled(server: &TestingServer) -> BTreeMap<&'static str, usize> {
             return count;
         }
         last = total;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
     }
 }

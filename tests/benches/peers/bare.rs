@@ -1,5 +1,5 @@
-//! The plain recipe on the bare client crate that this project stands on: the same requests, as many at a time, and
-//! nothing that survives a bad day. It tells how much of the rest is that crate's own.
+//! The plain recipe on the bare client crate `zookeeper-async`: the same requests, as many at a time, without
+//! reconnects, proofs or cleaning up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use zookeeper_async::{Acl, CreateMode, WatchedEvent, ZkError, ZooKeeper};
 use crate::others::compete;
 use crate::ours::LEASES;
 use crate::peer::{Peer, Result, Run};
+use crate::socket::place_of;
 use crate::workload::{Outcome, Workload};
 
 pub(crate) struct BareCrate;
@@ -147,16 +148,6 @@ fn watcher() -> (impl FnOnce(WatchedEvent) + Send + 'static, mpsc::UnboundedRece
     (watcher, fired)
 }
 
-/// Sorts the contenders; where a node stands among them.
-pub(crate) fn place_of(own: &str, children: &mut [String]) -> Result<usize> {
-    children.sort_by(|one, other| number(one).cmp(number(other)));
-    Ok(children.iter().position(|child| own.ends_with(child.as_str())).ok_or("the node is gone")?)
-}
-
-fn number(name: &str) -> &str {
-    &name[name.len().saturating_sub(10)..]
-}
-
 #[async_trait]
 impl Peer for BareCrate {
     fn name(&self) -> &'static str {
@@ -164,8 +155,7 @@ impl Peer for BareCrate {
     }
 
     fn does(&self, workload: Workload) -> bool {
-        use Workload::{Alone, Contended, DirectSemaphore, Drain, Semaphore};
-        matches!(workload, Alone | Contended | Drain | Semaphore | DirectSemaphore)
+        !matches!(workload, Workload::ReadWrite | Workload::HandOff)
     }
 
     async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome> {

@@ -1,24 +1,26 @@
 //! What a lock costs: requests and bytes, processor time, and how long the many wait.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use curator_recipes::InterProcessMutex;
 use curator_test::wire::OpCode;
-use curator_test::{TestingServer, Traffic};
-use serde_json::{Value, json};
+use curator_test::{FaultProxy, TestingServer, Traffic};
+use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
-use zookeeper_async::{Acl, CreateMode, WatchedEvent, ZooKeeper};
 
-use crate::ours::{Ours, connect, queue};
-use crate::peer::{CURATOR, OURS, OURS_SECOND, Result, Run};
+use crate::cycles::{Client, Cycler, Ours, processor_time};
+use crate::ours::{connect, queue, queue_in};
+use crate::peer::{CURATOR, OURS, OURS_SECOND, Result, Run, SOCKETS};
 use crate::spawned::Spawned;
 use crate::workload::{median, quantile};
 
 /// The most waiters that Curator is asked to queue: each is a thread.
 const MOST_THREADS: usize = 1_000;
-/// What a cycle may cost, against the client crate's same three requests.
-const MOST_TIMES: f64 = 1.25;
+/// The processor time that a cycle may take, against the bare crate's same three requests.
+const MOST_TIMES: f64 = 0.6;
+const POLL: Duration = Duration::from_millis(1);
 
 fn testing_server() -> Result<TestingServer> {
     Ok(TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start()?)
@@ -110,74 +112,91 @@ pub(crate) async fn of_waiting(server: SocketAddr) -> Result<Value> {
     Ok(Value::Array(rows))
 }
 
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
-}
-
-/// Processor time of a cycle, against that of the client crate's same three requests, one after the other and with the
-/// listing sent behind the create, as the lock does it. Whether it is within its bound.
+/// Processor time of a cycle of this process, beside the same requests of the bare crate and over bare sockets.
+/// Whether it is within its bound.
 pub(crate) async fn of_cycles(server: SocketAddr, rounds: usize) -> Result<(Value, bool)> {
     const CYCLES: u32 = 200;
-    let bare = ZooKeeper::connect(&server.to_string(), Duration::from_secs(60), |_: WatchedEvent| {}).await?;
-    let open = Acl::open_unsafe().clone();
-    bare.create("/bare", Vec::new(), open.clone(), CreateMode::Persistent).await?;
-    let client = connect(&server.to_string()).await?;
-    let mutex = InterProcessMutex::new(client.clone(), "/cycles")?;
-    // As the mutex names and fills it.
-    let node = "/bare/_c_00000000-0000-0000-0000-000000000000-lock-";
-    let create = || bare.create2(node, b"127.0.0.1".to_vec(), open.clone(), CreateMode::EphemeralSequential);
-    let second_client = Ours::ZookeeperClient.connect(&server.to_string()).await?;
-    let second_mutex = InterProcessMutex::new(second_client.clone(), "/cycles-of-second")?;
-    let (mut ours, mut in_turn, mut together, mut second) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let clients = [
+        (Client::Ours, OURS),
+        (Client::OursAsync, OURS_SECOND),
+        (Client::Async, "bare zookeeper-async"),
+        (Client::Bare, SOCKETS),
+    ];
+    let mut cyclers = Vec::new();
+    for (client, name) in clients {
+        let path = format!("/cycles-of-{}", name.replace(' ', "-"));
+        cyclers.push((name, Cycler::connect(client, server, &path).await?, Vec::new()));
+    }
     for round in 0..=rounds {
-        let mut times = [Duration::ZERO; 4];
-        for (way, time) in times.iter_mut().enumerate() {
+        for (_, cycler, times) in &mut cyclers {
             let began = processor_time();
             for _ in 0..CYCLES {
-                if way == 0 || way == 3 {
-                    let mutex = if way == 0 { &mutex } else { &second_mutex };
-                    mutex.acquire().await?.release().await?;
-                    continue;
-                }
-                let ((node, _), children) = if way == 1 {
-                    (create().await?, bare.get_children("/bare", false).await?)
-                } else {
-                    futures_util::try_join!(create(), bare.get_children("/bare", false))?
-                };
-                assert_eq!(children.len(), 1, "there is nobody else");
-                bare.delete(&node, None).await?;
+                cycler.cycle().await?;
             }
-            *time = processor_time() - began;
-        }
-        // The first round is for all to get warm.
-        if round > 0 {
-            for (all, time) in [&mut ours, &mut in_turn, &mut together, &mut second].into_iter().zip(times) {
-                all.push(time.as_secs_f64() * 1e6 / f64::from(CYCLES));
+            // The first round is for all to get warm.
+            if round > 0 {
+                times.push((processor_time() - began).as_secs_f64() * 1e6 / f64::from(CYCLES));
             }
         }
     }
-    client.close().await;
-    second_client.close().await;
-    bare.close().await?;
-    let ratio =
-        |theirs: &[f64]| median(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>());
-    let (to_in_turn, to_together) = (ratio(&in_turn), ratio(&together));
-    let is_met = to_in_turn <= MOST_TIMES;
-    println!(
-        "\nProcessor time per cycle: {:.0} µs. The bare client crate's same three requests: {:.0} µs, ratio \
-         {to_in_turn:.2} (at most {MOST_TIMES}): {}; with the listing sent behind the create: {:.0} µs, ratio {to_together:.2}. \
-         Over zookeeper-client: {:.0} µs",
-        median(&ours),
-        median(&in_turn),
-        if is_met { "met" } else { "missed" },
-        median(&together),
-        median(&second),
-    );
-    let crates = json!({ "in_turn": in_turn, "together": together });
-    let ratios = json!({ "in_turn": to_in_turn, "together": to_together });
-    Ok((
-        json!({ OURS: ours, OURS_SECOND: second, "zookeeper-async": crates, "ratios": ratios, "is_met": is_met }),
-        is_met,
-    ))
+    let mut figures = Vec::new();
+    for (name, cycler, times) in cyclers {
+        cycler.close().await?;
+        figures.push((name, times));
+    }
+    let to =
+        |other: &[f64]| median(&figures[0].1.iter().zip(other).map(|(own, other)| own / other).collect::<Vec<_>>());
+    let is_met = to(&figures[2].1) <= MOST_TIMES;
+    println!("\n| client | processor time of a cycle, µs | ratio of ours to it |\n| --- | --- | --- |");
+    let mut rows = Map::new();
+    for (name, times) in &figures {
+        println!("| {name} | {:.0} | {:.2} |", median(times), to(times));
+        rows.insert(
+            (*name).to_owned(),
+            json!({ "rounds": times, "median": median(times), "ratio_of_ours": to(times) }),
+        );
+    }
+    println!("\nAt most {MOST_TIMES} of the bare crate's: {}", if is_met { "met" } else { "missed" });
+    Ok((json!({ "clients": rows, "is_met": is_met }), is_met))
+}
+
+/// The requests of a client that connects, and that connects again with a lock and as many waiters.
+pub(crate) async fn of_connections(waiters: usize) -> Result<Value> {
+    let mut rows = Map::new();
+    println!("\n| client | connect | reconnect with a lock and {waiters} waiters |\n| --- | --- | --- |");
+    for (ours, name) in [(Ours::Own, OURS), (Ours::ZookeeperAsync, OURS_SECOND)] {
+        let server = testing_server()?;
+        let proxy = FaultProxy::start(server.address())?;
+        let client = ours.connect(&proxy.connect_string()).await?;
+        let connect = settled(&server).await;
+        let queue = queue_in(client, "/queue", waiters).await?;
+        let session = queue.client.session().await?;
+        let epoch = session.epoch();
+        server.clear_requests();
+        proxy.reset();
+        while session.epoch() == epoch {
+            tokio::time::sleep(POLL).await;
+        }
+        let reconnect = settled(&server).await;
+        println!("| {name} | {connect:?} | {reconnect:?} |");
+        rows.insert(name.to_owned(), json!({ "connect": connect, "reconnect": reconnect }));
+    }
+    Ok(json!({ "waiters": waiters, "clients": rows }))
+}
+
+/// How many requests of each kind the server has logged, once it has logged nothing new for three seconds.
+async fn settled(server: &TestingServer) -> BTreeMap<&'static str, usize> {
+    let mut last = usize::MAX;
+    loop {
+        let mut count = BTreeMap::new();
+        for request in server.requests().iter().filter(|request| request.op != OpCode::Ping) {
+            *count.entry(request.op.name()).or_default() += 1;
+        }
+        let total = count.values().sum();
+        if total == last {
+            return count;
+        }
+        last = total;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
 }

@@ -8,12 +8,14 @@
 
 mod bare;
 mod costs;
+mod cycles;
 mod others;
 mod ours;
 mod peer;
 mod report;
+mod socket;
+mod sockets;
 mod spawned;
-mod wire;
 mod workload;
 
 use std::path::PathBuf;
@@ -25,11 +27,11 @@ use curator_test::{ApacheServer, FaultProxy};
 use serde_json::{Map, Value, json};
 
 use crate::bare::BareCrate;
+use crate::cycles::Ours;
 use crate::others::{Redis, Sqlite, ZookeeperClient};
-use crate::ours::Ours;
-use crate::peer::{CURATOR, OURS, Peer, Result, Run};
+use crate::peer::{CURATOR, OURS, Peer, Result, Run, SOCKETS};
+use crate::sockets::BareSockets;
 use crate::spawned::Spawned;
-use crate::wire::BareSockets;
 use crate::workload::{Workload, median};
 
 #[derive(Parser)]
@@ -44,7 +46,8 @@ struct Options {
     /// How long a run of cycles takes, in milliseconds.
     #[arg(long, default_value_t = 400)]
     millis: u64,
-    /// Only the workloads whose title has this in it; then no costs.
+    /// Only the workloads and costs whose title has this in it. The costs: "processor time", "waiting", "hand-offs",
+    /// "connections".
     #[arg(long)]
     only: Option<String>,
     /// Only the peers whose name has this in it; without Curator there are no ratios, and no target is met.
@@ -64,9 +67,15 @@ struct Options {
     bench: bool,
 }
 
+impl Options {
+    fn wants(&self, title: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| title.contains(only.as_str()))
+    }
+}
+
 /// The peers there are, and the names of those that are missing, with the reason.
 async fn peers(only: &[String]) -> (Vec<Box<dyn Peer>>, Vec<String>) {
-    let mut peers: Vec<Box<dyn Peer>> = vec![Box::new(Ours::ZookeeperAsync), Box::new(Ours::ZookeeperClient)];
+    let mut peers: Vec<Box<dyn Peer>> = vec![Box::new(Ours::Own), Box::new(Ours::ZookeeperAsync)];
     let mut missing = Vec::new();
     let mut add = |name: &str, peer: Result<Box<dyn Peer>>| match peer {
         Ok(peer) => peers.push(peer),
@@ -76,7 +85,7 @@ async fn peers(only: &[String]) -> (Vec<Box<dyn Peer>>, Vec<String>) {
     add("kazoo", Spawned::kazoo().await.map(|peer| Box::new(peer) as _));
     add("zookeeper-client", Ok(Box::new(ZookeeperClient)));
     add("bare zookeeper-async", Ok(Box::new(BareCrate)));
-    add("bare sockets", Ok(Box::new(BareSockets)));
+    add(SOCKETS, Ok(Box::new(BareSockets)));
     add("Redis", Redis::start().await.map(|peer| Box::new(peer) as _));
     add("SQLite", Sqlite::start().map(|peer| Box::new(peer) as _));
     peers.retain(|peer| only.is_empty() || only.iter().any(|only| peer.name().contains(only.as_str())));
@@ -106,7 +115,7 @@ async fn measure(
 ) -> Result<Vec<(&'static str, Vec<f64>)>> {
     let proxy = FaultProxy::start(server.address())?;
     proxy.latency(Duration::from_millis(5));
-    let address = if workload == Workload::HandOff { proxy.address() } else { server.address() };
+    let address = if workload.is_far() { proxy.address() } else { server.address() };
     let mut figures: Vec<_> = peers.iter().map(|peer| (peer.name(), Vec::new())).collect();
     for (round, place) in plan(workload, peers, options.warm_up + options.rounds) {
         let (peer, (name, figures)) = (&mut peers[place], &mut figures[place]);
@@ -123,18 +132,21 @@ async fn measure(
     Ok(figures)
 }
 
-/// The median ratio to Curator within the rounds.
-fn ratio(own: &[f64], curator: Option<&[f64]>) -> Option<f64> {
-    let ratios: Vec<_> = own.iter().zip(curator?).map(|(own, curator)| own / curator).collect();
+/// The median ratio to another peer within the rounds.
+fn ratio(own: &[f64], other: Option<&[f64]>) -> Option<f64> {
+    let ratios: Vec<_> = own.iter().zip(other?).map(|(own, other)| own / other).collect();
     Some(median(&ratios))
 }
 
 /// Prints a workload's rows. Whether the target is met, and all of it as JSON.
-fn tell(workload: Workload, figures: &[(&'static str, Vec<f64>)], curator: Option<&[f64]>) -> (bool, Value) {
+fn tell(workload: Workload, figures: &[(&'static str, Vec<f64>)]) -> (bool, Value) {
+    let of = |peer: &str| figures.iter().find(|(name, _)| *name == peer).map(|(_, figures)| figures.as_slice());
+    let (curator, sockets) = (of(CURATOR), of(SOCKETS));
+    let in_text = |ratio: Option<f64>| ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
     let mut is_met = false;
     let mut rows = Map::new();
     for (name, figures) in figures {
-        let ratio = ratio(figures, curator);
+        let (to_sockets, ratio) = (ratio(figures, sockets), ratio(figures, curator));
         let (least, most) = figures.iter().fold((f64::MAX, 0.0_f64), |(a, b), figure| (a.min(*figure), b.max(*figure)));
         let verdict = match ratio {
             Some(ratio) if *name == OURS => {
@@ -143,16 +155,44 @@ fn tell(workload: Workload, figures: &[(&'static str, Vec<f64>)], curator: Optio
             }
             _ => String::new(),
         };
-        let in_ratio = ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
         println!(
-            "| {} | {name} | {:.1} {} | {least:.1} to {most:.1} | {in_ratio} | {verdict} |",
+            "| {} | {name} | {:.1} {} | {least:.1} to {most:.1} | {} | {} | {verdict} |",
             workload.title(),
             median(figures),
-            workload.unit()
+            workload.unit(),
+            in_text(to_sockets),
+            in_text(ratio),
         );
-        rows.insert((*name).to_owned(), json!({ "rounds": figures, "median": median(figures), "ratio": ratio }));
+        let row =
+            json!({ "rounds": figures, "median": median(figures), "ratio": ratio, "of_bare_sockets": to_sockets });
+        rows.insert((*name).to_owned(), row);
     }
     (is_met, json!({ "unit": workload.unit(), "target": workload.target().text(), "is_met": is_met, "peers": rows }))
+}
+
+/// Measures the costs. Whether they are within their bounds.
+async fn costs(server: &ApacheServer, options: &Options) -> Result<(Map<String, Value>, bool)> {
+    let mut costs = Map::new();
+    let mut all_well = true;
+    if options.wants("processor time") {
+        let (cycles, is_cheap) = costs::of_cycles(server.address(), options.rounds).await?;
+        all_well &= is_cheap;
+        costs.insert("cycles".to_owned(), cycles);
+    }
+    if options.wants("waiting") {
+        costs.insert("waiting".to_owned(), costs::of_waiting(server.address()).await?);
+    }
+    if options.wants("connections") {
+        costs.insert("connections".to_owned(), costs::of_connections(10_000).await?);
+    }
+    if options.wants("hand-offs") {
+        let queues = costs::of_queues(&mut Spawned::curator().await.ok()).await?;
+        if let Some(file) = &options.plot {
+            report::plot(&queues, file)?;
+        }
+        costs.insert("queues".to_owned(), queues);
+    }
+    Ok((costs, all_well))
 }
 
 async fn run(options: Options) -> Result<bool> {
@@ -164,34 +204,24 @@ async fn run(options: Options) -> Result<bool> {
     let mut workloads = Map::new();
     if !options.costs {
         println!(
-            "\n| workload | peer | median | spread | ratio to Curator | target |\n| --- | --- | --- | --- | --- | --- |"
+            "\n| workload | peer | median | spread | of bare sockets' | ratio to Curator | target |\n| --- | --- | --- | --- | --- | --- | --- |"
         );
         for workload in Workload::ALL {
-            if options.only.as_ref().is_some_and(|only| !workload.title().contains(only.as_str())) {
+            if !options.wants(workload.title()) {
                 continue;
             }
             let mut figures = measure(workload, &mut peers, &server, options).await?;
             figures.sort_by_key(|(name, _)| *name != OURS);
-            let curator = figures.iter().find(|(name, _)| *name == CURATOR);
-            let (is_met, rows) = tell(workload, &figures, curator.map(|(_, figures)| figures.as_slice()));
+            let (is_met, rows) = tell(workload, &figures);
             all_well &= is_met;
             workloads.insert(workload.title().to_owned(), rows);
         }
     }
-    let mut all = json!({ "zookeeper": server.version(), "missing": missing, "workloads": workloads });
-    if options.only.is_none() {
-        drop(peers);
-        // In a task, as in a server: whoever is not in one is on a thread of its own, which has to be woken each time.
-        let (cycles, is_cheap) = tokio::spawn(costs::of_cycles(server.address(), options.rounds)).await??;
-        all_well &= is_cheap;
-        let waiting = costs::of_waiting(server.address()).await?;
-        let queues = costs::of_queues(&mut Spawned::curator().await.ok()).await?;
-        if let Some(file) = &options.plot {
-            report::plot(&queues, file)?;
-        }
-        all["costs"] = json!({ "cycles": cycles, "waiting": waiting, "queues": queues });
-    }
+    drop(peers);
+    let (costs, is_cheap) = costs(&server, options).await?;
+    all_well &= is_cheap;
     if let Some(file) = &options.json {
+        let all = json!({ "zookeeper": server.version(), "missing": missing, "workloads": workloads, "costs": costs });
         std::fs::write(file, serde_json::to_string_pretty(&all)?)?;
     }
     for missing in missing {

@@ -70,7 +70,7 @@ impl Peer for ZookeeperClient {
     }
 
     fn does(&self, workload: Workload) -> bool {
-        is_a_mutex(workload)
+        is_a_mutex(workload) || matches!(workload, Workload::AloneFar | Workload::ContendedFar)
     }
 
     async fn run(&mut self, _: Workload, run: &Run) -> Result<Outcome> {

@@ -4,43 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use curator_framework::{CuratorFramework, DefaultZooKeeperFactory, ExponentialBackoffRetry};
+use curator_framework::CuratorFramework;
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockOptions, SemaphoreProtocol,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
+use crate::cycles::Ours;
 use crate::peer::{OURS, OURS_SECOND, Peer, Result, Run};
 use crate::workload::{Outcome, Workload};
 
 pub(crate) const LEASES: usize = 4;
 const RESTS: Duration = Duration::from_millis(300);
 
-/// Over which client crate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ours {
-    ZookeeperAsync,
-    ZookeeperClient,
-}
-
 /// A client with Curator's defaults.
 pub(crate) async fn connect(server: &str) -> Result<CuratorFramework> {
-    Ours::ZookeeperAsync.connect(server).await
-}
-
-impl Ours {
-    pub(crate) async fn connect(self, server: &str) -> Result<CuratorFramework> {
-        let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
-        let builder = CuratorFramework::builder(server).retry_policy(retry);
-        let client = match self {
-            Self::ZookeeperAsync => builder.build()?,
-            Self::ZookeeperClient => builder.zookeeper_factory(DefaultZooKeeperFactory::new()).build()?,
-        };
-        client.start()?;
-        client.block_until_connected().await?;
-        Ok(client)
-    }
+    Ours::Own.connect(server).await
 }
 
 /// The lock that one session takes again and again.
@@ -121,7 +101,7 @@ pub(crate) async fn queue(server: &str, path: &str, size: usize) -> Result<Queue
     queue_in(connect(server).await?, path, size).await
 }
 
-async fn queue_in(client: CuratorFramework, path: &str, size: usize) -> Result<Queue> {
+pub(crate) async fn queue_in(client: CuratorFramework, path: &str, size: usize) -> Result<Queue> {
     let held = InterProcessMutex::new(client.clone(), path)?.acquire().await?;
     let mut waiters = JoinSet::new();
     for _ in 0..size {
@@ -191,8 +171,8 @@ async fn hand_off(ours: Ours, run: &Run) -> Result<Outcome> {
 impl Peer for Ours {
     fn name(&self) -> &'static str {
         match self {
-            Self::ZookeeperAsync => OURS,
-            Self::ZookeeperClient => OURS_SECOND,
+            Self::Own => OURS,
+            Self::ZookeeperAsync => OURS_SECOND,
         }
     }
 

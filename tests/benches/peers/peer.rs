@@ -1,14 +1,12 @@
 //! Who is measured.
 
-use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub(crate) use crate::socket::Result;
 use crate::workload::{Outcome, Workload};
-
-pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// One run: where, on which path, for how long.
 #[derive(Debug, Clone)]
@@ -38,5 +36,7 @@ pub(crate) trait Peer: Send {
 /// The name by which the table and the ratios know it.
 pub(crate) const CURATOR: &str = "Curator 5.4";
 pub(crate) const OURS: &str = "this";
-/// The same over the second client crate.
-pub(crate) const OURS_SECOND: &str = "this over zookeeper-client";
+/// The same over the crate `zookeeper-async`.
+pub(crate) const OURS_SECOND: &str = "this over zookeeper-async";
+/// The least that the requests cost.
+pub(crate) const SOCKETS: &str = "bare sockets";

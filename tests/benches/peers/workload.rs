@@ -12,6 +12,9 @@ pub(crate) enum Workload {
     DirectSemaphore,
     ReadWrite,
     HandOff,
+    /// With a network that takes time.
+    AloneFar,
+    ContendedFar,
 }
 
 /// How a workload's figures are read.
@@ -45,7 +48,7 @@ impl Outcome {
 }
 
 impl Workload {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Alone,
         Self::Contended,
         Self::Drain,
@@ -53,6 +56,8 @@ impl Workload {
         Self::DirectSemaphore,
         Self::ReadWrite,
         Self::HandOff,
+        Self::AloneFar,
+        Self::ContendedFar,
     ];
 
     pub(crate) fn title(self) -> &'static str {
@@ -64,13 +69,15 @@ impl Workload {
             Self::DirectSemaphore => "semaphore, 4 leases, 16 sessions, direct protocol",
             Self::ReadWrite => "read-write lock, 90 % reads, 16 sessions",
             Self::HandOff => "two contenders, 5 ms each way: release to next grant",
+            Self::AloneFar => "mutex, one client, no contention, 5 ms each way",
+            Self::ContendedFar => "mutex, 16 sessions, one path, 5 ms each way",
         }
     }
 
     /// The word that the peers in processes of their own know it by.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::Alone | Self::Contended => "mutex",
+            Self::Alone | Self::Contended | Self::AloneFar | Self::ContendedFar => "mutex",
             Self::Drain => "drain",
             Self::Semaphore | Self::DirectSemaphore => "semaphore",
             Self::ReadWrite => "read-write",
@@ -81,11 +88,16 @@ impl Workload {
     /// How many sessions, waiters or hand-offs.
     pub(crate) fn size(self) -> usize {
         match self {
-            Self::Alone => 1,
-            Self::Contended | Self::Semaphore | Self::DirectSemaphore | Self::ReadWrite => 16,
+            Self::Alone | Self::AloneFar => 1,
+            Self::Contended | Self::ContendedFar | Self::Semaphore | Self::DirectSemaphore | Self::ReadWrite => 16,
             Self::Drain => 300,
             Self::HandOff => 12,
         }
+    }
+
+    /// Whether each byte takes 5 ms to the server, and 5 ms back.
+    pub(crate) const fn is_far(self) -> bool {
+        matches!(self, Self::HandOff | Self::AloneFar | Self::ContendedFar)
     }
 
     pub(crate) fn unit(self) -> &'static str {
@@ -95,8 +107,8 @@ impl Workload {
     /// Compared with Curator's own in the same run; the direct protocol with Curator's semaphore.
     pub(crate) fn target(self) -> Target {
         match self {
-            Self::Alone => Target::AtLeast(1.4),
-            Self::Contended | Self::Semaphore | Self::ReadWrite => Target::AtLeast(1.5),
+            Self::Alone | Self::AloneFar => Target::AtLeast(1.4),
+            Self::Contended | Self::ContendedFar | Self::Semaphore | Self::ReadWrite => Target::AtLeast(1.5),
             Self::Drain => Target::AtLeast(2.0),
             Self::DirectSemaphore => Target::AtLeast(3.0),
             Self::HandOff => Target::AtMost(0.6),

@@ -67,6 +67,7 @@ async fn lock_is_not_granted_on_another_sessions_node_after_a_later_reply_is_los
     assert_eq!(stage.proxy.faults_done(), 2);
     stage.assert_own(&guard).await;
     assert_eq!(session.end_reason(), Some(SessionEnd::Inconsistent));
+    assert_eq!(session.epoch(), 1, "no request of the session runs in the other one");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

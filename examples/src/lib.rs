@@ -78,7 +78,15 @@ impl Ensemble {
     }
 
     async fn client_at(&self, connect_string: &str, session_timeout: Duration) -> Outcome<CuratorFramework> {
-        let client = started(connect_string, session_timeout)?;
+        self.connected(started(connect_string, session_timeout)?).await
+    }
+
+    /// Waits for the first word of a client that was started, and closes it when the example ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`first_word`].
+    pub async fn connected(&self, client: CuratorFramework) -> Outcome<CuratorFramework> {
         if let Ok(mut clients) = self.clients.lock() {
             clients.push(client.clone());
         }

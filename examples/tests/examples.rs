@@ -11,7 +11,7 @@ use curator_framework::{CuratorFramework, RetryOneTime};
 use curator_recipes::{InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
 use curator_test::TestingServer;
 
-const ALL: [&str; 9] = [
+const ALL: [&str; 10] = [
     "throttle",
     "leasing",
     "flash_sale",
@@ -21,6 +21,7 @@ const ALL: [&str; 9] = [
     "revocation",
     "observe",
     "connection_states",
+    "zookeeper_async",
 ];
 
 /// Cargo builds the examples beside the tests.
@@ -187,13 +188,14 @@ async fn ctrl_c_leaves_nothing_in_the_queue() {
     client.start().unwrap();
     let mutex = |path: &str| InterProcessMutex::new(client.clone(), path).unwrap();
     let write = InterProcessReadWriteLock::new(client.clone(), "/examples/read_write/lock").unwrap().write_lock();
-    let locks: [(&str, &str, Box<dyn InterProcessLock>); 6] = [
+    let locks: [(&str, &str, Box<dyn InterProcessLock>); 7] = [
         ("flash_sale", "/examples/flash_sale/lock", Box::new(mutex("/examples/flash_sale/lock"))),
         ("read_write", "/examples/read_write/lock", Box::new(write)),
         ("reentrant", "/examples/reentrant", Box::new(mutex("/examples/reentrant"))),
         ("multi_lock", "/examples/multi_lock/ann", Box::new(mutex("/examples/multi_lock/ann"))),
         ("revocation", "/examples/revocation", Box::new(mutex("/examples/revocation"))),
         ("connection_states", "/examples/connection_states", Box::new(mutex("/examples/connection_states"))),
+        ("zookeeper_async", "/examples/zookeeper_async", Box::new(mutex("/examples/zookeeper_async"))),
     ];
     for (name, path, lock) in locks {
         let guard = lock.acquire().await.unwrap();

@@ -9,7 +9,7 @@
 //! | `CURATOR_STORM_SECONDS` | storms begin again until so many seconds have passed; one time without it |
 //! | `CURATOR_STORM_SEED` | the first seed; a fresh one without it |
 //! | `CURATOR_STORM_MUTANT` | the way in which the engine is broken, to see that the storms find it |
-//! | `CURATOR_TEST_CLIENT` | `zookeeper-client` for the second client |
+//! | `CURATOR_TEST_CLIENT` | `zookeeper-async` for that crate |
 //! | `CURATOR_STORM_LOG` | the logs of storms that went well are printed too |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]

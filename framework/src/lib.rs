@@ -49,15 +49,14 @@
 //! leader right after an answer has told the leader only of what its clients had sent half a tick before. The clock
 //! goes on while the machine sleeps.
 //!
-//! # Which client crate
+//! # Which client
 //!
-//! Behind the seam of [`ZooKeeperFactory`] and [`ZooKeeperHandle`] is the crate `zookeeper-async`, or another one:
+//! Behind the seam of [`ZooKeeperFactory`] and [`ZooKeeperHandle`] is [`DefaultZooKeeperFactory`], our own client, or another one:
 //!
 //! | feature | what it adds |
 //! | --- | --- |
-//! | `zookeeper-client` | `ZookeeperClientFactory`: transactions, containers, nodes with a time to live, `sync`, persistent watches, changes of the ensemble, read-only servers |
-//! | `tls` | TLS with that client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
-//! | `sasl` | a login by SASL with that client: [`SaslDigest`], [`CuratorFrameworkBuilder::sasl`] |
+//! | `zookeeper-async` (default) | `ZooKeeperAsyncFactory`, the crate of that name: [`CuratorFrameworkBuilder::zookeeper_factory`] |
+//! | `tls` | TLS with our own client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
 //! | `serde` | [`SchemaDescription`] is read from a file |
 //!
 //! What a client cannot do it says, with [`Error::Unsupported`]; an option that asks for it is refused when the client is
@@ -65,8 +64,9 @@
 //!
 //! # Tracing
 //!
-//! Names and fields that stay, for those who filter or count them. No event carries credentials or data; the client
-//! crate `zookeeper-async` itself logs the password of a session at the level *info*, so keep its target at *warn*.
+//! Names and fields that stay, for those who filter or count them. No event carries credentials or data. The crate
+//! `zookeeper-async`, if it is the client, logs the password of each session at the level *info*: keep its target
+//! `zookeeper_async` at *warn*.
 //!
 //! | level | event or span | fields |
 //! | --- | --- | --- |

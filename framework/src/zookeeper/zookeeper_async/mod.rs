@@ -766,7 +766,8 @@ impl ZooKeeperHandle for Handle {
         let (asked, in_flight) = Asked::new(request);
         // Nobody waits in line for a connection.
         let current = shared.epoch();
-        if !shared.has_ended() && !(number_of(current) == epoch && shared.is_ready(current)) {
+        let is_current = number_of(current) == epoch && shared.is_ready(current);
+        if !is_current && !shared.has_ended() {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
         } else if let Some(asked) = shared.places.enter(asked) {
             let begun = shared.begin_in_place(asked, &shared.submitting.lock());

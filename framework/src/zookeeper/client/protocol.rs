@@ -793,6 +793,8 @@ fn left_by<'a>(request: &'a Request, result: &Result<Response, Error>) -> Option
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -311,9 +311,11 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `AlreadyStarted`, `Closed`, `NoRuntime`. That no server can be reached is told by the operations, not here.
+    /// `AlreadyStarted`, `Closed`, `NoRuntime`, `IncompleteRuntime`. That no server can be reached is told by the
+    /// operations, not here.
     pub fn start(&self) -> Result<()> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
+        check_drivers()?;
         let shared = &self.owner.shared;
         let before = shared.life_cycle.modify(|life_cycle| {
             let before = *life_cycle;
@@ -1030,6 +1032,29 @@ impl CuratorFrameworkBuilder {
     }
 }
 
+/// Checks that the current runtime has timers and I/O: without them the client's task would panic later.
+///
+/// tokio has no method that tells this, and panics where one of them is first used. So both are used here, and the panic
+/// is caught; the panic hook, which belongs to the application, prints tokio's message. A runtime that has both does not
+/// panic. Where the application aborts on panics, it does so here.
+fn check_drivers() -> Result<()> {
+    let is_there = |used: fn()| std::panic::catch_unwind(used).is_ok();
+    if !is_there(|| drop(tokio::time::sleep(Duration::ZERO))) {
+        return Err(Error::IncompleteRuntime { missing: "timers" });
+    }
+    let registers_a_socket = || {
+        let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
+        // A host without a free socket is not the runtime's fault.
+        if let Ok(socket) = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)) {
+            drop(tokio::net::UdpSocket::from_std(socket));
+        }
+    };
+    if !is_there(registers_a_socket) {
+        return Err(Error::IncompleteRuntime { missing: "I/O" });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -1038,6 +1063,24 @@ mod tests {
 
     use super::*;
     use crate::retry::RetryNTimes;
+
+    #[test]
+    fn start_needs_a_runtime_with_timers_and_io() {
+        let start = |enable: fn(&mut tokio::runtime::Builder)| {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            enable(&mut builder);
+            let client = CuratorFramework::new_client("127.0.0.1:1", RetryNTimes::new(0, Duration::ZERO)).unwrap();
+            builder.build().unwrap().block_on(async move { client.start() })
+        };
+        let missing = |enable| match start(enable) {
+            Err(Error::IncompleteRuntime { missing }) => missing,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(missing(|_| {}), "timers");
+        assert_eq!(missing(|builder| _ = builder.enable_io()), "timers");
+        assert_eq!(missing(|builder| _ = builder.enable_time()), "I/O");
+        start(|builder| _ = builder.enable_all()).unwrap();
+    }
 
     #[tokio::test]
     async fn build_and_start_do_not_wait_for_the_address_of_the_host() {

@@ -74,6 +74,7 @@ fn look_up() -> Option<IpAddr> {
 mod tests {
     use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     use parking_lot::Mutex;
 
@@ -81,23 +82,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lookup_that_blocks_delays_nothing_but_the_first_wait() {
-        static GATE: Mutex<()> = Mutex::new(());
+        static GATE: LazyLock<(Sender<()>, Mutex<Receiver<()>>)> = LazyLock::new(|| {
+            let (open, gate) = channel();
+            (open, Mutex::new(gate))
+        });
         static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
         static ADDRESS: LazyLock<LocalAddress> = LazyLock::new(|| {
             LocalAddress::new(|| {
                 LOOKUPS.fetch_add(1, Ordering::SeqCst);
-                let _opened = GATE.lock();
+                GATE.1.lock().recv().ok()?;
                 Some(Ipv4Addr::new(10, 0, 0, 7).into())
             })
         });
-        let closed = GATE.lock();
         ADDRESS.begin();
         ADDRESS.begin();
         assert_eq!(ADDRESS.get(), "");
         let began = tokio::time::Instant::now();
         ADDRESS.wait().await;
         assert_eq!((began.elapsed() >= LONGEST_WAIT, ADDRESS.get()), (true, ""));
-        drop(closed);
+        GATE.0.send(()).unwrap();
         let mut known = ADDRESS.address.subscribe();
         known.wait_for(Option::is_some).await.unwrap();
         assert_eq!((ADDRESS.get(), LOOKUPS.load(Ordering::SeqCst)), ("10.0.0.7", 1));

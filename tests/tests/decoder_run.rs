@@ -4,6 +4,7 @@
 //! random, and with random bytes. `DECODER_RUN=10000000` sets how many inputs there are, `DECODER_SEED` repeats a run.
 
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use curator_framework::decoder::{Decoder, Stage};
@@ -33,7 +34,7 @@ struct Sample {
 }
 
 fn request_of(op: OpCode) -> Option<Request> {
-    let path = || "/golden".to_owned();
+    let path = || Arc::<str>::from("/golden");
     let operations = ["a", "b", "c"].map(|name| Operation::Create {
         path: format!("/golden/{name}"),
         data: Vec::new(),

@@ -341,7 +341,7 @@ impl Player {
                 }
                 Event::Ended(SessionEnd::Expired) => "expired".to_owned(),
                 Event::Ended(SessionEnd::AuthFailed) => "auth failed".to_owned(),
-                Event::Ended(_) | Event::Closed => continue,
+                Event::Ended(_) | Event::Closed | Event::Shortened { .. } => continue,
             };
             self.values.push(value);
         }

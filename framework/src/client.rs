@@ -24,7 +24,7 @@ use crate::error::{ConnectError, Error, Result};
 use crate::housekeeping::{Delete, Leftovers, Owing, Remains};
 use crate::keeper;
 use crate::listeners::ConnectionStateListenable;
-use crate::local_address::local_address;
+use crate::local_address::{LOCAL_ADDRESS, LocalAddress};
 use crate::model::AuthInfo;
 use crate::new_node::Parents;
 use crate::observed::Observed;
@@ -132,6 +132,13 @@ pub(crate) enum Stop {
     AtOnce,
 }
 
+/// The data of nodes that are created without data of their own.
+#[derive(Debug, Clone)]
+pub(crate) enum DefaultData {
+    Given(Vec<u8>),
+    HostAddress(&'static LocalAddress),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LifeCycle {
     Latent,
@@ -155,7 +162,7 @@ pub(crate) struct Config {
     pub(crate) tls: Option<TlsOptions>,
     pub(crate) sasl: Option<SaslDigest>,
     pub(crate) retry_policy: Arc<dyn RetryPolicy>,
-    pub(crate) default_data: Vec<u8>,
+    pub(crate) default_data: DefaultData,
     pub(crate) factory: Arc<dyn ZooKeeperFactory>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
@@ -257,7 +264,7 @@ impl CuratorFramework {
             tls: None,
             sasl: None,
             retry_policy: None,
-            default_data: None,
+            default_data: DefaultData::HostAddress(&LOCAL_ADDRESS),
             factory: Arc::new(DefaultZooKeeperFactory::new()),
             max_frame: DEFAULT_MAX_FRAME,
             clock: Arc::new(BootClock),
@@ -304,9 +311,11 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `AlreadyStarted`, `Closed`, `NoRuntime`. That no server can be reached is told by the operations, not here.
+    /// `AlreadyStarted`, `Closed`, `NoRuntime`, `IncompleteRuntime`. That no server can be reached is told by the
+    /// operations, not here.
     pub fn start(&self) -> Result<()> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
+        check_drivers()?;
         let shared = &self.owner.shared;
         let before = shared.life_cycle.modify(|life_cycle| {
             let before = *life_cycle;
@@ -321,6 +330,9 @@ impl CuratorFramework {
             LifeCycle::Stopped => return Err(Error::Closed),
         }
         shared.finished.send_replace(false);
+        if let DefaultData::HostAddress(address) = shared.config.default_data {
+            address.begin();
+        }
         let shared = Arc::clone(shared);
         // However the task ends, also with its runtime or by a panic in a clock or a factory, `close` must not wait
         // for it.
@@ -465,10 +477,14 @@ impl CuratorFramework {
         self.owner.shared.config.session_timeout
     }
 
-    /// The data of nodes that are created without data of their own.
+    /// The data of nodes that are created without data of their own. This host's address, the default, is empty until it
+    /// is known.
     #[must_use]
     pub fn default_data(&self) -> &[u8] {
-        &self.owner.shared.config.default_data
+        match &self.owner.shared.config.default_data {
+            DefaultData::Given(data) => data,
+            DefaultData::HostAddress(address) => address.get().as_bytes(),
+        }
     }
 
     pub(crate) fn downgrade(&self) -> WeakClient {
@@ -703,7 +719,7 @@ pub struct CuratorFrameworkBuilder {
     tls: Option<TlsOptions>,
     sasl: Option<SaslDigest>,
     retry_policy: Option<Arc<dyn RetryPolicy>>,
-    default_data: Option<Vec<u8>>,
+    default_data: DefaultData,
     factory: Arc<dyn ZooKeeperFactory>,
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
@@ -784,10 +800,11 @@ impl CuratorFrameworkBuilder {
     }
 
     /// The data of nodes that are created without data of their own. Default: this host's address as text, as in
-    /// Curator, or nothing if the host's name cannot be resolved. (The name is looked up once in a process, when the
-    /// first such client is built.) Nothing in the recipes reads it: it is for those who look at the nodes.
+    /// Curator, or nothing if the host's name cannot be resolved. The name is looked up once in a process, on a thread of
+    /// its own that the first such client's start begins. The first session waits at most 200 ms for the address; until it
+    /// is known the data is empty. The recipes do not read it: it is for administrators.
     pub fn default_data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.default_data = Some(data.into());
+        self.default_data = DefaultData::Given(data.into());
         self
     }
 
@@ -984,7 +1001,7 @@ impl CuratorFrameworkBuilder {
                 tls: self.tls,
                 sasl: self.sasl,
                 retry_policy,
-                default_data: self.default_data.unwrap_or_else(|| local_address().as_bytes().to_vec()),
+                default_data: self.default_data,
                 factory: self.factory,
                 clock: self.clock,
                 randomness: self.randomness,
@@ -1012,5 +1029,83 @@ impl CuratorFrameworkBuilder {
         // Set once, here.
         let _first = owner.shared.owner.set(Arc::downgrade(&owner));
         Ok(CuratorFramework { owner, root })
+    }
+}
+
+/// Checks that the current runtime has timers and I/O: without them the client's task would panic later.
+///
+/// tokio has no method that tells this, and panics where one of them is first used. So both are used here, and the panic
+/// is caught; the panic hook, which belongs to the application, prints tokio's message. A runtime that has both does not
+/// panic. Where the application aborts on panics, it does so here.
+fn check_drivers() -> Result<()> {
+    let is_there = |used: fn()| std::panic::catch_unwind(used).is_ok();
+    if !is_there(|| drop(tokio::time::sleep(Duration::ZERO))) {
+        return Err(Error::IncompleteRuntime { missing: "timers" });
+    }
+    let registers_a_socket = || {
+        let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
+        // A host without a free socket is not the runtime's fault.
+        if let Ok(socket) = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)) {
+            drop(tokio::net::UdpSocket::from_std(socket));
+        }
+    };
+    if !is_there(registers_a_socket) {
+        return Err(Error::IncompleteRuntime { missing: "I/O" });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::LazyLock;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::retry::RetryNTimes;
+
+    #[test]
+    fn start_needs_a_runtime_with_timers_and_io() {
+        let start = |enable: fn(&mut tokio::runtime::Builder)| {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            enable(&mut builder);
+            let client = CuratorFramework::new_client("127.0.0.1:1", RetryNTimes::new(0, Duration::ZERO)).unwrap();
+            builder.build().unwrap().block_on(async move { client.start() })
+        };
+        let missing = |enable| match start(enable) {
+            Err(Error::IncompleteRuntime { missing }) => missing,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(missing(|_| {}), "timers");
+        assert_eq!(missing(|builder| _ = builder.enable_io()), "timers");
+        assert_eq!(missing(|builder| _ = builder.enable_time()), "I/O");
+        start(|builder| _ = builder.enable_all()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn build_and_start_do_not_wait_for_the_address_of_the_host() {
+        static GATE: LazyLock<(Sender<()>, Mutex<Receiver<()>>)> = LazyLock::new(|| {
+            let (open, gate) = channel();
+            (open, Mutex::new(gate))
+        });
+        static ADDRESS: LazyLock<LocalAddress> = LazyLock::new(|| {
+            LocalAddress::new(|| {
+                GATE.1.lock().recv_timeout(Duration::from_secs(10)).ok()?;
+                Some(Ipv4Addr::new(10, 0, 0, 7).into())
+            })
+        });
+        let mut builder = CuratorFramework::builder("127.0.0.1:1").retry_policy(RetryNTimes::new(0, Duration::ZERO));
+        builder.default_data = DefaultData::HostAddress(&ADDRESS);
+        let client = builder.build().unwrap();
+        client.start().unwrap();
+        assert!(!ADDRESS.is_known(), "the lookup has not ended");
+        assert_eq!(client.default_data(), b"");
+        GATE.0.send(()).unwrap();
+        ADDRESS.wait().await;
+        while !ADDRESS.is_known() {
+            ADDRESS.wait().await;
+        }
+        assert_eq!(client.default_data(), b"10.0.0.7");
+        client.close().await;
     }
 }

@@ -11,20 +11,32 @@ pub trait Clock: Send + Sync + fmt::Debug + 'static {
     fn now(&self) -> Duration;
 }
 
-/// The time since the machine was started, time asleep included, where the system has such a clock (`CLOCK_BOOTTIME`);
-/// else the monotonic clock.
+/// A clock that goes on while the machine sleeps, where the system has one.
+///
+/// | system | clock | time asleep |
+/// | --- | --- | --- |
+/// | Linux, Android | `CLOCK_BOOTTIME` | counts |
+/// | macOS, iOS | `CLOCK_MONOTONIC`, the continuous clock | counts |
+/// | Windows | [`Instant`](std::time::Instant), the performance counter | counts |
+/// | others | [`Instant`](std::time::Instant) | may not count |
+///
+/// `Instant` stops while a Mac sleeps: it reads `CLOCK_UPTIME_RAW`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BootClock;
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 impl Clock for BootClock {
     fn now(&self) -> Duration {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        #[cfg(target_vendor = "apple")]
+        const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+        #[cfg(not(target_vendor = "apple"))]
+        const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+        let time = rustix::time::clock_gettime(CLOCK);
         Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
     }
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 impl Clock for BootClock {
     fn now(&self) -> Duration {
         static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();

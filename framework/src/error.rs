@@ -156,6 +156,13 @@ pub enum Error {
     /// [`CuratorFramework::start`](crate::CuratorFramework::start) was called outside of a tokio runtime.
     #[error("there is no tokio runtime here")]
     NoRuntime,
+    /// [`CuratorFramework::start`](crate::CuratorFramework::start) was called in a tokio runtime that was built without
+    /// timers or I/O. Build it with `enable_all`.
+    #[error("the tokio runtime was built without {missing}: build it with `enable_all`")]
+    IncompleteRuntime {
+        /// What the runtime lacks.
+        missing: &'static str,
+    },
 }
 
 impl Error {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
-use crate::client::{Shared, Stop};
+use crate::client::{DefaultData, Shared, Stop};
 use crate::connection_state::{ConnectionState, StateEvent};
 use crate::ensemble::{EnsembleProvider, parse_connect_string};
 use crate::ensemble_tracker::track;
@@ -24,8 +24,12 @@ const LONGEST_LOOK_AWAY: Duration = Duration::from_secs(1);
 /// Keeps the client connected until it is stopped.
 pub(crate) async fn keep(shared: Arc<Shared>) {
     let mut number = 0;
+    let mut address = std::pin::pin!(host_address(&shared.config.default_data));
     while let Some(connection) = connect(&shared).await {
         number += 1;
+        if number == 1 {
+            address.as_mut().await;
+        }
         let Connection { handle, mut events, sent, established, epoch } = connection;
         let connection = Connection { handle, events: mpsc::unbounded_channel().1, sent, established, epoch };
         let session = Session::new(number, &connection, &shared.config, Arc::clone(&shared.leftovers));
@@ -59,6 +63,19 @@ fn current_servers(ensemble: &dyn EnsembleProvider, chroot: &str) -> Result<Vec<
         Ok(parsed) if parsed.chroot == chroot => Ok(parsed.servers),
         Ok(parsed) => wrong(format!("its chroot {:?} was {chroot:?} before", parsed.chroot)),
         Err(error) => wrong(error.to_string()),
+    }
+}
+
+/// Resolves when the host's address is known, or its time is over, which begins with this call.
+fn host_address(data: &DefaultData) -> impl Future<Output = ()> + use<> {
+    let waiting = match *data {
+        DefaultData::HostAddress(address) => Some(address.wait()),
+        DefaultData::Given(_) => None,
+    };
+    async move {
+        if let Some(waiting) = waiting {
+            waiting.await;
+        }
     }
 }
 

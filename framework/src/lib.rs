@@ -161,6 +161,8 @@ pub use session_fail::SessionFailMode;
 pub use watch::{WakeReason, Watch, WatchKind};
 #[cfg(feature = "zookeeper-async")]
 pub use zookeeper::ZooKeeperAsyncFactory;
+#[doc(hidden)]
+pub use zookeeper::decoder;
 pub use zookeeper::{
     AddedWatch, ByteStream, Capabilities, ConnectConfig, Connection, Connector, DEFAULT_MAX_FRAME,
     DefaultZooKeeperFactory, Done, HandleEvent, Operation, Pacer, Reattached, Reply, ReplyFuture, Request, Response,

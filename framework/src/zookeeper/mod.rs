@@ -18,6 +18,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
+#[doc(hidden)]
+pub use self::client::decoder;
 pub use self::client::hosts::Pacer;
 pub use self::client::{ByteStream, Connector, DefaultZooKeeperFactory};
 #[cfg(feature = "zookeeper-async")]

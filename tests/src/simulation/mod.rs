@@ -56,9 +56,13 @@ impl SimulatedEnsemble {
     /// A client's options: servers, factory, clock and randomness are the simulation's. One name for each client.
     pub fn client(&self, client: ClientId) -> CuratorFrameworkBuilder {
         let clock = SimulatedClock { origin: self.world.origin(), skipped: self.world.skipped(client) };
-        CuratorFramework::builder("simulated:1").zookeeper_factory(self.factory(client)).clock(clock).randomness(
-            SeededRandomness::new(self.seed ^ (u64::from(client.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-        )
+        let seed = self.seed ^ (u64::from(client.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        CuratorFramework::builder("simulated:1")
+            .zookeeper_factory(self.factory(client))
+            .clock(clock)
+            .randomness(SeededRandomness::new(seed))
+            // The default, the host's address, comes from a thread outside of the simulation.
+            .default_data("")
     }
 
     /// What [`client`](Self::client) makes its sessions with: the framework's own client over the simulation's network.

@@ -8,6 +8,8 @@
 //! | `connector.rs`, `tls.rs` | names, addresses, TLS | sockets |
 
 mod connector;
+#[doc(hidden)]
+pub mod decoder;
 mod driver;
 pub(crate) mod hosts;
 mod protocol;

@@ -509,7 +509,11 @@ impl<T> Protocol<T> {
     }
 
     fn frame_length(&self, length: i32, connection: &Connection<T>) -> Result<usize, Violation> {
-        let is_first = connection.written > 0 && self.is_connecting();
+        let is_first = self.is_connecting();
+        if is_first && connection.written == 0 {
+            // A response is evidence only if its request came before it.
+            return Err(Violation::new("it spoke first"));
+        }
         let limit = self.settings.max_frame;
         match usize::try_from(length) {
             Ok(length) if is_first && !CONNECT_RESPONSE.contains(&length) => {
@@ -792,6 +796,10 @@ fn left_by<'a>(request: &'a Request, result: &Result<Response, Error>) -> Option
     }
 }
 
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod stories;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -34,6 +34,12 @@ impl DigestMd5 {
         Self { user, password, nonce: format!("{nonce:016x}"), state: State::New }
     }
 
+    /// Logs in with this nonce of the client.
+    #[cfg(test)]
+    pub(super) fn with_nonce(self, nonce: &str) -> Self {
+        Self { nonce: nonce.to_owned(), ..self }
+    }
+
     pub(super) const fn has_begun(&self) -> bool {
         !matches!(self.state, State::New)
     }

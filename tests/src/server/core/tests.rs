@@ -1,5 +1,6 @@
 //! The core as a client sees it, without sockets and on a clock of the test's own.
 
+mod golden;
 mod stale;
 mod world;
 

@@ -1,0 +1,111 @@
+//! The state machine of the client under the bytes of a hostile server: for the decoder run of the project's tests.
+
+use std::time::Duration;
+
+use curator_wire::{ConnectResponse, Writer};
+use tokio::sync::mpsc;
+
+use super::protocol::{Protocol, Settings};
+use crate::model::{AuthInfo, PersistentEvent};
+use crate::secure::SaslDigest;
+use crate::zookeeper::{DEFAULT_MAX_FRAME, Request};
+
+const NOW: Duration = Duration::from_secs(100);
+
+/// Where the session stands when the bytes come.
+#[derive(Debug, Clone)]
+pub enum Stage {
+    /// The connect request was written.
+    Connecting,
+    /// A login by SASL was begun.
+    LoggingIn,
+    /// Credentials and watches were sent.
+    Restoring,
+    /// These requests were written, from number 1 on, and behind them a ping and a watch that stays.
+    Ready(Vec<Request>),
+}
+
+/// A session with one connection.
+#[derive(Debug)]
+pub struct Decoder {
+    protocol: Protocol<()>,
+    _events: mpsc::UnboundedReceiver<PersistentEvent>,
+}
+
+impl Decoder {
+    /// Brings a session to a stage.
+    ///
+    /// # Panics
+    ///
+    /// If the state machine refuses what a correct server sends.
+    #[must_use]
+    pub fn new(stage: Stage) -> Self {
+        let (to, events) = mpsc::unbounded_channel();
+        let auth = match stage {
+            Stage::Restoring => vec![AuthInfo { scheme: "digest".to_owned(), auth: b"user:password".to_vec() }],
+            _ => Vec::new(),
+        };
+        let mut protocol = Protocol::new(Settings {
+            session_timeout: Duration::from_secs(6),
+            auth,
+            sasl: matches!(stage, Stage::LoggingIn).then(|| SaslDigest::new("super", "secret")),
+            read_only: true,
+            max_frame: DEFAULT_MAX_FRAME,
+        });
+        protocol.open(NOW, 7);
+        let mut decoder = Self { protocol, _events: events };
+        decoder.write();
+        if matches!(stage, Stage::Connecting) {
+            return decoder;
+        }
+        decoder.attach();
+        if let Stage::Ready(requests) = stage {
+            for request in requests {
+                assert!(decoder.protocol.submit(request, 1, (), NOW).is_ok(), "the session is attached");
+            }
+            assert!(decoder.protocol.ping((), NOW).is_ok(), "the session is attached");
+            assert!(decoder.protocol.add_watch("/golden", true, to, (), NOW).is_ok(), "the session is attached");
+        }
+        decoder.write();
+        decoder
+    }
+
+    fn attach(&mut self) {
+        let mut frame = Writer::new();
+        let response = ConnectResponse {
+            protocol_version: 0,
+            timeout_ms: 6000,
+            session_id: 0x100,
+            password: vec![1; 16],
+            read_only: Some(false),
+        };
+        frame.int(37);
+        response.encode(&mut frame);
+        assert_eq!(self.feed(&frame.into_bytes()), Ok(41));
+    }
+
+    /// The transport takes all output.
+    fn write(&mut self) {
+        self.protocol.written(self.protocol.output().len());
+    }
+
+    /// Receives bytes, and returns how many were taken.
+    ///
+    /// # Errors
+    ///
+    /// What the server may not do.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let taken = self.protocol.receive(bytes, NOW);
+        self.write();
+        while self.protocol.next_event().is_some() {}
+        taken.map_err(|violation| violation.0)
+    }
+
+    /// Loses the connection, and opens the next one.
+    pub fn reopen(&mut self) {
+        self.protocol.lost(None);
+        while self.protocol.next_event().is_some() {}
+        self.protocol.open(NOW, 8);
+        self.write();
+    }
+}

@@ -1,0 +1,642 @@
+//! Stories of one session on a virtual clock: a server made of bytes, and no socket.
+
+use curator_wire::Stat as WireStat;
+
+use super::*;
+use crate::model::EventType;
+use crate::zookeeper::DEFAULT_MAX_FRAME;
+
+const SESSION: i64 = 0x100;
+const TIMEOUT: Duration = Duration::from_secs(9);
+
+fn settings() -> Settings {
+    Settings { session_timeout: TIMEOUT, auth: Vec::new(), sasl: None, read_only: false, max_frame: DEFAULT_MAX_FRAME }
+}
+
+/// A session, its clock, and the frames that have come to its server.
+struct Story {
+    protocol: Protocol<&'static str>,
+    now: Duration,
+}
+
+/// A request as a server sees it.
+#[derive(Debug)]
+struct Seen {
+    xid: i32,
+    op: OpCode,
+    body: Vec<u8>,
+}
+
+impl Story {
+    fn new(settings: Settings) -> Self {
+        Self { protocol: Protocol::new(settings), now: Duration::from_secs(100) }
+    }
+
+    fn connected() -> Self {
+        let mut story = Self::new(settings());
+        story.open();
+        story.accept(TIMEOUT);
+        assert!(matches!(story.events()[..], [Event::Connected { .. }]));
+        story
+    }
+
+    fn open(&mut self) -> ConnectRequest {
+        self.protocol.open(self.now, 7);
+        let frames = self.written();
+        ConnectRequest::decode(&mut Reader::new(&frames[0])).unwrap()
+    }
+
+    /// Takes the output as a transport does.
+    fn written(&mut self) -> Vec<Vec<u8>> {
+        let output = self.protocol.output().to_vec();
+        self.protocol.written(output.len());
+        let (mut rest, mut frames) = (&output[..], Vec::new());
+        while let Some((length, behind)) = rest.split_first_chunk::<4>() {
+            let (frame, behind) = behind.split_at(u32::from_be_bytes(*length) as usize);
+            frames.push(frame.to_vec());
+            rest = behind;
+        }
+        frames
+    }
+
+    fn requests(&mut self) -> Vec<Seen> {
+        let seen = |frame: Vec<u8>| {
+            let mut from = Reader::new(&frame);
+            let RequestHeader { xid, op } = RequestHeader::decode(&mut from).unwrap();
+            Seen { xid, op, body: from.rest().to_vec() }
+        };
+        self.written().into_iter().map(seen).collect()
+    }
+
+    fn receive(&mut self, write: impl FnOnce(&mut Writer)) -> Result<usize, Violation> {
+        let mut frame = Writer::new();
+        write(&mut frame);
+        let frame = frame.into_bytes();
+        let bytes = [&u32::try_from(frame.len()).unwrap().to_be_bytes(), &frame[..]].concat();
+        self.protocol.receive(&bytes, self.now)
+    }
+
+    fn respond(&mut self, session_id: i64, timeout: Duration, read_only: bool) -> Result<usize, Violation> {
+        let response = ConnectResponse {
+            protocol_version: 0,
+            timeout_ms: i32::try_from(timeout.as_millis()).unwrap(),
+            session_id,
+            password: vec![9; 16],
+            read_only: Some(read_only),
+        };
+        self.receive(|to| response.encode(to))
+    }
+
+    fn accept(&mut self, timeout: Duration) {
+        self.respond(SESSION, timeout, false).unwrap();
+    }
+
+    fn try_reply(&mut self, xid: i32, zxid: i64, err: i32, body: &[u8]) -> Result<usize, Violation> {
+        self.receive(|to| {
+            ReplyHeader { xid, zxid, err }.encode(to);
+            to.raw(body);
+        })
+    }
+
+    fn reply(&mut self, xid: i32, zxid: i64, body: &[u8]) {
+        self.try_reply(xid, zxid, 0, body).unwrap();
+    }
+
+    fn notify(&mut self, kind: i32, path: &str) {
+        let mut body = Writer::new();
+        body.int(kind).int(3).string(path);
+        self.reply(XID_EVENT, -1, &body.into_bytes());
+    }
+
+    fn submit(&mut self, request: Request, token: &'static str) {
+        let epoch = self.protocol.epoch();
+        self.protocol.submit(request, epoch, token, self.now).map_err(|(_, error)| error).unwrap();
+    }
+
+    /// Leaves a watch on the children of a path.
+    fn watch_children(&mut self, path: &str, zxid: i64) {
+        self.submit(Request::GetChildren { path: path.into(), watch: true }, "watch");
+        let xid = self.requests()[0].xid;
+        self.reply(xid, zxid, &[0; 4]);
+        self.events();
+    }
+
+    fn events(&mut self) -> Vec<Event<&'static str>> {
+        std::iter::from_fn(|| self.protocol.next_event()).collect()
+    }
+
+    /// The only event: the reply to a request.
+    fn ended(&mut self) -> (&'static str, Reply) {
+        match self.events().pop() {
+            Some(Event::Reply(token, reply)) => (token, reply),
+            other => panic!("no reply: {other:?}"),
+        }
+    }
+
+    fn end(&mut self) -> SessionEnd {
+        let events = self.events();
+        let end = events.iter().find_map(|event| match event {
+            Event::Ended(end) => Some(*end),
+            _ => None,
+        });
+        end.unwrap_or_else(|| panic!("the session goes on: {events:?}"))
+    }
+
+    fn lose(&mut self) {
+        self.protocol.lost(None);
+    }
+}
+
+fn delete(path: &str) -> Request {
+    Request::Delete { path: path.into(), version: None }
+}
+
+/// The zxid of a list of watches, and how many paths each of its lists has.
+fn watches(seen: &Seen) -> (i64, Vec<usize>) {
+    let mut from = Reader::new(&seen.body);
+    let zxid = from.long().unwrap();
+    let mut lists = Vec::new();
+    while !from.is_empty() {
+        lists.push(from.vector(|from| from.string().map(str::len)).unwrap().len());
+    }
+    (zxid, lists)
+}
+
+fn violation(result: Result<usize, Violation>) -> String {
+    result.expect_err("the server may not do that").0
+}
+
+#[test]
+fn new_session_takes_id_password_and_timeout_of_the_server() {
+    let mut story = Story::new(settings());
+    let request = story.open();
+    assert_eq!((request.session_id, request.password, request.last_zxid_seen), (0, vec![0; 16], 0));
+    assert_eq!(request.timeout_ms, 9000);
+    story.accept(Duration::from_secs(4));
+    let events = story.events();
+    let [Event::Connected { reattached, read_only: false }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((reattached.sent, reattached.timeout, reattached.epoch), (story.now, Duration::from_secs(4), 1));
+    assert_eq!((story.protocol.session_id(), story.protocol.timeout()), (Some(SESSION), Duration::from_secs(4)));
+}
+
+#[test]
+fn reattach_asks_for_the_smallest_timeout_ever_granted() {
+    let mut story = Story::connected();
+    for (granted, smallest) in [(4, 4), (20, 4), (6, 4), (3, 3), (20, 3)] {
+        story.lose();
+        story.open();
+        story.accept(Duration::from_secs(granted));
+        assert_eq!(story.protocol.timeout(), Duration::from_secs(smallest));
+        story.lose();
+        let request = story.open();
+        assert_eq!((request.timeout_ms, request.session_id), (i32::try_from(smallest * 1000).unwrap(), SESSION));
+        assert_eq!(request.password, [9; 16]);
+        story.accept(Duration::from_secs(granted));
+    }
+}
+
+#[test]
+fn timeout_below_the_smallest_useful_one_is_a_violation() {
+    let mut story = Story::new(settings());
+    story.open();
+    let refused = violation(story.respond(SESSION, MIN_SESSION_TIMEOUT - Duration::from_millis(1), false));
+    assert!(refused.contains("session timeout"), "{refused}");
+}
+
+#[test]
+fn another_session_id_ends_the_session() {
+    let mut story = Story::connected();
+    story.lose();
+    story.open();
+    story.respond(SESSION + 1, TIMEOUT, false).unwrap();
+    assert_eq!(story.end(), SessionEnd::Inconsistent);
+    let (_, error) = story.protocol.submit(delete("/a"), 2, "late", story.now).unwrap_err();
+    assert!(matches!(error, Error::SessionExpired { .. }));
+}
+
+#[test]
+fn refused_reattach_is_an_expired_session() {
+    for (id, timeout) in [(0, TIMEOUT), (SESSION, Duration::ZERO)] {
+        let mut story = Story::connected();
+        story.lose();
+        story.open();
+        story.respond(id, timeout, false).unwrap();
+        assert_eq!(story.end(), SessionEnd::Expired);
+    }
+}
+
+#[test]
+fn refused_new_session_is_a_violation() {
+    let mut story = Story::new(settings());
+    story.open();
+    assert_eq!(violation(story.respond(0, TIMEOUT, false)), "the server refused a new session");
+    assert_eq!(story.protocol.over(), None, "another server may make one");
+}
+
+#[test]
+fn expired_reply_ends_the_session() {
+    let mut story = Story::connected();
+    story.submit(delete("/a"), "first");
+    story.submit(delete("/b"), "second");
+    let xid = story.requests()[0].xid;
+    story.try_reply(xid, 5, ErrorCode::SessionExpired.code(), &[]).unwrap();
+    let events = story.events();
+    let [Event::Reply("first", _), Event::Reply("second", second), Event::Ended(SessionEnd::Expired)] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert!(matches!(second.result, Err(Error::SessionExpired { .. })));
+    assert_eq!(second.sent, Some(story.now), "it was written, so it may have been done");
+}
+
+#[test]
+fn read_only_server_is_used_only_if_that_is_allowed() {
+    let mut story = Story::new(settings());
+    assert_eq!(story.open().read_only, Some(false));
+    assert_eq!(violation(story.respond(SESSION, TIMEOUT, true)), "the server is read-only");
+
+    let mut story = Story::new(Settings { read_only: true, ..settings() });
+    assert_eq!(story.open().read_only, Some(true));
+    story.respond(SESSION, TIMEOUT, true).unwrap();
+    assert!(matches!(story.events()[..], [Event::Connected { read_only: true, .. }]));
+    story.lose();
+    assert_eq!(story.end(), SessionEnd::Expired, "the other servers do not know the session");
+}
+
+#[test]
+fn requests_wait_for_the_replies_to_credentials() {
+    let auth = ["one", "two"].map(|auth| AuthInfo { scheme: "digest".into(), auth: auth.into() }).to_vec();
+    let mut story = Story::new(Settings { auth, ..settings() });
+    story.open();
+    story.accept(TIMEOUT);
+    let requests = story.requests();
+    assert!(requests.iter().all(|seen| (seen.xid, seen.op) == (XID_AUTH, OpCode::Auth)) && requests.len() == 2);
+    story.reply(XID_AUTH, 0, &[]);
+    assert!(!story.protocol.is_ready());
+    story.reply(XID_AUTH, 0, &[]);
+    assert!(matches!(story.events()[..], [Event::Connected { .. }]));
+    assert!(violation(story.try_reply(XID_AUTH, 0, 0, &[])).contains("not sent"));
+}
+
+#[test]
+fn refused_credentials_end_the_session() {
+    let auth = vec![AuthInfo { scheme: "nothing".into(), auth: Vec::new() }];
+    let mut story = Story::new(Settings { auth, ..settings() });
+    story.open();
+    story.accept(TIMEOUT);
+    story.try_reply(XID_AUTH, 0, ErrorCode::AuthFailed.code(), &[]).unwrap();
+    assert_eq!(story.end(), SessionEnd::AuthFailed);
+}
+
+#[test]
+fn sasl_comes_before_credentials_and_a_bad_proof_is_a_violation() {
+    let auth = vec![AuthInfo { scheme: "digest".into(), auth: b"x".to_vec() }];
+    let sasl = Some(SaslDigest::new("bob", "secret"));
+    let mut story = Story::new(Settings { auth, sasl, ..settings() });
+    story.open();
+    story.accept(TIMEOUT);
+    let first = story.requests();
+    assert_eq!((first[0].op, &first[0].body[..], first.len()), (OpCode::Sasl, &[0; 4][..], 1));
+    let token = |text: &str| {
+        let mut body = Writer::new();
+        body.buffer(text.as_bytes());
+        body.into_bytes()
+    };
+    story.reply(first[0].xid, 0, &token("realm=\"r\",nonce=\"n\",qop=\"auth\""));
+    let answer = story.requests();
+    assert_eq!((answer[0].op, answer[0].xid), (OpCode::Sasl, first[0].xid + 1));
+    let refused = violation(story.try_reply(answer[0].xid, 0, 0, &token("rspauth=0")));
+    assert!(refused.contains("does not know the password"), "{refused}");
+    assert!(!story.protocol.is_ready());
+}
+
+#[test]
+fn refused_login_ends_the_session() {
+    let mut story = Story::new(Settings { sasl: Some(SaslDigest::new("bob", "secret")), ..settings() });
+    story.open();
+    story.accept(TIMEOUT);
+    let xid = story.requests()[0].xid;
+    story.try_reply(xid, 0, ErrorCode::AuthFailed.code(), &[]).unwrap();
+    assert_eq!(story.end(), SessionEnd::AuthFailed);
+}
+
+#[test]
+fn watches_are_set_again_in_parts_from_a_base_that_is_frozen_until_all_are_answered() {
+    let mut story = Story::connected();
+    let paths: Vec<_> = (0..3).map(|number| format!("/{number}{}", "x".repeat(60_000))).collect();
+    for path in &paths {
+        story.watch_children(path, 40);
+    }
+    story.lose();
+    assert_eq!(story.open().last_zxid_seen, 40);
+    story.accept(TIMEOUT);
+    let parts = story.requests();
+    assert_eq!(parts.len(), 2, "128 KiB a part");
+    assert!(parts.iter().all(|part| part.op == OpCode::SetWatches && watches(part).0 == 40));
+    assert_eq!(parts.iter().map(|part| watches(part).1[2]).sum::<usize>(), 3);
+    story.reply(XID_SET_WATCHES, 50, &[]);
+    assert_eq!(story.events().len(), 0, "one part is not answered");
+
+    story.lose();
+    assert_eq!(story.open().last_zxid_seen, 50, "the connect request tells the newest transaction");
+    story.accept(TIMEOUT);
+    let parts = story.requests();
+    assert!(parts.iter().all(|part| watches(part).0 == 40), "changes since 40 may be unknown");
+    story.reply(XID_SET_WATCHES, 60, &[]);
+    story.reply(XID_SET_WATCHES, 60, &[]);
+    assert!(matches!(story.events()[..], [Event::Connected { .. }]));
+
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    assert!(story.requests().iter().all(|part| watches(part).0 == 60));
+}
+
+#[test]
+fn refused_watches_are_a_violation() {
+    let mut story = Story::connected();
+    story.watch_children("/a", 1);
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    story.requests();
+    assert!(violation(story.try_reply(XID_SET_WATCHES, 2, -1, &[])).contains("setWatches"));
+}
+
+#[test]
+fn persistent_watches_take_the_second_request_and_are_told_of_the_gap() {
+    let mut story = Story::connected();
+    let (to, mut events) = mpsc::unbounded_channel();
+    story.protocol.add_watch("/a", true, to, "added", story.now).unwrap();
+    let xid = story.requests()[0].xid;
+    story.reply(xid, 3, &[]);
+    assert_eq!(story.ended().0, "added");
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    let parts = story.requests();
+    assert_eq!((parts[0].op, watches(&parts[0]).1), (OpCode::SetWatches2, vec![0, 0, 0, 0, 1]));
+    assert!(events.try_recv().is_err());
+    story.reply(XID_SET_WATCHES, 4, &[]);
+    assert!(matches!(events.try_recv(), Ok(PersistentEvent::Reset)));
+}
+
+#[test]
+fn watch_whose_reply_was_lost_is_not_set_again() {
+    let mut story = Story::connected();
+    let (to, _events) = mpsc::unbounded_channel();
+    story.protocol.add_watch("/a", false, to, "added", story.now).unwrap();
+    story.requests();
+    story.lose();
+    let (token, reply) = story.ended();
+    assert!(token == "added" && reply.result.unwrap_err().outcome_unknown());
+    story.open();
+    story.accept(TIMEOUT);
+    assert_eq!(story.requests().len(), 0);
+}
+
+#[test]
+fn replayed_notifications_are_held_back_until_connected_also_over_a_second_loss() {
+    let mut story = Story::connected();
+    story.watch_children("/a", 1);
+    story.watch_children("/b", 1);
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    story.requests();
+    story.notify(4, "/a");
+    assert_eq!(story.events().len(), 0);
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    assert_eq!(watches(&story.requests()[0]).1, [0, 0, 1], "the watch on /a has fired");
+    story.reply(XID_SET_WATCHES, 9, &[]);
+    let events = story.events();
+    let [Event::Connected { .. }, Event::Notification(event)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((event.event_type, &event.path[..]), (EventType::NodeChildrenChanged, "/a"));
+}
+
+#[test]
+fn watch_is_armed_by_the_reply_and_used_up_by_its_event() {
+    let mut story = Story::connected();
+    story.submit(Request::Exists { path: "/a".into(), watch: true }, "exists");
+    let xid = story.requests()[0].xid;
+    let mut stat = Writer::new();
+    WireStat::default().encode(&mut stat);
+    story.reply(xid, 1, &stat.into_bytes());
+    assert!(story.protocol.armed.has_one_shot("/a"));
+    story.notify(2, "/a");
+    assert!(!story.protocol.armed.has_one_shot("/a"));
+}
+
+#[test]
+fn lost_request_is_not_sent_exactly_if_none_of_its_bytes_was_written() {
+    for (written, sent) in [(0, [false, false]), (1, [true, false]), (21, [true, false]), (22, [true, true])] {
+        let mut story = Story::connected();
+        story.submit(delete("/"), "first");
+        assert_eq!(story.protocol.output().len(), 21);
+        story.submit(delete("/"), "second");
+        story.protocol.written(written);
+        story.lose();
+        let outcomes: Vec<_> = story
+            .events()
+            .into_iter()
+            .map(|event| match event {
+                Event::Reply(_, reply) => (reply.sent.is_some(), reply.result.unwrap_err().outcome_unknown()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(outcomes, sent.map(|sent| (sent, sent)), "{written} bytes");
+    }
+}
+
+#[test]
+fn request_without_a_connection_of_its_epoch_is_not_sent() {
+    let mut story = Story::connected();
+    let (_, error) = story.protocol.submit(delete("/a"), 7, "other epoch", story.now).unwrap_err();
+    assert!(!error.outcome_unknown());
+    story.lose();
+    let (_, error) = story.protocol.submit(delete("/a"), 1, "no connection", story.now).unwrap_err();
+    assert!(matches!(error, Error::ConnectionLoss { sent: false, .. }));
+}
+
+#[test]
+fn numbers_go_on_over_connections_and_wrap_to_one() {
+    let mut story = Story::connected();
+    story.protocol.next_xid = i32::MAX - 1;
+    story.submit(delete("/a"), "a");
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    story.events();
+    for expected in [i32::MAX, 1, 2] {
+        story.submit(delete("/a"), "b");
+        let xid = story.requests()[0].xid;
+        assert_eq!(xid, expected);
+        story.reply(xid, 1, &[]);
+        assert!(story.ended().1.result.is_ok());
+    }
+}
+
+#[test]
+fn reply_out_of_order_is_a_violation() {
+    let mut story = Story::connected();
+    story.submit(delete("/a"), "a");
+    story.submit(delete("/b"), "b");
+    let second = story.requests()[1].xid;
+    assert!(violation(story.try_reply(second, 1, 0, &[])).contains("before that to"));
+    story.lose();
+    assert_eq!(story.events().len(), 2, "both are lost");
+}
+
+#[test]
+fn unknown_operation_is_answered_ahead_of_older_requests() {
+    let mut story = Story::connected();
+    story.submit(delete("/a"), "a");
+    story.submit(Request::Sync { path: "/".into() }, "sync");
+    let requests = story.requests();
+    story.try_reply(requests[1].xid, -1, ErrorCode::Unimplemented.code(), &[]).unwrap();
+    let (token, reply) = story.ended();
+    assert!(token == "sync" && matches!(reply.result, Err(Error::Unsupported { .. })));
+    story.reply(requests[0].xid, 1, &[]);
+    assert_eq!(story.ended().0, "a");
+}
+
+#[test]
+fn unsolicited_replies_are_violations() {
+    for xid in [1, 77, 0, -3, i32::MIN, XID_PING, XID_AUTH, XID_SET_WATCHES] {
+        let mut story = Story::connected();
+        let refused = violation(story.try_reply(xid, 1, 0, &[]));
+        assert!(refused.contains("not sent"), "{xid}: {refused}");
+    }
+    let mut story = Story::connected();
+    story.submit(delete("/a"), "unwritten");
+    let xid = story.protocol.next_xid - 1;
+    assert!(violation(story.try_reply(xid, 1, 0, &[])).contains("not sent yet"));
+}
+
+#[test]
+fn connect_response_before_the_request_was_written_is_a_violation() {
+    let mut story = Story::new(settings());
+    story.protocol.open(story.now, 7);
+    assert_eq!(violation(story.respond(SESSION, TIMEOUT, false)), "it spoke first");
+}
+
+#[test]
+fn frames_with_bad_lengths_are_violations() {
+    for (length, text) in [
+        (-1_i32, "negative length"),
+        (i32::MIN, "negative length"),
+        (i32::MAX, "above the limit"),
+        (i32::try_from(DEFAULT_MAX_FRAME).unwrap() + 1, "above the limit"),
+    ] {
+        let mut story = Story::connected();
+        let refused = violation(story.protocol.receive(&length.to_be_bytes(), story.now));
+        assert!(refused.contains(text), "{refused}");
+    }
+    let mut story = Story::new(settings());
+    story.open();
+    let refused = violation(story.protocol.receive(b"HTTP/1.1 400 Bad Request\r\n", story.now));
+    assert_eq!(refused, "it does not speak ZooKeeper's protocol");
+}
+
+#[test]
+fn frame_is_taken_when_its_last_byte_has_come() {
+    let mut story = Story::connected();
+    story.submit(delete("/a"), "a");
+    let xid = story.requests()[0].xid;
+    let mut frame = Writer::new();
+    frame.int(16);
+    ReplyHeader { xid, zxid: 1, err: 0 }.encode(&mut frame);
+    let bytes = frame.into_bytes();
+    for length in 0..bytes.len() {
+        assert_eq!(story.protocol.receive(&bytes[..length], story.now), Ok(0));
+    }
+    assert_eq!(story.protocol.receive(&[&bytes[..], &[0, 0]].concat(), story.now), Ok(bytes.len()));
+    assert_eq!(story.ended().0, "a");
+}
+
+#[test]
+fn reply_that_does_not_decode_is_a_violation_and_the_request_is_lost() {
+    let mut story = Story::connected();
+    story.submit(Request::GetChildren { path: "/a".into(), watch: false }, "list");
+    let xid = story.requests()[0].xid;
+    assert!(violation(story.try_reply(xid, 1, 0, &i32::MAX.to_be_bytes())).contains("getChildren /a"));
+    story.lose();
+    assert_eq!(story.ended().0, "list");
+}
+
+#[test]
+fn connection_may_be_silent_for_two_thirds_of_the_timeout_and_while_owning_for_one() {
+    let mut story = Story::connected();
+    assert_eq!(story.protocol.silence_limit(), Some(story.now + TIMEOUT * 2 / 3));
+    let begun = story.now + Duration::from_secs(2);
+    story.protocol.set_owning(true, begun);
+    assert_eq!(story.protocol.silence_limit(), Some(begun + TIMEOUT / 3), "counted from the first owned node");
+    story.now = begun + Duration::from_secs(1);
+    story.protocol.receive(&[0], story.now).unwrap();
+    assert_eq!(story.protocol.silence_limit(), Some(story.now + TIMEOUT / 3), "any byte counts");
+    story.protocol.set_owning(false, story.now);
+    assert_eq!(story.protocol.silence_limit(), Some(story.now + TIMEOUT * 2 / 3));
+    assert_eq!(story.protocol.reattach_limit(story.now), story.now + TIMEOUT / 3);
+    story.lose();
+    assert_eq!(story.protocol.silence_limit(), None);
+}
+
+#[test]
+fn ping_is_answered_with_the_time_of_its_send() {
+    let mut story = Story::connected();
+    story.protocol.ping("ping", story.now).unwrap();
+    let sent = story.now;
+    assert_eq!(story.requests()[0].xid, XID_PING);
+    story.now += Duration::from_secs(1);
+    story.reply(XID_PING, 12, &[]);
+    let (token, reply) = story.ended();
+    assert_eq!((token, reply.sent, reply.zxid), ("ping", Some(sent), 12));
+}
+
+#[test]
+fn close_answers_all_callers_and_waits_for_the_server() {
+    let mut story = Story::connected();
+    story.submit(delete("/a"), "a");
+    let waiting = story.requests()[0].xid;
+    story.protocol.close(story.now);
+    let events = story.events();
+    let [Event::Reply("a", reply), Event::Ended(SessionEnd::Closed)] = &events[..] else { panic!("{events:?}") };
+    assert!(matches!(reply.result, Err(Error::SessionExpired { .. })));
+    let close = story.requests();
+    assert_eq!(close[0].op, OpCode::CloseSession);
+    story.reply(waiting, 5, &[]);
+    assert_eq!(story.events().len(), 0, "its caller was answered");
+    story.reply(close[0].xid, 6, &[]);
+    assert!(matches!(story.events()[..], [Event::Closed]));
+}
+
+#[test]
+fn close_without_a_connection_goes_out_on_the_next_one() {
+    let mut story = Story::connected();
+    story.watch_children("/a", 1);
+    story.lose();
+    story.protocol.close(story.now);
+    assert_eq!(story.end(), SessionEnd::Closed);
+    assert_eq!(story.open().session_id, SESSION);
+    story.accept(TIMEOUT);
+    let close = story.requests();
+    assert_eq!((close[0].op, close.len()), (OpCode::CloseSession, 1), "no watch is set for that");
+    story.reply(close[0].xid, 2, &[]);
+    assert!(matches!(story.events()[..], [Event::Closed]));
+}
+
+#[test]
+fn request_above_the_frame_limit_is_refused_and_leaves_nothing() {
+    let mut story = Story::connected();
+    // Eight bytes of header, six of path, four of length, four of version.
+    let request = |length| Request::SetData { path: "/a".into(), data: vec![7; length], version: None };
+    let fits = DEFAULT_MAX_FRAME - 22;
+    let (_, error) = story.protocol.submit(request(fits + 1), 1, "large", story.now).unwrap_err();
+    let Error::RequestTooLarge { size, limit, .. } = error else { panic!("{error}") };
+    assert_eq!((size, limit), (DEFAULT_MAX_FRAME + 1, DEFAULT_MAX_FRAME));
+    assert_eq!(story.protocol.output(), []);
+    story.submit(request(fits), "fits");
+    assert_eq!(story.requests()[0].xid, 1, "the refused one has used no number");
+}

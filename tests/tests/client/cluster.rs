@@ -83,10 +83,10 @@ async fn no_change_is_lost_when_watches_are_set_again_over_two_connections() {
         other.create(&path(number), Vec::new(), Acl::open_unsafe(), CreateMode::Persistent).await.unwrap();
     }
     session.sync("/").await.unwrap();
-    let (session_of_watches, path_of) = (&session, &path);
-    let watches =
-        (0..WATCHES).map(|number| async move { session_of_watches.exists_watched(&path_of(number)).await.unwrap().1 });
-    let watches = join_all(watches).await;
+    let mut watches = Vec::new();
+    for number in 0..WATCHES {
+        watches.push(session.exists_watched(&path(number)).await.unwrap().1);
+    }
     relay.reset();
     eventually("disconnected", async || !session.is_connected()).await;
     for number in 0..WATCHES {

@@ -30,7 +30,11 @@ async fn create(session: &Session, path: &str) {
 }
 
 async fn watched(session: &Session) -> Vec<Watch> {
-    join_all((0..WATCHES).map(|number| async move { session.exists_watched(&path(number)).await.unwrap().1 })).await
+    let mut watches = Vec::new();
+    for number in 0..WATCHES {
+        watches.push(session.exists_watched(&path(number)).await.unwrap().1);
+    }
+    watches
 }
 
 /// Where a connection breaks while the watches are set again.

@@ -11,9 +11,8 @@ const DEFAULT_PORT: u16 = 2181;
 
 /// Says where the ensemble is: Curator's `EnsembleProvider`.
 ///
-/// It is asked before each try to establish a session, so a list that changes counts from the next session on. A
-/// session in hand stays with the servers that it was made with, because the client crate cannot be told of others: if
-/// none of those is left, the session is `Lost` in its time and the next one is made with the new list.
+/// It is asked before each attempt to connect, so a list that changes counts from the next attempt on, also for a session
+/// in hand. The crate `zookeeper-async` cannot be told of other servers: with it a list counts from the next session on.
 pub trait EnsembleProvider: Send + Sync + fmt::Debug + 'static {
     /// The connect string, `host:port[,host:port …][/chroot]`. Must not block. The chroot must be the same each time.
     fn connect_string(&self) -> String;
@@ -37,7 +36,7 @@ impl FixedEnsembleProvider {
         Self { connect_string: Arc::new(Mutex::new(connect_string.into())) }
     }
 
-    /// Changes it: Curator's `setConnectionString`. It counts from the next session on.
+    /// Changes it: Curator's `setConnectionString`. It counts from the next attempt to connect on.
     pub fn set_connect_string(&self, connect_string: impl Into<String>) {
         *self.connect_string.lock() = connect_string.into();
     }

@@ -50,9 +50,8 @@ async fn close_that_is_cut_off_is_sent_again() {
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();
     let client = client(proxy.address()).await;
-    let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
     // The node is left to the end of the session.
-    std::mem::forget(guard);
+    let _guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
     proxy.drop_request(OpCode::CloseSession, 1);
     in_time(client.close()).await;
     assert_eq!(server.sessions(), [0; 0]);

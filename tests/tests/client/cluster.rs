@@ -1,7 +1,7 @@
-//! Apache: leaders that are deposed, limits that change, and watches over reconnects that break.
+//! Apache: leaders without followers, limits that change, and watches over reconnects that break.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use curator_framework::{Acl, CreateMode, CuratorFramework, EventType, RetryNTimes, SessionEnd, WakeReason};
@@ -53,45 +53,57 @@ async fn longer_limit_of_a_restarted_server_does_not_lengthen_a_session() {
     guard.verify().await.unwrap();
 }
 
-/// The second connection breaks behind the first part of the watches.
+/// A connection breaks behind the reply to the first part of the watches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_change_is_lost_when_watches_are_set_again_over_two_connections() {
     const WATCHES: usize = 30;
     let path = |number: usize| format!("/{}-{number}", "a-long-name".repeat(30));
     let server = server(60 * SECOND);
-    let (phase, parts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (now, answered) = (Arc::clone(&phase), Arc::clone(&parts));
+    let (may_attach, broken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (attaches, breaks) = (Arc::clone(&may_attach), Arc::clone(&broken));
+    let mut is_answered = false;
     let relay = relay(server.address(), move |passing| {
-        if passing.connection > 1 && now.load(Ordering::SeqCst) == 0 {
+        if passing.connection == 1 || breaks.load(Ordering::SeqCst) {
+            return Pass::On;
+        }
+        if !attaches.load(Ordering::SeqCst) {
             return Pass::Close;
         }
-        let is_part = passing.way == Way::ToClient && passing.index > 0 && passing.int(0) == XID_SET_WATCHES;
-        if is_part && answered.fetch_add(1, Ordering::SeqCst) == 1 { Pass::Close } else { Pass::On }
+        if passing.way == Way::ToClient && is_answered {
+            breaks.store(true, Ordering::SeqCst);
+            return Pass::Close;
+        }
+        is_answered |= passing.way == Way::ToClient && passing.index > 0 && passing.int(0) == XID_SET_WATCHES;
+        Pass::On
     });
     let client = connected(builder(relay.address).max_frame(4096)).await;
     let direct = connected(builder(server.address())).await;
     let (session, other) = (client.session().await.unwrap(), direct.session().await.unwrap());
-    let (session_of_watches, path_of) = (&session, &path);
-    let watches =
-        (0..WATCHES).map(|number| async move { session_of_watches.exists_watched(&path_of(number)).await.unwrap().1 });
-    let watches = join_all(watches).await;
-    relay.reset();
-    eventually("disconnected", async || !session.is_connected()).await;
     for number in 0..WATCHES {
         other.create(&path(number), Vec::new(), Acl::open_unsafe(), CreateMode::Persistent).await.unwrap();
     }
-    phase.store(1, Ordering::SeqCst);
-    for reason in in_time(join_all(watches)).await {
-        assert_eq!(reason, WakeReason::Event(EventType::NodeCreated));
+    session.sync("/").await.unwrap();
+    let mut watches = Vec::new();
+    for number in 0..WATCHES {
+        watches.push(session.exists_watched(&path(number)).await.unwrap().1);
     }
-    assert!(parts.load(Ordering::SeqCst) > 2, "the connection broke between two parts");
+    relay.reset();
+    eventually("disconnected", async || !session.is_connected()).await;
+    for number in 0..WATCHES {
+        other.set_data(&path(number), Vec::new(), None).await.unwrap();
+    }
+    may_attach.store(true, Ordering::SeqCst);
+    for reason in in_time(join_all(watches)).await {
+        assert_eq!(reason, WakeReason::Event(EventType::NodeDataChanged));
+    }
+    assert!(broken.load(Ordering::SeqCst), "the connection broke between two parts");
     assert_eq!(session.end_reason(), None);
 }
 
-/// A leader that was frozen while the others elected another one answers connect requests until it notices. Nothing but a
-/// write that is answered moves the deadline of a holder, and without followers it answers none.
+/// A leader whose followers are gone answers connect requests until it notices, as one does that was frozen and deposed
+/// meanwhile. It answers no write, so the deadline of a holder stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attach_at_a_deposed_leader_does_not_move_the_deadline() {
+async fn attach_at_a_leader_without_followers_does_not_move_the_deadline() {
     let timeout = 16 * SECOND;
     let cluster = block_in_place(|| {
         let sessions = (2 * SECOND, 60 * SECOND);
@@ -106,18 +118,22 @@ async fn attach_at_a_deposed_leader_does_not_move_the_deadline() {
     let client = connected(client).await;
     let guard = in_time(InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire()).await.unwrap();
     let session = client.session().await.unwrap();
-    let others: Vec<_> = (0..cluster.servers()).filter(|other| *other != leader).collect();
     block_in_place(|| {
-        cluster.freeze(leader).unwrap();
-        others.iter().for_each(|other| cluster.freeze(*other).unwrap());
+        for other in (0..cluster.servers()).filter(|other| *other != leader) {
+            cluster.freeze(other).unwrap();
+        }
     });
     // Replies that were on their way have arrived when the connection is gone.
+    proxy.refuse();
     proxy.reset();
     eventually("disconnected", async || !session.is_connected()).await;
     let deadline = Instant::now() + guard.remaining();
     let attached = proxy.replies(OpCode::CreateSession);
-    block_in_place(|| cluster.thaw(leader).unwrap());
-    eventually("the leader that is alone answers", async || proxy.replies(OpCode::CreateSession) > attached).await;
+    // The connect request is sent long after the last write that was answered.
+    eventually("time goes by", async || guard.remaining() < timeout / 2).await;
+    proxy.accept();
+    eventually("the leader answers", async || proxy.replies(OpCode::CreateSession) > attached).await;
+    eventually("the session is attached", async || session.is_connected()).await;
     let lost = in_time(guard.lost()).await;
     assert!(Instant::now() < deadline + SECOND, "{lost} {:?} late", deadline.elapsed());
     assert_eq!(session.end_reason(), Some(SessionEnd::DeadlinePassed));

@@ -1,6 +1,6 @@
 //! What the client refuses by itself, and what the server does not know.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use curator_framework::{ConnectionState, Error, SessionEnd};
 use curator_test::wire::{ErrorCode, OpCode};
@@ -13,11 +13,13 @@ use crate::scripted::{Scripted, Then};
 async fn requests_that_are_refused_locally_do_not_keep_a_partitioned_session() {
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();
-    let options = builder(proxy.address()).session_timeout(Duration::from_secs(4)).max_frame(4096);
+    let timeout = Duration::from_secs(4);
+    let options = builder(proxy.address()).session_timeout(timeout).max_frame(4096);
     let client = connected(options).await;
     let session = client.session().await.unwrap();
     let mut states = client.watch_connection_state();
     proxy.partition();
+    let since = Instant::now();
     let refused = async {
         loop {
             let invalid = client.create().for_path("/a/").await.unwrap_err();
@@ -40,6 +42,8 @@ async fn requests_that_are_refused_locally_do_not_keep_a_partitioned_session() {
         end = suspended_and_ended => assert_eq!(end, SessionEnd::DeadlinePassed),
         () = refused => {}
     }
+    // From then on the server may end the session.
+    assert!(since.elapsed() < timeout, "{:?}", since.elapsed());
 }
 
 #[tokio::test]

@@ -79,6 +79,8 @@ async fn violation_right_behind_the_connect_response_ends_the_connection() {
     let client = connected(builder(server.address())).await;
     let session = client.session().await.unwrap();
     eventually("attached again", async || session.epoch() == 2).await;
+    let on_first = server.frames().iter().filter(|frame| frame.connection == 1).count();
+    assert_eq!(on_first, 1, "no ping was sent on that connection");
     assert_eq!(server.connects()[1].session_id, SESSION);
     assert!(session.exists("/a").await.unwrap().is_none());
     client.close().await;

@@ -1,11 +1,11 @@
 //! Watches over reconnects that break.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use curator_framework::{Acl, CreateMode, EventType, Session, WakeReason, Watch};
 use curator_test::TestingServer;
-use curator_test::wire::{EventKind, OpCode};
+use curator_test::wire::{EventKind, OpCode, XID_SET_WATCHES};
 use futures_util::future::join_all;
 
 use crate::env::{builder, connected, eventually, in_time};
@@ -19,71 +19,89 @@ fn path(number: usize) -> String {
     format!("/{}-{number}", "a-long-name".repeat(30))
 }
 
-async fn watched(session: &Session) -> Vec<Watch> {
-    join_all((0..WATCHES).map(|number| async move { session.exists_watched(&path(number)).await.unwrap().1 })).await
+/// What happens to a node. The server replays a deletion and a creation in any case, a change only behind the zxid that it
+/// is given.
+fn change(number: usize) -> EventType {
+    [EventType::NodeDeleted, EventType::NodeCreated, EventType::NodeDataChanged][number % 3]
 }
 
-/// Breaks the second connection behind `parts` answered parts of the list of watches, whose last reply is lost.
-async fn assert_no_change_is_lost(parts: usize) {
+async fn create(session: &Session, path: &str) {
+    session.create(path, Vec::new(), Acl::open_unsafe(), CreateMode::Persistent).await.unwrap();
+}
+
+async fn watched(session: &Session) -> Vec<Watch> {
+    let mut watches = Vec::new();
+    for number in 0..WATCHES {
+        watches.push(session.exists_watched(&path(number)).await.unwrap().1);
+    }
+    watches
+}
+
+/// Where a connection breaks while the watches are set again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Break {
+    /// The events of the first part arrive, its reply does not.
+    AtFirstReply,
+    /// The reply to the first part arrives, and nothing behind it.
+    BehindFirstReply,
+}
+
+async fn assert_no_change_is_lost(at: Break) {
     let server = TestingServer::start().unwrap();
-    let (connections, answered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (opened, counted) = (Arc::clone(&connections), Arc::clone(&answered));
-    let go = Arc::new(AtomicUsize::new(0));
-    let goes = Arc::clone(&go);
+    let (may_attach, broken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (attaches, breaks) = (Arc::clone(&may_attach), Arc::clone(&broken));
+    let mut is_answered = false;
     let relay = relay(server.address(), move |passing| {
-        opened.fetch_max(passing.connection, Ordering::SeqCst);
-        if passing.connection == 1 || goes.load(Ordering::SeqCst) == 0 {
-            // Between the first connection and the second the nodes change.
-            return if passing.connection == 1 { Pass::On } else { Pass::Close };
+        if passing.connection == 1 || breaks.load(Ordering::SeqCst) {
+            return Pass::On;
         }
-        let is_part = passing.way == Way::ToClient && passing.int(0) == curator_test::wire::XID_SET_WATCHES;
-        let before = counted.load(Ordering::SeqCst);
-        if is_part && before <= parts {
-            counted.fetch_add(1, Ordering::SeqCst);
-            if before == parts {
-                return Pass::Close;
-            }
+        // Between the first connection and the next the nodes change.
+        if !attaches.load(Ordering::SeqCst) {
+            return Pass::Close;
         }
+        let is_reply = passing.way == Way::ToClient && passing.index > 0 && passing.int(0) == XID_SET_WATCHES;
+        if passing.way == Way::ToClient && (is_answered || is_reply && at == Break::AtFirstReply) {
+            breaks.store(true, Ordering::SeqCst);
+            return Pass::Close;
+        }
+        is_answered |= is_reply;
         Pass::On
     });
     let client = connected(builder(relay.address).max_frame(MAX_FRAME)).await;
     let direct = connected(builder(server.address())).await;
     let session = client.session().await.unwrap();
     let other = direct.session().await.unwrap();
-    for number in (0..WATCHES).step_by(2) {
-        other.create(&path(number), Vec::new(), Acl::open_unsafe(), CreateMode::Persistent).await.unwrap();
+    for number in (0..WATCHES).filter(|number| change(*number) != EventType::NodeCreated) {
+        create(&other, &path(number)).await;
     }
     let watches = watched(&session).await;
     relay.reset();
     eventually("disconnected", async || !session.is_connected()).await;
     for number in 0..WATCHES {
-        match number % 2 {
-            0 => other.delete(&path(number), None).await.unwrap(),
-            _ => {
-                other.create(&path(number), Vec::new(), Acl::open_unsafe(), CreateMode::Persistent).await.unwrap();
-            }
+        match change(number) {
+            EventType::NodeDeleted => other.delete(&path(number), None).await.unwrap(),
+            EventType::NodeDataChanged => drop(other.set_data(&path(number), Vec::new(), None).await.unwrap()),
+            _ => create(&other, &path(number)).await,
         }
     }
-    go.store(1, Ordering::SeqCst);
+    may_attach.store(true, Ordering::SeqCst);
     for (number, reason) in in_time(join_all(watches)).await.into_iter().enumerate() {
-        let event = if number % 2 == 0 { EventType::NodeDeleted } else { EventType::NodeCreated };
-        assert_eq!(reason, WakeReason::Event(event), "{number}");
+        assert_eq!(reason, WakeReason::Event(change(number)), "{number}");
     }
-    assert_eq!(answered.load(Ordering::SeqCst), parts + 1, "the connection broke");
-    assert!(connections.load(Ordering::SeqCst) >= 3);
+    assert!(broken.load(Ordering::SeqCst), "the connection broke");
     assert_eq!((session.end_reason(), server.watch_count()), (None, 0));
 }
 
 /// The events that came with the part are held back, and delivered on a later connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn break_within_the_first_part_of_the_watches_loses_no_change() {
-    assert_no_change_is_lost(0).await;
+    assert_no_change_is_lost(Break::AtFirstReply).await;
 }
 
 /// The part that was not sent is replayed from the zxid of the first break, not from that of the first part's reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn break_between_two_parts_of_the_watches_loses_no_change() {
-    assert_no_change_is_lost(1).await;
+    assert_no_change_is_lost(Break::BehindFirstReply).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

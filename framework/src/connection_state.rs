@@ -214,6 +214,9 @@ impl Proofs {
     pub(crate) fn heartbeat(&self, claims: bool) -> Duration {
         if claims && is_broken(Mutant::ReadsPutOffTheHeartbeat) {
             self.any + self.timeout / 8
+        } else if let (true, Some((_, attached))) = (claims, self.attached) {
+            // At once: before the leader has answered on it the connection proves nothing.
+            attached
         } else if claims {
             self.asked_leader.max(self.grace.unwrap_or_default()) + self.timeout / 8
         } else {

@@ -180,6 +180,7 @@ async fn watch_over(
             session.housekeeping().clean(session, remains);
         }
         let now = clock.now();
+        session.settle_owning();
         let Schedule { deadline, silent, heartbeat: beat, held } = session.schedule();
         if now >= deadline && !is_broken(Mutant::IgnoreTheDeadline) {
             return SessionEnd::DeadlinePassed;
@@ -213,7 +214,7 @@ async fn watch_over(
                     tracing::info!(session = session.number(), %cause, "disconnected");
                     session.set_disconnected();
                     shared.connect_failed(cause);
-                    heartbeat = None;
+                    (heartbeat, next_heartbeat) = (None, Duration::ZERO);
                     shared.session_changed();
                     shared.happened(StateEvent::Silent);
                 }

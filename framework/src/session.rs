@@ -80,6 +80,8 @@ pub(crate) struct Schedule {
 struct Vital {
     proofs: Proofs,
     claims: usize,
+    /// The handle was told that the session owns nodes. It hears of the end with the next timer: locks come and go.
+    told_owning: bool,
 }
 
 /// The connection under the session.
@@ -104,7 +106,7 @@ impl Session {
                 clock: Arc::clone(&config.clock),
                 randomness: Arc::clone(&config.randomness),
                 ids: ProtectedId::new(&*config.randomness).beginning(),
-                vital: Mutex::new(Vital { proofs, claims: 0 }),
+                vital: Mutex::new(Vital { proofs, claims: 0, told_owning: false }),
                 link: Observed::new(Link { up: true, epoch: connection.epoch, errors: 0 }),
                 end: OnceLock::new(),
                 ended: Notify::new(),
@@ -328,14 +330,21 @@ impl Session {
         vital.claims += 1;
         if vital.claims == 1 {
             vital.proofs.holding_begins();
-            self.inner.handle.set_owning(true);
+            if !std::mem::replace(&mut vital.told_owning, true) {
+                self.inner.handle.set_owning(true);
+            }
         }
     }
 
     pub(crate) fn claim_ends(&self) {
         let mut vital = self.inner.vital.lock();
         vital.claims -= 1;
-        if vital.claims == 0 {
+    }
+
+    /// Tells the handle if the session owns nothing any more.
+    pub(crate) fn settle_owning(&self) {
+        let mut vital = self.inner.vital.lock();
+        if vital.claims == 0 && std::mem::take(&mut vital.told_owning) {
             self.inner.handle.set_owning(false);
         }
     }
@@ -393,7 +402,6 @@ impl Session {
         let path = request.shared_path();
         let name = request.name();
         let is_transaction = matches!(request, Request::Transaction { .. });
-        let began = self.inner.clock.now();
         let submitted = match self.end_reason() {
             Some(_) => Err(self.gone(request.to_string())),
             None => Ok(self.inner.handle.submit(request, self.epoch())),
@@ -414,7 +422,7 @@ impl Session {
                 return Err(over(reply.sent.is_some()));
             }
             let now = self.inner.clock.now();
-            let elapsed = now.saturating_sub(began);
+            let elapsed = now.saturating_sub(reply.sent.unwrap_or(now));
             let outcome = reply.result.as_ref().err();
             tracing::trace!(session = self.inner.number, request = name, path = &*path, ?elapsed, error = ?outcome, "request");
             if elapsed > self.timeout() / SLOW {

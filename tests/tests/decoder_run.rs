@@ -3,6 +3,8 @@
 //! A child process with limited memory feeds the client's state machine with recorded replies that were changed at
 //! random, and with random bytes. `DECODER_RUN=10000000` sets how many inputs there are, `DECODER_SEED` repeats a run.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

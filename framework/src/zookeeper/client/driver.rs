@@ -195,13 +195,9 @@ impl ZooKeeperHandle for Handle {
     }
 
     fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
-        let write = || Request::Delete { path: nowhere(&*self.shared.randomness).into(), version: None };
-        self.shared.send(|protocol, token, now| {
-            if !through_leader {
-                return protocol.ping(token, now);
-            }
-            let epoch = protocol.epoch();
-            protocol.submit(write(), epoch, token, now)
+        self.shared.send(|protocol, token, now| match through_leader {
+            true => protocol.heartbeat(nowhere(&*self.shared.randomness).into(), token, now),
+            false => protocol.ping(token, now),
         })
     }
 

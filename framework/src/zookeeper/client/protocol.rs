@@ -27,6 +27,9 @@ use crate::zookeeper::{MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response
 const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=1024;
 /// What stands beside the path in an addWatch request: header, length and mode.
 const ADD_WATCH_OVERHEAD: usize = 16;
+/// Requests of one session that are outstanding at once. The server queues what it has not answered, and its replies:
+/// thousands of listings at once would cost it its memory.
+const WINDOW: usize = 128;
 /// `ZooDefs.WatcherType`.
 const WATCHER_CHILDREN: i32 = 1;
 const WATCHER_DATA: i32 = 2;
@@ -114,6 +117,8 @@ struct Connection<T> {
     /// Bytes handed out by [`Protocol::output`] and taken by the transport.
     written: u64,
     outstanding: VecDeque<Outstanding<T>>,
+    /// Requests that wait until fewer are outstanding.
+    waiting: VecDeque<(Request, T)>,
     pings: VecDeque<(T, Duration)>,
     read_only: bool,
 }
@@ -186,10 +191,6 @@ impl<T> Protocol<T> {
         self.session.as_ref().map(|session| session.id)
     }
 
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -214,6 +215,7 @@ impl<T> Protocol<T> {
             heard: now,
             written: 0,
             outstanding: VecDeque::new(),
+            waiting: VecDeque::new(),
             pings: VecDeque::new(),
             read_only: false,
         });
@@ -258,6 +260,25 @@ impl<T> Protocol<T> {
         if let Err(error) = self.check_ready(epoch, &request) {
             return Err((token, error));
         }
+        match &mut self.connection {
+            Some(Connection { outstanding, waiting, .. }) if outstanding.len() >= WINDOW || !waiting.is_empty() => {
+                waiting.push_back((request, token));
+                Ok(())
+            }
+            _ => self.send(request, token, now),
+        }
+    }
+
+    /// Sends a write that changes nothing, ahead of requests that wait for the window.
+    pub(super) fn heartbeat(&mut self, path: Arc<str>, token: T, now: Duration) -> Result<(), (T, Error)> {
+        let request = Request::Delete { path, version: None };
+        match self.check_ready(self.epoch, &request) {
+            Ok(()) => self.send(request, token, now),
+            Err(error) => Err((token, error)),
+        }
+    }
+
+    fn send(&mut self, request: Request, token: T, now: Duration) -> Result<(), (T, Error)> {
         let (xid, begun) = (self.next_xid, self.output.len());
         self.frame(|to| {
             RequestHeader { xid, op: records::op_of(&request) }.encode(to);
@@ -277,6 +298,19 @@ impl<T> Protocol<T> {
             connection.outstanding.push_back(Outstanding { xid, offset, sent: now, asked });
         }
         Ok(())
+    }
+
+    /// Sends requests that wait for the window, as far as it has room.
+    fn send_waiting(&mut self, now: Duration) {
+        while let Some(Connection { outstanding, waiting, .. }) = &mut self.connection {
+            if outstanding.len() >= WINDOW {
+                return;
+            }
+            let Some((request, token)) = waiting.pop_front() else { return };
+            if let Err((token, error)) = self.send(request, token, now) {
+                self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
+            }
+        }
     }
 
     fn check_ready(&self, epoch: u64, request: &impl ToString) -> Result<(), Error> {
@@ -405,6 +439,10 @@ impl<T> Protocol<T> {
                     _ => {}
                 }
             }
+            for (request, token) in connection.waiting.drain(..) {
+                let error = expired(request.to_string());
+                self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
+            }
             for (token, _) in connection.pings.drain(..) {
                 self.events.push_back(Event::Reply(token, Reply::not_sent(expired("ping".to_owned()))));
             }
@@ -435,6 +473,10 @@ impl<T> Protocol<T> {
                 Asked::RemoveWatch { path, kind: Some(kind) } => self.armed.disarm(&path, kind),
                 Asked::RemoveWatch { kind: None, .. } | Asked::Sasl | Asked::Close | Asked::Abandoned => {}
             }
+        }
+        for (request, token) in connection.waiting {
+            let error = Error::ConnectionLoss { request: request.to_string(), sent: false, cause: cause.clone() };
+            self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
         }
         for (token, _) in connection.pings {
             let error = Error::ConnectionLoss { request: "ping".to_owned(), sent: true, cause: cause.clone() };
@@ -723,6 +765,7 @@ impl<T> Protocol<T> {
             _ => None,
         };
         let Some(Outstanding { sent, asked, .. }) = outstanding.remove(index) else { return Ok(()) };
+        self.send_waiting(now);
         let reply = |result| Reply { sent: Some(sent), epoch: self.epoch, zxid: header.zxid, result };
         match (asked, result) {
             (Asked::Request(request, token), Some(result)) => {
@@ -788,10 +831,10 @@ fn without_data(mut request: Request) -> Request {
 /// The watch that a read has left on the server.
 fn left_by<'a>(request: &'a Request, result: &Result<Response, Error>) -> Option<(&'a Arc<str>, Left)> {
     match (request, result) {
-        (Request::Exists { path, watch: true }, Ok(Response::Exists(Some(_)))) => Some((path, Left::OnData)),
-        (Request::Exists { path, watch: true }, Ok(Response::Exists(None))) => Some((path, Left::OnMissing)),
-        (Request::GetData { path, watch: true }, Ok(_)) => Some((path, Left::OnData)),
-        (Request::GetChildren { path, watch: true }, Ok(_)) => Some((path, Left::OnChildren)),
+        (Request::Exists { path, watch: true }, Ok(Response::Exists(Some(_)))) => Some((path, Left::Data)),
+        (Request::Exists { path, watch: true }, Ok(Response::Exists(None))) => Some((path, Left::Missing)),
+        (Request::GetData { path, watch: true }, Ok(_)) => Some((path, Left::Data)),
+        (Request::GetChildren { path, watch: true }, Ok(_)) => Some((path, Left::Children)),
         _ => None,
     }
 }
@@ -846,7 +889,7 @@ mod tests {
     }
 
     fn submit(protocol: &mut Protocol<u32>, token: u32) -> i32 {
-        let epoch = protocol.epoch();
+        let epoch = protocol.epoch;
         protocol.submit(exists(), epoch, token, Duration::ZERO).unwrap();
         let frame = write(protocol);
         RequestHeader::decode(&mut Reader::new(&frame[4..])).unwrap().xid
@@ -897,7 +940,7 @@ mod tests {
     fn events_without_a_watch_are_not_held_back() {
         let mut protocol = attached();
         submit(&mut protocol, 1);
-        protocol.armed.arm(&"/a".into(), Left::OnMissing);
+        protocol.armed.arm(&"/a".into(), Left::Missing);
         protocol.lost(None);
         attach(&mut protocol, 9000).unwrap();
         for path in ["/b", "/a", "/a"] {

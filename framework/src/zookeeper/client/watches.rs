@@ -37,17 +37,17 @@ pub(super) struct Armed {
 /// Where a one-shot watch was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
-    OnData,
-    OnMissing,
-    OnChildren,
+    Data,
+    Missing,
+    Children,
 }
 
 impl Left {
     const fn bit(self) -> u8 {
         match self {
-            Self::OnData => DATA,
-            Self::OnMissing => EXIST,
-            Self::OnChildren => CHILD,
+            Self::Data => DATA,
+            Self::Missing => EXIST,
+            Self::Children => CHILD,
         }
     }
 }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn an_event_uses_up_the_watches_that_it_fires() {
         let mut armed = Armed::default();
-        for left in [Left::OnData, Left::OnMissing, Left::OnChildren] {
+        for left in [Left::Data, Left::Missing, Left::Children] {
             armed.arm(&"/a".into(), left);
         }
         armed.fired(&WatchedEvent { event_type: EventType::NodeDataChanged, path: "/a".to_owned() });
@@ -223,7 +223,7 @@ mod tests {
     fn many_watches_are_set_again_in_parts_below_the_limit() {
         let mut armed = Armed::default();
         for number in 0..10_000 {
-            armed.arm(&format!("/locks/a-lock-with-a-long-name/_c_{number:036}-lock-0000000001").into(), Left::OnData);
+            armed.arm(&format!("/locks/a-lock-with-a-long-name/_c_{number:036}-lock-0000000001").into(), Left::Data);
         }
         let parts = armed.parts(1, PART);
         assert!(parts.len() > 5);

@@ -266,7 +266,7 @@ struct Player {
 
 impl Player {
     fn act(&mut self, ours: Ours) {
-        let epoch = self.protocol.epoch();
+        let epoch = self.protocol.epoch;
         match ours {
             Ours::Connect(settings) => {
                 self.protocol = Protocol::new(*settings);

@@ -109,7 +109,7 @@ impl Story {
     }
 
     fn submit(&mut self, request: Request, token: &'static str) {
-        let epoch = self.protocol.epoch();
+        let epoch = self.protocol.epoch;
         self.protocol.submit(request, epoch, token, self.now).map_err(|(_, error)| error).unwrap();
     }
 
@@ -636,7 +636,31 @@ fn request_above_the_frame_limit_is_refused_and_leaves_nothing() {
     let (_, error) = story.protocol.submit(request(fits + 1), 1, "large", story.now).unwrap_err();
     let Error::RequestTooLarge { size, limit, .. } = error else { panic!("{error}") };
     assert_eq!((size, limit), (DEFAULT_MAX_FRAME + 1, DEFAULT_MAX_FRAME));
-    assert_eq!(story.protocol.output(), []);
+    assert!(story.protocol.output().is_empty());
     story.submit(request(fits), "fits");
     assert_eq!(story.requests()[0].xid, 1, "the refused one has used no number");
+}
+
+#[test]
+fn requests_beyond_the_window_wait_and_are_known_to_be_unsent() {
+    let mut story = Story::connected();
+    for _ in 0..WINDOW {
+        story.submit(delete("/a"), "inside");
+    }
+    story.submit(delete("/b"), "waits");
+    story.submit(delete("/c"), "waits");
+    let sent = story.requests();
+    assert_eq!(sent.len(), WINDOW);
+    story.protocol.heartbeat("/none".into(), "beat", story.now).unwrap();
+    assert_eq!(story.requests().len(), 1, "a heartbeat does not wait");
+    for sent in &sent[..2] {
+        story.reply(sent.xid, 1, &[]);
+    }
+    assert_eq!(story.requests().len(), 1, "the heartbeat counts in the window");
+    story.events();
+    story.lose();
+    let unsent = |event: &Event<_>| {
+        matches!(event, Event::Reply("waits", Reply { result: Err(Error::ConnectionLoss { sent: false, .. }), .. }))
+    };
+    assert_eq!(story.events().iter().filter(|event| unsent(event)).count(), 1);
 }

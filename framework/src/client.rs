@@ -315,7 +315,7 @@ impl CuratorFramework {
     /// operations, not here.
     pub fn start(&self) -> Result<()> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
-        check_drivers()?;
+        check_drivers(self.owner.shared.config.factory.needs_io())?;
         let shared = &self.owner.shared;
         let before = shared.life_cycle.modify(|life_cycle| {
             let before = *life_cycle;
@@ -1032,12 +1032,12 @@ impl CuratorFrameworkBuilder {
     }
 }
 
-/// Checks that the current runtime has timers and I/O: without them the client's task would panic later.
+/// Checks that the current runtime has timers, and I/O if the client needs it: without them the client's task would panic later.
 ///
 /// tokio has no method that tells this, and panics where one of them is first used. So both are used here, and the panic
 /// is caught; the panic hook, which belongs to the application, prints tokio's message. A runtime that has both does not
 /// panic. Where the application aborts on panics, it does so here.
-fn check_drivers() -> Result<()> {
+fn check_drivers(needs_io: bool) -> Result<()> {
     let is_there = |used: fn()| std::panic::catch_unwind(used).is_ok();
     if !is_there(|| drop(tokio::time::sleep(Duration::ZERO))) {
         return Err(Error::IncompleteRuntime { missing: "timers" });
@@ -1049,7 +1049,7 @@ fn check_drivers() -> Result<()> {
             drop(tokio::net::UdpSocket::from_std(socket));
         }
     };
-    if !is_there(registers_a_socket) {
+    if needs_io && !is_there(registers_a_socket) {
         return Err(Error::IncompleteRuntime { missing: "I/O" });
     }
     Ok(())

@@ -729,4 +729,9 @@ pub trait ZooKeeperFactory: Send + Sync + fmt::Debug + 'static {
     fn client(&self) -> &'static str {
         "this client"
     }
+
+    /// Whether it opens sockets of the runtime: a client is not started on a runtime without I/O then.
+    fn needs_io(&self) -> bool {
+        true
+    }
 }

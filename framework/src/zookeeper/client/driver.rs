@@ -332,30 +332,24 @@ impl FirstConnect {
             Some(driver) => driver.round(limit).await,
             None => Err(ConnectError::new(CLIENT, "it was connected before")),
         };
-        let (reader, attached) = round?;
-        match self.driver.take() {
-            Some(driver) => Ok((reader, attached, driver)),
-            None => Err(ConnectError::new(CLIENT, "it was connected before")),
+        match (round, self.driver.take()) {
+            (Ok((reader, attached)), Some(driver)) => Ok((reader, attached, driver)),
+            (Err(error), Some(driver)) => {
+                // In the caller's time: a program that ends with the error leaves no session.
+                driver.abandon().await;
+                Err(error)
+            }
+            (_, None) => Err(ConnectError::new(CLIENT, "it was connected before")),
         }
     }
 }
 
 impl Drop for FirstConnect {
     fn drop(&mut self) {
-        let Some(mut driver) = self.driver.take() else { return };
-        let has_session = {
-            let mut link = driver.shared.link.lock();
-            link.protocol.lost(None);
-            link.protocol.abandon();
-            link.protocol.session_id().is_some()
-        };
+        let Some(driver) = self.driver.take() else { return };
         // Without a runtime the session is left to the server's timer.
-        if let (true, Ok(runtime)) = (has_session, tokio::runtime::Handle::try_current()) {
-            let limit = driver.config.close_timeout;
-            runtime.spawn(async move {
-                let lost_at = driver.shared.clock.now();
-                let _in_time = tokio::time::timeout(limit, driver.reattach(lost_at)).await;
-            });
+        if let (true, Ok(runtime)) = (driver.has_session(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(driver.abandon());
         }
     }
 }
@@ -409,6 +403,23 @@ impl Driver {
             biased;
             () = self.serve(reader) => {}
             () = closing => tracing::debug!("the session is left to the server's timer"),
+        }
+    }
+
+    fn has_session(&self) -> bool {
+        self.shared.link.lock().protocol.session_id().is_some()
+    }
+
+    /// Closes a session that was made but cannot be used.
+    async fn abandon(mut self) {
+        {
+            let mut link = self.shared.link.lock();
+            link.protocol.lost(None);
+            link.protocol.abandon();
+        }
+        if self.has_session() {
+            let (lost_at, limit) = (self.shared.clock.now(), self.config.close_timeout);
+            let _in_time = tokio::time::timeout(limit, self.reattach(lost_at)).await;
         }
     }
 

@@ -74,6 +74,10 @@ impl ZooKeeperFactory for DefaultZooKeeperFactory {
         CLIENT
     }
 
+    fn needs_io(&self) -> bool {
+        self.connector.is_none()
+    }
+
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         let opener = connector::Opener::new(self.connector.clone(), config)?;
         driver::connect(opener, config).await

@@ -29,7 +29,7 @@ const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=1024;
 const ADD_WATCH_OVERHEAD: usize = 16;
 /// Requests of one session that are outstanding at once. The server queues what it has not answered, and its replies:
 /// thousands of listings at once would cost it its memory.
-const WINDOW: usize = 128;
+const WINDOW: usize = 512;
 /// `ZooDefs.WatcherType`.
 const WATCHER_CHILDREN: i32 = 1;
 const WATCHER_DATA: i32 = 2;
@@ -117,8 +117,8 @@ struct Connection<T> {
     /// Bytes handed out by [`Protocol::output`] and taken by the transport.
     written: u64,
     outstanding: VecDeque<Outstanding<T>>,
-    /// Requests that wait until fewer are outstanding.
-    waiting: VecDeque<(Request, T)>,
+    /// What waits until fewer requests are outstanding, in order.
+    waiting: VecDeque<Waiting<T>>,
     pings: VecDeque<(T, Duration)>,
     read_only: bool,
 }
@@ -136,6 +136,13 @@ enum Phase {
     },
     Ready,
     Closing,
+}
+
+#[derive(Debug)]
+enum Waiting<T> {
+    Request(Request, T),
+    /// The removal of a watch: never ahead of a read that sets it.
+    Forget(String, WatchKind),
 }
 
 /// A request without a reply.
@@ -262,7 +269,7 @@ impl<T> Protocol<T> {
         }
         match &mut self.connection {
             Some(Connection { outstanding, waiting, .. }) if outstanding.len() >= WINDOW || !waiting.is_empty() => {
-                waiting.push_back((request, token));
+                waiting.push_back(Waiting::Request(request, token));
                 Ok(())
             }
             _ => self.send(request, token, now),
@@ -306,9 +313,14 @@ impl<T> Protocol<T> {
             if outstanding.len() >= WINDOW {
                 return;
             }
-            let Some((request, token)) = waiting.pop_front() else { return };
-            if let Err((token, error)) = self.send(request, token, now) {
-                self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
+            match waiting.pop_front() {
+                Some(Waiting::Request(request, token)) => {
+                    if let Err((token, error)) = self.send(request, token, now) {
+                        self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
+                    }
+                }
+                Some(Waiting::Forget(path, kind)) => self.remove_watch(&path, Some(kind), now),
+                None => return,
             }
         }
     }
@@ -370,7 +382,12 @@ impl<T> Protocol<T> {
     /// Removes a one-shot watch that has no waiter any more.
     pub(super) fn forget(&mut self, path: &str, kind: WatchKind, now: Duration) {
         if self.is_ready() && self.armed.can_remove(path) {
-            self.remove_watch(path, Some(kind), now);
+            match &mut self.connection {
+                Some(Connection { waiting, .. }) if !waiting.is_empty() => {
+                    waiting.push_back(Waiting::Forget(path.to_owned(), kind));
+                }
+                _ => self.remove_watch(path, Some(kind), now),
+            }
         } else if self.connection.is_none() {
             // It is not set again.
             self.armed.disarm(path, kind);
@@ -439,7 +456,8 @@ impl<T> Protocol<T> {
                     _ => {}
                 }
             }
-            for (request, token) in connection.waiting.drain(..) {
+            for waiting in connection.waiting.drain(..) {
+                let Waiting::Request(request, token) = waiting else { continue };
                 let error = expired(request.to_string());
                 self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
             }
@@ -474,7 +492,14 @@ impl<T> Protocol<T> {
                 Asked::RemoveWatch { kind: None, .. } | Asked::Sasl | Asked::Close | Asked::Abandoned => {}
             }
         }
-        for (request, token) in connection.waiting {
+        for waiting in connection.waiting {
+            let (request, token) = match waiting {
+                Waiting::Request(request, token) => (request, token),
+                Waiting::Forget(path, kind) => {
+                    self.armed.disarm(&path, kind);
+                    continue;
+                }
+            };
             let error = Error::ConnectionLoss { request: request.to_string(), sent: false, cause: cause.clone() };
             self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
         }

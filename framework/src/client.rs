@@ -402,8 +402,8 @@ impl CuratorFramework {
     /// by then. From its first moment every new operation gets `Closed`; what is held is lost when the session is
     /// closed. Closing twice is fine.
     ///
-    /// If no server can be reached, the session ends by the server's timer; the client crate's tasks then stay until
-    /// a server is back or the runtime ends.
+    /// If no server can be reached, the server's timer ends the session. The default client leaves no task then; the tasks
+    /// of the crate `zookeeper-async` stay until a server is back or the runtime ends.
     ///
     /// # Cancel safety
     ///
@@ -637,8 +637,8 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `SchemaViolation`; `Unsupported` where the client crate has no such request; `ConnectionLoss` and
-    /// `SessionExpired` when the retry policy gives up.
+    /// `InvalidPath`, `SchemaViolation`; `Unsupported` with `zookeeper-async`; `ConnectionLoss` and `SessionExpired` when
+    /// the retry policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -664,8 +664,8 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`; `Unsupported` where the client crate has no such request; `ConnectionLoss` and `SessionExpired` when
-    /// the retry policy gives up.
+    /// `InvalidPath`; `Unsupported` with `zookeeper-async`; `ConnectionLoss` and `SessionExpired` when the retry policy
+    /// gives up.
     pub async fn sync(&self, path: &str) -> Result<()> {
         crate::operations::with_retries(self, path, |session| async move { session.sync(path).await }).await
     }
@@ -741,10 +741,14 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// The session timeout to ask for; the server may grant another one. Default 60 s, at least 2 s. A short one
-    /// hands the locks of a dead process on sooner, and takes those of a slow one. All servers must grant the same
-    /// (`minSessionTimeout`, `maxSessionTimeout`), and it must be at least two of their ticks: on that rests what is
-    /// known of a session's end.
+    /// Sets the session timeout to ask for. Default 60 s, at least 2 s. A short one hands the locks of a dead process on
+    /// sooner, and takes those of a slow one.
+    ///
+    /// A server may grant another timeout, and a server that the session reconnects to may grant less
+    /// (`minSessionTimeout`, `maxSessionTimeout`). The default client reads the timeout of every reconnect: the smallest one
+    /// ever granted holds for the session, and its locks are lost in time by that. `zookeeper-async` does not tell it, so all
+    /// servers must grant the same there. The timeout must be at least two ticks of the servers, four behind observer
+    /// masters: the knowledge of a session's end rests on that.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -778,9 +782,10 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// Whether a server will do that is cut off from the others and serves reads only: Curator's `canBeReadOnly`. The
-    /// state is [`ConnectionState::ReadOnly`] then, and writes fail. Default: no. The client crate takes the first server
-    /// that answers, so it may be such a one although another could be reached; it goes on looking for one that is not.
+    /// Allows a server that is cut off from the others and serves reads only: Curator's `canBeReadOnly`. The state is
+    /// [`ConnectionState::ReadOnly`] then, and writes fail. Default: no. The client takes the first server that answers, so
+    /// that may be a read-only one although another could be reached. It does not search for a writable one: it stays
+    /// until the connection ends, which a server does when it has found the others again.
     pub fn can_be_read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
@@ -808,8 +813,9 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// Where the ensemble is, in place of the connect string, for a list that changes while the client runs. It is
-    /// asked when the client is built, and again before each try to establish a session.
+    /// Sets where the ensemble is, in place of the connect string, for a list that changes while the client runs. `build`
+    /// asks the provider, and so does each attempt to connect: a session in hand follows a changed list at its next attempt.
+    /// With `zookeeper-async` a changed list counts from the next session on.
     pub fn ensemble_provider(mut self, provider: impl EnsembleProvider) -> Self {
         self.ensemble = Arc::new(provider);
         self
@@ -817,7 +823,8 @@ impl CuratorFrameworkBuilder {
 
     /// Follows the ensemble: the client reads the [configuration](EnsembleConfig) of the servers, again whenever it
     /// changes, and tells the [`EnsembleProvider`] the [addresses for clients](EnsembleConfig::client_addresses) in it,
-    /// with the chroot. As any other list it counts from the next session on. Default: no. (Curator's default is yes.)
+    /// with the chroot. As any other list it counts from the next attempt to connect on. Default: no. (Curator's default is
+    /// yes.)
     ///
     /// The servers must know all these addresses, and they must be good for this client: where the connect string names a
     /// proxy or a load balancer they are not, and servers that have their client's port in a line of its own in their file
@@ -850,8 +857,8 @@ impl CuratorFrameworkBuilder {
     }
 
     /// How long an empty parent that this client made in place of a container stays after this client has used it
-    /// last; `None` to leave them. Default: 60 s. It matters only where the client crate has no containers, as
-    /// `zookeeper-async`; then parents of locks that were made by a client which is closed stay.
+    /// last; `None` to leave them. Default: 60 s. It matters only with `zookeeper-async`, which has no containers;
+    /// then parents of locks that were made by a client which is closed stay.
     pub fn reap_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.reap_interval = interval.into();
         self
@@ -892,8 +899,8 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// What makes sessions. Default: [`DefaultZooKeeperFactory`], our own client. `ZooKeeperAsyncFactory` is the crate
-    /// `zookeeper-async`, by the cargo feature of that name, which is on by default.
+    /// Sets the ZooKeeper client. Default: [`DefaultZooKeeperFactory`], our own ([`default_client`](crate::default_client)).
+    /// `ZooKeeperAsyncFactory` is the crate `zookeeper-async`, by the cargo feature of that name, which is on by default.
     pub fn zookeeper_factory(mut self, factory: impl ZooKeeperFactory) -> Self {
         self.factory = Arc::new(factory);
         self
@@ -917,10 +924,17 @@ impl CuratorFrameworkBuilder {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig`, naming the option: an empty or unparsable connect string, a session timeout under 2 s or
-    /// above 2^31 − 1 ms, a connection timeout above that, a connection timeout or a reap interval of zero, no retry policy, a namespace that is no path,
-    /// an ensemble tracker with TLS.
-    /// `Unsupported` if the client crate cannot do what an option asks for: TLS, SASL, read-only servers.
+    /// * `InvalidConfig`, naming the option:
+    ///   * an empty or unparsable connect string,
+    ///   * a session timeout under 2 s or above 2^31 − 1 ms,
+    ///   * a connection timeout of zero or above 2^31 − 1 ms,
+    ///   * a reap interval of zero,
+    ///   * a frame limit under 4096 or above 2^31 − 1 bytes,
+    ///   * no retry policy,
+    ///   * a namespace that is not a path,
+    ///   * an ensemble tracker with TLS, or TLS options that cannot be read.
+    /// * `Unsupported`: the ZooKeeper client does not have an option. With `zookeeper-async` these are TLS, SASL and
+    ///   read-only servers; with the default client it is TLS without the cargo feature `tls`.
     pub fn build(self) -> Result<CuratorFramework> {
         let can = self.factory.capabilities();
         for (wanted, can, request) in [

@@ -11,8 +11,9 @@ const DEFAULT_PORT: u16 = 2181;
 
 /// Says where the ensemble is: Curator's `EnsembleProvider`.
 ///
-/// It is asked before each attempt to connect, so a list that changes counts from the next attempt on, also for a session
-/// in hand. The crate `zookeeper-async` cannot be told of other servers: with it a list counts from the next session on.
+/// Each attempt to connect asks it. So a session in hand follows a changed list at its next attempt, which comes when its
+/// connection ends. The crate `zookeeper-async` takes no other servers for a session: with it a changed list counts from
+/// the next session on.
 pub trait EnsembleProvider: Send + Sync + fmt::Debug + 'static {
     /// The connect string, `host:port[,host:port …][/chroot]`. Must not block. The chroot must be the same each time.
     fn connect_string(&self) -> String;

@@ -102,12 +102,12 @@ pub enum Error {
         /// Why.
         source: Box<Self>,
     },
-    /// The client behind the seam has no such request.
+    /// The client behind the seam does not have such a request, or the server does not know it.
     #[error("{client} cannot {request}")]
     Unsupported {
         /// What was asked for.
         request: String,
-        /// The client's name.
+        /// The client's name, or "the server".
         client: &'static str,
     },
     /// The path is not one that ZooKeeper accepts.

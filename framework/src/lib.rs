@@ -11,7 +11,7 @@
 //! | [`ConnectionState`], [`ConnectionStateListenable`] | what has become of the connection |
 //! | [`Watch`] | a future that resolves when a node changes |
 //! | [`Session`], [`NodeClaim`], [`RetryLoop`] | for those who write recipes: one session, a node in it, and its clean-up |
-//! | [`ZooKeeperFactory`], [`ZooKeeperHandle`] | the seam to the client crate |
+//! | [`ZooKeeperFactory`], [`ZooKeeperHandle`] | the seam to the ZooKeeper client: our own ([`default_client`]), or another one |
 //! | [`zk_paths`], [`protected`] | paths and names |
 //!
 //! # Examples
@@ -27,7 +27,7 @@
 //! client.create().or_set_data().creating_parents_if_needed().with_data("one").for_path("/settings/mode").await?;
 //! let ((mode, _), changed) = client.get_data().watched().for_path("/settings/mode").await?;
 //! println!("{}", String::from_utf8_lossy(&mode));
-//! changed.await; // or lost with the connection: read again
+//! changed.await; // a hint: read again
 //! client.close().await;
 //! # Ok(())
 //! # }
@@ -51,16 +51,18 @@
 //!
 //! # Which client
 //!
-//! Behind the seam of [`ZooKeeperFactory`] and [`ZooKeeperHandle`] is [`DefaultZooKeeperFactory`], our own client, or another one:
+//! Two are included. The default, [`DefaultZooKeeperFactory`], is our own: [`default_client`] says what it promises and why
+//! a lock needs it. The second is the crate `zookeeper-async`; one line chooses it,
+//! `.zookeeper_factory(ZooKeeperAsyncFactory)`.
 //!
-//! | feature | what it adds |
+//! | cargo feature | what it adds |
 //! | --- | --- |
-//! | `zookeeper-async` (default) | `ZooKeeperAsyncFactory`, the crate of that name: [`CuratorFrameworkBuilder::zookeeper_factory`] |
-//! | `tls` | TLS with our own client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
-//! | `serde` | [`SchemaDescription`] is read from a file |
+//! | `zookeeper-async` (default) | the second client: `ZooKeeperAsyncFactory`, [`CuratorFrameworkBuilder::zookeeper_factory`] |
+//! | `tls` | TLS with the default client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
+//! | `serde` | [`SchemaDescription`] is read from JSON, YAML and the like |
 //!
-//! What a client cannot do it says, with [`Error::Unsupported`]; an option that asks for it is refused when the client is
-//! built.
+//! A request that the client does not have ends with [`Error::Unsupported`]. An option that it does not have is refused
+//! by [`CuratorFrameworkBuilder::build`].
 //!
 //! # Tracing
 //!
@@ -89,6 +91,8 @@ mod client;
 mod clock;
 mod compression;
 mod connection_state;
+#[doc = include_str!("../docs/client.md")]
+pub mod default_client {}
 mod ensemble;
 mod ensemble_config;
 mod ensemble_tracker;

@@ -1,4 +1,4 @@
-//! ZooKeeper's own words: nodes, access control, events. Independent of any client crate.
+//! ZooKeeper's own words: nodes, access control, events. Independent of the client behind the seam.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::path::{parent_of, validate_path};
 
-/// The node that a client's paths are below. No client crate is ever told of it: it is added to what is asked and
-/// taken off what is answered.
+/// The node that a client's paths are below. The client behind the seam does not know it: the framework adds
+/// it to each request and takes it off each reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Root(Option<Arc<Prefix>>);
 

@@ -1,8 +1,8 @@
 //! The framework's own watch registry.
 //!
-//! The server keeps one watch for each path and kind of a session; here stands who waits for it. A waiter is woken by
-//! its event, by any reconnect (watches do not survive one), and by the end of the session. A wake-up is a hint:
-//! whoever is woken reads again.
+//! The server keeps one watch for each path and kind of a session; this registry keeps its waiters. An event wakes a waiter,
+//! and so does the end of the session; a reconnect does only where the client does not restore watches. A wake-up is a
+//! hint: the waiter reads again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +35,8 @@ pub enum WakeReason {
     Event(EventType),
     /// The node's owner says that it is first in line.
     First,
-    /// The connection was lost and is back. The watch is gone; what happened meanwhile is not known.
+    /// The connection was lost and is back, with a client that does not
+    /// [restore watches](crate::Capabilities::restores_watches). The watch is gone; what happened meanwhile is not known.
     Reconnected,
     /// The session is over.
     SessionEnded(SessionEnd),

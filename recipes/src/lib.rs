@@ -46,6 +46,7 @@
 //! * [`migration`]: from Java's Curator to this crate, class by class, and while both run
 //! * [`choosing`]: which recipe for which need, ZooKeeper beside Redis and databases, and what no lock can promise
 //! * [`how_it_works`]: acquire, hand-off and loss in pictures
+//! * [`default_client`](curator_framework::default_client): the ZooKeeper client below, its promises and its limits
 //!
 //! # Tracing
 //!

@@ -1,4 +1,5 @@
-//! The account of Curator's own tests in `tests/conformance.md` is right: every test that it names is there.
+//! The account of Curator's own tests in `tests/conformance.md` is right: every test that it names is there. So is every
+//! test that the page of the default client names.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
@@ -51,6 +52,13 @@ fn is_in(file: &Path, modules: &[&str]) -> bool {
     modules.iter().filter(|module| !NOT_FILES.contains(module)).all(|module| rest.any(|part| part == module))
 }
 
+/// Says whether a function of this path exists: modules, then its name.
+fn exists(path: &str, functions: &BTreeMap<String, Vec<PathBuf>>) -> bool {
+    let mut modules: Vec<_> = path.split("::").collect();
+    let files = modules.pop().and_then(|name| functions.get(name));
+    !modules.is_empty() && files.is_some_and(|files| files.iter().any(|file| is_in(file, &modules)))
+}
+
 #[test]
 fn every_test_that_the_account_names_is_there() {
     let functions = functions();
@@ -63,10 +71,7 @@ fn every_test_that_the_account_names_is_there() {
             continue;
         }
         for path in ours.split(", ") {
-            let mut modules: Vec<_> = path.trim_matches('`').split("::").collect();
-            let name = modules.pop().unwrap();
-            let there = functions.get(name).is_some_and(|files| files.iter().any(|file| is_in(file, &modules)));
-            if modules.is_empty() || !there {
+            if !exists(path.trim_matches('`'), &functions) {
                 wrong.push(format!("{upstream}: there is no {path}"));
             }
         }
@@ -82,4 +87,15 @@ fn the_account_has_one_row_for_each_upstream_test() {
         assert!(seen.insert(upstream.clone()), "{upstream} has two rows");
     }
     assert!(seen.len() > 100, "only {} rows", seen.len());
+}
+
+#[test]
+fn every_test_that_the_page_of_the_default_client_names_is_there() {
+    let page = std::fs::read_to_string(project().join("framework/docs/client.md")).unwrap();
+    let (_, compared) = page.split_once("# Compared with").unwrap();
+    let functions = functions();
+    let tests: Vec<_> = compared.split('`').skip(1).step_by(2).filter(|quoted| quoted.contains("::")).collect();
+    assert!(tests.len() >= 20, "{tests:?}");
+    let missing: Vec<_> = tests.into_iter().filter(|test| !exists(test, &functions)).collect();
+    assert_eq!(missing, [""; 0]);
 }

@@ -95,7 +95,7 @@ async fn a_client_survives_a_cluster_whose_servers_fail_in_turn() {
     assert_eq!(client.watchers(), 0);
     let (now, warm) = (Rest::now(), warm.unwrap_or(at_rest));
     println!("at rest {at_rest:?}, warm {warm:?}, now {now:?}");
-    // The client crate has a few of its own for each connection.
+    // A client has a few of its own for each connection.
     assert!(now.tasks <= at_rest.tasks + 8, "tasks have grown: {} to {}", at_rest.tasks, now.tasks);
     assert!(now.resident < warm.resident + (32 << 20), "memory has grown: {warm:?} to {now:?}");
     let left = client.get_children().for_path("/load").await.unwrap();

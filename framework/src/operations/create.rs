@@ -77,8 +77,8 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
-    /// How long a persistent node stays when it is not changed and has no children: Curator's `withTtl`. Not every
-    /// client crate can do that, nor every server.
+    /// Sets how long a persistent node stays when it is not changed and has no children: Curator's `withTtl`. The client
+    /// `zookeeper-async` and servers without the setting `extendedTypesEnabled` refuse it.
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.mode = match self.mode {
             CreateMode::PersistentSequential | CreateMode::PersistentSequentialWithTtl(_) => {

@@ -126,8 +126,8 @@ impl<'a> ReconfigBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` if all servers are named and those that come or go as well; `Unsupported` where the client crate
-    /// has no such request; `BadVersion`; `NoAuth`; `ZooKeeper` with code −123 where the servers do not allow it, −13 where
+    /// `InvalidConfig` if all servers are named and those that come or go as well; `Unsupported` with
+    /// `zookeeper-async`; `BadVersion`; `NoAuth`; `ZooKeeper` with code −123 where the servers do not allow it, −13 where
     /// the new servers that run are no majority, −14 while another change is under way, −8 for servers that are no such;
     /// `ConnectionLoss` and `SessionExpired`: when the policy gives up, or at once if a version was given and the change
     /// may have been made ([`outcome_unknown`](Error::outcome_unknown)), since it would be refused for its own sake then.

@@ -223,7 +223,7 @@ impl<'a> CuratorTransaction<'a> {
     /// # Errors
     ///
     /// `Transaction` for the first operation that cannot be done, with the reason (`NoNode`, `NodeExists`, `BadVersion`
-    /// …); `InvalidPath`, `Compression`, `SchemaViolation`; `Unsupported` where the client crate has no transactions;
+    /// …); `InvalidPath`, `Compression`, `SchemaViolation`; `Unsupported` with `zookeeper-async`;
     /// `ConnectionLoss` and `SessionExpired`: when the policy gives up, or at once if the changes may have been made
     /// ([`outcome_unknown`](crate::Error::outcome_unknown)), since a transaction made twice would tell a failure. (Curator's
     /// makes it twice.) `SessionExpired` also if the client is closed before the answer comes; `Closed` if nothing was sent.

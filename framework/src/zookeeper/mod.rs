@@ -1,8 +1,7 @@
-//! The seam between the framework and a ZooKeeper client crate.
+//! The seam between the framework and a ZooKeeper client: our own, or a crate behind an adapter.
 //!
 //! A [`ZooKeeperHandle`] lives for exactly one ZooKeeper session, and a reply that it delivers belongs to the request
-//! that it answers. What a client crate does not guarantee of that by itself, its implementation of these traits has
-//! to add.
+//! that it answers. Where a crate does not guarantee that, its adapter adds it.
 
 pub(crate) mod client;
 #[cfg(feature = "zookeeper-async")]
@@ -508,7 +507,7 @@ pub enum SessionEnd {
     Inconsistent,
     /// The server did not accept our credentials.
     AuthFailed,
-    /// The client crate stopped working.
+    /// The client behind the seam stopped working.
     ClientFailed,
     /// The client was closed or dropped.
     Closed,

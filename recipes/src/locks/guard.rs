@@ -309,8 +309,8 @@ macro_rules! reenter {
 macro_rules! transaction {
     ($name:ident) => {
         impl $name {
-            /// Begins changes in ZooKeeper that are made only if the lock is held when the server makes them. Where the
-            /// client crate has no transactions, the commit fails with `Unsupported`.
+            /// Begins changes in ZooKeeper that are made only if the lock is held when the server makes them. With the
+            /// client `zookeeper-async` the commit fails with `Unsupported`.
             pub fn transaction(&self) -> $crate::locks::guarded::GuardedTransaction<'_> {
                 $crate::locks::guarded::GuardedTransaction::new(self.guard.place(), Vec::new())
             }

@@ -75,7 +75,7 @@ guard_of_its_own! { of several
 
 impl MultiLockGuard {
     /// Begins changes in ZooKeeper that are made only if all of the locks are held when the server makes them. They must
-    /// be locks of one client, in one namespace. Where the client crate has no transactions, the commit fails with
+    /// be locks of one client, in one namespace. With the client `zookeeper-async` the commit fails with
     /// `Unsupported`.
     pub fn transaction(&self) -> GuardedTransaction<'_> {
         GuardedTransaction::new(self.guard.place(), self.guard.parts().skip(1).map(LockGuard::place).collect())

@@ -1,4 +1,4 @@
-//! Storms in real time, through a client crate and over TCP: what the simulated ones leave out.
+//! Storms in real time, through either client and over TCP: what the simulated ones leave out.
 //!
 //! Clients contend for each recipe's lock, each behind a proxy that misbehaves on command, while sessions are killed,
 //! nodes deleted and servers restarted. Then the history is checked as in the simulation. A seed decides who does what

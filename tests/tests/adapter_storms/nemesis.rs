@@ -134,7 +134,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// The client crate gives up a connect after two seconds, and may read its answer on the next connection.
+    /// The crate `zookeeper-async` gives up a connect after two seconds, and may read its reply on the next connection.
     async fn delay_connects(&self, client: usize, random: &mut StdRng) {
         let just_then = random.random_range(0..3) > 0;
         // Other sessions are over by then.

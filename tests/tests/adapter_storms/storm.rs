@@ -93,7 +93,7 @@ async fn storm(seed: u64, recipe: Recipe, kind: &Kind) -> Outcome {
             scribe.wrong(format!("sessions {:?}", server.sessions()));
         }
     }
-    // The client crate leaves timers for two thirds of a session, and needs a server to end.
+    // The crate `zookeeper-async` leaves timers for two thirds of a session, and needs a server to end.
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     if until(RECOVERY, async || tasks() == 0).await.is_err() {
         scribe.wrong(format!("{} tasks", tasks()));

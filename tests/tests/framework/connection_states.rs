@@ -157,8 +157,8 @@ async fn after_a_reconnect_nothing_more_is_told() {
 }
 
 /// Curator's `TestConnectionStateManager.testConnectionStateRecoversFromUnexpectedExpiredConnection` (CURATOR-561) and
-/// `TestEnabledSessionExpiredState.testResetCausesLost`: a client crate that says nothing more is replaced, as Curator's
-/// `reset()` does it.
+/// `TestEnabledSessionExpiredState.testResetCausesLost`: a handle that falls silent is replaced, as Curator's `reset()`
+/// does it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handle_that_falls_silent_for_ever_is_replaced() {
     let server = TestingServer::start().unwrap();
@@ -189,8 +189,7 @@ async fn a_handle_that_falls_silent_for_ever_is_replaced() {
     eventually("none is left", async || server.sessions().is_empty()).await;
 }
 
-/// Curator's `TestReadOnly.testReadOnly`, as far as the client crate goes: it never connects to such a server, so a
-/// handle says it here.
+/// Curator's `TestReadOnly.testReadOnly` without such a server: a handle says that its server is read-only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_only_reads_is_told_and_its_end_too() {
     let server = TestingServer::start().unwrap();

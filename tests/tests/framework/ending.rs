@@ -91,7 +91,7 @@ async fn a_close_without_a_server_does_not_hang_and_leaves_nothing() {
     assert!(server.sessions().is_empty());
 }
 
-/// The client crate's own tasks stay until a server is back, as `close` says; here they are the simulation's.
+/// A client behind the seam may keep tasks of its own until a server is back; here they are the simulation's.
 #[tokio::test(start_paused = true)]
 async fn a_close_in_a_partition_leaves_no_task_of_ours() {
     let ensemble = simulation(51);

@@ -154,7 +154,7 @@ fn in_storms_every_session_is_told_before_the_next() {
     assert!(sessions > STORMS * 4, "{sessions} sessions");
 }
 
-/// A client crate that goes on speaking for a session that is over is not listened to.
+/// The framework ignores a handle that goes on with a session that is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_listens_to_a_session_that_is_over() {
     let server = TestingServer::start().unwrap();

@@ -137,7 +137,7 @@ on_every_server! {
         let mut state = client.watch_connection_state();
         proxy.refuse();
         proxy.reset();
-        // Before it knows, the second client would keep what it could not send for its next connection.
+        // A request before that is not known to be unsent.
         in_time(state.wait_for(|state| state.is_some_and(|state| !state.is_connected()))).await.unwrap();
         assert!(in_time(client.delete().for_path(&plain)).await.unwrap_err().is_retryable());
         assert!(in_time(client.delete().guaranteed().for_path(&guaranteed)).await.unwrap_err().is_retryable());
@@ -272,7 +272,7 @@ on_every_server! {
         proxy.repair();
     }
 
-    async fn more_requests_than_the_client_crate_can_take_wait_their_turn(env) {
+    async fn more_requests_than_a_client_takes_at_once_wait_their_turn(env) {
         let proxy = env.proxy();
         let client = connected(builder(proxy.address())).await;
         let root = env.path("many");
@@ -299,7 +299,7 @@ on_every_server! {
     }
 }
 
-/// Java sends what is above U+FFFF in a form that is no UTF-8, over which the client crate panics.
+/// Java sends what is above U+FFFF in a form that is not UTF-8, over which the crate `zookeeper-async` panics.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_that_cannot_be_decoded_is_an_error_and_the_client_goes_on() {
     let env = Env::new(Kind::Apache);
@@ -336,8 +336,7 @@ fn closing_after_the_runtime_is_gone_returns() {
     tokio::runtime::Runtime::new().unwrap().block_on(in_time(client.close()));
 }
 
-/// Whatever it is at when it is told to stop: at its first talk with the server, at the client crate's, or before the
-/// first answer.
+/// `close` comes at any moment: at the first connect, at the second one of `zookeeper-async`, or before the first reply.
 #[tokio::test]
 async fn a_client_that_is_closed_while_it_connects_leaves_no_session() {
     let server = TestingServer::start().unwrap();

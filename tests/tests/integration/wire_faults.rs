@@ -125,7 +125,7 @@ on_every_server! {
     }
 
     async fn a_connect_answer_at_two_seconds_shifts_no_reply(env) {
-        // The client crate gives up a connect after 2 s and goes on reading what was answered to it.
+        // The crate `zookeeper-async` gives up a connect after 2 s and goes on reading the replies to it.
         for late in [1990, 1998, 2000, 2003, 2010] {
             let proxy = env.proxy();
             proxy.late_connect_answer(Duration::from_millis(late));
@@ -135,7 +135,7 @@ on_every_server! {
                 let client = client.clone();
                 async move { client.block_until_connected().await }
             });
-            // The handshake's connect, then the client crate's; the second client needs no handshake.
+            // With `zookeeper-async` the handshake's connect, then the crate's. The default client needs no handshake.
             let connects = if !is_zookeeper_async() { 1 } else { 2 };
             in_time(proxy.wait_for_connections(connects)).await;
             // One more only if the crate has given that up.

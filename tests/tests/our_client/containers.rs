@@ -14,7 +14,7 @@ fn server() -> TestingServer {
     TestingServer::builder().container_check_interval(Duration::from_millis(50)).extended_types(true).start().unwrap()
 }
 
-/// The default client's parents would stay: who made them is closed.
+/// The parents are containers. Those that `zookeeper-async` makes would stay, as its client is closed.
 #[tokio::test]
 async fn the_parents_of_a_lock_go_although_nobody_is_left_to_delete_them() {
     let server = server();

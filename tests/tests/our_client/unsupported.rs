@@ -1,4 +1,4 @@
-//! What the default client cannot do, it says.
+//! The crate `zookeeper-async` does not have every request and option: it names those that it lacks.
 
 use curator_framework::{
     AddWatchMode, CreateMode, CuratorFramework, DefaultZooKeeperFactory, Error, RetryNTimes, SaslDigest, TlsOptions,
@@ -18,7 +18,7 @@ fn is_unsupported<T: std::fmt::Debug>(result: Result<T, Error>, words: &str) {
 }
 
 #[tokio::test]
-async fn each_request_that_the_default_client_has_not_is_named() {
+async fn each_request_that_zookeeper_async_lacks_is_named() {
     let server = TestingServer::start().unwrap();
     let client = crate::env::connected(builder(server.address()).zookeeper_factory(ZooKeeperAsyncFactory)).await;
     is_unsupported(client.transaction().create("/a", "").commit().await, "send transactions");
@@ -39,7 +39,7 @@ async fn each_request_that_the_default_client_has_not_is_named() {
 }
 
 #[test]
-fn each_option_that_the_default_client_has_not_is_refused() {
+fn each_option_that_zookeeper_async_lacks_is_refused() {
     let options = || {
         let builder = CuratorFramework::builder("a:1").retry_policy(RetryNTimes::new(0, Duration::ZERO));
         builder.zookeeper_factory(ZooKeeperAsyncFactory)

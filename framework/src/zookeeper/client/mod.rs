@@ -45,6 +45,8 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
 };
 
 /// Makes sessions with the framework's own client: the default, under Curator's name for it.
+///
+/// The page [`default_client`](crate::default_client) says what it promises.
 #[derive(Debug, Clone, Default)]
 pub struct DefaultZooKeeperFactory {
     connector: Option<Arc<dyn Connector>>,

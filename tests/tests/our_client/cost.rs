@@ -65,10 +65,10 @@ async fn work(name: &str, connect: impl AsyncFn(std::net::SocketAddr) -> Curator
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_client_sends_what_it_must() {
-    let second = work("zookeeper-async", async |address| {
+    let crate_client = work("zookeeper-async", async |address| {
         connected(builder(address).zookeeper_factory(ZooKeeperAsyncFactory)).await
     });
-    let [connect, cycle, idle, holding, watch] = second.await;
+    let [connect, cycle, idle, holding, watch] = crate_client.await;
     // A handshake before the crate's own connect, and two reads; a proof of the session with two writes where it has nodes.
     assert_eq!([connect, cycle, idle, watch], [5, 3, 3, 2]);
     assert!(holding >= 5, "{holding}");

@@ -38,6 +38,8 @@ type Token = oneshot::Sender<Reply>;
 const READ: usize = 8 * 1024;
 /// A buffer that has grown above this is given back when it is empty.
 const KEPT: usize = 64 * 1024;
+/// Room for events that is kept when they are delivered.
+const KEPT_EVENTS: usize = 64;
 /// The longest sleep of a connection's timer: the clock goes on while the machine sleeps, timers do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
@@ -562,7 +564,8 @@ impl Driver {
     /// Delivers the events that the protocol has told.
     fn deliver(&mut self) -> Option<Step> {
         let mut step = None;
-        for event in self.told.drain(..) {
+        let mut told = std::mem::take(&mut self.told);
+        for event in told.drain(..) {
             let event = match event {
                 Event::Reply(token, reply) => {
                     // A caller that is gone leaves no trace but an ignored reply.
@@ -596,6 +599,9 @@ impl Driver {
                 }
             };
             let _gone = self.events.send(event);
+        }
+        if told.capacity() <= KEPT_EVENTS {
+            self.told = told;
         }
         step
     }

@@ -30,6 +30,9 @@ const ADD_WATCH_OVERHEAD: usize = 16;
 /// Requests of one session that are outstanding at once. The server queues what it has not answered, and its replies:
 /// thousands of listings at once would cost it its memory.
 const WINDOW: usize = 512;
+/// Room for events, and for bytes of output, that is kept when they are taken.
+const KEPT_EVENTS: usize = 64;
+const KEPT_OUTPUT: usize = 16 * 1024;
 /// `ZooDefs.WatcherType`.
 const WATCHER_CHILDREN: i32 = 1;
 const WATCHER_DATA: i32 = 2;
@@ -527,13 +530,19 @@ impl<T> Protocol<T> {
         }
         if count == self.output.len() {
             self.output.clear();
+            self.output.shrink_to(KEPT_OUTPUT);
         } else {
             self.output.drain(..count);
         }
     }
 
+    /// Takes the events that were not taken before.
     pub(super) fn next_event(&mut self) -> Option<Event<T>> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if self.events.is_empty() && self.events.capacity() > KEPT_EVENTS {
+            self.events = VecDeque::new();
+        }
+        event
     }
 
     /// When the connection is given up if no byte comes until then.

@@ -75,7 +75,8 @@
 //! | info | span `connect` | |
 //! | info | `session established` | `session`, `timeout` |
 //! | info | `session ended` | `session`, `reason` |
-//! | info | `disconnected`, `reconnected` | `session` |
+//! | info | `disconnected` | `session`, `cause` |
+//! | info | `reconnected` | `session`, `timeout` |
 //! | info | `connection state` | `state` |
 //! | warn | `not connected` | `error` |
 //! | info | `the ensemble`: other servers than before, where the client follows them | `connect_string` |

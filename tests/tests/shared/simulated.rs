@@ -159,7 +159,9 @@ async fn what_cannot_be_read_is_waited_for_without_spinning() {
     // No permission.
     let acl = |permission| [Acl::new(permission, "world", "anyone")];
     client.set_acl().with_acl(acl(Permission::ADMIN)).for_path(PATH).await.unwrap();
-    ensemble.reset(ONE);
+    for session in ensemble.sessions() {
+        ensemble.kill_session(session);
+    }
     until("reading fails", || client.watchers() == 0).await;
     is_quiet(wake_ups().await);
     client.set_acl().with_acl(acl(Permission::ALL)).for_path(PATH).await.unwrap();

@@ -304,10 +304,10 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         violation: None,
         attached: false,
         closed: false,
+        at_once: false,
     };
-    let until = Instant::now() + config.connection_timeout;
     let mut first = FirstConnect { driver: Some(driver) };
-    let (reader, attached, driver) = first.run(Limit::Until(until)).await?;
+    let (reader, attached, driver) = first.run().await?;
     let (closed_sender, closed) = watch::channel(false);
     tokio::spawn(async move {
         driver.run(reader).await;
@@ -329,9 +329,9 @@ struct FirstConnect {
 }
 
 impl FirstConnect {
-    async fn run(&mut self, limit: Limit) -> Result<(Reader, Reattached, Driver), ConnectError> {
+    async fn run(&mut self) -> Result<(Reader, Reattached, Driver), ConnectError> {
         let round = match &mut self.driver {
-            Some(driver) => driver.round(limit).await,
+            Some(driver) => driver.round(Limit::First).await,
             None => Err(ConnectError::new(CLIENT, "it was connected before")),
         };
         match (round, self.driver.take()) {
@@ -367,8 +367,8 @@ enum Step {
 /// Until when the attempts of a round have to succeed.
 #[derive(Clone, Copy)]
 enum Limit {
-    /// The first connection of a session.
-    Until(Instant),
+    /// The first connection of a session: the client's connection timeout.
+    First,
     /// The connection was lost at this time of the client's clock.
     LostAt(Duration),
 }
@@ -391,6 +391,8 @@ struct Driver {
     attached: bool,
     /// The server has closed the session.
     closed: bool,
+    /// The next attempt does not wait for its turn.
+    at_once: bool,
 }
 
 impl Driver {
@@ -420,6 +422,8 @@ impl Driver {
             link.protocol.abandon();
         }
         if self.has_session() {
+            // The program may end with this.
+            self.at_once = true;
             let (lost_at, limit) = (self.shared.clock.now(), self.config.close_timeout);
             let _in_time = tokio::time::timeout(limit, self.reattach(lost_at)).await;
         }
@@ -471,6 +475,8 @@ impl Driver {
     async fn round(&mut self, limit: Limit) -> Result<(Reader, Reattached), ConnectError> {
         let mut failures = Vec::new();
         let mut left = usize::MAX;
+        // What the pacer takes is not the servers' time.
+        let mut until = None;
         while left > 0 {
             // The list may change, and what its names stand for.
             match self.config.servers.current() {
@@ -481,10 +487,15 @@ impl Driver {
             left = left.min(self.hosts.len());
             let Some(server) = self.hosts.next() else { break };
             let wait = self.config.pacer.book(self.shared.clock.now(), &*self.config.randomness);
-            if !wait.is_zero() {
+            if !wait.is_zero() && !std::mem::take(&mut self.at_once) {
                 tokio::time::sleep(wait).await;
             }
-            let limit = self.attempt_limit(limit, left);
+            let until = *until.get_or_insert_with(|| Instant::now() + self.config.connection_timeout);
+            let limit = self.attempt_limit(limit, until, left);
+            if limit.is_zero() {
+                failures.push((server, "there was no time left to try it".to_owned()));
+                break;
+            }
             let attempt = tokio::time::timeout(limit, self.attempt(&server, limit)).await;
             match attempt.unwrap_or_else(|_elapsed| Err(format!("no answer within {limit:.1?}"))) {
                 Ok(attached) => return Ok(attached),
@@ -502,9 +513,9 @@ impl Driver {
     }
 
     /// How long one server may take, if so many are left.
-    fn attempt_limit(&self, limit: Limit, servers: usize) -> Duration {
+    fn attempt_limit(&self, limit: Limit, until: Instant, servers: usize) -> Duration {
         let left = match limit {
-            Limit::Until(until) => until.saturating_duration_since(Instant::now()),
+            Limit::First => until.saturating_duration_since(Instant::now()),
             Limit::LostAt(lost_at) => {
                 let (protocol, now) = (&self.shared.link.lock().protocol, self.shared.clock.now());
                 // Behind the limit the session may live for a while; each round gets a share of that.

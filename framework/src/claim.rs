@@ -13,6 +13,7 @@ use crate::housekeeping::{Remains, attend, contained};
 use crate::model::{CreateMode, Stat};
 use crate::mutants::{Mutant, is_broken};
 use crate::new_node::NewNode;
+use crate::observed::Observed;
 use crate::path::{make_path, node_from_path, parent_of};
 use crate::protected::{ProtectedId, normalize};
 use crate::root::Root;
@@ -67,6 +68,49 @@ pub struct NodeClaim {
     done: bool,
 }
 
+/// A delete by a node's owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DeleteState {
+    /// None is outstanding, and none was answered with success.
+    Idle,
+    Outstanding,
+    /// The leader has deleted the node for its owner.
+    Done,
+}
+
+/// Sets the state back if the owner gives up before the reply.
+struct OutstandingDelete<'a>(&'a ClaimedNode);
+
+impl Drop for OutstandingDelete<'_> {
+    fn drop(&mut self) {
+        self.0.owner_delete.modify(|state| {
+            if *state == DeleteState::Outstanding {
+                *state = DeleteState::Idle;
+            }
+        });
+    }
+}
+
+/// The deletion of a node by its owner in this process. It can outlive the owner.
+#[derive(Debug, Clone)]
+pub struct OwnerDelete(Arc<ClaimedNode>);
+
+impl OwnerDelete {
+    pub(crate) const fn new(node: Arc<ClaimedNode>) -> Self {
+        Self(node)
+    }
+
+    /// Whether the leader has deleted the node for its owner. Waits for the reply if the owner's delete is outstanding;
+    /// that it was begun is not enough, since the end of the session can overtake it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn is_done(&self) -> bool {
+        self.0.owner_delete.wait_for(|state| *state != DeleteState::Outstanding).await == DeleteState::Done
+    }
+}
+
 /// Is given a node's data and stat each time they are read.
 type DataObserver = Box<dyn Fn(&[u8], &Stat) + Send + Sync>;
 
@@ -76,6 +120,8 @@ pub(crate) struct ClaimedNode {
     pub(crate) path: Arc<str>,
     /// Its owner has begun to delete it.
     deleting: AtomicBool,
+    /// What became of the owner's newest delete.
+    owner_delete: Observed<DeleteState>,
     /// Somebody else deleted it.
     deleted: Raised,
     observer: OnceLock<DataObserver>,
@@ -96,6 +142,7 @@ impl ClaimedNode {
         Self {
             path,
             deleting: AtomicBool::new(false),
+            owner_delete: Observed::new(DeleteState::Idle),
             deleted: Raised::default(),
             observer: OnceLock::new(),
             when_held_for_long: Mutex::new(None),
@@ -181,8 +228,18 @@ impl NodeClaim {
         self.node.as_deref().map(|node| self.session.root().local(&node.path))
     }
 
-    fn node_at(&self, path: &str) -> Arc<ClaimedNode> {
-        Arc::new(ClaimedNode::new(Arc::from(&*self.session.root().full(path))))
+    /// The node is known: what is told of it is told to this claim first.
+    fn set_node(&mut self, node: ClaimedNode) {
+        self.disown_node();
+        let node = Arc::new(node);
+        self.session.watches().owns(&node.path, &node);
+        self.node = Some(node);
+    }
+
+    fn disown_node(&self) {
+        if let Some(node) = &self.node {
+            self.session.watches().disowns(&node.path);
+        }
     }
 
     fn parent(&self) -> &str {
@@ -217,7 +274,7 @@ impl NodeClaim {
             self.uncertain = was_uncertain;
             match created {
                 Ok((path, stat)) => {
-                    self.node = Some(Arc::new(ClaimedNode::new(path)));
+                    self.set_node(ClaimedNode::new(path));
                     return Ok(stat);
                 }
                 Err(error @ Error::NoNode { .. }) if parents_made < node.parents.most_times() => {
@@ -265,7 +322,8 @@ impl NodeClaim {
             return Err(Error::NoNode { path });
         }
         if self.path() != Some(path.as_str()) {
-            self.node = Some(self.node_at(&path));
+            let full = Arc::from(&*self.session.root().full(&path));
+            self.set_node(ClaimedNode::new(full));
         }
         for other in others.iter().filter(|_| !is_broken(Mutant::KeepTheExtraNodes)) {
             match self.session.delete(&make_path(self.parent(), other), None).await {
@@ -292,8 +350,13 @@ impl NodeClaim {
         let was_ours = !node.deleted.is_raised();
         node.deleting.store(true, Ordering::SeqCst);
         let tried = std::mem::replace(&mut self.delete_sent, true);
+        let outstanding = OutstandingDelete(&node);
+        node.owner_delete.replace(DeleteState::Outstanding);
         let was_there = match self.session.delete_node(Arc::clone(&node.path), None).await {
-            Ok(()) => true,
+            Ok(()) => {
+                node.owner_delete.replace(DeleteState::Done);
+                true
+            }
             // If an earlier try was sent, it may be that one that deleted the node.
             Err(Error::NoNode { .. }) => tried && was_ours,
             Err(error) => {
@@ -302,6 +365,7 @@ impl NodeClaim {
                 return Err(error);
             }
         };
+        drop(outstanding);
         self.done = !self.uncertain;
         Ok(was_there)
     }
@@ -394,6 +458,7 @@ impl NodeClaim {
 
 impl Drop for NodeClaim {
     fn drop(&mut self) {
+        self.disown_node();
         let parent = self.session.root().full(parent_of(&self.path));
         self.session.reaper().used(&parent, self.session.clock().now());
         if self.asked && !self.done && !is_broken(Mutant::ForgetTheCleanUp) {

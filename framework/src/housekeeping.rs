@@ -433,7 +433,16 @@ async fn clean(session: Session, remains: Remains, cleaning: Arc<Cleaning>) -> O
             }
             return Some(remains);
         }
-        Err(error) => tracing::warn!(%error, ?remains, "a node cannot be deleted and is left behind"),
+        Err(error) if remains.goes_with_session() => {
+            // It blocks every contender behind it until the session ends: it is tried until it is gone.
+            tracing::warn!(%error, ?remains, tried_again = true, "a node cannot be deleted");
+            tokio::select! {
+                _ = session.ended() => {}
+                () = tokio::time::sleep(session.timeout() / 8) => {}
+            }
+            return Some(remains);
+        }
+        Err(error) => tracing::warn!(%error, ?remains, tried_again = false, "a node cannot be deleted"),
     }
     cleaning.done();
     None

@@ -83,7 +83,7 @@
 //! | warn | `slow request`: longer than a tenth of the session timeout | `session`, `request`, `path`, `elapsed` |
 //! | trace | `request` | `session`, `request`, `path`, `elapsed`, `error` |
 //! | debug | `retrying` | `error`, `retry`, `pause` |
-//! | warn | `a node cannot be deleted and is left behind` | `error`, `remains` |
+//! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
 
 mod access;
 mod circuit_breaker;
@@ -127,7 +127,7 @@ pub mod zk_paths;
 mod zookeeper;
 
 pub use access::{AclProvider, DefaultAclProvider};
-pub use claim::{LossReason, LossSignal, NodeClaim};
+pub use claim::{LossReason, LossSignal, NodeClaim, OwnerDelete};
 pub use client::{
     CuratorFramework, CuratorFrameworkBuilder, DEFAULT_CONNECTION_TIMEOUT, DEFAULT_MAX_CLOSE_WAIT,
     DEFAULT_REAP_INTERVAL, DEFAULT_SESSION_TIMEOUT,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::access::AclProvider;
-use crate::claim::NodeClaim;
+use crate::claim::{NodeClaim, OwnerDelete};
 use crate::client::Config;
 use crate::clock::Clock;
 use crate::connection_state::{ConnectionState, ConnectionStateErrorPolicy, Proofs};
@@ -398,6 +398,12 @@ impl Session {
 
     /// Submits one request in this session, before the future is awaited. No retry.
     fn request(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
+        let replied = self.request_with_epoch(request);
+        async move { replied.await.map(|(response, _)| response) }
+    }
+
+    /// As [`request`](Self::request), with the number of the connection that carried the reply.
+    fn request_with_epoch(&self, request: Request) -> impl Future<Output = Result<(Response, u64)>> + Send {
         let through_leader = request.goes_through_leader();
         let path = request.shared_path();
         let name = request.name();
@@ -435,7 +441,8 @@ impl Session {
             if let (true, Some(sent)) = (answered, reply.sent) {
                 self.answered_at(now, sent, reply.epoch, by_leader);
             }
-            reply.result
+            let epoch = reply.epoch;
+            reply.result.map(|response| (response, epoch))
         }
     }
 
@@ -622,11 +629,12 @@ impl Session {
     /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
         let full = self.full(path);
-        let watch = self.inner.watches.register(&full, WatchKind::Data);
-        match self.request(Request::Exists { path: full, watch: true }).await? {
+        let mut watch = self.inner.watches.register(&full, WatchKind::Data);
+        let (response, epoch) = self.request_with_epoch(Request::Exists { path: full, watch: true }).await?;
+        match response {
             Response::Exists(stat) => {
                 if stat.is_some() {
-                    watch.confirm();
+                    watch.confirm(epoch);
                 }
                 Ok((stat, watch))
             }
@@ -662,10 +670,11 @@ impl Session {
     /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
     pub async fn get_data_watched(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
         let full = self.full(path);
-        let watch = self.inner.watches.register(&full, WatchKind::Data);
-        match self.request(Request::GetData { path: full, watch: true }).await? {
+        let mut watch = self.inner.watches.register(&full, WatchKind::Data);
+        let (response, epoch) = self.request_with_epoch(Request::GetData { path: full, watch: true }).await?;
+        match response {
             Response::Data(data, stat) => {
-                watch.confirm();
+                watch.confirm(epoch);
                 Ok((data, stat, watch))
             }
             other => Err(unexpected("getData", path, &other)),
@@ -678,6 +687,12 @@ impl Session {
     #[must_use]
     pub fn join_watch(&self, path: &str) -> Option<Watch> {
         self.inner.watches.join(&self.full(path))
+    }
+
+    /// The deletion of a node by its owner, if that is in this process and session.
+    #[must_use]
+    pub fn owner_of(&self, path: &str) -> Option<OwnerDelete> {
+        self.inner.watches.owned(&self.root.full(path)).map(OwnerDelete::new)
     }
 
     /// Waits for a word of a node's owner in this session ([`NodeClaim::say_first`]). No request; what was said before

@@ -4,7 +4,7 @@
 //! and so does the end of the session; a reconnect does only where the client does not restore watches. A wake-up is a
 //! hint: the waiter reads again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::claim::ClaimedNode;
 use crate::model::{EventType, WatchedEvent};
 use crate::zookeeper::SessionEnd;
 
@@ -58,8 +59,8 @@ struct Waiter {
     /// `None` is for the word of a node's owner in this session ([`WatchRegistry::is_first`]), of which the server knows
     /// nothing.
     kind: Option<WatchKind>,
-    /// Whether an answer has said that the node is there and watched.
-    is_set: bool,
+    /// The connection whose reply has said that the node is there and watched.
+    set_in: Option<u64>,
     wake: Wake,
 }
 
@@ -67,6 +68,8 @@ struct Waiter {
 struct Waiters {
     next: u64,
     by_path: BTreeMap<Arc<str>, Vec<Waiter>>,
+    /// The nodes that this process owns.
+    owned: HashMap<Arc<str>, Weak<ClaimedNode>>,
     ended: Option<SessionEnd>,
     /// Is told of watches for which nobody waits any more.
     forget: Option<Forget>,
@@ -75,13 +78,18 @@ struct Waiters {
 type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
 
 impl Waiters {
-    fn add(&mut self, path: &Arc<str>, kind: Option<WatchKind>, is_set: bool) -> (u64, oneshot::Receiver<WakeReason>) {
+    fn add(
+        &mut self,
+        path: &Arc<str>,
+        kind: Option<WatchKind>,
+        set_in: Option<u64>,
+    ) -> (u64, oneshot::Receiver<WakeReason>) {
         let (sender, receiver) = oneshot::channel();
         self.next += 1;
         match self.ended {
             Some(end) => told(&sender.send(WakeReason::SessionEnded(end))),
             None => {
-                let waiter = Waiter { id: self.next, kind, is_set, wake: Wake::Future(sender) };
+                let waiter = Waiter { id: self.next, kind, set_in, wake: Wake::Future(sender) };
                 match self.by_path.get_mut(path) {
                     Some(list) => list.push(waiter),
                     None => drop(self.by_path.insert(Arc::clone(path), vec![waiter])),
@@ -141,30 +149,31 @@ impl WatchRegistry {
     pub(crate) fn register(&self, path: &Arc<str>, kind: impl Into<Option<WatchKind>>) -> Watch {
         let kind = kind.into();
         let mut waiters = self.waiters.lock();
-        let (id, receiver) = waiters.add(path, kind, false);
+        let (id, receiver) = waiters.add(path, kind, None);
         drop(waiters);
-        self.watch(path, kind, id, receiver)
+        self.watch(path, kind, None, id, receiver)
     }
 
     /// Registers one more waiter for a node that is there and watched on the server already, if it is.
     pub(crate) fn join(&self, path: &Arc<str>) -> Option<Watch> {
         let kind = Some(WatchKind::Data);
         let mut waiters = self.waiters.lock();
-        let is_set = |waiter: &Waiter| waiter.kind == kind && waiter.is_set;
-        waiters.by_path.get(path).filter(|list| list.iter().any(is_set))?;
-        let (id, receiver) = waiters.add(path, kind, true);
+        let of_kind = |waiter: &&Waiter| waiter.kind == kind;
+        let set_in = waiters.by_path.get(path)?.iter().filter(of_kind).filter_map(|waiter| waiter.set_in).max()?;
+        let (id, receiver) = waiters.add(path, kind, Some(set_in));
         drop(waiters);
-        Some(self.watch(path, kind, id, receiver))
+        Some(self.watch(path, kind, Some(set_in), id, receiver))
     }
 
     fn watch(
         &self,
         path: &Arc<str>,
         kind: Option<WatchKind>,
+        set_in: Option<u64>,
         id: u64,
         receiver: oneshot::Receiver<WakeReason>,
     ) -> Watch {
-        Watch { registry: Arc::downgrade(&self.waiters), path: Arc::clone(path), kind, id, receiver }
+        Watch { registry: Arc::downgrade(&self.waiters), path: Arc::clone(path), kind, set_in, id, receiver }
     }
 
     /// Wakes everybody whom an event concerns.
@@ -174,7 +183,29 @@ impl WatchRegistry {
             EventType::NodeCreated | EventType::NodeDataChanged => &[Some(WatchKind::Data)],
             EventType::NodeChildrenChanged => &[Some(WatchKind::Children)],
         };
-        self.wake(WakeReason::Event(event.event_type), |waiters| waiters.take(&event.path, kinds));
+        self.wake(WakeReason::Event(event.event_type), |waiters| {
+            if event.event_type == EventType::NodeDeleted {
+                // Before any waiter wakes: an owner knows of its loss when the next one may be granted.
+                if let Some(node) = waiters.owned.get(&*event.path).and_then(Weak::upgrade) {
+                    node.set_deleted();
+                }
+            }
+            waiters.take(&event.path, kinds)
+        });
+    }
+
+    /// A node of this path is owned in this process.
+    pub(crate) fn owns(&self, path: &Arc<str>, node: &Arc<ClaimedNode>) {
+        self.waiters.lock().owned.insert(Arc::clone(path), Arc::downgrade(node));
+    }
+
+    /// The node is not owned any more.
+    pub(crate) fn disowns(&self, path: &str) {
+        self.waiters.lock().owned.remove(path);
+    }
+
+    pub(crate) fn owned(&self, path: &str) -> Option<Arc<ClaimedNode>> {
+        self.waiters.lock().owned.get(path).and_then(Weak::upgrade)
     }
 
     /// Wakes those who wait for a node's word that it is first in line.
@@ -247,22 +278,31 @@ pub struct Watch {
     registry: Weak<Mutex<Waiters>>,
     path: Arc<str>,
     kind: Option<WatchKind>,
+    set_in: Option<u64>,
     id: u64,
     receiver: oneshot::Receiver<WakeReason>,
 }
 
 impl Watch {
+    /// Whether the reply that set the watch came on this connection: what it tells is then in the order of the server's
+    /// transactions. Events that a server replays after a reconnect are not.
+    #[must_use]
+    pub fn is_set_in(&self, epoch: u64) -> bool {
+        self.set_in == Some(epoch)
+    }
+
     /// Whether it has fired: a look that does not wait.
     #[must_use]
     pub fn has_fired(&self) -> bool {
         !self.receiver.is_empty() || self.receiver.is_terminated()
     }
 
-    /// The read that sets it on the server has found the node.
-    pub(crate) fn confirm(&self) {
+    /// The read that sets it on the server has found the node; its reply came on this connection.
+    pub(crate) fn confirm(&mut self, epoch: u64) {
+        self.set_in = Some(epoch);
         if let Some(registry) = self.registry.upgrade() {
             if let Some(waiter) = registry.lock().find(&self.path, self.id) {
-                waiter.is_set = true;
+                waiter.set_in = Some(epoch);
             }
         }
     }
@@ -376,9 +416,9 @@ mod tests {
     #[tokio::test]
     async fn a_watch_that_is_set_can_be_joined() {
         let registry = WatchRegistry::default();
-        let first = registry.register(&"/a".into(), WatchKind::Data);
+        let mut first = registry.register(&"/a".into(), WatchKind::Data);
         assert!(registry.join(&"/a".into()).is_none(), "nothing has answered yet");
-        first.confirm();
+        first.confirm(1);
         let second = registry.join(&"/a".into()).unwrap();
         assert!(registry.join(&"/b".into()).is_none());
         // It does not depend on the one that was there.
@@ -389,14 +429,15 @@ mod tests {
         for watch in [second, third] {
             assert_eq!(watch.await, WakeReason::Event(EventType::NodeDeleted));
         }
-        let [word, children] = [None, Some(WatchKind::Children)].map(|kind| registry.register(&"/a".into(), kind));
-        word.confirm();
-        children.confirm();
+        let [mut word, mut children] =
+            [None, Some(WatchKind::Children)].map(|kind| registry.register(&"/a".into(), kind));
+        word.confirm(1);
+        children.confirm(1);
         assert!(registry.join(&"/a".into()).is_none(), "these say nothing of the node");
-        let before = registry.register(&"/a".into(), WatchKind::Data);
-        before.confirm();
+        let mut before = registry.register(&"/a".into(), WatchKind::Data);
+        before.confirm(1);
         registry.reconnected();
-        before.confirm();
+        before.confirm(1);
         assert!(registry.join(&"/a".into()).is_none(), "the watch was another connection's");
     }
 

@@ -150,7 +150,7 @@ async fn live_through_everything(log: &Log) {
     let read_only = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
     client.set_acl().with_acl(read_only).for_path("/lock").await.unwrap();
     drop(guard);
-    log.comes_to("a node cannot be deleted and is left behind").await;
+    log.comes_to("a node cannot be deleted").await;
 
     server.kill_session(server.sessions()[0]);
     log.comes_to("session ended").await;

@@ -666,6 +666,7 @@ impl LockInternals {
             // Whoever takes further names for contenders may know of one that the owner of the node does not.
             let listens = self.shape.is_line && self.options.extra_lock_patterns.is_empty() && session.has_named(ahead);
             let mut word = listens.then(|| session.word_of(&path));
+            let (same_session, owner) = (session.has_named(ahead), session.owner_of(&path));
             let mut ahead = match watched.take() {
                 Some(watch) => watch,
                 None => match watch_if_there(session, &path).await? {
@@ -690,9 +691,17 @@ impl LockInternals {
                     }
                     reason = &mut ahead => match reason {
                         WakeReason::Event(EventType::NodeDeleted) => {
-                            // Events come in order: what came of the own node before this has fired its watch.
-                            let own_is_there = watches.own.as_ref().is_some_and(|own| !own.has_fired());
-                            return Ok(alone && own_is_there && session.epoch() == began_at);
+                            // The end of a session deletes all of its nodes in one transaction, and tells of them in any
+                            // order. So of a node of our own session the owner's delete must have been answered.
+                            let by_owner = match owner {
+                                Some(owner) => owner.is_done().await,
+                                None => !same_session,
+                            };
+                            // Events come in order on one connection: what came of the own node before this has fired its
+                            // watch.
+                            let in_order = |watch: &Watch| watch.is_set_in(began_at) && session.epoch() == began_at;
+                            let own_is_there = watches.own.as_ref().is_some_and(|own| in_order(own) && !own.has_fired());
+                            return Ok(alone && by_owner && own_is_there && in_order(&ahead));
                         }
                         reason => break reason,
                     },

@@ -1,0 +1,91 @@
+//! A holder and a waiter of one session, and what happens to both of their nodes.
+
+use std::time::Duration;
+
+use curator_framework::{Acl, CuratorFramework, Permission, RetryNTimes};
+use curator_recipes::InterProcessMutex;
+use curator_test::wire::OpCode;
+use curator_test::{ClientId, SimulatedEnsemble, TestingServer};
+use tokio::time::timeout;
+
+use crate::env::{builder, connected, eventually};
+
+const CLIENT: ClientId = ClientId(0);
+const SESSION: Duration = Duration::from_secs(10);
+const LATENCY: Duration = Duration::from_millis(10);
+const SEEDS: u64 = 40;
+
+fn simulated<T>(seed: u64, run: impl AsyncFnOnce(SimulatedEnsemble, CuratorFramework) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let ensemble = SimulatedEnsemble::new(seed, LATENCY);
+        let options = ensemble.client(CLIENT).session_timeout(SESSION).default_data("");
+        let client = options.retry_policy(RetryNTimes::new(1000, LATENCY)).build().unwrap();
+        client.start().unwrap();
+        client.block_until_connected().await.unwrap();
+        run(ensemble, client).await
+    })
+}
+
+/// The server deletes the nodes of a session in one transaction, and notifies of them in any order.
+#[test]
+fn waiter_is_not_granted_on_a_node_that_went_with_its_session() {
+    for seed in 0..SEEDS {
+        simulated(seed, async |ensemble, client| {
+            let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
+            let holder = mutex.acquire().await.unwrap();
+            let waiting = mutex.clone();
+            let waiter = tokio::spawn(async move { waiting.acquire().await.unwrap() });
+            while client.watchers() < 2 {
+                tokio::time::sleep(LATENCY).await;
+            }
+            ensemble.kill_session(ensemble.owner(holder.path()).unwrap());
+            let granted = timeout(SESSION * 3, waiter).await.unwrap().unwrap();
+            assert!(!holder.is_held(), "seed {seed}");
+            let owner = ensemble.owner(granted.path());
+            assert!(owner.is_some(), "seed {seed}: {} was granted without its node", granted.path());
+            granted.release().await.unwrap();
+        });
+    }
+}
+
+/// A notification reaches the owner of a node before any waiter.
+#[test]
+fn owner_knows_that_its_node_was_deleted_before_the_waiter_of_its_client_is_granted() {
+    for seed in 0..SEEDS {
+        simulated(seed, async |ensemble, client| {
+            let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
+            let holder = mutex.acquire().await.unwrap();
+            let waiting = mutex.clone();
+            let waiter = tokio::spawn(async move { waiting.acquire().await.unwrap() });
+            while client.watchers() < 2 {
+                tokio::time::sleep(LATENCY).await;
+            }
+            ensemble.delete(holder.path());
+            let granted = timeout(SESSION, waiter).await.unwrap().unwrap();
+            assert!(granted.is_held() && !holder.is_held(), "seed {seed}: two guards hold one mutex");
+            granted.release().await.unwrap();
+        });
+    }
+}
+
+/// A node that cannot be deleted for a while blocks every contender behind it.
+#[tokio::test]
+async fn node_of_a_dropped_guard_goes_when_its_deletion_is_allowed_again() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address()).session_timeout(Duration::from_secs(4))).await;
+    let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
+    let permissions = async |permissions| {
+        let acl = [Acl::new(permissions, "world", "anyone")];
+        client.set_acl().with_acl(acl).for_path("/lock").await.unwrap();
+    };
+    permissions(Permission::READ | Permission::CREATE | Permission::ADMIN).await;
+    server.clear_requests();
+    drop(guard);
+    let tried = || server.requests().iter().any(|request| request.op == OpCode::Delete);
+    eventually("its deletion is refused", async || tried()).await;
+    assert_eq!(server.children("/lock").map(|children| children.len()), Some(1));
+    permissions(Permission::ALL).await;
+    eventually("it is deleted", async || server.children("/lock").is_some_and(|children| children.is_empty())).await;
+    assert!(client.is_connected(), "the session has not ended for it");
+}

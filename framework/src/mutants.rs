@@ -61,7 +61,7 @@ pub enum Mutant {
     KeepTheLeasesWithoutTheTurn,
     /// Several locks are granted although one of them was lost meanwhile.
     GrantLostLocks,
-    /// Who looks where it stands says that it is the first in line.
+    /// A contender reports that it is first whenever it lists, and its successor takes any deletion of it for a grant.
     FirstBeforeItsTurn,
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::TryFutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -398,8 +399,7 @@ impl Session {
 
     /// Submits one request in this session, before the future is awaited. No retry.
     fn request(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        let replied = self.request_with_epoch(request);
-        async move { replied.await.map(|(response, _)| response) }
+        self.request_with_epoch(request).map_ok(|(response, _)| response)
     }
 
     /// As [`request`](Self::request), with the number of the connection that carried the reply.

@@ -694,13 +694,15 @@ impl LockInternals {
                             // The end of a session deletes all of its nodes in one transaction, and tells of them in any
                             // order. So of a node of our own session the owner's delete must have been answered.
                             let by_owner = match owner {
-                                Some(owner) => owner.is_done().await,
+                                // On the heap: rare, and short.
+                                Some(owner) => Box::pin(async move { owner.is_done().await }).await,
                                 None => !same_session,
                             };
                             // Events come in order on one connection: what came of the own node before this has fired its
                             // watch.
                             let in_order = |watch: &Watch| watch.is_set_in(began_at) && session.epoch() == began_at;
                             let own_is_there = watches.own.as_ref().is_some_and(|own| in_order(own) && !own.has_fired());
+                            let by_owner = by_owner || is_broken(Mutant::FirstBeforeItsTurn);
                             return Ok(alone && by_owner && own_is_there && in_order(&ahead));
                         }
                         reason => break reason,

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -43,6 +44,7 @@ use crate::secure::{SaslDigest, TlsOptions};
 use crate::session::Session;
 use crate::zookeeper::{
     DEFAULT_MAX_FRAME, DefaultZooKeeperFactory, MIN_SESSION_TIMEOUT, Pacer, SessionEnd, ZooKeeperFactory,
+    ZooKeeperHandle,
 };
 
 /// Curator's default session timeout: 60 s.
@@ -181,8 +183,8 @@ pub(crate) struct Shared {
     pub(crate) leftovers: Arc<Leftovers>,
     /// Spreads the attempts of all sessions over time.
     pub(crate) pacer: Arc<Pacer>,
-    /// The close of the last session, for `close` to wait for.
-    pub(crate) closing: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+    /// The closes of sessions that have ended, for `close` to wait for.
+    closing: Mutex<Vec<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     owner: OnceLock<Weak<Owner>>,
     life_cycle: Observed<LifeCycle>,
     session: Observed<Option<Session>>,
@@ -221,6 +223,13 @@ impl Shared {
             let root = Root::new(&self.config.chroot, "").unwrap_or_default();
             self.listeners.notify(&CuratorFramework { owner, root }, state);
         }
+    }
+
+    /// A session has ended here and is being closed on the server: `close` waits for that.
+    pub(crate) fn is_closing(&self, handle: &dyn ZooKeeperHandle) {
+        let mut closing = self.closing.lock();
+        closing.retain_mut(|closed| closed.now_or_never().is_none());
+        closing.push(handle.closed());
     }
 
     pub(crate) fn connect_failed(&self, error: ConnectError) {
@@ -414,10 +423,8 @@ impl CuratorFramework {
         let mut finished = shared.finished.subscribe();
         // The sender is in `shared`, so the only answer is that the task has finished.
         drop(finished.wait_for(|&finished| finished).await);
-        let closing = shared.closing.lock().take();
-        if let Some(closing) = closing {
-            let _in_time = tokio::time::timeout(shared.config.max_close_wait, closing).await;
-        }
+        let closing = futures_util::future::join_all(std::mem::take(&mut *shared.closing.lock()));
+        let _in_time = tokio::time::timeout(shared.config.max_close_wait, closing).await;
         shared.listeners.clear();
     }
 
@@ -1029,7 +1036,7 @@ impl CuratorFrameworkBuilder {
             },
             leftovers: Arc::new(Leftovers::default()),
             pacer: Arc::new(Pacer::default()),
-            closing: Mutex::new(None),
+            closing: Mutex::default(),
             owner: OnceLock::new(),
             life_cycle: Observed::new(LifeCycle::Latent),
             session: Observed::new(None),

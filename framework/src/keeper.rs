@@ -45,10 +45,10 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
 
         // Whoever holds something hears of it first; only then is there a next session.
         session.finish(end);
+        shared.is_closing(&**session.handle());
         tracing::info!(session = number, reason = %end, "session ended");
         shared.publish(None);
         if end == SessionEnd::Closed {
-            shared.closing.lock().replace(session.handle().closed());
             return;
         }
         shared.happened(StateEvent::SessionOver);
@@ -139,7 +139,7 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
             let attempted = tokio::time::timeout(config.max_close_wait, connecting).await;
             if let Ok(Some(Connection { handle, .. })) = attempted {
                 handle.end();
-                shared.closing.lock().replace(handle.closed());
+                shared.is_closing(&*handle);
             }
             None
         }
@@ -196,7 +196,8 @@ async fn watch_over(
             heartbeat = Some((session.handle().heartbeat(held), held));
             next_heartbeat = now + session.timeout() / 16;
         }
-        let mut wake = now + LONGEST_LOOK_AWAY;
+        // Something may begin to be held meanwhile: the first heartbeat of a holder is due after an eighth.
+        let mut wake = now + LONGEST_LOOK_AWAY.min(session.timeout() / 8);
         if deadline > now {
             wake = wake.min(deadline);
         }

@@ -407,7 +407,6 @@ impl Session {
         let through_leader = request.goes_through_leader();
         let path = request.shared_path();
         let name = request.name();
-        let is_transaction = matches!(request, Request::Transaction { .. });
         let submitted = match self.end_reason() {
             Some(_) => Err(self.gone(request.to_string())),
             None => Ok(self.inner.handle.submit(request, self.epoch())),
@@ -416,7 +415,7 @@ impl Session {
             let over = |sent: bool| {
                 let request = format!("{name} {path}");
                 // `Closed` would say that nothing was changed.
-                if is_transaction && sent { Error::SessionExpired { request } } else { self.gone(request) }
+                if through_leader && sent { Error::SessionExpired { request } } else { self.gone(request) }
             };
             let reply = tokio::select! {
                 biased;

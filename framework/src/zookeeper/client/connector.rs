@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use rand::SeedableRng;
@@ -66,35 +66,40 @@ impl Opener {
         })
     }
 
-    /// Opens a stream to a server. Every address of its name has its share of the time.
+    /// The addresses of a server, in random order; none where the connector takes its name.
     ///
     /// # Errors
     ///
-    /// What is wrong with the server, or with the last of its addresses.
-    pub(super) async fn open(&self, server: &str, limit: Duration) -> io::Result<Stream> {
-        if let Some(connector) = &self.connector {
-            return connector.connect(server).await.map(Stream::Other);
+    /// That the name is not known.
+    pub(super) async fn resolve(&self, server: &str) -> io::Result<Vec<Option<SocketAddr>>> {
+        if self.connector.is_some() {
+            return Ok(vec![None]);
         }
         // By tokio's threads for blocking work, anew each time: a name may move to another address.
         let found = tokio::net::lookup_host(server).await;
-        let mut addresses: Vec<_> =
-            found.map_err(|error| io::Error::new(error.kind(), format!("name not resolved: {error}")))?.collect();
+        let mut addresses: Vec<_> = found
+            .map_err(|error| io::Error::new(error.kind(), format!("name not resolved: {error}")))?
+            .map(Some)
+            .collect();
         addresses.shuffle(&mut StdRng::seed_from_u64(self.randomness.next()));
-        let mut failed = io::Error::other("its name has no address");
-        let until = tokio::time::Instant::now() + limit;
-        for (tried, address) in addresses.iter().enumerate() {
-            let left = until.saturating_duration_since(tokio::time::Instant::now());
-            let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-            match tokio::time::timeout(share, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    stream.set_nodelay(true)?;
-                    return self.secure(stream, server).await;
-                }
-                Ok(Err(error)) => failed = error,
-                Err(_elapsed) => failed = io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer")),
+        Ok(addresses)
+    }
+
+    /// Opens a stream to a server, at this address if there is one.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the server.
+    pub(super) async fn open(&self, server: &str, address: Option<SocketAddr>) -> io::Result<Stream> {
+        match (&self.connector, address) {
+            (Some(connector), _) => connector.connect(server).await.map(Stream::Other),
+            (None, Some(address)) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                self.secure(stream, server).await
             }
+            (None, None) => Err(io::Error::other("its name has no address")),
         }
-        Err(failed)
     }
 
     #[cfg_attr(not(feature = "tls"), expect(clippy::unused_async, clippy::unused_self, reason = "only TLS waits"))]

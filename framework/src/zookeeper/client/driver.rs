@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -299,6 +300,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         events,
         told: Vec::new(),
         server: String::new(),
+        address: None,
         buffer: BytesMut::new(),
         timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
         violation: None,
@@ -334,13 +336,13 @@ impl FirstConnect {
             Some(driver) => driver.round(Limit::First).await,
             None => Err(ConnectError::new(CLIENT, "it was connected before")),
         };
+        if let (Err(_), Some(driver)) = (&round, &mut self.driver) {
+            // In the caller's time: a program that ends with the error leaves no session.
+            driver.abandon().await;
+        }
         match (round, self.driver.take()) {
             (Ok((reader, attached)), Some(driver)) => Ok((reader, attached, driver)),
-            (Err(error), Some(driver)) => {
-                // In the caller's time: a program that ends with the error leaves no session.
-                driver.abandon().await;
-                Err(error)
-            }
+            (Err(error), _) => Err(error),
             (_, None) => Err(ConnectError::new(CLIENT, "it was connected before")),
         }
     }
@@ -348,10 +350,10 @@ impl FirstConnect {
 
 impl Drop for FirstConnect {
     fn drop(&mut self) {
-        let Some(driver) = self.driver.take() else { return };
+        let Some(mut driver) = self.driver.take() else { return };
         // Without a runtime the session is left to the server's timer.
         if let (true, Ok(runtime)) = (driver.has_session(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(driver.abandon());
+            runtime.spawn(async move { driver.abandon().await });
         }
     }
 }
@@ -383,6 +385,8 @@ struct Driver {
     told: Vec<Event<Token>>,
     /// The server of the current connection.
     server: String,
+    /// Its address, where the client has resolved it.
+    address: Option<SocketAddr>,
     buffer: BytesMut,
     timer: Pin<Box<Sleep>>,
     /// What the server did behind the frame that ended the step before.
@@ -415,7 +419,7 @@ impl Driver {
     }
 
     /// Closes a session that was made but cannot be used.
-    async fn abandon(mut self) {
+    async fn abandon(&mut self) {
         {
             let mut link = self.shared.link.lock();
             link.protocol.lost(None);
@@ -496,20 +500,48 @@ impl Driver {
                 failures.push((server, "there was no time left to try it".to_owned()));
                 break;
             }
-            let attempt = tokio::time::timeout(limit, self.attempt(&server, limit)).await;
-            match attempt.unwrap_or_else(|_elapsed| Err(format!("no answer within {limit:.1?}"))) {
+            match self.try_server(&server, limit).await {
+                Ok(attached) => return Ok(attached),
+                Err(reason) => failures.push((server, reason)),
+            }
+            if self.is_over() {
+                break;
+            }
+            left -= 1;
+        }
+        Err(ConnectError::from_failures(failures))
+    }
+
+    /// Tries each address of a server. Each has its share of the time, for the connection and for the session.
+    async fn try_server(&mut self, server: &str, limit: Duration) -> Result<(Reader, Reattached), String> {
+        let until = Instant::now() + limit;
+        let resolved = tokio::time::timeout_at(until, self.opener.resolve(server)).await;
+        let mut addresses = match resolved {
+            Ok(found) => found.map_err(|error| error.to_string())?,
+            Err(_elapsed) => return Err(format!("name not resolved within {limit:.1?}")),
+        };
+        // The address that was used last is the one that has failed.
+        addresses.sort_by_key(|address| address.is_some() && *address == self.address);
+        let mut failed = "its name has no address".to_owned();
+        for (tried, address) in addresses.iter().enumerate() {
+            if tried > 0 {
+                tokio::time::sleep(self.config.pacer.book(self.shared.clock.now(), &*self.config.randomness)).await;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+            let attempt = tokio::time::timeout(share, self.attempt(server, *address)).await;
+            match attempt.unwrap_or_else(|_elapsed| Err(format!("no answer within {share:.1?}"))) {
                 Ok(attached) => return Ok(attached),
                 Err(reason) => {
                     self.lose(None);
-                    failures.push((server, reason));
+                    failed = reason;
                     if self.is_over() {
                         break;
                     }
                 }
             }
-            left -= 1;
         }
-        Err(ConnectError::from_failures(failures))
+        Err(failed)
     }
 
     /// How long one server may take, if so many are left.
@@ -526,8 +558,9 @@ impl Driver {
     }
 
     /// Opens a connection to one server and attaches the session.
-    async fn attempt(&mut self, server: &str, limit: Duration) -> Result<(Reader, Reattached), String> {
-        let stream = self.opener.open(server, limit).await.map_err(|error| error.to_string())?;
+    async fn attempt(&mut self, server: &str, address: Option<SocketAddr>) -> Result<(Reader, Reattached), String> {
+        self.address = address;
+        let stream = self.opener.open(server, address).await.map_err(|error| error.to_string())?;
         server.clone_into(&mut self.server);
         self.buffer.clear();
         self.violation = None;
@@ -707,7 +740,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         {
             let mut link = self.shared.link.lock();
-            link.protocol.close(self.shared.clock.now());
+            link.protocol.fail();
             link.protocol.lost(None);
             link.writer = None;
             link.driver = None;

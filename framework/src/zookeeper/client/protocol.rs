@@ -322,7 +322,11 @@ impl<T> Protocol<T> {
                         self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
                     }
                 }
-                Some(Waiting::Forget(path, kind)) => self.remove_watch(&path, Some(kind), now),
+                // A persistent watch may have been added meanwhile.
+                Some(Waiting::Forget(path, kind)) if self.armed.can_remove(&path) => {
+                    self.remove_watch(&path, Some(kind), now);
+                }
+                Some(Waiting::Forget(..)) => {}
                 None => return,
             }
         }
@@ -377,9 +381,23 @@ impl<T> Protocol<T> {
     /// Removes a subscriber; with the last one its watch goes from the server.
     pub(super) fn unsubscribe(&mut self, path: &str, recursive: bool, id: u64, now: Duration) {
         let was_last = self.armed.unsubscribe(path, recursive, id);
-        if was_last && self.is_ready() && !self.armed.has_one_shot(path) {
+        if was_last && self.is_ready() && !self.armed.has_one_shot(path) && !self.is_setting_one_shot(path) {
             self.remove_watch(path, None, now);
         }
+    }
+
+    /// Whether a read that leaves a watch at the path is outstanding: a removal behind it would take that watch too.
+    fn is_setting_one_shot(&self, path: &str) -> bool {
+        let sets = |outstanding: &Outstanding<T>| match &outstanding.asked {
+            Asked::Request(
+                Request::Exists { path: read, watch: true }
+                | Request::GetData { path: read, watch: true }
+                | Request::GetChildren { path: read, watch: true },
+                _,
+            ) => **read == *path,
+            _ => false,
+        };
+        self.connection.as_ref().is_some_and(|connection| connection.outstanding.iter().any(sets))
     }
 
     /// Removes a one-shot watch that has no waiter any more.
@@ -416,6 +434,11 @@ impl<T> Protocol<T> {
     pub(super) fn close(&mut self, now: Duration) {
         self.end(SessionEnd::Closed);
         self.send_close(now);
+    }
+
+    /// The task that serves the session is gone, and every caller is answered.
+    pub(super) fn fail(&mut self) {
+        self.end(SessionEnd::ClientFailed);
     }
 
     fn send_close(&mut self, now: Duration) {

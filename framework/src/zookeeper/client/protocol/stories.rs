@@ -664,3 +664,16 @@ fn requests_beyond_the_window_wait_and_are_known_to_be_unsent() {
     };
     assert_eq!(story.events().iter().filter(|event| unsent(event)).count(), 1);
 }
+
+#[test]
+fn dropped_persistent_watch_leaves_the_watch_of_an_outstanding_read() {
+    let mut story = Story::connected();
+    let (to, _events) = mpsc::unbounded_channel();
+    let id = story.protocol.add_watch("/a", false, to, "add", story.now).map_err(|(_, error)| error).unwrap();
+    let added = story.requests()[0].xid;
+    story.reply(added, 1, &[0; 4]);
+    story.submit(Request::GetData { path: "/a".into(), watch: true }, "read");
+    assert_eq!(story.requests().len(), 1);
+    story.protocol.unsubscribe("/a", false, id, story.now);
+    assert!(story.requests().is_empty(), "the removal would take the watch of the read too");
+}

@@ -526,8 +526,9 @@ impl LockInternals {
                 false => session.get_children(&self.base_path).await.ok(),
             }
         };
-        let (created, early) =
-            session.in_one_write(futures_util::future::join(self.create(claim, retries), listing)).await;
+        // On the heap: it is short, and a wait behind it may be long.
+        let both = Box::pin(futures_util::future::join(self.create(claim, retries), listing));
+        let (created, early) = session.in_one_write(both).await;
         let (czxid, created_at) = created?;
         let is_ours =
             |children: &Vec<String>| claim.node_name().is_some_and(|own| children.iter().any(|name| name == own));

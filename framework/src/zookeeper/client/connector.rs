@@ -102,7 +102,6 @@ impl Opener {
         }
     }
 
-    #[cfg_attr(not(feature = "tls"), expect(clippy::unused_async, clippy::unused_self, reason = "only TLS waits"))]
     async fn secure(&self, stream: TcpStream, _server: &str) -> io::Result<Stream> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {

@@ -277,7 +277,23 @@ pub(crate) struct HousekeepingTask {
 }
 
 /// A job under way; what could not be deleted comes back.
-type Running = Pin<Box<dyn Future<Output = Option<Remains>> + Send>>;
+type Running = Pin<Box<dyn Future<Output = Option<Left>> + Send>>;
+
+/// A node that could not be deleted.
+struct Left {
+    remains: Remains,
+    /// The server refused the delete, which is not tried again at once.
+    refused: bool,
+}
+
+/// Waits before a refused delete is tried again, no longer than the session lasts.
+async fn wait_after_refusal(session: Session, remains: Remains) -> Option<Left> {
+    tokio::select! {
+        _ = session.ended() => {}
+        () = tokio::time::sleep(session.timeout() / 8) => {}
+    }
+    Some(Left { remains, refused: false })
+}
 
 impl HousekeepingTask {
     pub(crate) async fn run(mut self, session: Session) {
@@ -319,11 +335,15 @@ impl HousekeepingTask {
                 biased;
                 _ = session.ended() => break,
                 Some(left) = running.next() => {
-                    if let Some(remains) = left {
-                        waiting.push_back(remains);
+                    match left {
+                        // Beside the others, so that refused deletes do not hold them up.
+                        Some(Left { remains, refused: true }) => {
+                            begun.push(Box::pin(wait_after_refusal(session.clone(), remains)));
+                        }
+                        left => waiting.extend(left.map(|left| left.remains)),
                     }
                 }
-                Some(_) = begun.next() => {}
+                Some(left) = begun.next() => waiting.extend(left.map(|left| left.remains)),
                 job = self.jobs.recv() => match job {
                     Some(Job::Clean(remains)) => waiting.push_back(remains),
                     Some(Job::Finish(job)) => begun.push(job),
@@ -344,7 +364,7 @@ impl HousekeepingTask {
             }
         }
         while let Some(left) = running.next().await {
-            waiting.extend(left);
+            waiting.extend(left.map(|left| left.remains));
         }
         for remains in waiting {
             self.cleaning.done();
@@ -402,7 +422,7 @@ impl Guarded {
 
 /// Deletes a parent that nobody uses, if it is empty. Whatever comes of it is right: who creates in it at the same time
 /// is either first, and it is not empty, or finds it missing and makes it again.
-async fn reap(session: Session, idle: Idle, reaper: Arc<Reaper>) -> Option<Remains> {
+async fn reap(session: Session, idle: Idle, reaper: Arc<Reaper>) -> Option<Left> {
     let deleted = match session.exists(&idle.path).await {
         // What somebody else has made in its place is not ours.
         Ok(stat) if stat.is_none_or(|stat| stat.czxid != idle.czxid) => Err(Error::NoNode { path: idle.path.clone() }),
@@ -424,23 +444,19 @@ async fn reap(session: Session, idle: Idle, reaper: Arc<Reaper>) -> Option<Remai
 }
 
 /// Deletes what is left; what cannot be deleted now is given back.
-async fn clean(session: Session, remains: Remains, cleaning: Arc<Cleaning>) -> Option<Remains> {
+async fn clean(session: Session, remains: Remains, cleaning: Arc<Cleaning>) -> Option<Left> {
     match try_clean(&session, &remains).await {
         Ok(()) => {}
         Err(error) if error.is_retryable() || session.end_reason().is_some() => {
             if session.connected().await.is_ok() {
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
-            return Some(remains);
+            return Some(Left { remains, refused: false });
         }
         Err(error) if remains.goes_with_session() => {
             // It blocks every contender behind it until the session ends: it is tried until it is gone.
             tracing::warn!(%error, ?remains, tried_again = true, "a node cannot be deleted");
-            tokio::select! {
-                _ = session.ended() => {}
-                () = tokio::time::sleep(session.timeout() / 8) => {}
-            }
-            return Some(remains);
+            return Some(Left { remains, refused: true });
         }
         Err(error) => tracing::warn!(%error, ?remains, tried_again = false, "a node cannot be deleted"),
     }
@@ -481,7 +497,7 @@ async fn delete_if_there(session: &Session, path: &str, delete: Delete) -> Resul
 }
 
 /// Writes a node's data once more, unless that was done.
-async fn touch(session: Session, path: Arc<str>, data: Vec<u8>) -> Option<Remains> {
+async fn touch(session: Session, path: Arc<str>, data: Vec<u8>) -> Option<Left> {
     loop {
         match session.set_data(&path, data.clone(), Some(0)).await {
             Err(error) if error.is_retryable() => {
@@ -514,7 +530,7 @@ pub(crate) fn attend(session: Session, node: &Weak<ClaimedNode>, watch: Watch) {
 }
 
 /// Sets a watch on a node that is held, and tells its owner if it is gone.
-async fn guard(session: Session, node: Weak<ClaimedNode>) -> Option<Remains> {
+async fn guard(session: Session, node: Weak<ClaimedNode>) -> Option<Left> {
     let path = node.upgrade()?.path.clone();
     let mut certain = false;
     loop {

@@ -89,3 +89,28 @@ async fn node_of_a_dropped_guard_goes_when_its_deletion_is_allowed_again() {
     eventually("it is deleted", async || server.children("/lock").is_some_and(|children| children.is_empty())).await;
     assert!(client.is_connected(), "the session has not ended for it");
 }
+
+/// Refused deletes are tried again beside the others, however many they are.
+#[tokio::test]
+async fn refused_deletes_do_not_hold_up_the_node_of_another_guard() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address()).session_timeout(Duration::from_secs(60))).await;
+    let acquire = async |path: &str| InterProcessMutex::new(client.clone(), path).unwrap().acquire().await.unwrap();
+    let mut refused = Vec::new();
+    for number in 0..40 {
+        let path = format!("/refused-{number}");
+        refused.push(acquire(&path).await);
+        let acl = [Acl::new(Permission::READ | Permission::CREATE | Permission::ADMIN, "world", "anyone")];
+        client.set_acl().with_acl(acl).for_path(&path).await.unwrap();
+    }
+    let free = acquire("/free").await;
+    server.clear_requests();
+    drop(refused);
+    let tried = || server.requests().iter().filter(|request| request.op == OpCode::Delete).count();
+    eventually("the first ones are refused", async || tried() >= 16).await;
+    let dropped = std::time::Instant::now();
+    drop(free);
+    eventually("its node is deleted", async || server.children("/free").is_some_and(|children| children.is_empty()))
+        .await;
+    assert!(dropped.elapsed() < Duration::from_secs(5), "{:?}", dropped.elapsed());
+}

@@ -44,6 +44,15 @@ impl fmt::Display for LossReason {
     }
 }
 
+/// A node that was just created.
+#[derive(Debug, Clone)]
+pub struct Created {
+    /// What the server says of it.
+    pub stat: Stat,
+    /// The connection that carried the reply: what is read on it from now on is not older than the create.
+    pub epoch: u64,
+}
+
 /// The ownership of one node under one session, from before its create is sent until it is deleted.
 ///
 /// However the owner fails (an error, a time-out, a dropped future), the claim's `Drop` hands the node to the
@@ -96,8 +105,10 @@ impl Drop for OutstandingDelete<'_> {
 pub struct OwnerDelete(Arc<ClaimedNode>);
 
 impl OwnerDelete {
-    pub(crate) const fn new(node: Arc<ClaimedNode>) -> Self {
-        Self(node)
+    /// The path of the node.
+    #[must_use]
+    pub fn full_path(&self) -> &Arc<str> {
+        &self.0.path
     }
 
     /// Whether the leader has deleted the node for its owner. Waits for the reply if the owner's delete is outstanding;
@@ -256,8 +267,8 @@ impl NodeClaim {
     /// # Cancel safety
     ///
     /// When the future is dropped the node may exist. The claim knows of that, and deletes it when it is dropped.
-    pub async fn create(&mut self, node: &NewNode<'_>) -> Result<Stat> {
-        let session = self.session.clone();
+    pub async fn create(&mut self, node: &NewNode<'_>) -> Result<Created> {
+        let session = self.session.pinned();
         let acl_of_node = |path: &str| node.acl.map_or_else(|| session.acl_for(path), <[_]>::to_vec);
         let mut acl = acl_of_node(&self.path);
         if let Some(schemas) = session.schemas() {
@@ -275,7 +286,7 @@ impl NodeClaim {
             match created {
                 Ok((path, stat)) => {
                     self.set_node(ClaimedNode::new(path));
-                    return Ok(stat);
+                    return Ok(Created { stat, epoch: session.epoch() });
                 }
                 Err(error @ Error::NoNode { .. }) if parents_made < node.parents.most_times() => {
                     // On the heap, as this is rare.
@@ -425,12 +436,11 @@ impl NodeClaim {
         }
     }
 
-    /// Says to those in the same session who wait for it ([`Session::word_of`]) that the node is first in line: what
-    /// stood before it is gone and never comes back.
-    pub fn say_first(&self) {
-        if let Some(node) = &self.node {
-            self.session.watches().is_first(&node.path);
-        }
+    /// What becomes of the node's deletion by this claim. A claim that is dropped leaves it to the session's housekeeping,
+    /// and then it is never [done](OwnerDelete::is_done). `None` as long as the node is not known.
+    #[must_use]
+    pub fn owner_delete(&self) -> Option<OwnerDelete> {
+        self.node.clone().map(OwnerDelete)
     }
 
     /// As [`watch_node`](Self::watch_node) with a watch on the node that is set already.

@@ -210,7 +210,7 @@ async fn watch_over(
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(HandleEvent::Watched(event)) => session.watches().dispatch(&event),
+                Some(HandleEvent::Watched(event)) => session.watches().dispatch(&event, session.epoch()),
                 Some(HandleEvent::Disconnected(cause)) => {
                     tracing::info!(session = session.number(), %cause, "disconnected");
                     session.set_disconnected();

@@ -127,7 +127,7 @@ pub mod zk_paths;
 mod zookeeper;
 
 pub use access::{AclProvider, DefaultAclProvider};
-pub use claim::{LossReason, LossSignal, NodeClaim, OwnerDelete};
+pub use claim::{Created, LossReason, LossSignal, NodeClaim, OwnerDelete};
 pub use client::{
     CuratorFramework, CuratorFrameworkBuilder, DEFAULT_CONNECTION_TIMEOUT, DEFAULT_MAX_CLOSE_WAIT,
     DEFAULT_REAP_INTERVAL, DEFAULT_SESSION_TIMEOUT,
@@ -163,7 +163,7 @@ pub use schema::{Allowance, Schema, SchemaDescription, SchemaSet, SchemaValidato
 pub use secure::{SaslDigest, TlsOptions};
 pub use session::Session;
 pub use session_fail::SessionFailMode;
-pub use watch::{WakeReason, Watch, WatchKind};
+pub use watch::{Found, WakeReason, Watch, WatchKind};
 #[cfg(feature = "zookeeper-async")]
 pub use zookeeper::ZooKeeperAsyncFactory;
 #[doc(hidden)]

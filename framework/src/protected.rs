@@ -21,10 +21,6 @@ pub const PROTECTED_SEPARATOR: char = '-';
 /// The number of characters of `_c_<uuid>-`.
 pub const PROTECTED_PREFIX_WITH_UUID_LENGTH: usize = 40;
 
-/// What the ids of one session begin with, so that a name tells whether its node is of that session. It is random too,
-/// and behind it are 74 bits that are.
-pub(crate) type IdBeginning = [u8; 6];
-
 /// The UUID in the name of a protected node.
 ///
 /// Displayed, and parsed, as the UUID alone.
@@ -34,18 +30,6 @@ pub struct ProtectedId(Uuid);
 impl ProtectedId {
     pub(crate) fn new(randomness: &dyn Randomness) -> Self {
         Self(uuid(randomness))
-    }
-
-    /// One of those that begin alike.
-    pub(crate) fn beginning_with(beginning: IdBeginning, randomness: &dyn Randomness) -> Self {
-        let mut bytes = uuid(randomness).into_bytes();
-        bytes[..beginning.len()].copy_from_slice(&beginning);
-        Self(Uuid::from_bytes(bytes))
-    }
-
-    pub(crate) fn beginning(self) -> IdBeginning {
-        let [a, b, c, d, e, f, ..] = self.0.into_bytes();
-        [a, b, c, d, e, f]
     }
 
     /// `_c_<uuid>-`, as Curator writes it.
@@ -175,18 +159,6 @@ mod tests {
         ] {
             assert_eq!(ProtectedId::of(name), None, "{name}");
         }
-    }
-
-    #[test]
-    fn ids_of_one_session_begin_alike_and_are_random_behind_that() {
-        let beginning = ProtectedId::new(&ThreadRandomness).beginning();
-        let of_session = [(); 2].map(|()| ProtectedId::beginning_with(beginning, &ThreadRandomness));
-        for id in of_session {
-            assert_eq!(id.beginning(), beginning);
-            assert_eq!((id.0.get_version_num(), id.0.get_variant()), (4, uuid::Variant::RFC4122));
-        }
-        assert_ne!(of_session[0], of_session[1]);
-        assert_ne!(ProtectedId::new(&ThreadRandomness).beginning(), beginning);
     }
 
     /// Curator's `TestCreate.testProtectedUtils`.

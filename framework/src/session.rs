@@ -1,5 +1,7 @@
 //! One session with the ensemble, from its first answer to its end.
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -10,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::access::AclProvider;
-use crate::claim::{NodeClaim, OwnerDelete};
+use crate::claim::NodeClaim;
 use crate::client::Config;
 use crate::clock::Clock;
 use crate::connection_state::{ConnectionState, ConnectionStateErrorPolicy, Proofs};
@@ -22,12 +24,12 @@ use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
 use crate::path::parent_of;
-use crate::protected::{IdBeginning, ProtectedId, to_protected_path};
+use crate::protected::{ProtectedId, to_protected_path};
 use crate::randomness::{Randomness, nowhere};
 use crate::reaper::Reaper;
 use crate::root::Root;
 use crate::schema::SchemaSet;
-use crate::watch::{Watch, WatchKind, WatchRegistry};
+use crate::watch::{Found, Watch, WatchKind, WatchRegistry};
 use crate::zookeeper::{
     Connection, Done, Operation, Reattached, Reply, Request, Response, SessionEnd, WatchEvents, ZooKeeperHandle,
 };
@@ -48,6 +50,8 @@ pub struct Session {
     inner: Arc<Inner>,
     /// What stands before the paths of whoever has it.
     root: Root,
+    /// The connection on which its requests run.
+    pinned: Option<u64>,
 }
 
 struct Inner {
@@ -55,7 +59,6 @@ struct Inner {
     handle: Arc<dyn ZooKeeperHandle>,
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
-    ids: IdBeginning,
     vital: Mutex<Vital>,
     link: Observed<Link>,
     end: OnceLock<SessionEnd>,
@@ -66,6 +69,7 @@ struct Inner {
     error_policy: Arc<dyn ConnectionStateErrorPolicy>,
     reaper: Arc<Reaper>,
     schemas: Option<Arc<SchemaSet>>,
+    extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 /// What is due when.
@@ -106,7 +110,6 @@ impl Session {
                 handle: Arc::clone(&connection.handle),
                 clock: Arc::clone(&config.clock),
                 randomness: Arc::clone(&config.randomness),
-                ids: ProtectedId::new(&*config.randomness).beginning(),
                 vital: Mutex::new(Vital { proofs, claims: 0, told_owning: false }),
                 link: Observed::new(Link { up: true, epoch: connection.epoch, errors: 0 }),
                 end: OnceLock::new(),
@@ -117,8 +120,10 @@ impl Session {
                 error_policy: Arc::clone(&config.error_policy),
                 reaper: Arc::clone(&config.reaper),
                 schemas: config.schemas.clone(),
+                extensions: Mutex::default(),
             }),
             root: Root::default(),
+            pinned: None,
         };
         tokio::spawn(tasks.run(session.clone()));
         session
@@ -126,7 +131,7 @@ impl Session {
 
     /// The same session for paths below this root.
     pub(crate) fn below(&self, root: Root) -> Self {
-        Self { inner: Arc::clone(&self.inner), root }
+        Self { inner: Arc::clone(&self.inner), root, pinned: self.pinned }
     }
 
     pub(crate) fn root(&self) -> &Root {
@@ -225,10 +230,26 @@ impl Session {
     }
 
     /// The number of the session's connection, which grows with each one. A request is sent on the connection that has this
-    /// number when it is submitted, or not at all.
+    /// number when it is submitted, or not at all. Of a [pinned](Self::pinned) session: the number of its connection.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.inner.link.get().epoch
+        self.pinned.unwrap_or_else(|| self.inner.link.get().epoch)
+    }
+
+    /// The same session, whose requests run on the connection that it has now, or not at all: after that connection they
+    /// fail with `ConnectionLoss`. What several of its reads have found stands in the order of the server's transactions.
+    #[must_use]
+    pub fn pinned(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), root: self.root.clone(), pinned: Some(self.epoch()) }
+    }
+
+    /// What a recipe keeps for the session: one value of each type, made when it is first asked for.
+    #[must_use]
+    pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let mut extensions = self.inner.extensions.lock();
+        let kept = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
+        // The key is the value's type.
+        Arc::clone(kept).downcast().unwrap_or_default()
     }
 
     /// Resolves when the session has a newer connection than this.
@@ -632,8 +653,8 @@ impl Session {
         let (response, epoch) = self.request_with_epoch(Request::Exists { path: full, watch: true }).await?;
         match response {
             Response::Exists(stat) => {
-                if stat.is_some() {
-                    watch.confirm(epoch);
+                if let Some(stat) = &stat {
+                    watch.confirm(Found::new(epoch, stat));
                 }
                 Ok((stat, watch))
             }
@@ -673,7 +694,7 @@ impl Session {
         let (response, epoch) = self.request_with_epoch(Request::GetData { path: full, watch: true }).await?;
         match response {
             Response::Data(data, stat) => {
-                watch.confirm(epoch);
+                watch.confirm(Found::new(epoch, &stat));
                 Ok((data, stat, watch))
             }
             other => Err(unexpected("getData", path, &other)),
@@ -686,18 +707,6 @@ impl Session {
     #[must_use]
     pub fn join_watch(&self, path: &str) -> Option<Watch> {
         self.inner.watches.join(&self.full(path))
-    }
-
-    /// The deletion of a node by its owner, if that is in this process and session.
-    #[must_use]
-    pub fn owner_of(&self, path: &str) -> Option<OwnerDelete> {
-        self.inner.watches.owned(&self.root.full(path)).map(OwnerDelete::new)
-    }
-
-    /// Waits for a word of a node's owner in this session ([`NodeClaim::say_first`]). No request; what was said before
-    /// is not repeated.
-    pub fn word_of(&self, path: &str) -> Watch {
-        self.inner.watches.register(&self.full(path), None)
     }
 
     /// Changes a node's data and returns its new stat.
@@ -902,13 +911,7 @@ impl Session {
     }
 
     pub(crate) fn new_id(&self) -> ProtectedId {
-        ProtectedId::beginning_with(self.inner.ids, &*self.inner.randomness)
-    }
-
-    /// Whether the name of a protected node was made in this session, for a [`claim`](Self::claim) or a create.
-    #[must_use]
-    pub fn has_named(&self, node: &str) -> bool {
-        ProtectedId::of(node).is_some_and(|id| id.beginning() == self.inner.ids)
+        ProtectedId::new(&*self.inner.randomness)
     }
 
     /// The path of a node under a claim, without its number.

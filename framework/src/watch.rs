@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::claim::ClaimedNode;
-use crate::model::{EventType, WatchedEvent};
+use crate::model::{EventType, Stat, WatchedEvent};
 use crate::zookeeper::SessionEnd;
 
 /// What a watch that a read has left watches.
@@ -34,8 +34,6 @@ pub enum WatchKind {
 pub enum WakeReason {
     /// The watched node changed.
     Event(EventType),
-    /// The node's owner says that it is first in line.
-    First,
     /// The connection was lost and is back, with a client that does not
     /// [restore watches](crate::Capabilities::restores_watches). The watch is gone; what happened meanwhile is not known.
     Reconnected,
@@ -49,19 +47,41 @@ type Callback = Box<dyn FnOnce(WakeReason) + Send>;
 enum Wake {
     /// By its future. This is done under the registry's lock, so that a waiter which is not in the registry has its
     /// word already.
-    Future(oneshot::Sender<WakeReason>),
+    Future(oneshot::Sender<Woken>),
     /// By a call, outside of the lock.
     Callback(Callback),
 }
 
 struct Waiter {
     id: u64,
-    /// `None` is for the word of a node's owner in this session ([`WatchRegistry::is_first`]), of which the server knows
-    /// nothing.
-    kind: Option<WatchKind>,
-    /// The connection whose reply has said that the node is there and watched.
-    set_in: Option<u64>,
+    kind: WatchKind,
+    found: Option<Found>,
     wake: Wake,
+}
+
+/// A node as the read that set a watch on it has found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Found {
+    /// The connection whose reply has told of the node and set the watch.
+    pub epoch: u64,
+    /// The session that owns the node if it is ephemeral, else 0.
+    pub ephemeral_owner: i64,
+    /// How often the node's data was changed.
+    pub version: i32,
+}
+
+impl Found {
+    pub(crate) const fn new(epoch: u64, stat: &Stat) -> Self {
+        Self { epoch, ephemeral_owner: stat.ephemeral_owner, version: stat.version }
+    }
+}
+
+/// What wakes a waiter.
+#[derive(Debug, Clone, Copy)]
+struct Woken {
+    reason: WakeReason,
+    /// The connection that carried the notification.
+    epoch: Option<u64>,
 }
 
 #[derive(Default)]
@@ -78,18 +98,13 @@ struct Waiters {
 type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
 
 impl Waiters {
-    fn add(
-        &mut self,
-        path: &Arc<str>,
-        kind: Option<WatchKind>,
-        set_in: Option<u64>,
-    ) -> (u64, oneshot::Receiver<WakeReason>) {
+    fn add(&mut self, path: &Arc<str>, kind: WatchKind, found: Option<Found>) -> (u64, oneshot::Receiver<Woken>) {
         let (sender, receiver) = oneshot::channel();
         self.next += 1;
         match self.ended {
-            Some(end) => told(&sender.send(WakeReason::SessionEnded(end))),
+            Some(end) => told(&sender.send(Woken { reason: WakeReason::SessionEnded(end), epoch: None })),
             None => {
-                let waiter = Waiter { id: self.next, kind, set_in, wake: Wake::Future(sender) };
+                let waiter = Waiter { id: self.next, kind, found, wake: Wake::Future(sender) };
                 match self.by_path.get_mut(path) {
                     Some(list) => list.push(waiter),
                     None => drop(self.by_path.insert(Arc::clone(path), vec![waiter])),
@@ -104,7 +119,7 @@ impl Waiters {
     }
 
     /// Takes out those who wait at a path for one of these.
-    fn take(&mut self, path: &str, kinds: &[Option<WatchKind>]) -> Vec<Waiter> {
+    fn take(&mut self, path: &str, kinds: &[WatchKind]) -> Vec<Waiter> {
         let Some(list) = self.by_path.get_mut(path) else { return Vec::new() };
         let is_meant = |waiter: &Waiter| kinds.contains(&waiter.kind);
         if list.iter().all(is_meant) {
@@ -124,8 +139,8 @@ impl Waiters {
             self.by_path.remove(path);
         }
         // Under the lock: whoever comes next for this watch registers, and then reads, behind it.
-        if let (true, Some(forget), Some(kind)) = (was_last, &self.forget, waiter.kind) {
-            forget(path, kind);
+        if let (true, Some(forget)) = (was_last, &self.forget) {
+            forget(path, waiter.kind);
         }
         Some(waiter)
     }
@@ -146,8 +161,7 @@ impl WatchRegistry {
     }
 
     /// Registers a waiter. Do it before the read that sets the watch on the server, or an event could come too early.
-    pub(crate) fn register(&self, path: &Arc<str>, kind: impl Into<Option<WatchKind>>) -> Watch {
-        let kind = kind.into();
+    pub(crate) fn register(&self, path: &Arc<str>, kind: WatchKind) -> Watch {
         let mut waiters = self.waiters.lock();
         let (id, receiver) = waiters.add(path, kind, None);
         drop(waiters);
@@ -156,34 +170,37 @@ impl WatchRegistry {
 
     /// Registers one more waiter for a node that is there and watched on the server already, if it is.
     pub(crate) fn join(&self, path: &Arc<str>) -> Option<Watch> {
-        let kind = Some(WatchKind::Data);
+        let kind = WatchKind::Data;
         let mut waiters = self.waiters.lock();
-        let of_kind = |waiter: &&Waiter| waiter.kind == kind;
-        let set_in = waiters.by_path.get(path)?.iter().filter(of_kind).filter_map(|waiter| waiter.set_in).max()?;
-        let (id, receiver) = waiters.add(path, kind, Some(set_in));
+        let found =
+            waiters.by_path.get(path)?.iter().filter(|waiter| waiter.kind == kind).filter_map(|waiter| waiter.found);
+        let found = Some(found.max_by_key(|found| found.epoch)?);
+        let (id, receiver) = waiters.add(path, kind, found);
         drop(waiters);
-        Some(self.watch(path, kind, Some(set_in), id, receiver))
+        Some(self.watch(path, kind, found, id, receiver))
     }
 
     fn watch(
         &self,
         path: &Arc<str>,
-        kind: Option<WatchKind>,
-        set_in: Option<u64>,
+        kind: WatchKind,
+        found: Option<Found>,
         id: u64,
-        receiver: oneshot::Receiver<WakeReason>,
+        receiver: oneshot::Receiver<Woken>,
     ) -> Watch {
-        Watch { registry: Arc::downgrade(&self.waiters), path: Arc::clone(path), kind, set_in, id, receiver }
+        let (registry, path) = (Arc::downgrade(&self.waiters), Arc::clone(path));
+        Watch { registry, path, kind, found, id, receiver, fired_in: None }
     }
 
-    /// Wakes everybody whom an event concerns.
-    pub(crate) fn dispatch(&self, event: &WatchedEvent) {
+    /// Wakes the waiters for an event, which this connection carried.
+    pub(crate) fn dispatch(&self, event: &WatchedEvent, epoch: u64) {
         let kinds: &[_] = match event.event_type {
-            EventType::NodeDeleted => &[Some(WatchKind::Data), Some(WatchKind::Children)],
-            EventType::NodeCreated | EventType::NodeDataChanged => &[Some(WatchKind::Data)],
-            EventType::NodeChildrenChanged => &[Some(WatchKind::Children)],
+            EventType::NodeDeleted => &[WatchKind::Data, WatchKind::Children],
+            EventType::NodeCreated | EventType::NodeDataChanged => &[WatchKind::Data],
+            EventType::NodeChildrenChanged => &[WatchKind::Children],
         };
-        self.wake(WakeReason::Event(event.event_type), |waiters| {
+        let woken = Woken { reason: WakeReason::Event(event.event_type), epoch: Some(epoch) };
+        self.wake(woken, |waiters| {
             if event.event_type == EventType::NodeDeleted {
                 // Before any waiter wakes: an owner knows of its loss when the next one may be granted.
                 if let Some(node) = waiters.owned.get(&*event.path).and_then(Weak::upgrade) {
@@ -204,62 +221,50 @@ impl WatchRegistry {
         self.waiters.lock().owned.remove(path);
     }
 
-    pub(crate) fn owned(&self, path: &str) -> Option<Arc<ClaimedNode>> {
-        self.waiters.lock().owned.get(path).and_then(Weak::upgrade)
-    }
-
-    /// Wakes those who wait for a node's word that it is first in line.
-    pub(crate) fn is_first(&self, path: &str) {
-        self.wake(WakeReason::First, |waiters| waiters.take(path, &[None]));
-    }
-
     /// Wakes everybody after a reconnect.
     pub(crate) fn reconnected(&self) {
-        self.wake(WakeReason::Reconnected, |waiters| {
+        self.wake(Woken { reason: WakeReason::Reconnected, epoch: None }, |waiters| {
             std::mem::take(&mut waiters.by_path).into_values().flatten().collect()
         });
     }
 
     /// Wakes everybody at the end of the session, and whoever comes later.
     pub(crate) fn session_ended(&self, end: SessionEnd) {
-        self.wake(WakeReason::SessionEnded(end), |waiters| {
+        self.wake(Woken { reason: WakeReason::SessionEnded(end), epoch: None }, |waiters| {
             waiters.ended = Some(end);
             std::mem::take(&mut waiters.by_path).into_values().flatten().collect()
         });
     }
 
-    fn wake(&self, reason: WakeReason, take: impl FnOnce(&mut Waiters) -> Vec<Waiter>) {
+    fn wake(&self, woken: Woken, take: impl FnOnce(&mut Waiters) -> Vec<Waiter>) {
         let mut callbacks = Vec::new();
         {
             let mut waiters = self.waiters.lock();
             for waiter in take(&mut waiters) {
                 match waiter.wake {
-                    Wake::Future(sender) => told(&sender.send(reason)),
+                    Wake::Future(sender) => told(&sender.send(woken)),
                     Wake::Callback(callback) => callbacks.push(callback),
                 }
             }
         }
         for callback in callbacks {
-            callback(reason);
+            callback(woken.reason);
         }
     }
 
-    /// What is waited for on the server.
+    /// The paths that the waiters watch.
     pub(crate) fn paths(&self) -> Vec<String> {
-        let waiters = self.waiters.lock();
-        let is_watched = |list: &[Waiter]| list.iter().any(|waiter| waiter.kind.is_some());
-        waiters.by_path.iter().filter(|(_, list)| is_watched(list)).map(|(path, _)| path.to_string()).collect()
+        self.waiters.lock().by_path.keys().map(|path| path.to_string()).collect()
     }
 
-    /// How many wait for the server.
+    /// How many waiters there are.
     pub(crate) fn len(&self) -> usize {
-        let waiters = self.waiters.lock();
-        waiters.by_path.values().flatten().filter(|waiter| waiter.kind.is_some()).count()
+        self.waiters.lock().by_path.values().map(Vec::len).sum()
     }
 }
 
 /// Whoever waited may be gone.
-fn told(_: &Result<(), WakeReason>) {}
+fn told(_: &Result<(), Woken>) {}
 
 impl fmt::Debug for WatchRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -277,18 +282,26 @@ impl fmt::Debug for WatchRegistry {
 pub struct Watch {
     registry: Weak<Mutex<Waiters>>,
     path: Arc<str>,
-    kind: Option<WatchKind>,
-    set_in: Option<u64>,
+    kind: WatchKind,
+    found: Option<Found>,
     id: u64,
-    receiver: oneshot::Receiver<WakeReason>,
+    receiver: oneshot::Receiver<Woken>,
+    fired_in: Option<u64>,
 }
 
 impl Watch {
-    /// Whether the reply that set the watch came on this connection: what it tells is then in the order of the server's
-    /// transactions. Events that a server replays after a reconnect are not.
+    /// The node as the read that set the watch has found it; `None` if it was not there, and of a watch on children.
     #[must_use]
-    pub fn is_set_in(&self, epoch: u64) -> bool {
-        self.set_in == Some(epoch)
+    pub const fn found(&self) -> Option<Found> {
+        self.found
+    }
+
+    /// The connection that carried the notification, once the watch has resolved with one. Notifications of one connection
+    /// come in the order of the server's transactions if the watch was [set](Found::epoch) on that connection too. Those that a
+    /// server replays after a reconnect come in any order.
+    #[must_use]
+    pub const fn fired_in(&self) -> Option<u64> {
+        self.fired_in
     }
 
     /// Whether it has fired: a look that does not wait.
@@ -297,12 +310,12 @@ impl Watch {
         !self.receiver.is_empty() || self.receiver.is_terminated()
     }
 
-    /// The read that sets it on the server has found the node; its reply came on this connection.
-    pub(crate) fn confirm(&mut self, epoch: u64) {
-        self.set_in = Some(epoch);
+    /// The read that sets it on the server has found the node.
+    pub(crate) fn confirm(&mut self, found: Found) {
+        self.found = Some(found);
         if let Some(registry) = self.registry.upgrade() {
             if let Some(waiter) = registry.lock().find(&self.path, self.id) {
-                waiter.set_in = Some(epoch);
+                waiter.found = Some(found);
             }
         }
     }
@@ -320,8 +333,8 @@ impl Watch {
                 return;
             }
         }
-        if let Ok(reason) = self.receiver.try_recv() {
-            callback(reason);
+        if let Ok(woken) = self.receiver.try_recv() {
+            callback(woken.reason);
         }
     }
 }
@@ -331,9 +344,13 @@ impl Future for Watch {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WakeReason> {
         // A sender that is gone without a word belonged to a session that was dropped whole.
-        Pin::new(&mut self.receiver)
-            .poll(cx)
-            .map(|reason| reason.unwrap_or(WakeReason::SessionEnded(SessionEnd::Closed)))
+        Pin::new(&mut self.receiver).poll(cx).map(|woken| match woken {
+            Ok(Woken { reason, epoch }) => {
+                self.fired_in = epoch;
+                reason
+            }
+            Err(_) => WakeReason::SessionEnded(SessionEnd::Closed),
+        })
     }
 }
 
@@ -359,6 +376,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
+    const FOUND: Found = Found { epoch: 1, ephemeral_owner: 7, version: 0 };
+
     fn event(event_type: EventType, path: &str) -> WatchedEvent {
         WatchedEvent { event_type, path: path.into() }
     }
@@ -369,10 +388,10 @@ mod tests {
         let data = registry.register(&"/a".into(), WatchKind::Data);
         let children = registry.register(&"/a".into(), WatchKind::Children);
         let other = registry.register(&"/b".into(), WatchKind::Data);
-        registry.dispatch(&event(EventType::NodeDataChanged, "/a"));
+        registry.dispatch(&event(EventType::NodeDataChanged, "/a"), 1);
         assert_eq!(data.await, WakeReason::Event(EventType::NodeDataChanged));
         assert!(!children.has_fired() && !other.has_fired());
-        registry.dispatch(&event(EventType::NodeDeleted, "/a"));
+        registry.dispatch(&event(EventType::NodeDeleted, "/a"), 1);
         assert_eq!(children.await, WakeReason::Event(EventType::NodeDeleted));
         assert_eq!(registry.len(), 1);
     }
@@ -400,44 +419,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_word_is_for_those_who_wait_for_it() {
-        let registry = WatchRegistry::default();
-        let [data, first, other] = [("/a", Some(WatchKind::Data)), ("/a", None), ("/b", None)]
-            .map(|(path, kind)| registry.register(&path.into(), kind));
-        assert_eq!((registry.len(), registry.paths()), (1, vec!["/a".to_owned()]));
-        registry.is_first("/a");
-        registry.dispatch(&event(EventType::NodeDeleted, "/b"));
-        assert_eq!(first.await, WakeReason::First);
-        assert!(!data.has_fired() && !other.has_fired());
-        registry.reconnected();
-        assert_eq!(other.await, WakeReason::Reconnected);
-    }
-
-    #[tokio::test]
     async fn a_watch_that_is_set_can_be_joined() {
         let registry = WatchRegistry::default();
         let mut first = registry.register(&"/a".into(), WatchKind::Data);
         assert!(registry.join(&"/a".into()).is_none(), "nothing has answered yet");
-        first.confirm(1);
+        first.confirm(FOUND);
         let second = registry.join(&"/a".into()).unwrap();
         assert!(registry.join(&"/b".into()).is_none());
         // It does not depend on the one that was there.
         drop(first);
         let third = registry.join(&"/a".into()).unwrap();
-        registry.dispatch(&event(EventType::NodeDeleted, "/a"));
+        registry.dispatch(&event(EventType::NodeDeleted, "/a"), 1);
         assert!(registry.join(&"/a".into()).is_none(), "the watch is spent");
         for watch in [second, third] {
             assert_eq!(watch.await, WakeReason::Event(EventType::NodeDeleted));
         }
-        let [mut word, mut children] =
-            [None, Some(WatchKind::Children)].map(|kind| registry.register(&"/a".into(), kind));
-        word.confirm(1);
-        children.confirm(1);
-        assert!(registry.join(&"/a".into()).is_none(), "these say nothing of the node");
+        let mut children = registry.register(&"/a".into(), WatchKind::Children);
+        children.confirm(FOUND);
+        assert!(registry.join(&"/a".into()).is_none(), "this one says nothing of the node");
         let mut before = registry.register(&"/a".into(), WatchKind::Data);
-        before.confirm(1);
+        before.confirm(FOUND);
         registry.reconnected();
-        before.confirm(1);
+        before.confirm(FOUND);
         assert!(registry.join(&"/a".into()).is_none(), "the watch was another connection's");
     }
 
@@ -464,7 +467,7 @@ mod tests {
             scope.spawn(move || {
                 for round in receiver {
                     if round % 2 == 0 {
-                        dispatching.dispatch(&event(EventType::NodeDeleted, "/a"));
+                        dispatching.dispatch(&event(EventType::NodeDeleted, "/a"), 1);
                     } else {
                         dispatching.reconnected();
                     }
@@ -490,10 +493,10 @@ mod tests {
         let later = sender.clone();
         registry.register(&"/a".into(), WatchKind::Data).on_fire(move |reason| later.send(reason).unwrap());
         let fired = registry.register(&"/b".into(), WatchKind::Data);
-        registry.dispatch(&event(EventType::NodeDeleted, "/b"));
+        registry.dispatch(&event(EventType::NodeDeleted, "/b"), 1);
         fired.on_fire(move |reason| sender.send(reason).unwrap());
         assert_eq!(receiver.try_recv(), Ok(WakeReason::Event(EventType::NodeDeleted)));
-        registry.dispatch(&event(EventType::NodeDataChanged, "/a"));
+        registry.dispatch(&event(EventType::NodeDataChanged, "/a"), 1);
         assert_eq!(receiver.try_recv(), Ok(WakeReason::Event(EventType::NodeDataChanged)));
     }
 }

@@ -322,7 +322,7 @@ impl<'a> CreateBuilder<'a> {
                 }
             }
         }
-        let stat = claim.create(&self.node(data)).await?;
-        Ok((claim.path().unwrap_or_default().to_owned(), stat))
+        let created = claim.create(&self.node(data)).await?;
+        Ok((claim.path().unwrap_or_default().to_owned(), created.stat))
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
-use crate::locks::lock_internals::Acquired;
+use crate::locks::engine::{Acquired, Entry};
 use crate::locks::revoker::Revocation;
 
 /// What became of a lock that was to be released.
@@ -34,6 +34,8 @@ pub(crate) struct Hold {
     since: Instant,
     revocation: OnceLock<Revocation>,
     shares: Mutex<Shares>,
+    /// Contenders of the same session find it as long as it is held.
+    _entry: Option<Entry>,
 }
 
 /// Who shares a hold, and the node that goes with the last of them.
@@ -45,7 +47,7 @@ struct Shares {
 
 impl Hold {
     pub(crate) fn new(client: CuratorFramework, lock_path: &str, acquired: Acquired) -> Arc<Self> {
-        let Acquired { claim, czxid, revocation, .. } = acquired;
+        let Acquired { claim, entry, czxid, revocation, .. } = acquired;
         Arc::new(Self {
             lock_path: lock_path.to_owned(),
             path: claim.path().unwrap_or_default().to_owned(),
@@ -56,6 +58,7 @@ impl Hold {
             since: Instant::now(),
             revocation: revocation.map_or_else(OnceLock::new, OnceLock::from),
             shares: Mutex::new(Shares { guards: 0, claim: Some(claim) }),
+            _entry: entry,
         })
     }
 

@@ -1,7 +1,7 @@
 //! What every lock is asked in the same words.
 
 /// `acquire`, `acquire_timeout` and `try_acquire`, for a lock that has
-/// `acquire_for(Option<LockOwner>, Patience) -> Result<Option<Guard>>`.
+/// `acquire_for(Option<LockOwner>, WaitMode) -> Result<Option<Guard>>`.
 macro_rules! acquire_methods {
     ($lock:ident => $guard:ty) => {
         impl $lock {
@@ -20,8 +20,8 @@ macro_rules! acquire_methods {
             /// When the future is dropped, the place in the queue is given up, and a node that was created is deleted in
             /// the background.
             pub async fn acquire(&self) -> $crate::error::Result<$guard> {
-                let granted = self.acquire_for(LockOwner::current(), Patience::Forever).await?;
-                granted.ok_or_else($crate::locks::lock_internals::no_end)
+                let granted = self.acquire_for(LockOwner::current(), WaitMode::Forever).await?;
+                granted.ok_or_else($crate::locks::engine::no_end)
             }
 
             /// Waits for the lock for at most `budget`, which covers everything: the connection, missing parents, the
@@ -36,7 +36,7 @@ macro_rules! acquire_methods {
             ///
             /// As [`acquire`](Self::acquire).
             pub async fn acquire_timeout(&self, budget: std::time::Duration) -> $crate::error::Result<Option<$guard>> {
-                self.acquire_for(LockOwner::current(), Patience::at_most(budget)).await
+                self.acquire_for(LockOwner::current(), WaitMode::within(budget)).await
             }
 
             /// Asks once: `Ok(None)` if somebody else has the lock. Bounded by the connection timeout.
@@ -49,7 +49,7 @@ macro_rules! acquire_methods {
             ///
             /// As [`acquire`](Self::acquire).
             pub async fn try_acquire(&self) -> $crate::error::Result<Option<$guard>> {
-                self.acquire_for(LockOwner::current(), Patience::Once).await
+                self.acquire_for(LockOwner::current(), WaitMode::Once).await
             }
         }
     };
@@ -69,8 +69,8 @@ macro_rules! owner_methods {
             ///
             /// As [`acquire`](Self::acquire).
             pub async fn acquire_as(&self, owner: &LockOwner) -> $crate::error::Result<$guard> {
-                let granted = self.acquire_for(Some(owner.clone()), Patience::Forever).await?;
-                granted.ok_or_else($crate::locks::lock_internals::no_end)
+                let granted = self.acquire_for(Some(owner.clone()), WaitMode::Forever).await?;
+                granted.ok_or_else($crate::locks::engine::no_end)
             }
 
             /// As [`acquire_timeout`](Self::acquire_timeout), for an owner by name.
@@ -87,7 +87,7 @@ macro_rules! owner_methods {
                 owner: &LockOwner,
                 budget: std::time::Duration,
             ) -> $crate::error::Result<Option<$guard>> {
-                self.acquire_for(Some(owner.clone()), Patience::at_most(budget)).await
+                self.acquire_for(Some(owner.clone()), WaitMode::within(budget)).await
             }
         }
     };

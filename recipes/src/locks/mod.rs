@@ -1,12 +1,10 @@
 //! The locks: thin faces over one engine.
 
-mod driver;
+mod engine;
 mod guard;
 mod guarded;
 mod hold;
 mod inter_process_lock;
-mod limit;
-mod lock_internals;
 mod methods;
 mod multi;
 mod mutex;
@@ -19,7 +17,9 @@ mod revoker;
 mod semaphore;
 mod semaphore_mutex;
 
-pub use driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, standard_sequence};
+pub use engine::driver::{
+    LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, standard_sequence,
+};
 pub use guard::LockGuard;
 pub use guarded::GuardedTransaction;
 pub use hold::Release;

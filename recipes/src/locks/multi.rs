@@ -9,14 +9,13 @@ use futures_util::future::select_all;
 use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
+use crate::locks::engine::WaitMode;
 use crate::locks::guard::{LockGuard, guard_of_its_own};
 use crate::locks::guarded::GuardedTransaction;
 use crate::locks::inter_process_lock::InterProcessLock;
-use crate::locks::lock_internals::Patience;
 use crate::locks::methods::acquire_methods;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::owner::LockOwner;
-use crate::locks::reentrant::left;
 
 /// Several locks that are acquired together or not at all: Curator's `InterProcessMultiLock`. Cheap to clone.
 ///
@@ -130,29 +129,31 @@ impl InterProcessMultiLock {
     }
 
     /// The owner is the same for all locks, since they are acquired in one future.
-    async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<MultiLockGuard>> {
+    async fn acquire_for(&self, _owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<MultiLockGuard>> {
         let began = Instant::now();
         loop {
-            match self.acquire_all(began, patience).await? {
+            match self.acquire_all(began, mode).await? {
                 Outcome::Granted(guard) => return Ok(Some(MultiLockGuard { guard })),
                 Outcome::NotGranted => return Ok(None),
                 // A part was lost while the others were waited for: all of it again, unless it is asked once.
-                Outcome::Lost(error) if patience == Patience::Once => return Err(error),
+                Outcome::Lost(error) if mode == WaitMode::Once => return Err(error),
                 Outcome::Lost(error) => tracing::debug!(%error, "a part of a multi lock was lost, it is acquired anew"),
             }
         }
     }
 
-    async fn acquire_all(&self, began: Instant, patience: Patience) -> Result<Outcome> {
+    async fn acquire_all(&self, began: Instant, mode: WaitMode) -> Result<Outcome> {
         let mut taken = Taken(Vec::with_capacity(self.locks.len()));
         for lock in self.locks.iter() {
             let granting = async {
-                match patience {
-                    Patience::Forever => lock.acquire().await.map(Some),
+                match mode {
+                    WaitMode::Forever => lock.acquire().await.map(Some),
                     // A budget that is used up must not become a look.
-                    Patience::AtMost(budget) if left(budget, began).is_zero() => Ok(None),
-                    Patience::AtMost(budget) => lock.acquire_timeout(left(budget, began)).await,
-                    Patience::Once => in_time(&taken.0, began, lock.try_acquire()).await,
+                    WaitMode::Until(_) => match mode.left() {
+                        Some(left) if !left.is_zero() => lock.acquire_timeout(left).await,
+                        _ => Ok(None),
+                    },
+                    WaitMode::Once => in_time(&taken.0, began, lock.try_acquire()).await,
                 }
             };
             let granted = tokio::select! {
@@ -165,7 +166,7 @@ impl InterProcessMultiLock {
             };
             match granted {
                 Ok(Some(guard)) => taken.0.push(guard),
-                Ok(None) if patience == Patience::Once => {
+                Ok(None) if mode == WaitMode::Once => {
                     // Gone when this is answered, as of a single lock.
                     let released = async {
                         for guard in taken.0.iter().rev() {
@@ -195,7 +196,7 @@ impl InterProcessMultiLock {
 /// one sees to that itself.
 async fn in_time<T>(taken: &[LockGuard], began: Instant, answer: impl Future<Output = Result<T>>) -> Result<T> {
     let Some(client) = taken.first().map(|guard| guard.place().hold().client()) else { return answer.await };
-    match tokio::time::timeout(left(client.connection_timeout(), began), answer).await {
+    match tokio::time::timeout_at(began + client.connection_timeout(), answer).await {
         Ok(answer) => answer,
         Err(_elapsed) => Err(client.no_answer("asking for several locks").into()),
     }

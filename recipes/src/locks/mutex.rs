@@ -6,9 +6,9 @@ use std::sync::Arc;
 use curator_framework::CuratorFramework;
 
 use crate::error::Result;
-use crate::locks::driver::{LockInternalsDriver, Predicate};
+use crate::locks::engine::driver::{LockInternalsDriver, Predicate};
+use crate::locks::engine::{LockInternals, Shape, WaitMode};
 use crate::locks::guard::{guard_of_its_own, reenter, transaction};
-use crate::locks::lock_internals::{LockInternals, Patience, Shape};
 use crate::locks::methods::{acquire_methods, owner_methods};
 use crate::locks::options::LockOptions;
 use crate::locks::owner::LockOwner;
@@ -142,7 +142,7 @@ impl InterProcessMutex {
     pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
         let shape = match options.driver.clone() {
             Some(driver) => Shape::exclusive(LOCK_NAME, driver),
-            None => Shape::line(LOCK_NAME),
+            None => Shape::queue(LOCK_NAME),
         };
         let internals = LockInternals::new(client, path.into(), shape, options)?;
         Ok(Self { lock: Arc::new(Reentrant::new(internals, Arc::default())) })
@@ -161,8 +161,8 @@ impl InterProcessMutex {
         self.lock.internals().is_held()
     }
 
-    async fn acquire_for(&self, owner: Option<LockOwner>, patience: Patience) -> Result<Option<MutexGuard>> {
-        Ok(self.lock.acquire_for(owner, patience).await?.map(MutexGuard::new))
+    async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<MutexGuard>> {
+        Ok(self.lock.acquire_for(owner, mode).await?.map(MutexGuard::new))
     }
 
     /// The paths of all contenders, holder first: Curator's `getParticipantNodes`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::locks::driver::LockInternalsDriver;
+use crate::locks::engine::driver::LockInternalsDriver;
 use crate::locks::revoker::{RevocationListener, RevocationSpec};
 
 /// What can be chosen for a lock beyond its path. Each constructor `with_options` takes it.

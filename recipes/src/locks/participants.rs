@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use curator_framework::{Error, make_path};
 
 use crate::error::Result;
-use crate::locks::driver::SortedChildren;
-use crate::locks::lock_internals::LockInternals;
+use crate::locks::engine::LockInternals;
+use crate::locks::engine::driver::SortedChildren;
 
 /// What a contender contends for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -111,7 +111,7 @@ impl LockInternals {
         match self.client().get_children().for_path(self.base_path()).await {
             Ok(children) => {
                 let session = self.client().session().await?;
-                Ok(self.in_order(&session, children, &mut Default::default()).await?)
+                Ok(self.in_order(&session, children).await?)
             }
             Err(Error::NoNode { .. }) => Ok(SortedChildren::default()),
             Err(error) => Err(error.into()),

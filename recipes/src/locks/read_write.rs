@@ -7,12 +7,12 @@ use curator_framework::mutants::{Mutant, is_broken};
 use curator_framework::{CuratorFramework, node_from_path};
 
 use crate::error::{LockError, Result};
-use crate::locks::driver::{
+use crate::locks::engine::driver::{
     LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, is_far_from_the_end, standard_sequence,
 };
+use crate::locks::engine::{Acquired, LockInternals, Shape, WaitMode, no_end, survive};
 use crate::locks::guard::{LockGuard, guard_of_its_own, reenter, transaction};
 use crate::locks::hold::{Hold, Place};
-use crate::locks::lock_internals::{Acquired, LockInternals, Patience, Shape, no_end};
 use crate::locks::methods::{acquire_methods, owner_methods};
 use crate::locks::options::LockOptions;
 use crate::locks::owner::LockOwner;
@@ -267,28 +267,28 @@ half!(ReadLock, read, Read);
 half!(WriteLock, write, Write);
 
 impl ReadLock {
-    async fn acquire_for(&self, owner: Option<LockOwner>, patience: Patience) -> Result<Option<ReadGuard>> {
+    async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<ReadGuard>> {
         let place = match owner {
-            None => self.halves.read.acquire_for_nobody(patience).await?,
-            Some(owner) => self.halves.read_for(owner, patience).await?,
+            None => self.halves.read.acquire_for_nobody(mode).await?,
+            Some(owner) => self.halves.read_for(owner, mode).await?,
         };
         Ok(place.map(ReadGuard::new))
     }
 }
 
 impl WriteLock {
-    async fn acquire_for(&self, owner: Option<LockOwner>, patience: Patience) -> Result<Option<WriteGuard>> {
+    async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<WriteGuard>> {
         let Halves { read, write } = &*self.halves;
         let place = match &owner {
-            None => write.acquire_for_nobody(patience).await?,
-            Some(owner) => match write.enter(owner.clone(), patience).await? {
+            None => write.acquire_for_nobody(mode).await?,
+            Some(owner) => match write.enter(owner.clone(), mode).await? {
                 Entry::Inner(place) => Some(place),
                 Entry::TimeOver => None,
-                Entry::Turn(..) if read.held_by(owner).is_some() => {
+                Entry::Turn(_) if read.held_by(owner).is_some() => {
                     return Err(LockError::Upgrade { path: self.path().to_owned() });
                 }
-                Entry::Turn(turn, patience) => {
-                    let hold = write.acquire_hold(patience).await?;
+                Entry::Turn(turn) => {
+                    let hold = write.acquire_hold(mode).await?;
                     hold.map(|hold| {
                         turn.has(&hold);
                         Place::first(hold)
@@ -327,8 +327,8 @@ impl WriteGuard {
         // Keeps the write lock, however long this takes.
         let writing = self.guard.beside()?;
         let read = match &self.owner {
-            None => self.halves.read_beside(writing.hold(), Patience::Forever).await?,
-            Some(owner) => self.halves.read_for(owner.clone(), Patience::Forever).await?,
+            None => self.halves.read_beside(writing.hold(), WaitMode::Forever).await?,
+            Some(owner) => self.halves.read_for(owner.clone(), WaitMode::Forever).await?,
         };
         let read = read.ok_or_else(no_end)?;
         if let (Some(owner), true) = (&self.owner, Arc::ptr_eq(read.hold(), writing.hold())) {
@@ -341,14 +341,14 @@ impl WriteGuard {
 
 impl Halves {
     /// A read lock for an owner, who may read or write already.
-    async fn read_for(&self, owner: LockOwner, patience: Patience) -> Result<Option<Place>> {
-        match self.read.enter(owner.clone(), patience).await? {
+    async fn read_for(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<Place>> {
+        match self.read.enter(owner.clone(), mode).await? {
             Entry::Inner(place) => Ok(Some(place)),
             Entry::TimeOver => Ok(None),
-            Entry::Turn(turn, patience) => {
+            Entry::Turn(turn) => {
                 let place = match self.write.held_by(&owner) {
-                    Some(writing) => self.read_beside(&writing, patience).await?,
-                    None => self.read.acquire_hold(patience).await?.map(Place::first),
+                    Some(writing) => self.read_beside(&writing, mode).await?,
+                    None => self.read.acquire_hold(mode).await?.map(Place::first),
                 };
                 if let Some(place) = &place {
                     turn.has(place.hold());
@@ -360,7 +360,7 @@ impl Halves {
 
     /// A read lock beside a write lock that is held: its node gets the number of the write node, so that it stands
     /// before everybody who waits (CURATOR-621).
-    async fn read_beside(&self, writing: &Arc<Hold>, patience: Patience) -> Result<Option<Place>> {
+    async fn read_beside(&self, writing: &Arc<Hold>, mode: WaitMode) -> Result<Option<Place>> {
         let lost = || writing.loss().map(|reason| LockError::LockLost { path: writing.lock_path().to_owned(), reason });
         if let Some(lost) = lost() {
             return Err(lost);
@@ -382,31 +382,21 @@ impl Halves {
             // the next one may write already.
             loop {
                 match writing.verify().await {
-                    Ok(_) => return Ok(claim),
-                    Err(error) => internals.survive(error, writing.session(), &mut retries).await?,
+                    Ok(_) => return Result::Ok(claim),
+                    Err(error) => survive(error, writing.session(), &mut retries).await?,
                 }
             }
         };
-        let created = match patience {
-            Patience::Forever => created.await,
-            Patience::AtMost(budget) => match tokio::time::timeout(budget, created).await {
-                Ok(created) => created,
-                Err(_elapsed) => return Ok(None),
-            },
-            Patience::Once => match tokio::time::timeout(internals.client().connection_timeout(), created).await {
-                Ok(created) => created,
-                Err(_elapsed) => Err(internals.client().no_answer("a read lock beside a write lock")),
-            },
-        };
+        let created = mode.bound(internals.client(), "a read lock beside a write lock", created).await;
         // If the write lock was lost meanwhile, somebody else may write.
         if let Some(lost) = lost() {
             return Err(lost);
         }
-        let claim = created?;
+        let Some(claim) = created? else { return Ok(None) };
         claim.watch_node(claim.session().timeout() / 10);
         let (czxid, path) = (writing.fencing_token(), writing.lock_path());
         let revocation = internals.revocation(&claim);
-        let hold = internals.hold(path, Acquired { claim, czxid, revocation, queue_position: 0 });
+        let hold = internals.hold(path, Acquired { claim, entry: None, czxid, revocation, queue_position: 0 });
         Ok(Some(Place::first(hold)))
     }
 

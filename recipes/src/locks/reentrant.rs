@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
+use crate::locks::engine::{LockInternals, WaitMode, acquire};
 use crate::locks::hold::{Hold, Place};
-use crate::locks::lock_internals::{LockInternals, Patience, acquire};
 use crate::locks::owner::LockOwner;
 
 /// What an owner holds.
@@ -28,8 +27,7 @@ pub(crate) struct Turns {
 impl Turns {
     fn of(&self, owner: &LockOwner) -> Arc<tokio::sync::Mutex<()>> {
         let mut by_owner = self.by_owner.lock();
-        // Owners that do not acquire are forgotten.
-        by_owner.retain(|_, turn| Arc::strong_count(turn) > 1);
+        make_room(&mut by_owner, |turn| Arc::strong_count(turn) > 1);
         Arc::clone(by_owner.entry(owner.clone()).or_default())
     }
 }
@@ -62,8 +60,8 @@ pub(crate) struct Reentrant {
 pub(crate) enum Entry {
     /// It holds the lock already.
     Inner(Place),
-    /// It is its turn to acquire, in the time that is left.
-    Turn(Turn, Patience),
+    /// It is its turn to acquire.
+    Turn(Turn),
     /// The time is over: another acquire of the same owner takes longer.
     TimeOver,
 }
@@ -84,39 +82,38 @@ impl Reentrant {
     }
 
     /// Acquires for an owner, or for nobody in particular.
-    pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, patience: Patience) -> Result<Option<Place>> {
-        let Some(owner) = owner else { return self.acquire_for_nobody(patience).await };
-        match self.enter(owner, patience).await? {
+    pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<Place>> {
+        let Some(owner) = owner else { return self.acquire_for_nobody(mode).await };
+        match self.enter(owner, mode).await? {
             Entry::Inner(place) => Ok(Some(place)),
             Entry::TimeOver => Ok(None),
-            Entry::Turn(turn, patience) => {
-                let Some(hold) = self.acquire_hold(patience).await? else { return Ok(None) };
+            Entry::Turn(turn) => {
+                let Some(hold) = self.acquire_hold(mode).await? else { return Ok(None) };
                 turn.has(&hold);
                 Ok(Some(Place::first(hold)))
             }
         }
     }
 
-    pub(crate) async fn acquire_for_nobody(&self, patience: Patience) -> Result<Option<Place>> {
+    pub(crate) async fn acquire_for_nobody(&self, mode: WaitMode) -> Result<Option<Place>> {
         self.warn_of_itself();
-        let Some(hold) = self.acquire_hold(patience).await? else { return Ok(None) };
+        let Some(hold) = self.acquire_hold(mode).await? else { return Ok(None) };
         *self.last_task.lock() = tokio::task::try_id().map(|task| (task, Arc::downgrade(&hold)));
         Ok(Some(Place::first(hold)))
     }
 
     /// Two acquires of one owner at once: the second waits for the first, and enters beside it.
-    pub(crate) async fn enter(&self, owner: LockOwner, patience: Patience) -> Result<Entry> {
+    pub(crate) async fn enter(&self, owner: LockOwner, mode: WaitMode) -> Result<Entry> {
         let turn = self.turns.of(&owner).lock_owned();
         let owned = self.owned_by(owner);
-        let began = Instant::now();
-        let bound = match patience {
-            Patience::Forever => None,
-            Patience::AtMost(budget) => Some(budget),
-            Patience::Once => Some(self.internals.client().connection_timeout()),
+        let end = match mode {
+            WaitMode::Forever => None,
+            WaitMode::Until(end) => Some(end),
+            WaitMode::Once => Some(Instant::now() + self.internals.client().connection_timeout()),
         };
-        let acquiring = match bound {
+        let acquiring = match end {
             None => turn.await,
-            Some(bound) => match tokio::time::timeout(bound, turn).await {
+            Some(end) => match tokio::time::timeout_at(end, turn).await {
                 Ok(acquiring) => acquiring,
                 Err(_elapsed) => return Ok(Entry::TimeOver),
             },
@@ -128,11 +125,7 @@ impl Reentrant {
                 None => Ok(Entry::Inner(place)),
             };
         }
-        let patience = match patience {
-            Patience::AtMost(budget) => Patience::AtMost(left(budget, began)),
-            other => other,
-        };
-        Ok(Entry::Turn(Turn { owned, _acquiring: acquiring }, patience))
+        Ok(Entry::Turn(Turn { owned, _acquiring: acquiring }))
     }
 
     /// What the owner holds now, if it holds something.
@@ -147,17 +140,16 @@ impl Reentrant {
         self.by_owner.lock().remove(owner);
     }
 
-    pub(crate) async fn acquire_hold(&self, patience: Patience) -> Result<Option<Arc<Hold>>> {
+    pub(crate) async fn acquire_hold(&self, mode: WaitMode) -> Result<Option<Arc<Hold>>> {
         let internals = &self.internals;
-        let acquired = acquire(internals.client(), internals.base_path(), patience, internals).await?;
+        let acquired = acquire(internals.client(), internals.base_path(), mode, internals).await?;
         Ok(acquired.map(|acquired| internals.hold(internals.base_path(), acquired)))
     }
 
     /// What is known of an owner.
     fn owned_by(&self, owner: LockOwner) -> Arc<Owned> {
         let mut by_owner = self.by_owner.lock();
-        // Owners that neither hold nor acquire are forgotten.
-        by_owner.retain(|_, owned| Arc::strong_count(owned) > 1 || owned.held.lock().strong_count() > 0);
+        make_room(&mut by_owner, |owned| Arc::strong_count(owned) > 1 || owned.held.lock().strong_count() > 0);
         Arc::clone(by_owner.entry(owner).or_default())
     }
 
@@ -176,7 +168,42 @@ impl Reentrant {
     }
 }
 
-/// What is left of a budget.
-pub(crate) fn left(budget: Duration, began: Instant) -> Duration {
-    budget.saturating_sub(began.elapsed())
+/// Forgets owners that neither hold nor acquire when the map would grow: so it is never more than twice as large as it must
+/// be, and a scan is paid for by as many entries.
+fn make_room<T>(by_owner: &mut HashMap<LockOwner, T>, is_used: impl Fn(&T) -> bool) {
+    if by_owner.len() == by_owner.capacity() {
+        by_owner.retain(|_, value| is_used(value));
+        // Or a map that stays nearly full would be scanned each time.
+        if by_owner.len() * 2 > by_owner.capacity() {
+            by_owner.reserve(by_owner.len().max(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn owners_are_scanned_as_often_as_entered_and_those_that_are_gone_are_forgotten() {
+        let (mut by_owner, looks) = (HashMap::new(), Cell::new(0));
+        let enter = |used: bool, by_owner: &mut HashMap<LockOwner, bool>| {
+            make_room(by_owner, |used| {
+                looks.set(looks.get() + 1);
+                *used
+            });
+            by_owner.insert(LockOwner::new(), used);
+        };
+        for _ in 0..8000 {
+            enter(true, &mut by_owner);
+        }
+        assert!(looks.get() < 2 * 8000, "{}", looks.get());
+        by_owner.values_mut().for_each(|used| *used = false);
+        for _ in 0..20_000 {
+            enter(false, &mut by_owner);
+        }
+        assert!(by_owner.len() < 20_000, "{}", by_owner.len());
+    }
 }

@@ -13,11 +13,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::{LockError, Result};
-use crate::locks::driver::{LeaseDriver, Predicate};
+use crate::locks::engine::driver::{LeaseDriver, Predicate};
+use crate::locks::engine::{Acquired, Attempt, Limit, LockInternals, Shape, Signals, WaitMode, acquire, no_end};
 use crate::locks::guard::guard_of_its_own;
 use crate::locks::hold::Place;
-use crate::locks::limit::Limit;
-use crate::locks::lock_internals::{Acquired, Attempt, LockInternals, Patience, Shape, Touch, acquire, no_end};
 use crate::locks::methods::acquire_methods;
 use crate::locks::mutex::LOCK_NAME;
 use crate::locks::options::LockOptions;
@@ -213,14 +212,10 @@ impl Taking<'_> {
     ///
     /// What it is given is best on the heap: a future that is handed on takes its room twice.
     async fn bounded<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
-        let limit = self.semaphore.leases.limit();
+        let mut limit = self.semaphore.leases.limit().follow();
         let too_few = async {
-            loop {
-                let changed = limit.changed();
-                if self.wanted > 1 && self.wanted > limit.get() {
-                    return;
-                }
-                changed.await;
+            if self.wanted == 1 || limit.wait_for(|limit| self.wanted > *limit).await.is_err() {
+                std::future::pending().await
             }
         };
         tokio::select! {
@@ -444,18 +439,19 @@ impl InterProcessSemaphoreV2 {
         if options.driver.is_some() {
             return Err(LockError::invalid("driver", "leases have their own"));
         }
-        let lock = Shape::line(LOCK_NAME);
+        let lock = Shape::queue(LOCK_NAME);
         let one_waits = protocol == SemaphoreProtocol::Curator;
         let leases = Shape {
             lock_name: LEASE_NAME,
             driver: Arc::new(LeaseDriver { one_waits }),
             limit,
-            touch: match (one_waits, limit_changes) {
-                (true, _) => Touch::Never,
-                (false, true) => Touch::Always,
-                (false, false) => Touch::IfFollowed,
+            limit_is_fixed: false,
+            signals: match (one_waits, limit_changes) {
+                (true, _) => Signals::Never,
+                (false, true) => Signals::Always,
+                (false, false) => Signals::IfFollowed,
             },
-            is_line: false,
+            is_queue: false,
             parent_data: if one_waits { &[] } else { DIRECT_MARK },
         };
         let part = |name, shape, options| LockInternals::new(client.clone(), make_path(&path, name), shape, options);
@@ -488,8 +484,8 @@ impl InterProcessSemaphoreV2 {
         self.inner.leases.is_held()
     }
 
-    pub(crate) async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<Lease>> {
-        Ok(self.take(1, patience).await?.and_then(|mut leases| leases.pop()))
+    pub(crate) async fn acquire_for(&self, _owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<Lease>> {
+        Ok(self.take(1, mode).await?.and_then(|mut leases| leases.pop()))
     }
 
     /// Waits for several leases at once, as long as it takes: all or none. Curator's `acquire(qty)`.
@@ -503,7 +499,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// As [`acquire`](Self::acquire); leases that were taken already are given back.
     pub async fn acquire_many(&self, leases: usize) -> Result<Vec<Lease>> {
-        self.take(leases, Patience::Forever).await?.ok_or_else(no_end)
+        self.take(leases, WaitMode::Forever).await?.ok_or_else(no_end)
     }
 
     /// As [`acquire_many`](Self::acquire_many) within a budget, which covers everything. `Ok(None)` if they were not all
@@ -517,7 +513,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// As [`acquire_many`](Self::acquire_many).
     pub async fn acquire_many_timeout(&self, leases: usize, budget: Duration) -> Result<Option<Vec<Lease>>> {
-        self.take(leases, Patience::at_most(budget)).await
+        self.take(leases, WaitMode::within(budget)).await
     }
 
     /// Asks once for several leases: `Ok(None)` if there are not enough free ones.
@@ -530,10 +526,10 @@ impl InterProcessSemaphoreV2 {
     ///
     /// As [`acquire_many`](Self::acquire_many).
     pub async fn try_acquire_many(&self, leases: usize) -> Result<Option<Vec<Lease>>> {
-        self.take(leases, Patience::Once).await
+        self.take(leases, WaitMode::Once).await
     }
 
-    async fn take(&self, wanted: usize, patience: Patience) -> Result<Option<Vec<Lease>>> {
+    async fn take(&self, wanted: usize, mode: WaitMode) -> Result<Option<Vec<Lease>>> {
         let Inner { leases, path, .. } = &*self.inner;
         if wanted == 0 {
             return Err(LockError::invalid("number of leases", "it is zero"));
@@ -542,7 +538,7 @@ impl InterProcessSemaphoreV2 {
             return Err(self.inner.too_many(wanted));
         }
         let taking = Taking { semaphore: &self.inner, wanted };
-        let Some(taken) = acquire(leases.client(), path, patience, &taking).await? else { return Ok(None) };
+        let Some(taken) = acquire(leases.client(), path, mode, &taking).await? else { return Ok(None) };
         let lease = |acquired| Lease::new(Place::first(leases.hold(path, acquired)));
         Ok(Some(taken.into_iter().map(lease).collect()))
     }

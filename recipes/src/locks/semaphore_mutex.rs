@@ -5,8 +5,8 @@ use std::fmt;
 use curator_framework::CuratorFramework;
 
 use crate::error::Result;
+use crate::locks::engine::WaitMode;
 use crate::locks::guard::{LockGuard, transaction};
-use crate::locks::lock_internals::Patience;
 use crate::locks::methods::acquire_methods;
 use crate::locks::options::LockOptions;
 use crate::locks::owner::LockOwner;
@@ -112,8 +112,8 @@ impl InterProcessSemaphoreMutex {
         self.semaphore.is_acquired_in_this_process()
     }
 
-    async fn acquire_for(&self, _owner: Option<LockOwner>, patience: Patience) -> Result<Option<SemaphoreMutexGuard>> {
-        let lease = self.semaphore.acquire_for(None, patience).await?;
+    async fn acquire_for(&self, _owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<SemaphoreMutexGuard>> {
+        let lease = self.semaphore.acquire_for(None, mode).await?;
         Ok(lease.map(|lease| SemaphoreMutexGuard { guard: lease.into() }))
     }
 

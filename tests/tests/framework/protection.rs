@@ -43,23 +43,6 @@ on_every_server! {
         }
     }
 
-    async fn a_session_knows_the_names_that_it_made(env) {
-        let clients = [env.client().await, env.client().await];
-        let parent = env.path("parent");
-        clients[0].create().creating_parents_if_needed().for_path(&parent).await.unwrap();
-        let sessions = [clients[0].session().await.unwrap(), clients[1].session().await.unwrap()];
-        for maker in 0..clients.len() {
-            let create = clients[maker].create().with_protection();
-            let created = create.for_path(&format!("{parent}/node")).await.unwrap();
-            let claim = sessions[maker].claim(&parent, "node", CreateMode::Ephemeral);
-            for name in [node_from_path(&created).to_owned(), claim.protected_id().prefix() + "node"] {
-                let made_by = sessions.iter().map(|session| session.has_named(&name)).collect::<Vec<_>>();
-                assert_eq!(made_by, [maker == 0, maker == 1], "{name}");
-            }
-        }
-        assert!(!sessions[0].has_named("node"));
-    }
-
     /// Curator's `TestFrameworkEdges.testProtectedCreateNodeDeletion`: the reply is lost, and the caller gives up.
     async fn a_protected_node_that_is_given_up_is_deleted(env) {
         let (proxy, direct) = (env.proxy(), env.client().await);

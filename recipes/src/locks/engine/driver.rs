@@ -3,7 +3,6 @@
 use std::fmt;
 
 use curator_framework::CreateMode;
-use curator_framework::mutants::{Mutant, is_broken};
 
 /// From this number on contenders are ordered by the transaction that created them.
 const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);
@@ -47,17 +46,13 @@ impl SortedChildren {
         let mut children = Vec::with_capacity(listing.size_hint().0);
         children.extend(listing.filter_map(|name| Some((sequence(&name)?, name))));
         children.sort();
-        if is_broken(Mutant::OrderByName) {
-            children.sort_by(|(_, one), (_, other)| one.cmp(other));
-        }
         Self { children }
     }
 
     /// Whether a number is so near the end of ZooKeeper's counter that numbers do not tell the order any more: the
     /// server repeats 2^31 − 1, and goes on below zero in bursts.
     pub(crate) fn is_near_the_end(&self) -> bool {
-        let near = self.children.iter().any(|(sequence, _)| !is_far_from_the_end(*sequence));
-        near && !is_broken(Mutant::TrustTheLastNumbers)
+        self.children.iter().any(|(sequence, _)| !is_far_from_the_end(*sequence))
     }
 
     /// Sorts those near the end of the counter by their creation, behind the others; those without one are left out.
@@ -161,16 +156,12 @@ pub struct StandardLockInternalsDriver;
 impl LockInternalsDriver for StandardLockInternalsDriver {
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
         let Some(index) = children.position(ours) else { return Predicate::Missing };
-        if index < max_leases + usize::from(is_broken(Mutant::OneTooMany)) {
+        if index < max_leases {
             return Predicate::Acquired;
         }
         // With several places, any departure ahead frees one: only the first in line watches for that, the others
         // watch their neighbour. (Curator watches `children[index - max_leases]`, which leaves waiters beside a free
         // place.)
-        if is_broken(Mutant::WatchIndexMinusN) && max_leases > 1 {
-            let node = children.get(index - max_leases).unwrap_or_default().to_owned();
-            return Predicate::WatchNode { node, blocks_alone: false };
-        }
         if max_leases > 1 && index == max_leases {
             return Predicate::WatchChildren;
         }
@@ -194,9 +185,6 @@ impl LockInternalsDriver for LeaseDriver {
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
         let decided = StandardLockInternalsDriver.gets_the_lock(children, ours, max_leases);
         match (decided, children.position(ours)) {
-            (Predicate::WatchNode { node, blocks_alone }, _) if is_broken(Mutant::WatchIndexMinusN) => {
-                Predicate::WatchNode { node, blocks_alone }
-            }
             (Predicate::WatchNode { .. } | Predicate::WatchNeighbour { .. }, _) if self.one_waits => {
                 Predicate::WatchChildren
             }

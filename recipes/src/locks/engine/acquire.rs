@@ -1,0 +1,102 @@
+//! Attempts, one session after the other, until one is granted.
+
+use std::future::Future;
+
+use curator_framework::{CuratorFramework, Error, RetryLoop, Session};
+use tokio::time::Instant;
+
+use crate::error::{LockError, Result};
+use crate::locks::engine::wait_mode::WaitMode;
+
+/// What is attempted in one session after the other until it is granted.
+pub(crate) trait Attempt: Sync {
+    /// What is granted.
+    type Granted: Send;
+
+    /// One attempt in one session. `Ok(None)` only if it `asks_once` and another contender has the lock.
+    fn attempt(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        asks_once: bool,
+    ) -> impl Future<Output = Result<Option<Self::Granted>>> + Send;
+}
+
+/// Logs how an acquire ended, also when its future is dropped.
+struct Log<'a> {
+    path: &'a str,
+    began: Instant,
+    outcome: &'static str,
+}
+
+impl Drop for Log<'_> {
+    fn drop(&mut self) {
+        tracing::debug!(path = self.path, wait = ?self.began.elapsed(), outcome = self.outcome, "lock acquire");
+    }
+}
+
+/// Attempts until one is granted or the wait is over.
+pub(crate) async fn acquire<A: Attempt>(
+    client: &CuratorFramework,
+    path: &str,
+    mode: WaitMode,
+    what: &A,
+) -> Result<Option<A::Granted>> {
+    let mut log = Log { path, began: Instant::now(), outcome: "cancelled" };
+    // On the heap: the future of an acquire stays small wherever a caller keeps it.
+    let outcome = mode.bound(client, "asking for a lock", Box::pin(attempts(client, mode, what))).await;
+    log.outcome = match &outcome {
+        Ok(Some(Some(_))) => "granted",
+        Ok(_) => "timeout",
+        Err(_) => "error",
+    };
+    Ok(outcome?.flatten())
+}
+
+async fn attempts<A: Attempt>(client: &CuratorFramework, mode: WaitMode, what: &A) -> Result<Option<A::Granted>> {
+    let mut retries = client.retry_loop();
+    loop {
+        let attempted = match retries.session().await {
+            Ok(session) => Box::pin(what.attempt(&session, &mut retries, mode == WaitMode::Once)).await,
+            Err(error) => Err(error.into()),
+        };
+        match attempted {
+            Err(error) if mode == WaitMode::Once => return Err(error),
+            // The own node or the parent went away: a new node is the cure, at the back of the queue.
+            Err(LockError::Framework(error @ Error::NoNode { .. })) => retries.pause_after(error).await?,
+            Err(LockError::Framework(error)) => retries.failed(error).await?,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The error of an acquire without a budget that ended all the same: it ends with a grant or an error only.
+pub(crate) fn no_end() -> LockError {
+    Error::Closed.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use curator_framework::RetryNTimes;
+
+    use super::*;
+    use crate::locks::engine::{LockInternals, Shape};
+    use crate::locks::options::LockOptions;
+
+    /// Ten thousand may wait in one process.
+    #[tokio::test]
+    async fn a_waiter_is_small() {
+        let client = CuratorFramework::new_client("nowhere:1", RetryNTimes::new(1, Duration::ZERO)).unwrap();
+        let lock =
+            LockInternals::new(client.clone(), "/lock".into(), Shape::queue("lock-"), LockOptions::new()).unwrap();
+        let in_front = size_of_val(&acquire(&client, "/lock", WaitMode::Forever, &lock));
+        let attempts = size_of_val(&attempts(&client, WaitMode::Forever, &lock));
+        let mut retries = client.retry_loop();
+        let looking_for_a_session = size_of_val(&retries.session());
+        println!("{in_front} bytes, {attempts} on the heap with up to {looking_for_a_session} of them for a session");
+        assert!(in_front < 512, "{in_front} bytes");
+        assert!(attempts < 2048, "{attempts} bytes");
+    }
+}

@@ -1,0 +1,223 @@
+//! The engine of every lock: Curator's `LockInternals`.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | [`driver`] | sorts the contenders and chooses among them: Curator's `LockInternalsDriver` |
+//! | [`plan`] | decides what a contender does next; pure |
+//! | [`run`] | performs it |
+//! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
+//! | [`queue_node`] | creates the node, also when replies are lost |
+//! | [`prefetch`], [`two_ahead`], [`same_session`] | optimisations, one a file |
+//! | [`sequence_wrap`] | the order near the end of ZooKeeper's counter |
+//! | [`limit`] | a number of leases that may change |
+
+mod acquire;
+pub(crate) mod driver;
+mod limit;
+mod plan;
+mod prefetch;
+mod queue_node;
+mod run;
+mod same_session;
+mod sequence_wrap;
+mod two_ahead;
+mod wait_mode;
+
+use std::borrow::Cow;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+
+use curator_framework::{CuratorFramework, Error, NodeClaim, RetryLoop, Session, validate_path};
+use parking_lot::Mutex;
+
+pub(crate) use self::acquire::{Attempt, acquire, no_end};
+use self::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
+pub(crate) use self::limit::Limit;
+use self::plan::Rules;
+pub(crate) use self::plan::Signals;
+pub(crate) use self::queue_node::survive;
+pub(crate) use self::same_session::Entry;
+use self::sequence_wrap::{CreationOrder, by_creation};
+pub(crate) use self::wait_mode::WaitMode;
+use crate::error::{LockError, Result};
+use crate::locks::hold::Hold;
+use crate::locks::options::LockOptions;
+use crate::locks::revoker::Revocation;
+
+/// A node that has the lock.
+#[derive(Debug)]
+pub(crate) struct Acquired {
+    pub(crate) claim: NodeClaim,
+    /// What the other contenders of the session may know of it.
+    pub(crate) entry: Option<Entry>,
+    /// The transaction that created the node.
+    pub(crate) czxid: i64,
+    pub(crate) revocation: Option<Revocation>,
+    /// How many were ahead when it joined.
+    pub(crate) queue_position: usize,
+}
+
+impl Acquired {
+    /// The path of its node.
+    pub(crate) fn path(&self) -> &str {
+        self.claim.path().unwrap_or_default()
+    }
+}
+
+/// What one kind of lock is like.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) lock_name: &'static str,
+    pub(crate) driver: Arc<dyn LockInternalsDriver>,
+    pub(crate) limit: Arc<Limit>,
+    pub(crate) limit_is_fixed: bool,
+    pub(crate) signals: Signals,
+    /// See [`Rules::is_queue`].
+    pub(crate) is_queue: bool,
+    /// The data of the parent, if it is created.
+    pub(crate) parent_data: &'static [u8],
+}
+
+impl Shape {
+    /// A lock that one contender holds at a time.
+    pub(crate) fn exclusive(lock_name: &'static str, driver: Arc<dyn LockInternalsDriver>) -> Self {
+        let limit = Arc::new(Limit::new(1));
+        let (signals, parent_data) = (Signals::Never, &[]);
+        Self { lock_name, driver, limit, limit_is_fixed: true, signals, is_queue: false, parent_data }
+    }
+
+    /// A lock that one contender holds at a time, in the order in which they came.
+    pub(crate) fn queue(lock_name: &'static str) -> Self {
+        Self { is_queue: true, ..Self::exclusive(lock_name, Arc::new(StandardLockInternalsDriver)) }
+    }
+}
+
+/// The contenders of one kind under one path.
+#[derive(Debug)]
+pub(crate) struct LockInternals {
+    client: CuratorFramework,
+    base_path: String,
+    shape: Shape,
+    options: LockOptions,
+    /// The locks held through this object.
+    holds: Mutex<Vec<Weak<Hold>>>,
+    /// A warning of the end of the sequence numbers was logged.
+    warned: AtomicBool,
+}
+
+impl Attempt for LockInternals {
+    type Granted = Acquired;
+
+    async fn attempt(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Option<Acquired>> {
+        Ok(run::contend(self, session, retries, asks_once).await?)
+    }
+}
+
+impl LockInternals {
+    /// # Errors
+    ///
+    /// `InvalidPath`, or `InvalidArgument` for the root, which cannot be a lock.
+    pub(crate) fn new(client: CuratorFramework, base_path: String, shape: Shape, options: LockOptions) -> Result<Self> {
+        validate_path(&base_path)?;
+        if base_path == "/" {
+            return Err(LockError::invalid("lock path", "the root cannot be a lock"));
+        }
+        let (holds, warned) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { client, base_path, shape, options, holds, warned })
+    }
+
+    /// What is the same for all contenders.
+    fn rules(&self, asks_once: bool) -> Rules<'_> {
+        let Shape { driver, limit_is_fixed, signals, is_queue, .. } = &self.shape;
+        Rules {
+            driver: &**driver,
+            is_queue: *is_queue,
+            limit_is_fixed: *limit_is_fixed,
+            signals: *signals,
+            // A holder that takes fewer names for contenders than this one does may not know all that stand ahead.
+            hears_holders: *is_queue && self.options.extra_lock_patterns.is_empty(),
+            asks_once,
+        }
+    }
+
+    pub(crate) fn limit(&self) -> &Arc<Limit> {
+        &self.shape.limit
+    }
+
+    /// What a contender that was granted the lock has from now on.
+    pub(crate) fn hold(&self, lock_path: &str, acquired: Acquired) -> Arc<Hold> {
+        let (queue_position, fencing_token) = (acquired.queue_position, acquired.czxid);
+        if let Some(long) = self.options.warn_after {
+            let (path, node) = (lock_path.to_owned(), acquired.claim.path().unwrap_or_default().to_owned());
+            acquired.claim.when_held_for(long, move || {
+                tracing::warn!(path, node, held_for_more_than = ?long, "a lock is held for long");
+            });
+        }
+        let hold = Hold::new(self.client.clone(), lock_path, acquired);
+        tracing::debug!(path = lock_path, node = hold.path(), queue_position, fencing_token, "lock granted");
+        let mut holds = self.holds.lock();
+        // So often that the list is never more than twice as long as it must be.
+        if holds.len() == holds.capacity() {
+            holds.retain(|hold| hold.strong_count() > 0);
+        }
+        holds.push(Arc::downgrade(&hold));
+        hold
+    }
+
+    /// Whether something is held through this object.
+    pub(crate) fn is_held(&self) -> bool {
+        let holds = self.holds.lock();
+        holds.iter().filter_map(Weak::upgrade).any(|hold| hold.is_shared() && hold.loss().is_none())
+    }
+
+    /// The data of a node, as it is written.
+    fn stored_data(&self) -> Result<Cow<'_, [u8]>, Error> {
+        let data = match (&self.options.revocation, &self.options.node_data) {
+            // As Curator's.
+            (Some(_), _) => &[],
+            (None, Some(data)) => data.as_slice(),
+            (None, None) => self.client.default_data(),
+        };
+        self.client.to_stored_at(&self.base_path, data)
+    }
+
+    pub(crate) fn client(&self) -> &CuratorFramework {
+        &self.client
+    }
+
+    pub(crate) fn base_path(&self) -> &str {
+        &self.base_path
+    }
+
+    /// The contenders in order: by their numbers, and near the end of ZooKeeper's counter by their creation.
+    pub(crate) async fn in_order(&self, session: &Session, children: Vec<String>) -> Result<SortedChildren, Error> {
+        let sorted = self.sort(children);
+        if !sorted.is_near_the_end() {
+            return Ok(sorted);
+        }
+        by_creation(session, &self.base_path, sorted, &mut CreationOrder::new(), &self.warned).await
+    }
+
+    /// The contenders of a listing, by their numbers.
+    pub(crate) fn sort(&self, children: Vec<String>) -> SortedChildren {
+        let patterns = self.options.extra_lock_patterns.iter().map(String::as_str);
+        SortedChildren::with_patterns(children, self.shape.lock_name, patterns, &*self.shape.driver)
+    }
+
+    /// Has the listener told of requests to give a node back, if there is one.
+    pub(crate) fn revocation(&self, claim: &NodeClaim) -> Option<Revocation> {
+        let listener = self.options.revocation.clone()?;
+        Some(Revocation::watch(&self.client, claim, Some(listener)))
+    }
+
+    /// The number of a contender.
+    pub(crate) fn sequence(&self, name: &str) -> Option<i64> {
+        let alone = self.sort(vec![name.to_owned()]);
+        alone.numbered().next().map(|(number, _)| number)
+    }
+
+    /// What a contender of a listing would do next.
+    pub(crate) fn decide(&self, sorted: &SortedChildren, name: &str) -> Predicate {
+        self.shape.driver.gets_the_lock(sorted, name, self.shape.limit.get())
+    }
+}

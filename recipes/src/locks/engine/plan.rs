@@ -1,0 +1,437 @@
+//! What a contender does next: pure decisions, without I/O, clock or shared state.
+//!
+//! [`Plan::next`] takes what came of the last action and names the next one; the [runner](super::run) performs it. This is
+//! Curator's `internalLockLoop`, turned inside out:
+//!
+//! ```text
+//! create ─▶ list ─▶ the driver decides ─┬─ acquired ─────────────────────────────▶ grant
+//!            ▲                          └─ node to wait for ─▶ arm ─▶ wait ─┬─ the only blocker is gone ─▶ grant
+//!            └──────────────────────────────────────────────────────────────┴─ anything else
+//! ```
+
+use crate::locks::engine::driver::{LockInternalsDriver, Predicate, SortedChildren};
+use crate::locks::engine::two_ahead;
+
+/// The number of a connection within its session.
+pub(crate) type Epoch = u64;
+
+/// What is the same for all contenders of a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub(crate) driver: &'a dyn LockInternalsDriver,
+    /// One contender holds the lock at a time, in the order of the queue, and none ever joins ahead of another.
+    pub(crate) is_queue: bool,
+    /// The limit never changes.
+    pub(crate) limit_is_fixed: bool,
+    pub(crate) signals: Signals,
+    /// A holder of the same session says that it is first; the contender may rely on it.
+    pub(crate) hears_holders: bool,
+    /// The contender asks once and does not wait.
+    pub(crate) asks_once: bool,
+}
+
+/// When a contender that is granted writes its node, which signals to its successor that it is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signals {
+    Never,
+    /// If it has a successor.
+    IfFollowed,
+    /// In any case: where the limit may be lowered, the order does not show which contenders hold a lease.
+    Always,
+}
+
+/// What came of the last action.
+#[derive(Debug)]
+pub(crate) enum Input<'a> {
+    /// The node is there. It is `certain` if no reply was lost: else there may be more nodes than one.
+    Created {
+        epoch: Epoch,
+        certain: bool,
+    },
+    /// The write of [`Action::Barrier`] was answered.
+    Ordered {
+        epoch: Epoch,
+    },
+    /// Of several nodes one is kept.
+    Settled,
+    Listed(Listing<'a>),
+    Armed(Armed<'a>),
+    /// The node that the contender waits for was deleted.
+    Deleted {
+        /// The connection that carried the notification.
+        epoch: Option<Epoch>,
+        by: DeletedBy,
+    },
+    /// The node that the contender waits for was changed, or its watch must be set anew.
+    Changed,
+    /// The holder that the contender waits for is in this session and says that it is first.
+    HolderIsFirst,
+    /// The own node was deleted, as its watch says.
+    OwnDeleted,
+    /// The own node was changed, or its watch must be set anew.
+    OwnChanged,
+    /// The wait has lasted so long that the own node is to be watched.
+    WaitsLong,
+    /// The children or the limit changed.
+    QueueChanged,
+    /// The connection was lost, and the session has another one.
+    Reconnected,
+}
+
+/// The contenders of a lock at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Listing<'a> {
+    /// The connection that carried the reply.
+    pub(crate) epoch: Epoch,
+    pub(crate) queue: &'a SortedChildren,
+    /// The own node's name.
+    pub(crate) own: &'a str,
+    pub(crate) max_leases: usize,
+    /// The order is that of creation, read after the list was: contenders may have joined behind the own node since.
+    pub(crate) may_be_followed: bool,
+    /// The predecessor is a contender of this process and session.
+    pub(crate) predecessor_is_ours: bool,
+}
+
+/// What came of setting watches, and of the listing behind them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Armed<'a> {
+    pub(crate) node: Watched,
+    pub(crate) own: Watched,
+    pub(crate) listing: Option<Listing<'a>>,
+}
+
+/// What came of setting one watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Watched {
+    NotAsked,
+    /// The node is gone.
+    Gone,
+    /// The node is there.
+    Set {
+        /// The connection that carried the reply.
+        epoch: Epoch,
+        /// The node's owner has signalled that it holds a lease.
+        has_signalled: bool,
+    },
+}
+
+/// Whose transaction deleted a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum DeletedBy {
+    /// The node belonged to another session. The end of that session deletes none of our nodes.
+    OtherSession,
+    /// The node's owner is in this session, and the server has answered its delete.
+    Owner,
+    /// Perhaps the end of our own session, which deletes all its nodes at once and notifies of them in any order.
+    Unknown,
+}
+
+/// What the contender does next.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Action {
+    /// Create the own node.
+    Create,
+    /// Write something that changes nothing: what is listed behind it is not older than any write before.
+    Barrier,
+    /// Keep one of the nodes that lost replies have left, and delete the others.
+    Settle,
+    List {
+        watched: bool,
+    },
+    /// Watch a node and the own one, and list behind that, all at once.
+    Arm(Arm),
+    /// Wait for the first of these.
+    Wait(WaitSet),
+    /// The contender has the lock.
+    Grant {
+        proof: Proof,
+        signals: bool,
+    },
+    /// Another contender has the lock, and this one asks once.
+    Refuse,
+    /// The own node is gone: create another one, at the back of the queue.
+    Rejoin,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Arm {
+    pub(crate) node: Option<String>,
+    pub(crate) own: bool,
+    pub(crate) list: bool,
+}
+
+/// What a contender waits for: always its own node, which it watches if the wait lasts, and a change of the limit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct WaitSet {
+    /// The node that is watched; `None` for the children.
+    pub(crate) node: Option<String>,
+    /// The node's owner, in this session, may say that it is first.
+    pub(crate) hears_holder: bool,
+}
+
+/// Why a grant is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Proof(Reason);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Reason {
+    /// A listing contains the own node, and the driver grants it the lock there.
+    Listed { epoch: Epoch },
+    /// The only node between the own one and the lock was deleted, and the own one was not.
+    HandOff { epoch: Epoch, by: DeletedBy },
+}
+
+impl Proof {
+    fn listed(listing: &Listing<'_>, decided: &Predicate) -> Option<Self> {
+        let has_own = listing.queue.position(listing.own).is_some();
+        (has_own && *decided == Predicate::Acquired).then_some(Self(Reason::Listed { epoch: listing.epoch }))
+    }
+
+    /// Both watches were set, and the deletion was notified, on one connection: there, notifications come in the order of
+    /// transactions. So when the blocker was deleted the own node was there, unless one transaction deleted both.
+    fn hand_off(
+        rules: &Rules<'_>,
+        blocker: &Blocker,
+        own: Option<Epoch>,
+        deleted: Option<Epoch>,
+        by: DeletedBy,
+    ) -> Option<Self> {
+        let epoch = deleted?;
+        let in_order = blocker.armed_in == Some(epoch) && own == Some(epoch);
+        let proven = rules.limit_is_fixed && blocker.is_alone && in_order && by != DeletedBy::Unknown;
+        proven.then_some(Self(Reason::HandOff { epoch, by }))
+    }
+}
+
+/// The decisions of one contender, in one session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Plan {
+    /// The connection that carried the reply to our newest write: what is listed on it is not older than that write.
+    ordered_in: Option<Epoch>,
+    /// There may be several nodes of ours, or another one than was thought.
+    is_uncertain: bool,
+    /// The children are watched from now on, as any departure may be our turn.
+    watches_children: bool,
+    /// How many were ahead at first.
+    pub(crate) queue_position: Option<usize>,
+    waits_for: Target,
+    /// The connection on which the watch on the own node was set, as long as it has not fired.
+    own_armed_in: Option<Epoch>,
+}
+
+/// What a contender waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+enum Target {
+    #[default]
+    Nothing,
+    /// The end of a node.
+    Node(Blocker),
+    /// The end of the node before the predecessor, behind which the predecessor is taken for the holder.
+    TwoAhead { second: String, predecessor: String },
+    /// The predecessor's signal, or its end.
+    Signal { predecessor: String },
+    /// Any change of the children.
+    Children,
+}
+
+/// A node that stands between a contender and the lock.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Blocker {
+    node: String,
+    /// No other node stands there, and none ever will.
+    is_alone: bool,
+    /// The connection on which its watch was set.
+    armed_in: Option<Epoch>,
+}
+
+impl Plan {
+    /// A contender, and what it does first.
+    pub(crate) fn new() -> (Self, Action) {
+        (Self::default(), Action::Create)
+    }
+
+    /// What to do after that.
+    pub(crate) fn next(&mut self, input: Input<'_>, rules: &Rules<'_>) -> Action {
+        match input {
+            Input::Created { epoch, certain } => {
+                (self.ordered_in, self.is_uncertain) = (Some(epoch), !certain);
+                self.list()
+            }
+            Input::Ordered { epoch } => {
+                self.ordered_in = Some(epoch);
+                self.list()
+            }
+            Input::Settled => {
+                self.is_uncertain = false;
+                self.list()
+            }
+            Input::Listed(listing) => self.decide(&listing, None, rules),
+            Input::Armed(armed) => self.armed(&armed, rules),
+            Input::Deleted { epoch, by } => self.deleted(epoch, by, rules),
+            Input::Changed => self.arm_again(),
+            Input::HolderIsFirst => self.holder_is_first(rules),
+            Input::OwnChanged | Input::WaitsLong => {
+                self.own_armed_in = None;
+                Action::Arm(Arm { node: None, own: true, list: false })
+            }
+            Input::OwnDeleted | Input::Reconnected => {
+                self.own_armed_in = None;
+                self.list()
+            }
+            Input::QueueChanged => self.list(),
+        }
+    }
+
+    fn list(&mut self) -> Action {
+        self.waits_for = Target::Nothing;
+        Action::List { watched: self.watches_children }
+    }
+
+    /// Decides on a listing, behind which this node may be `armed` already.
+    fn decide(&mut self, listing: &Listing<'_>, armed: Option<Blocker>, rules: &Rules<'_>) -> Action {
+        let is_ordered = self.ordered_in == Some(listing.epoch);
+        if self.is_uncertain {
+            return if is_ordered { Action::Settle } else { Action::Barrier };
+        }
+        let decided = rules.driver.gets_the_lock(listing.queue, listing.own, listing.max_leases);
+        if let Some(proof) = Proof::listed(listing, &decided) {
+            self.note_position(listing);
+            return Action::Grant { proof, signals: self.signals(listing, rules) };
+        }
+        match decided {
+            // A server that lags behind lists what was before our newest write; on that write's connection none does.
+            Predicate::Missing | Predicate::Acquired if !is_ordered => return Action::Barrier,
+            Predicate::Missing | Predicate::Acquired => return Action::Rejoin,
+            _ => self.note_position(listing),
+        }
+        if rules.asks_once {
+            return Action::Refuse;
+        }
+        match decided {
+            Predicate::WatchNode { node, blocks_alone } => {
+                self.wait_for_node(node, blocks_alone, armed, listing, rules)
+            }
+            // The predecessor has signalled before: it holds a lease under a limit that was lowered since, or its node was
+            // written otherwise.
+            Predicate::WatchNeighbour { .. } | Predicate::WatchChildren if self.watches_children => {
+                self.waits_for = Target::Children;
+                self.wait(rules)
+            }
+            Predicate::WatchNeighbour { node } => {
+                self.waits_for = Target::Signal { predecessor: node };
+                self.arm_again()
+            }
+            _ => {
+                self.watches_children = true;
+                self.list()
+            }
+        }
+    }
+
+    fn note_position(&mut self, listing: &Listing<'_>) {
+        self.queue_position = self.queue_position.or_else(|| listing.queue.position(listing.own));
+    }
+
+    fn signals(&self, listing: &Listing<'_>, rules: &Rules<'_>) -> bool {
+        match rules.signals {
+            Signals::Never => false,
+            Signals::Always => true,
+            Signals::IfFollowed => {
+                let position = listing.queue.position(listing.own);
+                listing.may_be_followed || position.is_some_and(|position| position + 1 < listing.queue.len())
+            }
+        }
+    }
+
+    fn wait_for_node(
+        &mut self,
+        node: String,
+        is_alone: bool,
+        armed: Option<Blocker>,
+        listing: &Listing<'_>,
+        rules: &Rules<'_>,
+    ) -> Action {
+        self.waits_for = match (two_ahead::second_ahead(listing, rules), armed) {
+            (Some(second), _) => Target::TwoAhead { second: second.to_owned(), predecessor: node },
+            (None, Some(armed)) if armed.node == node => Target::Node(Blocker { is_alone, ..armed }),
+            (None, _) => Target::Node(Blocker { node, is_alone, armed_in: None }),
+        };
+        match &self.waits_for {
+            Target::Node(Blocker { armed_in: Some(_), .. }) => self.wait(rules),
+            _ => self.arm_again(),
+        }
+    }
+
+    /// Sets the watch that the contender waits for, and where a hand-off may follow the one on the own node.
+    fn arm_again(&self) -> Action {
+        let (node, own) = match &self.waits_for {
+            Target::Node(Blocker { node, is_alone, .. }) => (node, *is_alone && self.own_armed_in.is_none()),
+            Target::TwoAhead { second: node, .. } | Target::Signal { predecessor: node } => (node, false),
+            Target::Nothing | Target::Children => return Action::List { watched: self.watches_children },
+        };
+        Action::Arm(Arm { node: Some(node.clone()), own, list: false })
+    }
+
+    fn wait(&self, rules: &Rules<'_>) -> Action {
+        let (node, hears_holder) = match &self.waits_for {
+            Target::Node(Blocker { node, is_alone, .. }) => (node, rules.hears_holders && !is_alone),
+            Target::TwoAhead { second: node, .. } | Target::Signal { predecessor: node } => (node, false),
+            Target::Nothing | Target::Children => return Action::Wait(WaitSet { node: None, hears_holder: false }),
+        };
+        Action::Wait(WaitSet { node: Some(node.clone()), hears_holder })
+    }
+
+    fn armed(&mut self, armed: &Armed<'_>, rules: &Rules<'_>) -> Action {
+        match armed.own {
+            Watched::NotAsked => {}
+            Watched::Gone => return self.list(),
+            Watched::Set { epoch, .. } => self.own_armed_in = Some(epoch),
+        }
+        match (armed.node, &mut self.waits_for) {
+            (Watched::Gone, Target::TwoAhead { .. }) => return self.confirm_predecessor(),
+            (Watched::Gone, _) if armed.listing.is_none() => return self.list(),
+            (Watched::Set { has_signalled: true, .. }, Target::Signal { .. }) => {
+                self.watches_children = true;
+                return self.list();
+            }
+            (Watched::Set { epoch, .. }, Target::Node(blocker)) => blocker.armed_in = Some(epoch),
+            _ => {}
+        }
+        let Some(listing) = &armed.listing else { return self.wait(rules) };
+        let watched = match (armed.node, std::mem::take(&mut self.waits_for)) {
+            (Watched::Set { .. }, Target::Node(blocker)) => Some(blocker),
+            _ => None,
+        };
+        self.decide(listing, watched, rules)
+    }
+
+    fn deleted(&mut self, epoch: Option<Epoch>, by: DeletedBy, rules: &Rules<'_>) -> Action {
+        match &self.waits_for {
+            Target::Node(blocker) => match Proof::hand_off(rules, blocker, self.own_armed_in, epoch, by) {
+                Some(proof) => Action::Grant { proof, signals: rules.signals != Signals::Never },
+                None => self.list(),
+            },
+            Target::TwoAhead { .. } => self.confirm_predecessor(),
+            _ => self.list(),
+        }
+    }
+
+    /// Finds out whether the predecessor is the holder, while it is.
+    fn confirm_predecessor(&mut self) -> Action {
+        let Target::TwoAhead { predecessor, .. } = std::mem::take(&mut self.waits_for) else { return self.list() };
+        let blocker = Blocker { node: predecessor.clone(), is_alone: false, armed_in: None };
+        self.waits_for = Target::Node(blocker);
+        Action::Arm(Arm { node: Some(predecessor), own: self.own_armed_in.is_none(), list: true })
+    }
+
+    fn holder_is_first(&mut self, rules: &Rules<'_>) -> Action {
+        if let Target::Node(blocker) = &mut self.waits_for {
+            blocker.is_alone = true;
+        }
+        match self.own_armed_in {
+            Some(_) => self.wait(rules),
+            None => Action::Arm(Arm { node: None, own: true, list: false }),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Performs what the planner decides, and tells it what came of it. The runner decides nothing.
+
+use std::sync::Arc;
+
+use curator_framework::{Error, EventType, NodeClaim, RetryLoop, Session, WakeReason, Watch, make_path};
+use tokio::sync::watch;
+
+use crate::locks::engine::driver::SortedChildren;
+use crate::locks::engine::plan::{Action, Arm, Armed, DeletedBy, Epoch, Input, Listing, Plan, Rules, WaitSet, Watched};
+use crate::locks::engine::prefetch::Early;
+use crate::locks::engine::queue_node::{settle, survive};
+use crate::locks::engine::same_session::{self, Contenders, Entry};
+use crate::locks::engine::sequence_wrap::{CreationOrder, by_creation};
+use crate::locks::engine::{Acquired, LockInternals};
+use crate::locks::revoker::Revocation;
+
+/// One contender in one session, with its node and its watches. Whatever happens to it (an error, the end of its budget, a
+/// dropped future), the claim cleans up the node.
+pub(super) struct Contender<'a> {
+    pub(super) lock: &'a LockInternals,
+    pub(super) session: &'a Session,
+    pub(super) claim: NodeClaim,
+    /// The transaction that created the node.
+    czxid: i64,
+    pub(super) early: Option<Early>,
+    creation_order: CreationOrder,
+    /// On the node that it waits for, or on the children.
+    awaited: Option<Watch>,
+    /// On the own node.
+    own: Option<Watch>,
+    limit: watch::Receiver<usize>,
+    contenders: Arc<Contenders>,
+    entry: Entry,
+    revocation: Option<Revocation>,
+}
+
+/// What came of an action.
+enum Outcome {
+    Plain(Input<'static>),
+    Listed(Listed),
+    Armed { node: Watched, own: Watched, listed: Option<Listed> },
+}
+
+/// The contenders as they were listed.
+struct Listed {
+    epoch: Epoch,
+    queue: SortedChildren,
+    by_creation: bool,
+}
+
+/// Contends until the lock is granted. `Ok(None)` only if the contender asks once.
+pub(super) async fn contend(
+    lock: &LockInternals,
+    session: &Session,
+    retries: &mut RetryLoop,
+    asks_once: bool,
+) -> Result<Option<Acquired>, Error> {
+    let rules = lock.rules(asks_once);
+    let mut contender = Contender::new(lock, session);
+    let (mut plan, mut action) = Plan::new();
+    loop {
+        let outcome = match action {
+            Action::Grant { signals, .. } => return contender.granted(&plan, signals).map(Some),
+            Action::Refuse => {
+                // Gone when this is answered: the next contender must not find it in the way.
+                contender.claim.delete().await?;
+                return Ok(None);
+            }
+            Action::Rejoin => return Err(contender.is_gone()),
+            Action::Wait(set) => {
+                retries.progressed();
+                contender.wait(&set).await
+            }
+            // On the heap: these are short, and a wait may be long.
+            Action::Create => Box::pin(contender.create(retries, asks_once)).await,
+            Action::Barrier => Box::pin(contender.order()).await,
+            Action::Settle => Box::pin(contender.settle()).await,
+            Action::List { watched } => Box::pin(contender.list(watched)).await,
+            Action::Arm(arm) => Box::pin(contender.arm(arm)).await,
+        };
+        action = match outcome {
+            Ok(outcome) => contender.next(&mut plan, outcome, &rules),
+            Err(error) => {
+                survive(error, session, retries).await?;
+                plan.next(Input::Reconnected, &rules)
+            }
+        };
+    }
+}
+
+impl<'a> Contender<'a> {
+    fn new(lock: &'a LockInternals, session: &'a Session) -> Self {
+        let claim = session.claim(&lock.base_path, lock.shape.lock_name, lock.shape.driver.create_mode());
+        let contenders = Contenders::of(session);
+        Self {
+            lock,
+            session,
+            czxid: 0,
+            early: None,
+            creation_order: CreationOrder::new(),
+            awaited: None,
+            own: None,
+            limit: lock.shape.limit.follow(),
+            entry: Entry::new(&contenders, &claim),
+            contenders,
+            revocation: None,
+            claim,
+        }
+    }
+
+    fn own_name(&self) -> &str {
+        self.claim.node_name().unwrap_or_default()
+    }
+
+    /// The error of a contender whose node is gone.
+    fn is_gone(&self) -> Error {
+        Error::NoNode { path: self.claim.path().unwrap_or(&self.lock.base_path).to_owned() }
+    }
+
+    /// Tells the planner what came of an action. The listing ends with this call: waits may be long, and the waiters many.
+    fn next(&mut self, plan: &mut Plan, outcome: Outcome, rules: &Rules<'_>) -> Action {
+        // From here on no change of the limit is missed.
+        let max_leases = *self.limit.borrow_and_update();
+        let listing = |listed| {
+            let &Listed { epoch, ref queue, by_creation } = listed;
+            let own = self.own_name();
+            let predecessor = queue.position(own).and_then(|position| queue.get(position.checked_sub(1)?));
+            let predecessor_is_ours = predecessor.is_some_and(|name| self.contenders.has(name));
+            Listing { epoch, queue, own, max_leases, may_be_followed: by_creation, predecessor_is_ours }
+        };
+        match outcome {
+            Outcome::Plain(input) => plan.next(input, rules),
+            Outcome::Listed(listed) => plan.next(Input::Listed(listing(&listed)), rules),
+            Outcome::Armed { node, own, listed } => {
+                plan.next(Input::Armed(Armed { node, own, listing: listed.as_ref().map(listing) }), rules)
+            }
+        }
+    }
+
+    async fn create(&mut self, retries: &mut RetryLoop, asks_once: bool) -> Result<Outcome, Error> {
+        let created = self.create_and_list(retries, asks_once).await?;
+        let certain = created.is_some() && !self.claim.is_uncertain();
+        if certain {
+            self.node_is_known();
+        }
+        // What the node is that was there already, is settled behind a barrier.
+        let epoch = created.as_ref().map_or(0, |created| created.epoch);
+        self.czxid = created.map_or(0, |created| created.stat.czxid);
+        Ok(Outcome::Plain(Input::Created { epoch, certain }))
+    }
+
+    /// The one node of the contender is known.
+    fn node_is_known(&mut self) {
+        self.entry.has_node(&self.claim);
+        self.revocation = self.lock.revocation(&self.claim);
+    }
+
+    async fn order(&mut self) -> Result<Outcome, Error> {
+        let at = self.session.pinned();
+        at.order().await?;
+        Ok(Outcome::Plain(Input::Ordered { epoch: at.epoch() }))
+    }
+
+    async fn settle(&mut self) -> Result<Outcome, Error> {
+        let base_path = &self.lock.base_path;
+        let children = children_of(self.session, base_path).await?;
+        let Some(stat) = settle(&mut self.claim, base_path, &children).await? else { return Err(self.is_gone()) };
+        self.czxid = stat.czxid;
+        self.node_is_known();
+        Ok(Outcome::Plain(Input::Settled))
+    }
+
+    async fn list(&mut self, watched: bool) -> Result<Outcome, Error> {
+        let at = self.session.pinned();
+        let base_path = &self.lock.base_path;
+        self.awaited = None;
+        let children = match self.early.take().and_then(|early| early.listed_on(&at)) {
+            Some(children) if !watched => children,
+            _ if watched => match at.get_children_watched(base_path).await {
+                Ok((children, watch)) => {
+                    self.awaited = Some(watch);
+                    children
+                }
+                Err(Error::NoNode { .. }) => Vec::new(),
+                Err(error) => return Err(error),
+            },
+            _ => children_of(&at, base_path).await?,
+        };
+        Ok(Outcome::Listed(self.in_order(&at, children).await?))
+    }
+
+    async fn in_order(&mut self, at: &Session, children: Vec<String>) -> Result<Listed, Error> {
+        let mut queue = self.lock.sort(children);
+        let by_number = !queue.is_near_the_end();
+        if !by_number {
+            let LockInternals { base_path, warned, .. } = self.lock;
+            queue = Box::pin(by_creation(at, base_path, queue, &mut self.creation_order, warned)).await?;
+        }
+        Ok(Listed { epoch: at.epoch(), queue, by_creation: !by_number })
+    }
+
+    /// Sets the watches and lists in one write. The watches first: then a node is not in the listing, or its deletion is
+    /// notified.
+    async fn arm(&mut self, arm: Arm) -> Result<Outcome, Error> {
+        let at = self.session.pinned();
+        let base_path = &self.lock.base_path;
+        let node = arm.node.map(|name| make_path(base_path, &name));
+        let own = if arm.own { self.claim.path() } else { None };
+        let listing = async { if arm.list { Some(children_of(&at, base_path).await) } else { None } };
+        let all = futures_util::future::join3(watch_node(&at, node.as_deref()), watch_node(&at, own), listing);
+        let (node_watch, own_watch, listed) = at.in_one_write(all).await;
+        let listed = match listed.transpose()? {
+            Some(children) => Some(self.in_order(&at, children).await?),
+            None => None,
+        };
+        if node.is_some() {
+            self.awaited = node_watch?;
+        }
+        if arm.own {
+            self.own = own_watch?;
+        }
+        let [node, own] =
+            [(node.is_some(), &self.awaited), (arm.own, &self.own)].map(|(asked, watch)| watched(asked, watch));
+        Ok(Outcome::Armed { node, own, listed })
+    }
+
+    /// Waits for the first event of a set.
+    async fn wait(&mut self, set: &WaitSet) -> Result<Outcome, Error> {
+        let node = set.node.as_deref().and_then(|node| self.contenders.get(node));
+        let holder = node.as_deref().filter(|_| set.hears_holder);
+        let looks_after = self.session.timeout() / 10;
+        let input = tokio::select! {
+            biased;
+            input = own_event(&mut self.own, looks_after) => input,
+            // Before the holder's end, so that no listing is needed then.
+            () = first(holder) => Input::HolderIsFirst,
+            reason = resolved(&mut self.awaited) => match (reason, self.awaited.take()) {
+                (Some(WakeReason::Event(EventType::NodeDeleted)), Some(watch)) if set.node.is_some() => {
+                    let by = Box::pin(deleted_by(self.session, &watch, node.as_deref())).await;
+                    let epoch = watch.fired_in();
+                    match self.own.take_if(|own| own.has_fired()) {
+                        Some(_) => Input::OwnChanged,
+                        None => Input::Deleted { epoch, by },
+                    }
+                }
+                _ if set.node.is_some() => Input::Changed,
+                _ => Input::QueueChanged,
+            },
+            Ok(()) = self.limit.changed() => Input::QueueChanged,
+        };
+        match self.session.end_reason() {
+            None => Ok(Outcome::Plain(input)),
+            Some(_) => Err(expired(self.session)),
+        }
+    }
+
+    /// Hands the node over to a guard, if the session certainly lives. From now on its deletion is noticed.
+    fn granted(self, plan: &Plan, signals: bool) -> Result<Acquired, Error> {
+        let Self { lock, claim, own, czxid, entry, revocation, .. } = self;
+        if !claim.session().is_alive() {
+            return Err(expired(claim.session()));
+        }
+        if signals {
+            claim.touch(lock.stored_data()?.into_owned());
+        }
+        match own {
+            Some(watch) => claim.watch_node_with(watch),
+            None => claim.watch_node(claim.session().timeout() / 10),
+        }
+        if lock.shape.is_queue {
+            entry.is_first();
+        }
+        let queue_position = plan.queue_position.unwrap_or_default();
+        Ok(Acquired { claim, entry: Some(entry), czxid, revocation, queue_position })
+    }
+}
+
+/// The children of a lock. Its node cannot go while a child is there, so without it the own node is gone too.
+async fn children_of(at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
+    match at.get_children(base_path).await {
+        Err(Error::NoNode { .. }) => Ok(Vec::new()),
+        children => children,
+    }
+}
+
+/// A watch on a node if that is there, without a request if the session watches it already.
+async fn watch_node(at: &Session, path: Option<&str>) -> Result<Option<Watch>, Error> {
+    let Some(path) = path else { return Ok(None) };
+    if let Some(watch) = at.join_watch(path) {
+        return Ok(Some(watch));
+    }
+    match at.get_data_watched(path).await {
+        Ok((_, _, watch)) => Ok(Some(watch)),
+        Err(Error::NoNode { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn watched(asked: bool, watch: &Option<Watch>) -> Watched {
+    match watch.as_ref().and_then(Watch::found) {
+        _ if !asked => Watched::NotAsked,
+        Some(found) => Watched::Set { epoch: found.epoch, has_signalled: found.version > 0 },
+        None => Watched::Gone,
+    }
+}
+
+/// What happens to the own node. Few waits are long, and a watch costs a request: without one it is to be set when the
+/// wait has lasted.
+async fn own_event(own: &mut Option<Watch>, looks_after: std::time::Duration) -> Input<'static> {
+    let Some(watch) = own else {
+        tokio::time::sleep(looks_after).await;
+        return Input::WaitsLong;
+    };
+    let reason = watch.await;
+    *own = None;
+    match reason {
+        WakeReason::Event(EventType::NodeDeleted) => Input::OwnDeleted,
+        _ => Input::OwnChanged,
+    }
+}
+
+/// Resolves at once without a watch, which is to be set again then.
+async fn resolved(watch: &mut Option<Watch>) -> Option<WakeReason> {
+    match watch {
+        Some(watch) => Some(watch.await),
+        None => None,
+    }
+}
+
+async fn first(holder: Option<&same_session::Contender>) {
+    match holder {
+        Some(holder) => holder.first().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whose transaction deleted a node that was watched.
+async fn deleted_by(session: &Session, watch: &Watch, owner: Option<&same_session::Contender>) -> DeletedBy {
+    let is_ours = watch.found().is_none_or(|found| session.id().is_none_or(|own| own == found.ephemeral_owner));
+    match owner {
+        _ if !is_ours => DeletedBy::OtherSession,
+        Some(owner) if owner.has_deleted().await => DeletedBy::Owner,
+        _ => DeletedBy::Unknown,
+    }
+}
+
+fn expired(session: &Session) -> Error {
+    session.gone(format!("waiting for a lock in session {}", session.number()))
+}

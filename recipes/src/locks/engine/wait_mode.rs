@@ -1,0 +1,60 @@
+//! How long an acquire may take.
+
+use std::future::Future;
+use std::time::Duration;
+
+use curator_framework::CuratorFramework;
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::Result;
+
+/// How long a caller is ready to wait, everything included: the connection, missing parents, the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitMode {
+    Forever,
+    Until(Instant),
+    /// The caller asks once, and has an answer within the connection timeout.
+    Once,
+}
+
+impl WaitMode {
+    /// A budget from now on. A budget of zero still asks once, as Curator's does.
+    pub(crate) fn within(budget: Duration) -> Self {
+        match Instant::now().checked_add(budget) {
+            _ if budget.is_zero() => Self::Once,
+            Some(end) => Self::Until(end),
+            None => Self::Forever,
+        }
+    }
+
+    /// What is left of the budget; `None` where there is none.
+    pub(crate) fn left(self) -> Option<Duration> {
+        match self {
+            Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
+            Self::Forever | Self::Once => None,
+        }
+    }
+
+    /// Carries out a part of an acquire. `Ok(None)` when the budget is over.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionLoss` if a caller that asks once has no answer to `request` in time.
+    pub(crate) async fn bound<T>(
+        self,
+        client: &CuratorFramework,
+        request: &str,
+        part: impl Future<Output = Result<T>>,
+    ) -> Result<Option<T>> {
+        let end = match self {
+            Self::Forever => return part.await.map(Some),
+            Self::Until(end) => end,
+            Self::Once => Instant::now() + client.connection_timeout(),
+        };
+        match timeout_at(end, part).await {
+            Ok(done) => done.map(Some),
+            Err(_elapsed) if self == Self::Once => Err(client.no_answer(request).into()),
+            Err(_elapsed) => Ok(None),
+        }
+    }
+}

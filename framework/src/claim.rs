@@ -129,6 +129,8 @@ type DataObserver = Box<dyn Fn(&[u8], &Stat) + Send + Sync>;
 pub(crate) struct ClaimedNode {
     /// As the server knows it.
     pub(crate) path: Arc<str>,
+    /// The transaction that created it.
+    pub(crate) czxid: i64,
     /// Its owner has begun to delete it.
     deleting: AtomicBool,
     /// What became of the owner's newest delete.
@@ -149,9 +151,10 @@ impl fmt::Debug for ClaimedNode {
 }
 
 impl ClaimedNode {
-    pub(crate) fn new(path: Arc<str>) -> Self {
+    pub(crate) fn new(path: Arc<str>, czxid: i64) -> Self {
         Self {
             path,
+            czxid,
             deleting: AtomicBool::new(false),
             owner_delete: Observed::new(DeleteState::Idle),
             deleted: Raised::default(),
@@ -285,7 +288,7 @@ impl NodeClaim {
             self.uncertain = was_uncertain;
             match created {
                 Ok((path, stat)) => {
-                    self.set_node(ClaimedNode::new(path));
+                    self.set_node(ClaimedNode::new(path, stat.czxid));
                     return Ok(Created { stat, epoch: session.epoch() });
                 }
                 Err(error @ Error::NoNode { .. }) if parents_made < node.parents.most_times() => {
@@ -334,7 +337,7 @@ impl NodeClaim {
         }
         if self.path() != Some(path.as_str()) {
             let full = Arc::from(&*self.session.root().full(&path));
-            self.set_node(ClaimedNode::new(full));
+            self.set_node(ClaimedNode::new(full, stat.czxid));
         }
         for other in others.iter().filter(|_| !is_broken(Mutant::KeepTheExtraNodes)) {
             match self.session.delete(&make_path(self.parent(), other), None).await {
@@ -403,6 +406,7 @@ impl NodeClaim {
             return;
         }
         if let Some(node) = &self.node {
+            self.session.watches().holds(node);
             let now = self.session.clock().now();
             self.session.housekeeping().guard(now, now.saturating_add(after), Arc::downgrade(node));
         }
@@ -449,6 +453,7 @@ impl NodeClaim {
             return;
         }
         if let Some(node) = &self.node {
+            self.session.watches().holds(node);
             attend(self.session.clone(), &Arc::downgrade(node), watch);
         }
     }

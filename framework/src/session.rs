@@ -461,6 +461,12 @@ impl Session {
             if let (true, Some(sent)) = (answered, reply.sent) {
                 self.answered_at(now, sent, reply.epoch, by_leader);
             }
+            // Before the caller acts on it: an owner knows of its loss when another contender may be granted.
+            match &reply.result {
+                Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => self.watches().is_missing(&path, reply.zxid),
+                Ok(Response::Children(names)) => self.watches().listed(&path, names, reply.zxid),
+                _ => {}
+            }
             let epoch = reply.epoch;
             reply.result.map(|response| (response, epoch))
         }

@@ -4,9 +4,10 @@
 //! and so does the end of the session; a reconnect does only where the client does not restore watches. A wake-up is a
 //! hint: the waiter reads again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
+use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -16,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::claim::ClaimedNode;
 use crate::model::{EventType, Stat, WatchedEvent};
+use crate::path::{node_from_path, parent_of};
 use crate::zookeeper::SessionEnd;
 
 /// What a watch that a read has left watches.
@@ -90,6 +92,8 @@ struct Waiters {
     by_path: BTreeMap<Arc<str>, Vec<Waiter>>,
     /// The nodes that this process owns.
     owned: HashMap<Arc<str>, Weak<ClaimedNode>>,
+    /// Those of them that hold something.
+    held: BTreeMap<Arc<str>, Weak<ClaimedNode>>,
     ended: Option<SessionEnd>,
     /// Is told of watches for which nobody waits any more.
     forget: Option<Forget>,
@@ -218,7 +222,43 @@ impl WatchRegistry {
 
     /// The node is not owned any more.
     pub(crate) fn disowns(&self, path: &str) {
-        self.waiters.lock().owned.remove(path);
+        let mut waiters = self.waiters.lock();
+        waiters.owned.remove(path);
+        waiters.held.remove(path);
+    }
+
+    /// Something is held by this node.
+    pub(crate) fn holds(&self, node: &Arc<ClaimedNode>) {
+        self.waiters.lock().held.insert(Arc::clone(&node.path), Arc::downgrade(node));
+    }
+
+    /// The server had no node at this path when it had applied this transaction.
+    pub(crate) fn is_missing(&self, path: &str, zxid: i64) {
+        let owned = self.waiters.lock().owned.get(path).and_then(Weak::upgrade);
+        if let Some(node) = owned.filter(|node| node.czxid <= zxid) {
+            node.set_deleted();
+        }
+    }
+
+    /// The server had these children below a path when it had applied this transaction: what is held and not among them is
+    /// gone.
+    pub(crate) fn listed(&self, parent: &str, children: &[String], zxid: i64) {
+        let held: Vec<_> = {
+            let waiters = self.waiters.lock();
+            let behind = waiters.held.range::<str, _>((Bound::Excluded(parent), Bound::Unbounded));
+            let below =
+                behind.take_while(|(path, _)| path.starts_with(parent)).filter(|(path, _)| parent_of(path) == parent);
+            below.filter_map(|(_, node)| node.upgrade()).filter(|node| node.czxid <= zxid).collect()
+        };
+        if held.is_empty() {
+            return;
+        }
+        let children: HashSet<&str> = children.iter().map(String::as_str).collect();
+        for node in held {
+            if !children.contains(node_from_path(&node.path)) {
+                node.set_deleted();
+            }
+        }
     }
 
     /// Wakes everybody after a reconnect.

@@ -62,8 +62,10 @@ pub(crate) enum Input<'a> {
         epoch: Option<Epoch>,
         by: DeletedBy,
     },
-    /// The node that the contender waits for was changed, or its watch must be set anew.
-    Changed,
+    /// The node that the contender waits for was written.
+    Written,
+    /// The watch on that node must be set anew.
+    Unwatched,
     /// The holder that the contender waits for is in this session and says that it is first.
     HolderIsFirst,
     /// The own node was deleted, as its watch says.
@@ -269,7 +271,8 @@ impl Plan {
             Input::Listed(listing) => self.decide(&listing, None, rules),
             Input::Armed(armed) => self.armed(&armed, rules),
             Input::Deleted { epoch, by } => self.deleted(epoch, by, rules),
-            Input::Changed => self.arm_again(),
+            Input::Written if matches!(self.waits_for, Target::Signal { .. }) => self.has_signalled(),
+            Input::Written | Input::Unwatched => self.arm_again(),
             Input::HolderIsFirst => self.holder_is_first(rules),
             Input::OwnChanged | Input::WaitsLong => {
                 self.own_armed_in = None;
@@ -391,10 +394,7 @@ impl Plan {
         match (armed.node, &mut self.waits_for) {
             (Watched::Gone, Target::TwoAhead { .. }) => return self.confirm_predecessor(),
             (Watched::Gone, _) if armed.listing.is_none() => return self.list(),
-            (Watched::Set { has_signalled: true, .. }, Target::Signal { .. }) => {
-                self.watches_children = true;
-                return self.list();
-            }
+            (Watched::Set { has_signalled: true, .. }, Target::Signal { .. }) => return self.has_signalled(),
             (Watched::Set { epoch, .. }, Target::Node(blocker)) => blocker.armed_in = Some(epoch),
             _ => {}
         }
@@ -404,6 +404,12 @@ impl Plan {
             _ => None,
         };
         self.decide(listing, watched, rules)
+    }
+
+    /// The predecessor has a lease, so the own node is the next: any departure may be its turn.
+    fn has_signalled(&mut self) -> Action {
+        self.watches_children = true;
+        self.list()
     }
 
     fn deleted(&mut self, epoch: Option<Epoch>, by: DeletedBy, rules: &Rules<'_>) -> Action {

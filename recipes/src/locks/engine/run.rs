@@ -26,6 +26,8 @@ pub(super) struct Contender<'a> {
     creation_order: CreationOrder,
     /// On the node that it waits for, or on the children.
     awaited: Option<Watch>,
+    /// The contender of this session that owns the node.
+    awaited_owner: Option<Arc<same_session::Contender>>,
     /// On the own node.
     own: Option<Watch>,
     limit: watch::Receiver<usize>,
@@ -99,6 +101,7 @@ impl<'a> Contender<'a> {
             early: None,
             creation_order: CreationOrder::new(),
             awaited: None,
+            awaited_owner: None,
             own: None,
             limit: lock.shape.limit.follow(),
             entry: Entry::new(&contenders, &claim),
@@ -204,6 +207,9 @@ impl<'a> Contender<'a> {
     async fn arm(&mut self, arm: Arm) -> Result<Outcome, Error> {
         let at = self.session.pinned();
         let base_path = &self.lock.base_path;
+        if let Some(name) = &arm.node {
+            self.awaited_owner = self.contenders.get(name);
+        }
         let node = arm.node.map(|name| make_path(base_path, &name));
         let own = if arm.own { self.claim.path() } else { None };
         let listing = async { if arm.list { Some(children_of(&at, base_path).await) } else { None } };
@@ -226,25 +232,24 @@ impl<'a> Contender<'a> {
 
     /// Waits for the first event of a set.
     async fn wait(&mut self, set: &WaitSet) -> Result<Outcome, Error> {
-        let node = set.node.as_deref().and_then(|node| self.contenders.get(node));
-        let holder = node.as_deref().filter(|_| set.hears_holder);
+        let owner = self.awaited_owner.as_deref();
         let looks_after = self.session.timeout() / 10;
         let input = tokio::select! {
             biased;
             input = own_event(&mut self.own, looks_after) => input,
             // Before the holder's end, so that no listing is needed then.
-            () = first(holder) => Input::HolderIsFirst,
+            () = first(owner.filter(|_| set.hears_holder)) => Input::HolderIsFirst,
             reason = resolved(&mut self.awaited) => match (reason, self.awaited.take()) {
-                (Some(WakeReason::Event(EventType::NodeDeleted)), Some(watch)) if set.node.is_some() => {
-                    let by = Box::pin(deleted_by(self.session, &watch, node.as_deref())).await;
-                    let epoch = watch.fired_in();
+                _ if set.node.is_none() => Input::QueueChanged,
+                (Some(WakeReason::Event(EventType::NodeDeleted)), Some(watch)) => {
+                    let by = Box::pin(deleted_by(self.session, &watch, owner)).await;
                     match self.own.take_if(|own| own.has_fired()) {
                         Some(_) => Input::OwnChanged,
-                        None => Input::Deleted { epoch, by },
+                        None => Input::Deleted { epoch: watch.fired_in(), by },
                     }
                 }
-                _ if set.node.is_some() => Input::Changed,
-                _ => Input::QueueChanged,
+                (Some(WakeReason::Event(_)), _) => Input::Written,
+                _ => Input::Unwatched,
             },
             Ok(()) = self.limit.changed() => Input::QueueChanged,
         };

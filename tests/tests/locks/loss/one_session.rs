@@ -69,6 +69,20 @@ fn owner_knows_that_its_node_was_deleted_before_the_waiter_of_its_client_is_gran
     }
 }
 
+/// A client that joins behind the deletion is granted by a listing, which its own older guard learns from too.
+#[test]
+fn owner_knows_that_its_node_was_deleted_when_a_listing_of_its_client_lacks_it() {
+    for seed in 0..SEEDS {
+        simulated(seed, async |ensemble, client| {
+            let holder = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
+            ensemble.delete(holder.path());
+            let granted = InterProcessMutex::new(client, "/lock").unwrap().acquire().await.unwrap();
+            assert!(granted.is_held() && !holder.is_held(), "seed {seed}: two guards hold one mutex");
+            granted.release().await.unwrap();
+        });
+    }
+}
+
 /// A node that cannot be deleted for a while blocks every contender behind it.
 #[tokio::test]
 async fn node_of_a_dropped_guard_goes_when_its_deletion_is_allowed_again() {

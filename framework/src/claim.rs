@@ -458,6 +458,12 @@ impl NodeClaim {
         }
     }
 
+    /// The transaction that created the node, once that is known.
+    #[must_use]
+    pub fn czxid(&self) -> Option<i64> {
+        self.node.as_ref().map(|node| node.czxid)
+    }
+
     /// What tells of the node's loss; it can outlive the claim.
     #[must_use]
     pub fn loss_signal(&self) -> LossSignal {

@@ -213,19 +213,40 @@ async fn a_queue_of_one_process_is_drained_without_a_listing() {
 }
 
 #[tokio::test]
-async fn an_uncontended_lease_is_five_requests() {
+async fn a_free_lease_is_four_requests_in_two_round_trips_and_no_queue() {
     let server = server();
     let client = client(&server).await;
     let semaphore = InterProcessSemaphoreV2::new(client, "/semaphore", 2).unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
-    let children = async || server.children("/semaphore/locks").is_some_and(|children| children.is_empty());
-    eventually("the mutex is free", children).await;
     server.clear_requests();
     let lease = semaphore.acquire().await.unwrap();
-    eventually("the mutex is free", children).await;
-    let mut ops = requests(&server, "/semaphore");
-    let last = ops.pop();
-    assert_eq!(ops, [OpCode::Create2, OpCode::GetChildren, OpCode::Create2, OpCode::GetChildren]);
-    assert_eq!(last, Some(OpCode::Delete));
+    assert_eq!(requests(&server, "/semaphore"), [OpCode::Create2, OpCode::GetChildren, OpCode::Exists]);
     lease.release().await.unwrap();
+    assert_eq!(requests(&server, "/semaphore").last(), Some(&OpCode::Delete));
+    assert_eq!(requests(&server, "/semaphore").len(), 4);
+}
+
+/// A client that was refused waits in the queue, and comes back to the first try when it has seen a free lease there.
+#[tokio::test]
+async fn a_refused_try_is_followed_by_the_queue_until_a_lease_is_seen_free() {
+    let server = server();
+    let semaphores = [
+        InterProcessSemaphoreV2::new(client(&server).await, "/semaphore", 1).unwrap(),
+        InterProcessSemaphoreV2::new(client(&server).await, "/semaphore", 1).unwrap(),
+    ];
+    let held = semaphores[0].acquire().await.unwrap();
+    let asked = async |semaphore: &InterProcessSemaphoreV2| {
+        server.clear_requests();
+        let answer = semaphore.try_acquire().await.unwrap();
+        (answer.is_some(), requests(&server, "/semaphore"))
+    };
+    let (look, create) = ([OpCode::GetChildren, OpCode::Exists], OpCode::Create2);
+    let first = vec![create, look[0], look[1], OpCode::Delete];
+    let (granted, mut requests_of_first) = asked(&semaphores[1]).await;
+    requests_of_first.retain(|op| *op != OpCode::GetData);
+    assert_eq!((granted, requests_of_first), (false, first), "it has not looked before");
+    assert_eq!(asked(&semaphores[1]).await, (false, look.to_vec()), "it looks, and writes nothing");
+    held.release().await.unwrap();
+    let (granted, after) = asked(&semaphores[1]).await;
+    assert!(granted && after.starts_with(&[look[0], look[1], create]), "{after:?}");
 }

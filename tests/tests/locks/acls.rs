@@ -36,7 +36,7 @@ on_every_server! {
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/foo/semaphore", 1).unwrap();
         let lease = in_time(semaphore.acquire()).await.unwrap();
         client.create().for_path("/foo/node").await.unwrap();
-        let paths = ["/foo", "/foo/lock", reading.path(), "/foo/semaphore/locks", lease.path(), "/foo/node"];
+        let paths = ["/foo", "/foo/lock", reading.path(), "/foo/semaphore/leases", lease.path(), "/foo/node"];
         for path in paths {
             assert_eq!(client.get_acl().for_path(path).await.unwrap().0, local(), "{path}");
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use curator_framework::{Acl, CuratorFramework, Error, Permission};
+use curator_framework::{Acl, CuratorFramework, Error, Permission, RetryNTimes};
 use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, Revoker, SemaphoreProtocol};
-use curator_test::TestingServer;
 use curator_test::wire::OpCode;
+use curator_test::{ClientId, SimulatedEnsemble, TestingServer};
 
 use crate::env::{builder, children, connected, eventually, in_time};
 
@@ -31,7 +31,7 @@ fn mismatch(outcome: Result<impl std::fmt::Debug, LockError>) -> SemaphoreProtoc
 }
 
 on_every_server! {
-    async fn the_first_client_marks_the_path(env) {
+    async fn the_first_client_creates_the_path_with_a_mark(env) {
         let path = env.path("semaphore");
         let client = env.client().await;
         let lease = in_time(direct(&client, &path, 2).acquire()).await.unwrap();
@@ -61,28 +61,29 @@ on_every_server! {
         assert_eq!(told, format!("the semaphore {other} is used with the curator protocol"));
         held.release().await.unwrap();
 
-        // Nobody uses it now, so it may change hands.
-        env.wait_for_children(&client, &format!("{other}/locks"), 0).await;
+        // A path that exists never changes hands: a client of the other protocol may have looked at it just now.
+        env.wait_for_children(&client, &format!("{other}/leases"), 0).await;
+        assert_eq!(mismatch(in_time(refused.acquire()).await), SemaphoreProtocol::Curator);
+        // It does with the path.
+        client.delete().deleting_children_if_needed().for_path(&other).await.unwrap();
         let lease = in_time(refused.acquire()).await.unwrap();
         let late = semaphore(&client, &other, 2, SemaphoreProtocol::Curator);
         assert_eq!(mismatch(in_time(late.try_acquire()).await), SemaphoreProtocol::Direct);
         lease.release().await.unwrap();
-        // Back again with the path.
-        client.delete().for_path(&format!("{other}/leases")).await.unwrap();
+        client.delete().deleting_children_if_needed().for_path(&other).await.unwrap();
         in_time(late.acquire()).await.unwrap().release().await.unwrap();
     }
 
-    async fn whoever_waits_for_the_turn_counts_as_a_user(env) {
+    async fn a_queue_without_the_mark_is_never_taken_over(env) {
         let path = env.path("semaphore");
         let client = env.client().await;
-        // A Java client that has the mutex and has not made its lease yet.
-        let turn = client.create().creating_parents_if_needed();
-        let turn = turn.with_mode(curator_framework::CreateMode::EphemeralSequential);
-        let turn = turn.for_path(&format!("{path}/locks/_c_6ba7b810-9dad-11d1-80b4-00c04fd430c8-lock-")).await.unwrap();
-        client.create().for_path(&format!("{path}/leases")).await.unwrap();
+        // A Java client that is first and has not created its lease yet: the leases' node is not there.
+        let queue = format!("{path}/locks");
+        client.create().creating_parents_if_needed().for_path(&queue).await.unwrap();
         let refused = direct(&client, &path, 2);
         assert_eq!(mismatch(in_time(refused.acquire()).await), SemaphoreProtocol::Curator);
-        client.delete().for_path(&turn).await.unwrap();
+        assert_eq!(children(&client, &path).await, ["locks"], "nothing was created");
+        client.delete().for_path(&queue).await.unwrap();
         in_time(refused.acquire()).await.unwrap().release().await.unwrap();
     }
 
@@ -270,5 +271,32 @@ async fn a_release_that_is_refused_keeps_nobody_waiting() {
     client.set_acl().with_acl(Acl::open_unsafe()).for_path("/semaphore/leases").await.unwrap();
     for lease in [lease, last] {
         assert_eq!(lease.release().await.unwrap(), Release::Released);
+    }
+}
+
+/// The servers of a direct client are behind, and show it no path where another client holds a lease.
+#[tokio::test(start_paused = true)]
+async fn a_client_behind_a_stale_server_marks_no_path_in_use() {
+    for seed in 0..20 {
+        let ensemble = SimulatedEnsemble::new(seed, Duration::from_millis(10));
+        let client = async |id| {
+            let options =
+                ensemble.client(ClientId(id)).default_data("").retry_policy(RetryNTimes::new(9, Duration::ZERO));
+            let client = options.build().unwrap();
+            client.start().unwrap();
+            client.block_until_connected().await.unwrap();
+            client
+        };
+        let (user, stale) = (client(0).await, client(1).await);
+        ensemble.stale_reads(ClientId(1));
+        let curator = semaphore(&user, "/semaphore", 2, SemaphoreProtocol::Curator);
+        let held = curator.acquire().await.unwrap();
+        assert_eq!(
+            mismatch(direct(&stale, "/semaphore", 2).acquire().await),
+            SemaphoreProtocol::Curator,
+            "seed {seed}"
+        );
+        assert!(held.is_held());
+        curator.acquire().await.unwrap().release().await.unwrap();
     }
 }

@@ -195,7 +195,9 @@ on_every_server! {
             let held = in_time(semaphore.acquire()).await.unwrap();
             assert!(in_time(semaphore.try_acquire_many(usize::MAX)).await.unwrap().is_none(), "one is not free");
             assert!(in_time(semaphore.acquire_many_timeout(usize::MAX, SHORT)).await.unwrap().is_none());
-            assert!(in_time(semaphore.acquire_many_timeout(usize::MAX / 2, Duration::ZERO)).await.is_err());
+            // Not in time, or not while the turn of the last one is given back.
+            let half = in_time(semaphore.acquire_many_timeout(usize::MAX / 2, Duration::ZERO)).await;
+            assert!(!matches!(half, Ok(Some(_))), "{half:?}");
             env.wait_for_children(&client, &format!("{path}/leases"), 1).await;
             assert_eq!(held.release().await.unwrap(), Release::Released);
         }

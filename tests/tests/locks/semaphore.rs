@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use curator_framework::RetryNTimes;
-use curator_recipes::{InterProcessSemaphoreV2, LockError, Release};
+use curator_framework::{CreateMode, RetryNTimes};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, SemaphoreProtocol, SharedCount};
 use curator_test::wire::OpCode;
 
 use crate::env::{builder, children, connected, in_time};
@@ -41,10 +41,8 @@ on_every_server! {
         let semaphore = InterProcessSemaphoreV2::new(unlucky, &path, 1).unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
         let direct = env.client().await;
-        env.wait_for_children(&direct, &format!("{path}/locks"), 0).await;
-        // The first listing is the mutex's, the second one that of the leases.
         proxy.refuse();
-        proxy.drop_reply(OpCode::GetChildren, 2);
+        proxy.drop_reply(OpCode::GetChildren, 1);
         let failed = in_time(semaphore.acquire()).await;
         let Err(LockError::Framework(error)) = failed else { panic!("{failed:?}") };
         assert!(error.is_retryable(), "{error}");
@@ -62,6 +60,46 @@ on_every_server! {
         in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
         for part in ["locks", "leases"] {
             env.wait_for_children(&direct, &format!("{path}/{part}"), 0).await;
+        }
+    }
+
+    /// A Java client that has its turn in the queue and is dead until its session ends.
+    async fn a_try_says_no_at_once_while_another_client_has_the_turn(env) {
+        let client = env.client().await;
+        let count = SharedCount::new(client.clone(), env.path("count"), 2).unwrap();
+        in_time(count.start()).await.unwrap();
+        let (fixed, changing) = (env.path("fixed"), env.path("changing"));
+        for path in [&fixed, &changing] {
+            let turn = format!("{path}/locks/_c_6ba7b810-9dad-11d1-80b4-00c04fd430c8-lock-");
+            let create = client.create().creating_parents_if_needed();
+            create.with_mode(CreateMode::EphemeralSequential).for_path(&turn).await.unwrap();
+        }
+        let patient = connected(builder(env.address()).connection_timeout(Duration::from_secs(60))).await;
+        let fixed = InterProcessSemaphoreV2::new(patient.clone(), &fixed, 2).unwrap();
+        let (protocol, options) = (SemaphoreProtocol::Curator, LockOptions::new());
+        let changing =
+            InterProcessSemaphoreV2::with_shared_count(patient, &changing, &count, protocol, options).unwrap();
+        for semaphore in [&fixed, &changing] {
+            for _ in 0..2 {
+                assert!(in_time(semaphore.try_acquire()).await.unwrap().is_none());
+                assert!(in_time(semaphore.try_acquire_many(2)).await.unwrap().is_none());
+            }
+            env.wait_for_children(&client, &format!("{}/locks", semaphore.path()), 1).await;
+        }
+    }
+
+    async fn a_try_survives_the_loss_of_any_one_reply(env) {
+        let proxy = env.proxy();
+        let client = connected(builder(proxy.address())).await;
+        let semaphore = InterProcessSemaphoreV2::new(client.clone(), env.path("semaphore"), 2).unwrap();
+        in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
+        for lost in [OpCode::Create2, OpCode::GetChildren, OpCode::Exists] {
+            proxy.drop_reply(lost, 1);
+            let lease = in_time(semaphore.try_acquire()).await.unwrap().expect("it is free");
+            assert!(lease.is_held(), "{lost}");
+            let direct = env.client().await;
+            env.wait_for_children(&direct, &format!("{}/leases", semaphore.path()), 1).await;
+            assert_eq!(lease.release().await.unwrap(), Release::Released);
         }
     }
 

@@ -34,8 +34,7 @@ pub(crate) use self::acquire::{Attempt, acquire, no_end};
 use self::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 pub(crate) use self::limit::Limit;
 use self::plan::Rules;
-pub(crate) use self::plan::Signals;
-pub(crate) use self::queue_node::survive;
+pub(crate) use self::queue_node::{settle, survive};
 pub(crate) use self::same_session::Entry;
 use self::sequence_wrap::{CreationOrder, by_creation};
 pub(crate) use self::wait_mode::WaitMode;
@@ -62,6 +61,11 @@ impl Acquired {
     pub(crate) fn path(&self) -> &str {
         self.claim.path().unwrap_or_default()
     }
+
+    /// The name of its node.
+    pub(crate) fn name(&self) -> &str {
+        self.claim.node_name().unwrap_or_default()
+    }
 }
 
 /// What one kind of lock is like.
@@ -71,7 +75,8 @@ pub(crate) struct Shape {
     pub(crate) driver: Arc<dyn LockInternalsDriver>,
     pub(crate) limit: Arc<Limit>,
     pub(crate) limit_is_fixed: bool,
-    pub(crate) signals: Signals,
+    /// See [`Rules::signals_successor`].
+    pub(crate) signals_successor: bool,
     /// See [`Rules::is_queue`].
     pub(crate) is_queue: bool,
     /// The data of the parent, if it is created.
@@ -82,8 +87,8 @@ impl Shape {
     /// A lock that one contender holds at a time.
     pub(crate) fn exclusive(lock_name: &'static str, driver: Arc<dyn LockInternalsDriver>) -> Self {
         let limit = Arc::new(Limit::new(1));
-        let (signals, parent_data) = (Signals::Never, &[]);
-        Self { lock_name, driver, limit, limit_is_fixed: true, signals, is_queue: false, parent_data }
+        let (limit_is_fixed, signals_successor, is_queue) = (true, false, false);
+        Self { lock_name, driver, limit, limit_is_fixed, signals_successor, is_queue, parent_data: &[] }
     }
 
     /// A lock that one contender holds at a time, in the order in which they came.
@@ -128,14 +133,14 @@ impl LockInternals {
 
     /// What is the same for all contenders.
     fn rules(&self, asks_once: bool) -> Rules<'_> {
-        let Shape { driver, limit_is_fixed, signals, is_queue, .. } = &self.shape;
+        let &Shape { ref driver, limit_is_fixed, signals_successor, is_queue, .. } = &self.shape;
         Rules {
             driver: &**driver,
-            is_queue: *is_queue,
-            limit_is_fixed: *limit_is_fixed,
-            signals: *signals,
+            is_queue,
+            limit_is_fixed,
+            signals_successor,
             // A holder that takes fewer names for contenders than this one does may not know all that stand ahead.
-            hears_holders: *is_queue && self.options.extra_lock_patterns.is_empty(),
+            hears_holders: is_queue && self.options.extra_lock_patterns.is_empty(),
             asks_once,
         }
     }
@@ -170,8 +175,15 @@ impl LockInternals {
         holds.iter().filter_map(Weak::upgrade).any(|hold| hold.is_shared() && hold.loss().is_none())
     }
 
+    /// A node that has the lock without having waited. From now on its deletion is noticed.
+    pub(crate) fn granted(&self, claim: NodeClaim) -> Acquired {
+        claim.watch_node(claim.session().timeout() / 10);
+        let (czxid, revocation) = (claim.czxid().unwrap_or_default(), self.revocation(&claim));
+        Acquired { claim, entry: None, czxid, revocation, queue_position: 0 }
+    }
+
     /// The data of a node, as it is written.
-    fn stored_data(&self) -> Result<Cow<'_, [u8]>, Error> {
+    pub(crate) fn stored_data(&self) -> Result<Cow<'_, [u8]>, Error> {
         let data = match (&self.options.revocation, &self.options.node_data) {
             // As Curator's.
             (Some(_), _) => &[],

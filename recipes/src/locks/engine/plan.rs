@@ -23,21 +23,12 @@ pub(crate) struct Rules<'a> {
     pub(crate) is_queue: bool,
     /// The limit never changes.
     pub(crate) limit_is_fixed: bool,
-    pub(crate) signals: Signals,
+    /// A contender that is granted writes its node, which signals to its successor that it is next.
+    pub(crate) signals_successor: bool,
     /// A holder of the same session says that it is first; the contender may rely on it.
     pub(crate) hears_holders: bool,
     /// The contender asks once and does not wait.
     pub(crate) asks_once: bool,
-}
-
-/// When a contender that is granted writes its node, which signals to its successor that it is next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signals {
-    Never,
-    /// If it has a successor.
-    IfFollowed,
-    /// In any case: where the limit may be lowered, the order does not show which contenders hold a lease.
-    Always,
 }
 
 /// What came of the last action.
@@ -337,14 +328,9 @@ impl Plan {
     }
 
     fn signals(&self, listing: &Listing<'_>, rules: &Rules<'_>) -> bool {
-        match rules.signals {
-            Signals::Never => false,
-            Signals::Always => true,
-            Signals::IfFollowed => {
-                let position = listing.queue.position(listing.own);
-                listing.may_be_followed || position.is_some_and(|position| position + 1 < listing.queue.len())
-            }
-        }
+        let position = listing.queue.position(listing.own);
+        let has_successor = position.is_some_and(|position| position + 1 < listing.queue.len());
+        rules.signals_successor && (has_successor || listing.may_be_followed)
     }
 
     fn wait_for_node(
@@ -415,7 +401,7 @@ impl Plan {
     fn deleted(&mut self, epoch: Option<Epoch>, by: DeletedBy, rules: &Rules<'_>) -> Action {
         match &self.waits_for {
             Target::Node(blocker) => match Proof::hand_off(rules, blocker, self.own_armed_in, epoch, by) {
-                Some(proof) => Action::Grant { proof, signals: rules.signals != Signals::Never },
+                Some(proof) => Action::Grant { proof, signals: rules.signals_successor },
                 None => self.list(),
             },
             Target::TwoAhead { .. } => self.confirm_predecessor(),

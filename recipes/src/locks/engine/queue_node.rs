@@ -10,7 +10,7 @@ use crate::locks::engine::LockInternals;
 impl LockInternals {
     /// Creates the node of a claim, again and again if need be: under the same prefix, so that all of them are found.
     /// `None` if the node of a create whose reply was lost turns out to be there.
-    pub(super) async fn create(
+    pub(crate) async fn create(
         &self,
         claim: &mut NodeClaim,
         retries: &mut RetryLoop,
@@ -58,8 +58,8 @@ impl LockInternals {
 }
 
 /// After lost replies there may be several nodes of a claim: keeps the oldest of the claim's own session, and deletes the
-/// others. Returns what the server says of it; `None` if there is none.
-pub(super) async fn settle(claim: &mut NodeClaim, base_path: &str, children: &[String]) -> Result<Option<Stat>, Error> {
+/// others. The claim stays uncertain if there is none.
+pub(crate) async fn settle(claim: &mut NodeClaim, base_path: &str, children: &[String]) -> Result<(), Error> {
     let mut oldest: Option<(Stat, String)> = None;
     let mut own: Vec<String> = claim.own(children).into_iter().map(ToOwned::to_owned).collect();
     for name in &own {
@@ -69,11 +69,10 @@ pub(super) async fn settle(claim: &mut NodeClaim, base_path: &str, children: &[S
             oldest = Some((stat, name.clone()));
         }
     }
-    let Some((stat, oldest)) = oldest else { return Ok(None) };
+    let Some((stat, oldest)) = oldest else { return Ok(()) };
     own.retain(|name| *name != oldest);
     let others: Vec<&str> = own.iter().map(String::as_str).collect();
-    claim.settle(&oldest, &stat, &others).await?;
-    Ok(Some(stat))
+    claim.settle(&oldest, &stat, &others).await
 }
 
 /// Waits out a lost connection in the same session, as the retry policy allows. Gives every other error back.

@@ -20,8 +20,6 @@ pub(super) struct Contender<'a> {
     pub(super) lock: &'a LockInternals,
     pub(super) session: &'a Session,
     pub(super) claim: NodeClaim,
-    /// The transaction that created the node.
-    czxid: i64,
     pub(super) early: Option<Early>,
     creation_order: CreationOrder,
     /// On the node that it waits for, or on the children.
@@ -97,7 +95,6 @@ impl<'a> Contender<'a> {
         Self {
             lock,
             session,
-            czxid: 0,
             early: None,
             creation_order: CreationOrder::new(),
             awaited: None,
@@ -146,9 +143,8 @@ impl<'a> Contender<'a> {
         if certain {
             self.node_is_known();
         }
-        // What the node is that was there already, is settled behind a barrier.
-        let epoch = created.as_ref().map_or(0, |created| created.epoch);
-        self.czxid = created.map_or(0, |created| created.stat.czxid);
+        // A node that was there already is settled behind a barrier.
+        let epoch = created.map_or(0, |created| created.epoch);
         Ok(Outcome::Plain(Input::Created { epoch, certain }))
     }
 
@@ -167,8 +163,10 @@ impl<'a> Contender<'a> {
     async fn settle(&mut self) -> Result<Outcome, Error> {
         let base_path = &self.lock.base_path;
         let children = children_of(self.session, base_path).await?;
-        let Some(stat) = settle(&mut self.claim, base_path, &children).await? else { return Err(self.is_gone()) };
-        self.czxid = stat.czxid;
+        settle(&mut self.claim, base_path, &children).await?;
+        if self.claim.is_uncertain() {
+            return Err(self.is_gone());
+        }
         self.node_is_known();
         Ok(Outcome::Plain(Input::Settled))
     }
@@ -261,7 +259,7 @@ impl<'a> Contender<'a> {
 
     /// Hands the node over to a guard, if the session certainly lives. From now on its deletion is noticed.
     fn granted(self, plan: &Plan, signals: bool) -> Result<Acquired, Error> {
-        let Self { lock, claim, own, czxid, entry, revocation, .. } = self;
+        let Self { lock, claim, own, entry, revocation, .. } = self;
         if !claim.session().is_alive() {
             return Err(expired(claim.session()));
         }
@@ -275,7 +273,7 @@ impl<'a> Contender<'a> {
         if lock.shape.is_queue {
             entry.is_first();
         }
-        let queue_position = plan.queue_position.unwrap_or_default();
+        let (czxid, queue_position) = (claim.czxid().unwrap_or_default(), plan.queue_position.unwrap_or_default());
         Ok(Acquired { claim, entry: Some(entry), czxid, revocation, queue_position })
     }
 }

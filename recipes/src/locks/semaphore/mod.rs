@@ -1,20 +1,23 @@
 //! The semaphore.
 
+mod first_try;
+mod protocol;
+mod take;
+
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::mutants::{Mutant, is_broken};
-use curator_framework::{
-    CuratorFramework, Error, LossReason, NewNode, Permission, RetryLoop, Session, make_path, validate_path,
-};
+use curator_framework::{CuratorFramework, make_path, validate_path};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use self::first_try::LastLook;
+pub use self::protocol::SemaphoreProtocol;
+use self::take::Taking;
 use crate::error::{LockError, Result};
 use crate::locks::engine::driver::{LeaseDriver, Predicate};
-use crate::locks::engine::{Acquired, Attempt, Limit, LockInternals, Shape, Signals, WaitMode, acquire, no_end};
+use crate::locks::engine::{Limit, LockInternals, Shape, WaitMode, acquire, no_end};
 use crate::locks::guard::guard_of_its_own;
 use crate::locks::hold::Place;
 use crate::locks::methods::acquire_methods;
@@ -28,30 +31,8 @@ use crate::shared::{Follower, SharedCount};
 const LEASE_NAME: &str = "lease-";
 const LOCKS: &str = "locks";
 const LEASES: &str = "leases";
-/// What the first direct client writes into the parent of the leases.
+/// The data of the leases and of the queue on a path of the direct protocol.
 const DIRECT_MARK: &[u8] = b"__DIRECT__";
-
-/// How the clients of a semaphore agree on who is next. All clients of a path must use the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum SemaphoreProtocol {
-    /// Curator's: a mutex is held while a lease is taken. For paths that Java processes use too. The default.
-    #[default]
-    Curator,
-    /// Without the mutex: two requests for a lease instead of four. For paths that only this crate uses. The first client
-    /// marks the path, and one that uses Curator's protocol there gets [`LockError::ProtocolMismatch`]. Java's does not
-    /// know the mark: at a limit of one a waiting Java client and a direct one behind it would block each other for ever.
-    Direct,
-}
-
-impl fmt::Display for SemaphoreProtocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Curator => "curator",
-            Self::Direct => "direct",
-        })
-    }
-}
 
 /// A semaphore across processes: Curator's `InterProcessSemaphoreV2`.
 ///
@@ -134,96 +115,10 @@ struct Inner {
     protocol: SemaphoreProtocol,
     lock: LockInternals,
     leases: LockInternals,
+    limit_is_fixed: bool,
     /// In which session, and when, the protocol was found to be ours.
     agreed: Mutex<Option<(u64, Instant)>>,
-}
-
-/// Taking some leases at once.
-struct Taking<'a> {
-    semaphore: &'a Inner,
-    wanted: usize,
-}
-
-impl Attempt for Taking<'_> {
-    type Granted = Vec<Acquired>;
-
-    async fn attempt(&self, session: &Session, retries: &mut RetryLoop, once: bool) -> Result<Option<Vec<Acquired>>> {
-        let Inner { protocol, lock, leases, .. } = self.semaphore;
-        self.semaphore.agree(session, retries).await?;
-        // Dropped when the leases are decided, whichever way: its node is deleted in the background.
-        let turn = match (protocol, self.wanted) {
-            (SemaphoreProtocol::Direct, 1) => None,
-            _ => {
-                let turn = if once {
-                    self.semaphore.turn_while_free(session, retries, self.wanted).await?
-                } else {
-                    self.bounded(Box::pin(lock.attempt(session, retries, false))).await?
-                };
-                let Some(turn) = turn else { return Ok(None) };
-                Some(turn)
-            }
-        };
-        let mut taken = Taken(Vec::new());
-        while taken.0.len() < self.wanted {
-            let lease = self.bounded(Box::pin(leases.attempt(session, retries, once)));
-            // Without its turn it would wait for leases that the next one holds, who waits for its own.
-            let lease = match &turn {
-                Some(turn) if self.wanted > 1 && !is_broken(Mutant::KeepTheLeasesWithoutTheTurn) => {
-                    let lost = turn.claim.loss_signal();
-                    tokio::select! {
-                        biased;
-                        reason = lost.lost() => return Err(match reason {
-                            LossReason::Session(_) => session.gone("taking leases"),
-                            // Again, at the back.
-                            _ => Error::NoNode { path: turn.path().to_owned() },
-                        }.into()),
-                        lease = lease => lease?,
-                    }
-                }
-                _ => lease.await?,
-            };
-            match lease {
-                Some(lease) => taken.0.push(lease),
-                // Those that were taken are given back.
-                None => return Ok(None),
-            }
-        }
-        // The next one waits for it.
-        if let Some(turn) = turn {
-            turn.claim.let_go();
-        }
-        Ok(Some(std::mem::take(&mut taken.0)))
-    }
-}
-
-/// Leases that are given back unless all of them are had.
-struct Taken(Vec<Acquired>);
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if is_broken(Mutant::KeepThePartialLeases) {
-            Box::leak(Box::new(std::mem::take(&mut self.0)));
-        }
-    }
-}
-
-impl Taking<'_> {
-    /// Waits as long as so many leases can be had at all. One lease is waited for also where there is none now.
-    ///
-    /// What it is given is best on the heap: a future that is handed on takes its room twice.
-    async fn bounded<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
-        let mut limit = self.semaphore.leases.limit().follow();
-        let too_few = async {
-            if self.wanted == 1 || limit.wait_for(|limit| self.wanted > *limit).await.is_err() {
-                std::future::pending().await
-            }
-        };
-        tokio::select! {
-            biased;
-            () = too_few => Err(self.semaphore.too_many(self.wanted)),
-            granted = attempt => granted,
-        }
-    }
+    last_look: Mutex<LastLook>,
 }
 
 impl Inner {
@@ -232,116 +127,6 @@ impl Inner {
             "number of leases",
             format!("{wanted} are more than the {} there are", self.leases.limit().get()),
         )
-    }
-
-    /// Waits for the turn to take leases as long as there seem to be enough free ones: who has the turn then is just
-    /// taking his.
-    async fn turn_while_free(
-        &self,
-        session: &Session,
-        retries: &mut RetryLoop,
-        wanted: usize,
-    ) -> Result<Option<Acquired>> {
-        let full = async {
-            loop {
-                let (taken, changed) = match session.get_children_watched(self.leases.base_path()).await {
-                    Ok((children, watch)) => (self.leases.sort(children).len(), watch),
-                    // Nobody has ever taken one.
-                    Err(Error::NoNode { .. }) => match session.exists_watched(self.leases.base_path()).await? {
-                        (None, made) => {
-                            made.await;
-                            continue;
-                        }
-                        (Some(_), _) => continue,
-                    },
-                    Err(error) => return Err(error.into()),
-                };
-                if wanted > self.leases.limit().get().saturating_sub(taken) {
-                    return Ok(None);
-                }
-                changed.await;
-            }
-        };
-        tokio::select! {
-            biased;
-            full = full => full,
-            turn = Box::pin(self.lock.attempt(session, retries, false)) => turn,
-        }
-    }
-
-    /// Sees that the path is used with our protocol, from time to time: it changes hands rarely.
-    async fn agree(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
-        let agreed = *self.agreed.lock();
-        let fresh = |(number, at): (u64, Instant)| number == session.number() && at.elapsed() < session.timeout() / 10;
-        if agreed.is_some_and(fresh) {
-            return Ok(());
-        }
-        if self.protocol == SemaphoreProtocol::Direct {
-            let acl = session.acl_for(&make_path(self.leases.base_path(), LEASE_NAME));
-            if !acl.iter().any(|entry| entry.permissions.contains(Permission::WRITE)) {
-                let reason = "leases of the direct protocol must be writable: whoever gets one tells the next in line";
-                return Err(LockError::invalid("access control list", reason));
-            }
-        }
-        match self.protocol {
-            SemaphoreProtocol::Direct => self.mark(session, retries).await?,
-            SemaphoreProtocol::Curator => match session.get_data(self.leases.base_path()).await {
-                Ok((data, _)) if data == DIRECT_MARK => return Err(self.is_used_with(SemaphoreProtocol::Direct)),
-                Ok(_) | Err(Error::NoNode { .. }) => {}
-                Err(error) => return Err(error.into()),
-            },
-        }
-        *self.agreed.lock() = Some((session.number(), Instant::now()));
-        Ok(())
-    }
-
-    /// Marks the path for the direct protocol, unless it is used with the other one.
-    async fn mark(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
-        let path = self.leases.base_path();
-        let mut in_line = None;
-        loop {
-            let found = match session.get_data(path).await {
-                Ok((data, _)) if data == DIRECT_MARK => return Ok(()),
-                Ok((_, stat)) => Some(stat),
-                Err(Error::NoNode { .. }) => None,
-                Err(error) => return Err(error.into()),
-            };
-            let waiting = match (&found, in_line.take()) {
-                (_, Some(waiting)) => waiting,
-                (None, None) => 0,
-                // The line first, and then the leases again: who has left it has a lease, and where a client of our protocol
-                // stands in it, for several leases at once, the mark is there by now.
-                (Some(_), None) => {
-                    let line = session.exists(self.lock.base_path()).await?;
-                    in_line = Some(line.map_or(0, |line| line.num_children));
-                    continue;
-                }
-            };
-            if waiting > 0 || found.as_ref().is_some_and(|leases| leases.num_children > 0) {
-                return Err(self.is_used_with(SemaphoreProtocol::Curator));
-            }
-            // Nobody uses it now: it may change hands.
-            match found {
-                Some(leases) => match session.set_data(path, DIRECT_MARK.to_vec(), Some(leases.version)).await {
-                    Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                },
-                None => {
-                    let parents = self.leases.client().lock_parents();
-                    let lease = NewNode::new(&[]).with_parents(parents).with_parent_data(DIRECT_MARK);
-                    match session.create_parents(&make_path(path, LEASE_NAME), &lease).await {
-                        Ok(_) => {}
-                        // Made and removed at the same time.
-                        Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-            }
-        }
-    }
-
-    fn is_used_with(&self, found: SemaphoreProtocol) -> LockError {
-        LockError::ProtocolMismatch { path: self.path.clone(), found }
     }
 }
 
@@ -398,7 +183,7 @@ impl InterProcessSemaphoreV2 {
         if max_leases == 0 {
             return Err(LockError::invalid("number of leases", "it is zero, so none could ever be granted"));
         }
-        Self::build(client, path.into(), Arc::new(Limit::new(max_leases)), false, protocol, options)
+        Self::build(client, path.into(), Arc::new(Limit::new(max_leases)), true, protocol, options)
     }
 
     /// As [`with_protocol`](Self::with_protocol), with a limit that follows a shared count while it runs, as Curator's
@@ -408,7 +193,8 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`with_options`](Self::with_options); `InvalidArgument` also if the count's node holds none.
+    /// As [`with_options`](Self::with_options); `InvalidArgument` also if the count's node holds none, and for
+    /// [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes.
     pub fn with_shared_count(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -416,9 +202,14 @@ impl InterProcessSemaphoreV2 {
         protocol: SemaphoreProtocol,
         options: LockOptions,
     ) -> Result<Self> {
+        if protocol == SemaphoreProtocol::Direct {
+            let reason = "the direct protocol cannot follow a limit that changes: a lease that was granted under a higher limit than the \
+                          others know of makes them exceed a lower one";
+            return Err(LockError::invalid("semaphore protocol", reason));
+        }
         let now = max_leases.count().map_err(|error| LockError::invalid("number of leases", error.to_string()))?;
         let limit = Arc::new(Limit::new(leases_of(now)));
-        let semaphore = Self::build(client, path.into(), Arc::clone(&limit), true, protocol, options)?;
+        let semaphore = Self::build(client, path.into(), Arc::clone(&limit), false, protocol, options)?;
         let follower: Arc<dyn Follower> = limit;
         max_leases.follow(Arc::downgrade(&follower));
         Ok(semaphore)
@@ -428,7 +219,7 @@ impl InterProcessSemaphoreV2 {
         client: CuratorFramework,
         path: String,
         limit: Arc<Limit>,
-        limit_changes: bool,
+        limit_is_fixed: bool,
         protocol: SemaphoreProtocol,
         options: LockOptions,
     ) -> Result<Self> {
@@ -439,25 +230,23 @@ impl InterProcessSemaphoreV2 {
         if options.driver.is_some() {
             return Err(LockError::invalid("driver", "leases have their own"));
         }
-        let lock = Shape::queue(LOCK_NAME);
-        let one_waits = protocol == SemaphoreProtocol::Curator;
+        let is_direct = protocol == SemaphoreProtocol::Direct;
+        let parent_data = if is_direct { DIRECT_MARK } else { &[] };
+        let lock = Shape { parent_data, ..Shape::queue(LOCK_NAME) };
         let leases = Shape {
             lock_name: LEASE_NAME,
-            driver: Arc::new(LeaseDriver { one_waits }),
+            driver: Arc::new(LeaseDriver { one_waits: !is_direct }),
             limit,
-            limit_is_fixed: false,
-            signals: match (one_waits, limit_changes) {
-                (true, _) => Signals::Never,
-                (false, true) => Signals::Always,
-                (false, false) => Signals::IfFollowed,
-            },
+            limit_is_fixed,
+            signals_successor: is_direct,
             is_queue: false,
-            parent_data: if one_waits { &[] } else { DIRECT_MARK },
+            parent_data,
         };
         let part = |name, shape, options| LockInternals::new(client.clone(), make_path(&path, name), shape, options);
         let lock = part(LOCKS, lock, LockOptions::new())?;
         let leases = part(LEASES, leases, options)?;
-        Ok(Self { inner: Arc::new(Inner { path, protocol, lock, leases, agreed: Mutex::new(None) }) })
+        let (agreed, last_look) = (Mutex::default(), Mutex::default());
+        Ok(Self { inner: Arc::new(Inner { path, protocol, lock, leases, limit_is_fixed, agreed, last_look }) })
     }
 
     /// The path of the semaphore.

@@ -1,0 +1,181 @@
+//! A free lease without the queue, on Curator's layout and beside Java's clients.
+//!
+//! Most leases are taken while some are free, and then the queue costs two requests and a round trip for nothing. So a client
+//! creates its lease, lists the leases and looks at the queue, in one write. The lease is held if fewer than `max_leases`
+//! nodes are older, and no contender is queued. Every queued client counts the leases behind its own turn, so it counts
+//! this one too.
+//!
+//! A refused try deletes its node, which may make a queued client count one lease too many for a moment. So after a refusal
+//! the client queues, until it has seen the path free: a stream of tries would starve the queue.
+
+use curator_framework::{CreateMode, Error, NewNode, NodeClaim, RetryLoop, Session};
+use futures_util::future::{join, join_all};
+
+use crate::error::Result;
+use crate::locks::engine::driver::SortedChildren;
+use crate::locks::engine::{Acquired, settle, survive};
+use crate::locks::semaphore::take::Taking;
+use crate::locks::semaphore::{LEASE_NAME, SemaphoreProtocol};
+
+/// More leases than this are taken in turn: each has a node, and all of them are created in one write.
+const MOST: usize = 64;
+
+/// What this client's last look at the path has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum LastLook {
+    #[default]
+    None,
+    /// No contender was queued, and enough leases were free.
+    Free,
+    Taken,
+}
+
+/// The leases and the queue, as two reads on one connection have found them.
+struct Look {
+    leases: Vec<String>,
+    is_queue_empty: bool,
+}
+
+/// How leases are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    FirstTry,
+    InTurn,
+    /// Not at all: the client asks once, and too few are free.
+    Refused,
+}
+
+/// What came of a try.
+pub(super) enum Tried {
+    Granted(Vec<Acquired>),
+    /// The nodes are to be deleted.
+    Refused(Vec<NodeClaim>),
+}
+
+/// Whether the leases of these nodes are held, as the listing shows that was sent behind their creates. Children that are not
+/// leases count as older ones, as they do for Java's clients.
+fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: usize) -> bool {
+    let positions: Option<Vec<usize>> = own.iter().map(|name| sorted.position(name)).collect();
+    let Some(last) = positions.and_then(|positions| positions.into_iter().max()) else { return false };
+    // Near the end of the sequence numbers these do not tell which nodes are older.
+    let older = if sorted.is_near_the_end() { listed.saturating_sub(1) } else { listed - sorted.len() + last };
+    older < max_leases
+}
+
+impl Taking<'_> {
+    /// How the leases are to be taken. The first try is for Curator's protocol with a limit that never changes, and not for a
+    /// client whose last look has shown that too few leases are free.
+    pub(super) async fn way(&self, session: &Session, asks_once: bool) -> Result<Way, Error> {
+        let is_direct = self.semaphore.protocol == SemaphoreProtocol::Direct;
+        let tries_first = !is_direct && self.semaphore.limit_is_fixed && self.wanted <= MOST;
+        let last_look = *self.semaphore.last_look.lock();
+        if tries_first && last_look != LastLook::Taken {
+            return Ok(Way::FirstTry);
+        }
+        // A client in the queue looks again, at no further cost.
+        if !asks_once || (is_direct && self.wanted == 1) {
+            return Ok(Way::InTurn);
+        }
+        let Look { leases, is_queue_empty } = self.look(&session.pinned()).await?;
+        let limit = self.semaphore.leases.limit().get();
+        let is_free = limit.checked_sub(leases.len()).is_some_and(|left| self.wanted <= left);
+        Ok(match is_queue_empty && is_free {
+            true if tries_first => Way::FirstTry,
+            true => Way::InTurn,
+            false => Way::Refused,
+        })
+    }
+
+    /// Creates the nodes of the leases and looks, in one write.
+    pub(super) async fn try_first(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Tried> {
+        let leases = &self.semaphore.leases;
+        let new_claim = || session.claim(leases.base_path(), LEASE_NAME, CreateMode::EphemeralSequential);
+        let mut claims: Vec<NodeClaim> = (0..self.wanted).map(|_| new_claim()).collect();
+        let stored = leases.stored_data()?;
+        let node = NewNode::new(&stored).with_parents(leases.client().lock_parents());
+        let at = session.pinned();
+        let creates = join_all(claims.iter_mut().map(|claim| claim.create(&node)));
+        let (created, look) = match asks_once {
+            // Behind the reply: else the node of a guard that was just dropped would be in the way.
+            true => (creates.await, None),
+            false => {
+                let (created, look) = at.in_one_write(join(creates, self.look(&at))).await;
+                (created, look.ok())
+            }
+        };
+        let mut is_sure = true;
+        for (claim, created) in claims.iter_mut().zip(created) {
+            match created {
+                Ok(created) => is_sure &= created.epoch == at.epoch(),
+                Err(error) => {
+                    is_sure = false;
+                    survive(error, session, retries).await?;
+                    leases.create(claim, retries).await?;
+                }
+            }
+        }
+        let has_own = |look: &Look| claims.iter().all(|claim| claim.node_name().is_some_and(|own| look.has(own)));
+        let look = match look.filter(|look| is_sure && has_own(look)) {
+            Some(look) => look,
+            None => self.look_for_own(session, retries, &mut claims).await?,
+        };
+        let Look { leases: listed, is_queue_empty } = look;
+        let count = listed.len();
+        let sorted = leases.sort(listed);
+        let own: Vec<&str> = claims.iter().filter_map(NodeClaim::node_name).collect();
+        let max_leases = leases.limit().get();
+        let is_granted = is_queue_empty && own.len() == self.wanted && are_held(&sorted, count, &own, max_leases);
+        *self.semaphore.last_look.lock() = if is_granted { LastLook::Free } else { LastLook::Taken };
+        if !is_granted {
+            return Ok(Tried::Refused(claims));
+        }
+        if !session.is_alive() {
+            return Err(session.gone("taking leases").into());
+        }
+        let granted = claims.into_iter().map(|claim| leases.granted(claim));
+        Ok(Tried::Granted(granted.collect()))
+    }
+
+    /// The leases and the queue, in one write.
+    async fn look(&self, at: &Session) -> Result<Look, Error> {
+        let (leases, queue) = (self.semaphore.leases.base_path(), self.semaphore.lock.base_path());
+        let (leases, queue) = at.in_one_write(join(at.get_children(leases), at.exists(queue))).await;
+        let leases = match leases {
+            Err(Error::NoNode { .. }) => Vec::new(),
+            leases => leases?,
+        };
+        Ok(Look { leases, is_queue_empty: queue?.is_none_or(|queue| queue.num_children == 0) })
+    }
+
+    /// Looks behind the creates, also when some of their replies were lost.
+    async fn look_for_own(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        claims: &mut [NodeClaim],
+    ) -> Result<Look, Error> {
+        loop {
+            match self.look_for_own_on(&session.pinned(), claims).await {
+                Ok(look) => return Ok(look),
+                Err(error) => survive(error, session, retries).await?,
+            }
+        }
+    }
+
+    async fn look_for_own_on(&self, at: &Session, claims: &mut [NodeClaim]) -> Result<Look, Error> {
+        if claims.iter().any(NodeClaim::is_uncertain) {
+            at.order().await?;
+        }
+        let look = self.look(at).await?;
+        for claim in claims.iter_mut().filter(|claim| claim.is_uncertain()) {
+            settle(claim, self.semaphore.leases.base_path(), &look.leases).await?;
+        }
+        Ok(look)
+    }
+}
+
+impl Look {
+    fn has(&self, own: &str) -> bool {
+        self.leases.iter().any(|name| name == own)
+    }
+}

@@ -1,0 +1,177 @@
+//! Taking some leases at once: all or none.
+
+use std::future::Future;
+
+use curator_framework::{Error, LossReason, NodeClaim, RetryLoop, Session};
+use futures_util::future::join;
+
+use crate::error::{LockError, Result};
+use crate::locks::engine::driver::Predicate;
+use crate::locks::engine::{Acquired, Attempt};
+use crate::locks::semaphore::first_try::{LastLook, Tried, Way};
+use crate::locks::semaphore::{Inner, SemaphoreProtocol};
+
+/// Taking some leases at once.
+pub(super) struct Taking<'a> {
+    pub(super) semaphore: &'a Inner,
+    pub(super) wanted: usize,
+}
+
+impl Attempt for Taking<'_> {
+    type Granted = Vec<Acquired>;
+
+    async fn attempt(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        asks_once: bool,
+    ) -> Result<Option<Vec<Acquired>>> {
+        let is_agreed = self.semaphore.agree(session, retries).await?;
+        let taken = self.take(session, retries, asks_once).await?;
+        if taken.is_some() && !is_agreed {
+            // The path is there by now, and a client of the other protocol may have created it.
+            self.semaphore.agree(session, retries).await?;
+        }
+        Ok(taken)
+    }
+}
+
+impl Taking<'_> {
+    async fn take(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Option<Vec<Acquired>>> {
+        match self.way(session, asks_once).await? {
+            Way::FirstTry => {}
+            Way::InTurn => return self.take_in_turn(session, retries, asks_once).await,
+            Way::Refused => return Ok(None),
+        }
+        match Box::pin(self.try_first(session, retries, asks_once)).await? {
+            Tried::Granted(leases) => Ok(Some(leases)),
+            Tried::Refused(claims) if asks_once => {
+                give_back(claims).await;
+                Ok(None)
+            }
+            // The deletes and the queue node's create leave together.
+            Tried::Refused(claims) => {
+                let queued = Box::pin(self.take_in_turn(session, retries, false));
+                session.in_one_write(Box::pin(join(give_back(claims), queued))).await.1
+            }
+        }
+    }
+
+    /// Takes the leases while no other client takes some: under Curator's protocol always, and where it takes several, since
+    /// two clients that both take several would wait for each other.
+    async fn take_in_turn(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        asks_once: bool,
+    ) -> Result<Option<Vec<Acquired>>> {
+        let Inner { protocol, lock, leases, last_look, .. } = self.semaphore;
+        // Dropped when the leases are decided, whichever way: its node is deleted in the background.
+        let turn = match (protocol, self.wanted) {
+            (SemaphoreProtocol::Direct, 1) => None,
+            _ => match self.bounded(Box::pin(lock.attempt(session, retries, asks_once))).await? {
+                Some(turn) => Some(turn),
+                None => return Ok(None),
+            },
+        };
+        let mut taken: Vec<Acquired> = Vec::new();
+        while taken.len() < self.wanted {
+            let lease = self.bounded(Box::pin(leases.attempt(session, retries, asks_once)));
+            match keep(session, &turn, &taken, lease).await? {
+                Some(lease) => taken.push(lease),
+                // Those that were taken are given back.
+                None => return Ok(None),
+            }
+        }
+        if self.wanted > 1 {
+            keep(session, &turn, &taken, self.check(session, &taken)).await?;
+        }
+        if let Some(turn) = turn {
+            let max_leases = leases.limit().get();
+            let was_free = turn.queue_position == 0 && taken.iter().all(|lease| lease.queue_position < max_leases);
+            *last_look.lock() = if was_free { LastLook::Free } else { LastLook::Taken };
+            // The next contender waits for it.
+            turn.claim.let_go();
+        }
+        Ok(Some(taken))
+    }
+
+    /// Finds out whether all leases are held at one moment.
+    async fn check(&self, session: &Session, taken: &[Acquired]) -> Result<()> {
+        let leases = &self.semaphore.leases;
+        let children = match session.get_children(leases.base_path()).await {
+            Err(Error::NoNode { .. }) => Vec::new(),
+            children => children?,
+        };
+        let sorted = leases.in_order(session, children).await?;
+        let is_held = |lease: &Acquired| leases.decide(&sorted, lease.name()) == Predicate::Acquired;
+        match taken.iter().find(|lease| !is_held(lease)) {
+            Some(lost) => Err(Error::NoNode { path: lost.path().to_owned() }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits as long as so many leases can be had at all. One lease is waited for also where there is none now.
+    ///
+    /// What it is given is best on the heap: a future that is handed on takes its room twice.
+    async fn bounded<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut limit = self.semaphore.leases.limit().follow();
+        let too_few = async {
+            if self.wanted == 1 || limit.wait_for(|limit| self.wanted > *limit).await.is_err() {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            biased;
+            () = too_few => Err(self.semaphore.too_many(self.wanted)),
+            granted = attempt => granted,
+        }
+    }
+}
+
+/// Goes on as long as what was taken already is held: the turn, without which two clients could wait for each other's
+/// leases, and each lease, since the end of one frees another.
+async fn keep<T>(
+    session: &Session,
+    turn: &Option<Acquired>,
+    taken: &[Acquired],
+    step: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let held: Vec<&Acquired> = turn.iter().filter(|_| !taken.is_empty()).chain(taken).collect();
+    if held.is_empty() {
+        return step.await;
+    }
+    let losses = held.iter().map(|held| {
+        let signal = held.claim.loss_signal();
+        Box::pin(async move { (signal.lost().await, held.path()) })
+    });
+    let losses = futures_util::future::select_all(losses);
+    let lost = |(reason, path): (LossReason, &str)| -> LockError {
+        match reason {
+            LossReason::Session(_) => session.gone("taking leases").into(),
+            // Again, at the back.
+            _ => Error::NoNode { path: path.to_owned() }.into(),
+        }
+    };
+    tokio::select! {
+        biased;
+        (first, ..) = losses => Err(lost(first)),
+        done = step => {
+            let done = done?;
+            match held.iter().find_map(|held| Some((held.claim.loss_signal().loss()?, held.path()))) {
+                Some(first) => Err(lost(first)),
+                None => Ok(done),
+            }
+        }
+    }
+}
+
+/// Deletes nodes. The session deletes those whose reply is lost.
+async fn give_back(claims: Vec<NodeClaim>) {
+    let deletes = claims.into_iter().map(|mut claim| async move { claim.delete().await.map(drop) });
+    for deleted in futures_util::future::join_all(deletes).await {
+        if let Err(error) = deleted {
+            tracing::debug!(%error, "a lease that was refused is deleted in the background");
+        }
+    }
+}

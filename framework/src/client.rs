@@ -43,7 +43,7 @@ use crate::schema::SchemaSet;
 use crate::secure::{SaslDigest, TlsOptions};
 use crate::session::Session;
 use crate::zookeeper::{
-    DEFAULT_MAX_FRAME, DefaultZooKeeperFactory, MIN_SESSION_TIMEOUT, Pacer, SessionEnd, ZooKeeperFactory,
+    Closing, DEFAULT_MAX_FRAME, DefaultZooKeeperFactory, MIN_SESSION_TIMEOUT, Pacer, SessionEnd, ZooKeeperFactory,
     ZooKeeperHandle,
 };
 
@@ -247,6 +247,16 @@ impl Shared {
             *current = stop.max(*current);
             more
         });
+    }
+
+    /// Tells a connect when the client closes.
+    pub(crate) fn closing(&self) -> Closing {
+        let stop = self.stop.subscribe();
+        Closing::new(move || {
+            let mut stop = stop.clone();
+            // An error means that the client is gone.
+            async move { drop(stop.wait_for(|&stop| stop != Stop::Not).await) }
+        })
     }
 
     /// Resolves when the client is told to stop in a way that `enough` accepts.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use curator_wire::ErrorCode;
+
 /// The result of everything that talks to ZooKeeper.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -85,7 +87,7 @@ pub enum Error {
         limit: usize,
     },
     /// Another error that the server reported.
-    #[error("the server answered {code} to {request}")]
+    #[error("the server answered {} to {request}", named(*code))]
     ZooKeeper {
         /// ZooKeeper's error code.
         code: i32,
@@ -226,6 +228,11 @@ impl Error {
     }
 }
 
+/// The code with its name, where it has one.
+fn named(code: i32) -> String {
+    ErrorCode::from_code(code).map_or_else(|| code.to_string(), |known| format!("{} ({code})", known.name()))
+}
+
 /// ZooKeeper's code for an operation that took too long on the server.
 pub(crate) const OPERATION_TIMEOUT: i32 = -7;
 /// ZooKeeper's code for a session that has moved to another server.
@@ -291,6 +298,13 @@ mod tests {
     fn a_request_that_never_left_has_a_known_outcome() {
         assert!(!loss(false).outcome_unknown());
         assert!(loss(true).outcome_unknown());
+    }
+
+    #[test]
+    fn text_names_the_code_of_the_server() {
+        let text = |code| Error::ZooKeeper { code, request: "exists /".into() }.to_string();
+        assert_eq!(text(-124), "the server answered SessionClosedRequireSaslAuth (-124) to exists /");
+        assert_eq!(text(-999), "the server answered -999 to exists /");
     }
 
     #[test]

@@ -94,6 +94,7 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         connection_timeout: config.connection_timeout * 9 / 10,
         // A little less than `close` waits, so that the session's task has ended when that returns.
         close_timeout: config.max_close_wait * 9 / 10,
+        closing: shared.closing(),
         max_frame: config.max_frame,
         pacer: Arc::clone(&shared.pacer),
         auth: config.auth.clone(),
@@ -135,7 +136,7 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
     tokio::select! {
         biased;
         () = shared.stopped(|stop| stop != Stop::Not) => {
-            // There may be a session by now, and nobody else could close it.
+            // There may be a session by now, which only this attempt can close.
             let attempted = tokio::time::timeout(config.max_close_wait, connecting).await;
             if let Ok(Some(Connection { handle, .. })) = attempted {
                 handle.end();

@@ -169,7 +169,7 @@ pub use zookeeper::ZooKeeperAsyncFactory;
 #[doc(hidden)]
 pub use zookeeper::decoder;
 pub use zookeeper::{
-    AddedWatch, ByteStream, Capabilities, ConnectConfig, Connection, Connector, DEFAULT_MAX_FRAME,
+    AddedWatch, ByteStream, Capabilities, Closing, ConnectConfig, Connection, Connector, DEFAULT_MAX_FRAME,
     DefaultZooKeeperFactory, Done, HandleEvent, Operation, Pacer, Reattached, Reply, ReplyFuture, Request, Response,
     ServerList, SessionEnd, WatchEvents, ZooKeeperFactory, ZooKeeperHandle,
 };

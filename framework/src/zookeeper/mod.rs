@@ -660,6 +660,28 @@ impl fmt::Debug for ServerList {
     }
 }
 
+/// Says when the client closes.
+#[derive(Clone)]
+pub struct Closing(Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>);
+
+impl Closing {
+    /// Takes a function whose futures resolve when the client closes.
+    pub fn new<F: Future<Output = ()> + Send + 'static>(begun: impl Fn() -> F + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move || Box::pin(begun())))
+    }
+
+    /// Resolves when the client closes.
+    pub async fn begun(&self) {
+        (self.0)().await;
+    }
+}
+
+impl fmt::Debug for Closing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Closing").finish_non_exhaustive()
+    }
+}
+
 /// Where to connect and how.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -672,6 +694,8 @@ pub struct ConnectConfig {
     pub connection_timeout: Duration,
     /// How long the close of the session may take.
     pub close_timeout: Duration,
+    /// Says when the client closes. A connect that waits for a login then closes the session that it has, and fails.
+    pub closing: Closing,
     /// The longest frame in either direction: ZooKeeper's `jute.maxbuffer`.
     pub max_frame: usize,
     /// Spreads the attempts of one framework client over time.

@@ -133,6 +133,14 @@ macro_rules! error_codes {
                     _ => None,
                 }
             }
+
+            /// Its name here, which is that of Apache's `KeeperException.Code` in other letters.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($variant),)*
+                }
+            }
         }
     };
 }
@@ -182,6 +190,8 @@ error_codes! {
     NoWatcher = -121;
     /// The ensemble's members cannot be changed by request.
     ReconfigDisabled = -123;
+    /// The server requires a login by SASL and has closed the session, which had none.
+    SessionClosedRequireSaslAuth = -124;
 }
 
 impl ErrorCode {

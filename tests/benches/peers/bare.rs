@@ -12,7 +12,7 @@ use zookeeper_async::{Acl, CreateMode, WatchedEvent, ZkError, ZooKeeper};
 
 use crate::others::compete;
 use crate::ours::LEASES;
-use crate::peer::{Peer, Result, Run};
+use crate::peer::{BARE_CRATE, Peer, Result, Run};
 use crate::socket::place_of;
 use crate::workload::{Outcome, Workload};
 
@@ -151,7 +151,7 @@ fn watcher() -> (impl FnOnce(WatchedEvent) + Send + 'static, mpsc::UnboundedRece
 #[async_trait]
 impl Peer for BareCrate {
     fn name(&self) -> &'static str {
-        "bare zookeeper-async"
+        BARE_CRATE
     }
 
     fn does(&self, workload: Workload) -> bool {
@@ -180,7 +180,7 @@ impl Peer for BareCrate {
             connections[0].close().await?;
             return Ok(Outcome::Cycles(run.size as u64, elapsed));
         }
-        let outcome = compete(run, sessions, move |session, path| {
+        let (outcome, _) = compete(run, sessions, move |session, path| {
             Box::pin(async move {
                 let node = match workload {
                     Workload::Semaphore => session.lease(path).await?,
@@ -190,10 +190,10 @@ impl Peer for BareCrate {
                 Ok(session.zookeeper.delete(&node, None).await?)
             })
         })
-        .await;
+        .await?;
         for connection in connections {
             connection.close().await?;
         }
-        outcome
+        Ok(outcome)
     }
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry, ZooKeeperAsyncFactory};
 use curator_recipes::InterProcessMutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use zookeeper_async::{Acl, CreateMode, WatchedEvent, ZooKeeper};
 
-use crate::socket::{Result, Socket, place_of};
+use crate::socket::{Blocking, Result, Socket, now, place_of};
 
 /// A client of this project, by what its sessions are made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +43,17 @@ pub(crate) enum Client {
     OursAsync,
     /// Create and listing together, then delete, over the bare crate `zookeeper-async`.
     Async,
-    /// The same three requests over a bare socket.
+    /// The same three requests over a bare socket that blocks.
     Bare,
+    /// The same three requests over a bare socket on the runtime of the others.
+    BareTokio,
 }
 
 pub(crate) enum Cycler {
     Ours(CuratorFramework, InterProcessMutex),
     Async(Arc<ZooKeeper>, String),
-    Bare(Socket, String),
+    Bare(Socket<Blocking>, String),
+    BareTokio(Socket<TcpStream>, String),
 }
 
 /// As the mutex names its nodes.
@@ -72,9 +77,14 @@ impl Cycler {
                 Self::Async(Arc::new(crate_client), path)
             }
             Client::Bare => {
-                let mut socket = Socket::connect(server)?;
-                socket.create_parent(&path)?;
+                let mut socket = Socket::connect_blocking(server)?;
+                now(socket.create_parent(&path))?;
                 Self::Bare(socket, path)
+            }
+            Client::BareTokio => {
+                let mut socket = Socket::connect(server).await?;
+                socket.create_parent(&path).await?;
+                Self::BareTokio(socket, path)
             }
         })
     }
@@ -91,11 +101,8 @@ impl Cycler {
                 first(&own, &mut children)?;
                 client.delete(&own, None).await?;
             }
-            Self::Bare(socket, parent) => {
-                let (own, mut children) = socket.join(parent, &format!("{parent}/{PREFIX}"))?;
-                first(&own, &mut children)?;
-                socket.delete(&own)?;
-            }
+            Self::Bare(socket, parent) => now(cycle_of(socket, parent))?,
+            Self::BareTokio(socket, parent) => cycle_of(socket, parent).await?,
         }
         Ok(())
     }
@@ -104,10 +111,17 @@ impl Cycler {
         match self {
             Self::Ours(client, _) => client.close().await,
             Self::Async(client, _) => client.close().await?,
-            Self::Bare(socket, _) => socket.close()?,
+            Self::Bare(socket, _) => now(socket.close())?,
+            Self::BareTokio(socket, _) => socket.close().await?,
         }
         Ok(())
     }
+}
+
+async fn cycle_of<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Socket<S>, parent: &str) -> Result<()> {
+    let (own, mut children) = socket.join(parent, &format!("{parent}/{PREFIX}")).await?;
+    first(&own, &mut children)?;
+    socket.delete(&own).await
 }
 
 fn first(own: &str, children: &mut [String]) -> Result<()> {

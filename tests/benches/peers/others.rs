@@ -26,8 +26,8 @@ fn is_a_mutex(workload: Workload) -> bool {
     matches!(workload, Workload::Alone | Workload::Contended)
 }
 
-/// Contenders that do cycles until the time is over.
-pub(crate) async fn compete<C, F>(run: &Run, contenders: Vec<C>, cycle: F) -> Result<Outcome>
+/// Runs cycles of all contenders until the time is over, and returns the contenders.
+pub(crate) async fn compete<C, F>(run: &Run, contenders: Vec<C>, cycle: F) -> Result<(Outcome, Vec<C>)>
 where
     C: Send + 'static,
     F: for<'a> Fn(&'a mut C, &'a str) -> futures_util::future::BoxFuture<'a, Result<()>>
@@ -48,17 +48,20 @@ where
                 cycle(&mut own, &path).await?;
                 cycles += 1;
             }
-            Result::Ok(cycles)
+            Result::Ok((cycles, own))
         });
     }
-    // Before: whoever begins may keep this task from its thread.
+    // Taken before the barrier: a contender that begins may keep this task from its thread.
     let began = Instant::now();
     begin.wait().await;
     let mut cycles = 0;
+    let mut contenders = Vec::new();
     while let Some(done) = tasks.join_next().await {
-        cycles += done??;
+        let (of_this, contender) = done??;
+        cycles += of_this;
+        contenders.push(contender);
     }
-    Ok(Outcome::Cycles(cycles, began.elapsed()))
+    Ok((Outcome::Cycles(cycles, began.elapsed()), contenders))
 }
 
 pub(crate) struct ZookeeperClient;
@@ -79,7 +82,7 @@ impl Peer for ZookeeperClient {
         for _ in 0..run.size {
             contenders.push(Client::connect(&server).await?);
         }
-        compete(run, contenders, |client, path| {
+        let (outcome, _) = compete(run, contenders, |client, path| {
             Box::pin(async move {
                 let options = LockOptions::new(Acls::anyone_all())
                     .with_ancestor_options(CreateMode::Persistent.with_acls(Acls::anyone_all()))?;
@@ -87,7 +90,8 @@ impl Peer for ZookeeperClient {
                 Ok(())
             })
         })
-        .await
+        .await?;
+        Ok(outcome)
     }
 }
 
@@ -143,7 +147,7 @@ impl Peer for Redis {
         for _ in 0..run.size {
             contenders.push((self.connect().await?, rand::random::<u64>(), redis::Script::new(RELEASE)));
         }
-        compete(run, contenders, |(connection, token, release), path| {
+        let (outcome, _) = compete(run, contenders, |(connection, token, release), path| {
             Box::pin(async move {
                 loop {
                     let mut set = redis::cmd("SET");
@@ -157,7 +161,8 @@ impl Peer for Redis {
                 Ok(())
             })
         })
-        .await
+        .await?;
+        Ok(outcome)
     }
 }
 
@@ -201,7 +206,7 @@ impl Peer for Sqlite {
         for _ in 0..run.size {
             contenders.push((self.connect()?, rand::random::<u32>()));
         }
-        compete(run, contenders, |(connection, owner), path| {
+        let (outcome, _) = compete(run, contenders, |(connection, owner), path| {
             Box::pin(async move {
                 const INSERT: &str =
                     "INSERT OR IGNORE INTO locks (name, owner, until) VALUES (?1, ?2, unixepoch() + 30)";
@@ -213,6 +218,7 @@ impl Peer for Sqlite {
                 Ok(())
             })
         })
-        .await
+        .await?;
+        Ok(outcome)
     }
 }

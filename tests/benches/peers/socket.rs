@@ -1,20 +1,57 @@
-//! A ZooKeeper session over one blocking socket: the codec and the system calls, with no task, timer or reconnect.
+//! A ZooKeeper session over one socket: the codec and the system calls, with no task, timer or reconnect.
+//!
+//! The socket is tokio's, or a blocking one whose futures [`now`] runs: both send the same requests by the same code.
 
 use std::collections::VecDeque;
-use std::io::{BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use curator_test::wire::{
     Acl, ConnectRequest, OpCode, Reader, ReplyHeader, RequestHeader, WatchEvent, Writer, XID_EVENT,
 };
+use futures_util::FutureExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 pub(crate) const PERSISTENT: i32 = 0;
 pub(crate) const EPHEMERAL_SEQUENTIAL: i32 = 3;
 
-pub(crate) struct Socket {
-    stream: BufReader<TcpStream>,
+/// A socket that blocks its thread.
+pub(crate) struct Blocking(std::net::TcpStream);
+
+impl AsyncRead for Blocking {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let length = self.0.read(buffer.initialize_unfilled())?;
+        buffer.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Blocking {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(self.0.write(bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Runs a future of a blocking socket, which never waits.
+pub(crate) fn now<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    future.now_or_never().ok_or("a blocking socket has to wait")?
+}
+
+pub(crate) struct Socket<S> {
+    stream: BufReader<S>,
     /// Frames that the next write sends.
     output: Vec<u8>,
     /// Replies that arrived before a notification that was awaited.
@@ -23,16 +60,30 @@ pub(crate) struct Socket {
     pub(crate) notified: Vec<String>,
 }
 
-impl Socket {
-    pub(crate) fn connect(server: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(server)?;
+impl Socket<Blocking> {
+    pub(crate) fn connect_blocking(server: SocketAddr) -> Result<Self> {
+        let stream = std::net::TcpStream::connect(server)?;
         stream.set_nodelay(true)?;
+        now(Self::begin(Blocking(stream)))
+    }
+}
+
+impl Socket<tokio::net::TcpStream> {
+    pub(crate) async fn connect(server: SocketAddr) -> Result<Self> {
+        let stream = tokio::net::TcpStream::connect(server).await?;
+        stream.set_nodelay(true)?;
+        Self::begin(stream).await
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+    async fn begin(stream: S) -> Result<Self> {
         let stream = BufReader::new(stream);
         let mut own = Self { stream, output: Vec::new(), replies: VecDeque::new(), notified: Vec::new() };
         let request = ConnectRequest { timeout_ms: 60_000, password: vec![0; 16], ..ConnectRequest::default() };
         own.frame(|to| request.encode(to));
-        own.flush()?;
-        own.read()?;
+        own.flush().await?;
+        own.read().await?;
         Ok(own)
     }
 
@@ -57,23 +108,23 @@ impl Socket {
     }
 
     /// Sends the output in one write.
-    pub(crate) fn flush(&mut self) -> Result<()> {
-        self.stream.get_mut().write_all(&self.output)?;
+    pub(crate) async fn flush(&mut self) -> Result<()> {
+        self.stream.get_mut().write_all(&self.output).await?;
         self.output.clear();
         Ok(())
     }
 
-    fn read(&mut self) -> Result<Vec<u8>> {
+    async fn read(&mut self) -> Result<Vec<u8>> {
         let mut length = [0; 4];
-        self.stream.read_exact(&mut length)?;
+        self.stream.read_exact(&mut length).await?;
         let mut frame = vec![0; u32::from_be_bytes(length) as usize];
-        self.stream.read_exact(&mut frame)?;
+        self.stream.read_exact(&mut frame).await?;
         Ok(frame)
     }
 
     /// Reads a reply or a notification.
-    pub(crate) fn receive(&mut self) -> Result<()> {
-        let mut frame = self.read()?;
+    pub(crate) async fn receive(&mut self) -> Result<()> {
+        let mut frame = self.read().await?;
         let mut reader = Reader::new(&frame);
         let header = ReplyHeader::decode(&mut reader)?;
         if header.xid == XID_EVENT {
@@ -85,12 +136,12 @@ impl Socket {
     }
 
     /// Reads the next reply: its error and its body.
-    pub(crate) fn reply(&mut self) -> Result<(i32, Vec<u8>)> {
+    pub(crate) async fn reply(&mut self) -> Result<(i32, Vec<u8>)> {
         loop {
             if let Some(reply) = self.replies.pop_front() {
                 return Ok(reply);
             }
-            self.receive()?;
+            self.receive().await?;
         }
     }
 
@@ -105,36 +156,36 @@ impl Socket {
     }
 
     /// Creates a node; an error of the server is ignored, since the node may exist.
-    pub(crate) fn create_parent(&mut self, path: &str) -> Result<()> {
+    pub(crate) async fn create_parent(&mut self, path: &str) -> Result<()> {
         self.request_create(path, PERSISTENT);
-        self.flush()?;
-        self.reply()?;
+        self.flush().await?;
+        self.reply().await?;
         Ok(())
     }
 
     /// Creates an ephemeral sequential node and lists its parent, in one write.
-    pub(crate) fn join(&mut self, parent: &str, prefix: &str) -> Result<(String, Vec<String>)> {
+    pub(crate) async fn join(&mut self, parent: &str, prefix: &str) -> Result<(String, Vec<String>)> {
         self.request_create(prefix, EPHEMERAL_SEQUENTIAL);
         self.request_list(parent, false);
-        self.flush()?;
-        let (error, body) = self.reply()?;
+        self.flush().await?;
+        let (error, body) = self.reply().await?;
         if error != 0 {
             return Err(format!("{prefix}: error {error}").into());
         }
         let own = Reader::new(&body).string()?.to_owned();
-        Ok((own, names(&self.reply()?.1)?))
+        Ok((own, names(&self.reply().await?.1)?))
     }
 
-    pub(crate) fn delete(&mut self, path: &str) -> Result<()> {
+    pub(crate) async fn delete(&mut self, path: &str) -> Result<()> {
         self.request(OpCode::Delete, |to| _ = to.string(path).int(-1));
-        self.flush()?;
-        let (error, _) = self.reply()?;
+        self.flush().await?;
+        let (error, _) = self.reply().await?;
         if error == 0 { Ok(()) } else { Err(format!("{path}: error {error}").into()) }
     }
 
-    pub(crate) fn close(mut self) -> Result<()> {
+    pub(crate) async fn close(mut self) -> Result<()> {
         self.request(OpCode::CloseSession, |_| {});
-        self.flush()
+        self.flush().await
     }
 }
 

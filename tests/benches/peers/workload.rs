@@ -107,11 +107,13 @@ impl Workload {
     /// Compared with Curator's own in the same run; the direct protocol with Curator's semaphore.
     pub(crate) fn target(self) -> Target {
         match self {
-            Self::Alone | Self::AloneFar => Target::AtLeast(1.4),
-            Self::Contended | Self::ContendedFar | Self::Semaphore | Self::ReadWrite => Target::AtLeast(1.5),
+            Self::Alone => Target::AtLeast(1.7),
+            Self::AloneFar => Target::AtLeast(1.4),
+            Self::Contended => Target::AtLeast(1.85),
+            Self::ContendedFar | Self::Semaphore | Self::ReadWrite => Target::AtLeast(1.5),
             Self::Drain => Target::AtLeast(2.0),
             Self::DirectSemaphore => Target::AtLeast(3.0),
-            Self::HandOff => Target::AtMost(0.6),
+            Self::HandOff => Target::AtMost(0.45),
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use curator_framework::CuratorFramework;
+use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, SaslDigest};
 use curator_recipes::InterProcessMutex;
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 use tokio::runtime::Handle;
 
 use crate::env::{builder, connected, eventually, in_time};
-use crate::scripted::{Scripted, Then};
+use crate::scripted::{SESSION, Scripted, TIMEOUT_MS, Then};
 
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
@@ -92,6 +92,64 @@ async fn close_during_an_outage_closes_the_session_behind_it() {
     assert_eq!(server.sessions(), [0; 0]);
     assert!(since.elapsed() < CLOSE_WAIT, "{:?}", since.elapsed());
     assert_eq!(tasks(), 0);
+}
+
+/// The server grants a session and says nothing to its login. A later connection can still close the session.
+#[tokio::test]
+async fn close_during_a_first_login_that_hangs_closes_the_session_and_leaves_no_task() {
+    let login = |builder: CuratorFrameworkBuilder| builder.sasl(SaslDigest::new("user", "password"));
+    let credentials = |builder: CuratorFrameworkBuilder| builder.authorization("digest", "user:password");
+    for (hanging, with) in [(OpCode::Sasl, login as fn(_) -> _), (OpCode::Auth, credentials)] {
+        let server =
+            Scripted::start(move |frame, _| if frame.op() == Some(hanging) { Then::Done } else { Then::Usual });
+        let client = with(builder(server.address()).max_close_wait(CLOSE_WAIT).connection_timeout(10 * CLOSE_WAIT));
+        let client = client.build().unwrap();
+        client.start().unwrap();
+        let sent = |op| server.frames().iter().any(|frame| frame.op() == Some(op));
+        eventually("the login hangs", async || sent(hanging)).await;
+        let since = Instant::now();
+        in_time(client.close()).await;
+        assert!(since.elapsed() < CLOSE_WAIT, "{hanging}: {:?}", since.elapsed());
+        assert_eq!((tasks(), sent(OpCode::CloseSession)), (0, true), "{hanging}");
+    }
+}
+
+/// The server grants a session on its first connection and says nothing more, on any connection.
+#[tokio::test]
+async fn close_during_a_first_login_leaves_no_task_when_the_server_falls_silent() {
+    let server = Scripted::start(|frame, _| match (frame.connection, frame.op()) {
+        (1, None) => Then::Usual,
+        _ => Then::Done,
+    });
+    let options = builder(server.address()).max_close_wait(CLOSE_WAIT).connection_timeout(10 * CLOSE_WAIT);
+    let client = options.sasl(SaslDigest::new("user", "password")).build().unwrap();
+    client.start().unwrap();
+    eventually("the login hangs", async || server.frames().len() == 2).await;
+    let since = Instant::now();
+    in_time(client.close()).await;
+    assert!(since.elapsed() < CLOSE_WAIT, "{:?}", since.elapsed());
+    assert_eq!((tasks(), server.connects().len()), (0, 2));
+}
+
+/// The session is granted when most of the time for closing is over.
+#[tokio::test]
+async fn close_leaves_no_task_when_the_first_session_is_granted_late() {
+    let server = Scripted::start(|frame, peer| match (frame.connection, frame.op()) {
+        (1, None) => {
+            std::thread::sleep(CLOSE_WAIT * 3 / 4);
+            peer.grant(SESSION, TIMEOUT_MS);
+            Then::Done
+        }
+        _ => Then::Done,
+    });
+    let options = builder(server.address()).max_close_wait(CLOSE_WAIT).connection_timeout(10 * CLOSE_WAIT);
+    let client = options.sasl(SaslDigest::new("user", "password")).build().unwrap();
+    client.start().unwrap();
+    eventually("it connects", async || server.frames().len() == 1).await;
+    let since = Instant::now();
+    in_time(client.close()).await;
+    assert!(since.elapsed() < CLOSE_WAIT * 5 / 4, "{:?}", since.elapsed());
+    assert_eq!((tasks(), server.connects().len()), (0, 2));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use curator_framework::{Acl, CreateMode, CuratorFramework, EventType, RetryNTimes, SessionEnd, WakeReason};
 use curator_recipes::InterProcessMutex;
-use curator_test::wire::{OpCode, XID_SET_WATCHES};
+use curator_test::wire::XID_SET_WATCHES;
 use curator_test::{ApacheCluster, ApacheServer, FaultProxy};
 use futures_util::future::join_all;
 use tokio::task::block_in_place;
@@ -100,41 +100,49 @@ async fn no_change_is_lost_when_watches_are_set_again_over_two_connections() {
     assert_eq!(session.end_reason(), None);
 }
 
-/// A leader whose followers are gone answers connect requests until it notices, as one does that was frozen and deposed
-/// meanwhile. It answers no write, so the deadline of a holder stays.
+/// A leader is cut off and frozen, deposed, and thawed: it does not know yet that another one leads, and answers the
+/// re-attach of a holder. The new leader has never heard of that, and ends the session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attach_at_a_leader_without_followers_does_not_move_the_deadline() {
-    let timeout = 16 * SECOND;
-    let cluster = block_in_place(|| {
-        let sessions = (2 * SECOND, 60 * SECOND);
-        ApacheCluster::builder().tick(2 * SECOND).session_timeouts(sessions.0, sessions.1).start().unwrap()
-    });
-    let leader = block_in_place(|| cluster.wait_until_serving().unwrap());
-    let proxy = FaultProxy::start(cluster.server(leader).unwrap()).unwrap();
-    let client = CuratorFramework::builder(proxy.connect_string())
-        .session_timeout(timeout)
-        .connection_timeout(timeout)
-        .retry_policy(RetryNTimes::new(0, Duration::ZERO));
-    let client = connected(client).await;
-    let guard = in_time(InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire()).await.unwrap();
-    let session = client.session().await.unwrap();
-    block_in_place(|| {
-        for other in (0..cluster.servers()).filter(|other| *other != leader) {
-            cluster.freeze(other).unwrap();
-        }
-    });
-    // Replies that were on their way have arrived when the connection is gone.
+async fn attach_at_a_deposed_leader_does_not_move_the_deadline() {
+    let (tick, timeout) = (SECOND / 2, 20 * SECOND);
+    let cluster = ApacheCluster::builder().tick(tick).sync_limit(3).session_timeouts(2 * SECOND, 60 * SECOND);
+    let cluster = block_in_place(|| cluster.start().unwrap());
+    let deposed = block_in_place(|| cluster.wait_until_serving().unwrap());
+    let proxy = FaultProxy::start(cluster.server(deposed).unwrap()).unwrap();
+    let options = |servers: String| {
+        CuratorFramework::builder(servers)
+            .session_timeout(timeout)
+            .connection_timeout(timeout)
+            .retry_policy(RetryNTimes::new(0, Duration::ZERO))
+    };
+    let holding = connected(options(proxy.connect_string())).await;
+    let guard = in_time(InterProcessMutex::new(holding.clone(), "/lock").unwrap().acquire()).await.unwrap();
+    let session = holding.session().await.unwrap();
+
+    // Cut off in silence: it does not see later that its followers have left it.
+    cluster.isolate(deposed).unwrap();
+    cluster.freeze(deposed).unwrap();
     proxy.refuse();
     proxy.reset();
     eventually("disconnected", async || !session.is_connected()).await;
     let deadline = Instant::now() + guard.remaining();
-    let attached = proxy.replies(OpCode::CreateSession);
-    // The connect request is sent long after the last write that was answered.
-    eventually("time goes by", async || guard.remaining() < timeout / 2).await;
+    let leader = block_in_place(|| cluster.wait_until_serving().unwrap());
+    assert_ne!(leader, deposed);
+    let waiting = connected(options(cluster.server(leader).unwrap().to_string())).await;
+
+    // As late as possible: a deadline counted from this connect request would be late by as much.
+    eventually("time goes by", async || guard.remaining() < 2 * SECOND).await;
     proxy.accept();
-    eventually("the leader answers", async || proxy.replies(OpCode::CreateSession) > attached).await;
-    eventually("the session is attached", async || session.is_connected()).await;
-    let lost = in_time(guard.lost()).await;
-    assert!(Instant::now() < deadline + SECOND, "{lost} {:?} late", deadline.elapsed());
+    eventually("a connect request", async || proxy.connections() > 0).await;
+    cluster.thaw(deposed).unwrap();
+    eventually("the deposed leader answers", async || session.is_connected()).await;
+    assert_eq!((session.epoch(), guard.is_held()), (2, true));
+
+    let lost = async { (guard.lost().await, Instant::now()) };
+    let mutex = InterProcessMutex::new(waiting, "/lock").unwrap();
+    let granted = async { (mutex.acquire().await.unwrap(), Instant::now()) };
+    let ((reason, lost), (_next, granted)) = in_time(async { tokio::join!(lost, granted) }).await;
+    assert!(lost < granted, "granted {:?} before the old holder was told", lost - granted);
+    assert!(lost < deadline + SECOND, "{reason} {:?} late", deadline.elapsed());
     assert_eq!(session.end_reason(), Some(SessionEnd::DeadlinePassed));
 }

@@ -144,6 +144,10 @@ impl Shared {
         ReplyFuture::from_channel(reply, Arc::clone(self) as Arc<dyn Flush>)
     }
 
+    fn has_session(&self) -> bool {
+        self.link.lock().protocol.session_id().is_some()
+    }
+
     fn end(&self) {
         let mut link = self.link.lock();
         link.protocol.close(self.clock.now());
@@ -333,16 +337,17 @@ struct FirstConnect {
 impl FirstConnect {
     async fn run(&mut self) -> Result<(Reader, Reattached, Driver), ConnectError> {
         let round = match &mut self.driver {
-            Some(driver) => driver.round(Limit::First).await,
+            Some(driver) => driver.first_round().await,
             None => Err(ConnectError::new(CLIENT, "it was connected before")),
         };
-        if let (Err(_), Some(driver)) = (&round, &mut self.driver) {
-            // In the caller's time: a program that ends with the error leaves no session.
-            driver.abandon().await;
-        }
+        // From here on a caller that goes away leaves the session to the server's timer.
         match (round, self.driver.take()) {
             (Ok((reader, attached)), Some(driver)) => Ok((reader, attached, driver)),
-            (Err(error), _) => Err(error),
+            (Err(error), Some(mut driver)) => {
+                // In the caller's time: a program that ends with the error leaves no session.
+                driver.abandon().await;
+                Err(error)
+            }
             (_, None) => Err(ConnectError::new(CLIENT, "it was connected before")),
         }
     }
@@ -352,7 +357,7 @@ impl Drop for FirstConnect {
     fn drop(&mut self) {
         let Some(mut driver) = self.driver.take() else { return };
         // Without a runtime the session is left to the server's timer.
-        if let (true, Ok(runtime)) = (driver.has_session(), tokio::runtime::Handle::try_current()) {
+        if let (true, Ok(runtime)) = (driver.shared.has_session(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move { driver.abandon().await });
         }
     }
@@ -414,8 +419,22 @@ impl Driver {
         }
     }
 
-    fn has_session(&self) -> bool {
-        self.shared.link.lock().protocol.session_id().is_some()
+    /// Tries each server once, until the client closes while a server that has made a session holds up the rest.
+    async fn first_round(&mut self) -> Result<(Reader, Reattached), ConnectError> {
+        let (shared, closing) = (Arc::clone(&self.shared), self.config.closing.clone());
+        let mut round = std::pin::pin!(self.round(Limit::First));
+        tokio::select! {
+            biased;
+            round = &mut round => return round,
+            () = closing.begun() => {}
+        }
+        std::future::poll_fn(|cx| match round.as_mut().poll(cx) {
+            Poll::Pending if shared.has_session() => {
+                Poll::Ready(Err(ConnectError::new(CLIENT, "the client is closed")))
+            }
+            round => round,
+        })
+        .await
     }
 
     /// Closes a session that was made but cannot be used.
@@ -425,7 +444,7 @@ impl Driver {
             link.protocol.lost(None);
             link.protocol.abandon();
         }
-        if self.has_session() {
+        if self.shared.has_session() {
             // The program may end with this.
             self.at_once = true;
             let (lost_at, limit) = (self.shared.clock.now(), self.config.close_timeout);

@@ -1103,7 +1103,7 @@ mod tests {
     use super::*;
     use crate::clock::TokioClock;
     use crate::randomness::ThreadRandomness;
-    use crate::zookeeper::{DEFAULT_MAX_FRAME, Pacer, ServerList};
+    use crate::zookeeper::{Closing, DEFAULT_MAX_FRAME, Pacer, ServerList};
 
     fn frame(record: impl FnOnce(&mut Writer)) -> Vec<u8> {
         let mut writer = Writer::new();
@@ -1160,6 +1160,7 @@ mod tests {
             session_timeout: Duration::from_secs(4),
             connection_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(10),
+            closing: Closing::new(std::future::pending),
             max_frame: DEFAULT_MAX_FRAME,
             pacer: Arc::new(Pacer::default()),
             auth: Vec::new(),

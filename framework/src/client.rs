@@ -459,14 +459,18 @@ impl CuratorFramework {
                 return Ok(session.below(self.root.clone()));
             }
         }
-        tokio::select! {
-            biased;
-            error = self.not_started() => Err(error),
-            session = shared.session.wait_for(connected) => {
-                session.map(|session| session.below(self.root.clone())).ok_or(Error::Closed)
+        // On the heap, as this is rare, and the future of every operation contains this one.
+        let connecting = Box::pin(async {
+            tokio::select! {
+                biased;
+                error = self.not_started() => Err(error),
+                session = shared.session.wait_for(connected) => {
+                    session.map(|session| session.below(self.root.clone())).ok_or(Error::Closed)
+                }
+                () = tokio::time::sleep(wait) => Err(self.not_connected("waiting for the connection")),
             }
-            () = tokio::time::sleep(wait) => Err(self.not_connected("waiting for the connection")),
-        }
+        });
+        connecting.await
     }
 
     /// `ConnectionLoss` of something that was asked and not answered in its time.

@@ -2,26 +2,78 @@
 
 use tokio::sync::watch;
 
-/// A number of leases that may change while contenders wait.
+/// A number of leases.
 #[derive(Debug)]
-pub(crate) struct Limit(watch::Sender<usize>);
+pub(crate) enum Limit {
+    Fixed(usize),
+    /// It may change while contenders wait.
+    Changing(watch::Sender<usize>),
+}
 
 impl Limit {
-    pub(crate) fn new(leases: usize) -> Self {
-        Self(watch::Sender::new(leases))
+    /// A number that may change, which is this one now.
+    pub(crate) fn changing(leases: usize) -> Self {
+        Self::Changing(watch::Sender::new(leases))
     }
 
     pub(crate) fn get(&self) -> usize {
-        *self.0.borrow()
+        match self {
+            Self::Fixed(leases) => *leases,
+            Self::Changing(leases) => *leases.borrow(),
+        }
+    }
+
+    pub(crate) fn is_fixed(&self) -> bool {
+        matches!(self, Self::Fixed(_))
     }
 
     /// Wakes all waiters if it is another number.
     pub(crate) fn set(&self, leases: usize) {
-        self.0.send_if_modified(|now| std::mem::replace(now, leases) != leases);
+        if let Self::Changing(now) = self {
+            now.send_if_modified(|now| std::mem::replace(now, leases) != leases);
+        }
     }
 
     /// Follows the limit from now on.
-    pub(crate) fn follow(&self) -> watch::Receiver<usize> {
-        self.0.subscribe()
+    pub(crate) fn follow(&self) -> Follower {
+        match self {
+            Self::Fixed(leases) => Follower::Fixed(*leases),
+            Self::Changing(leases) => Follower::Changing(leases.subscribe()),
+        }
+    }
+}
+
+/// One waiter's view of a limit.
+#[derive(Debug)]
+pub(crate) enum Follower {
+    Fixed(usize),
+    Changing(watch::Receiver<usize>),
+}
+
+impl Follower {
+    /// The limit. No change behind this call is missed by [`changed`](Self::changed).
+    pub(crate) fn get(&mut self) -> usize {
+        match self {
+            Self::Fixed(leases) => *leases,
+            Self::Changing(leases) => *leases.borrow_and_update(),
+        }
+    }
+
+    /// Resolves at the next change.
+    pub(crate) async fn changed(&mut self) {
+        if let Self::Changing(leases) = self {
+            // On the heap: few limits change, and all waiters wait here.
+            if Box::pin(leases.changed()).await.is_ok() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Resolves when the limit is such a number.
+    pub(crate) async fn wait_for(&mut self, is_met: impl Fn(usize) -> bool) {
+        while !is_met(self.get()) {
+            self.changed().await;
+        }
     }
 }

@@ -74,7 +74,6 @@ pub(crate) struct Shape {
     pub(crate) lock_name: &'static str,
     pub(crate) driver: Arc<dyn LockInternalsDriver>,
     pub(crate) limit: Arc<Limit>,
-    pub(crate) limit_is_fixed: bool,
     /// See [`Rules::signals_successor`].
     pub(crate) signals_successor: bool,
     /// See [`Rules::is_queue`].
@@ -86,9 +85,8 @@ pub(crate) struct Shape {
 impl Shape {
     /// A lock that one contender holds at a time.
     pub(crate) fn exclusive(lock_name: &'static str, driver: Arc<dyn LockInternalsDriver>) -> Self {
-        let limit = Arc::new(Limit::new(1));
-        let (limit_is_fixed, signals_successor, is_queue) = (true, false, false);
-        Self { lock_name, driver, limit, limit_is_fixed, signals_successor, is_queue, parent_data: &[] }
+        let limit = Arc::new(Limit::Fixed(1));
+        Self { lock_name, driver, limit, signals_successor: false, is_queue: false, parent_data: &[] }
     }
 
     /// A lock that one contender holds at a time, in the order in which they came.
@@ -133,11 +131,11 @@ impl LockInternals {
 
     /// What is the same for all contenders.
     fn rules(&self, asks_once: bool) -> Rules<'_> {
-        let &Shape { ref driver, limit_is_fixed, signals_successor, is_queue, .. } = &self.shape;
+        let &Shape { ref driver, ref limit, signals_successor, is_queue, .. } = &self.shape;
         Rules {
             driver: &**driver,
             is_queue,
-            limit_is_fixed,
+            limit_is_fixed: limit.is_fixed(),
             signals_successor,
             // A holder that takes fewer names for contenders than this one does may not know all that stand ahead.
             hears_holders: is_queue && self.options.extra_lock_patterns.is_empty(),

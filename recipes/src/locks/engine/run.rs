@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use curator_framework::{Error, EventType, NodeClaim, RetryLoop, Session, WakeReason, Watch, make_path};
-use tokio::sync::watch;
 
 use crate::locks::engine::driver::SortedChildren;
+use crate::locks::engine::limit::Follower;
 use crate::locks::engine::plan::{Action, Arm, Armed, DeletedBy, Epoch, Input, Listing, Plan, Rules, WaitSet, Watched};
 use crate::locks::engine::prefetch::Early;
 use crate::locks::engine::queue_node::{settle, survive};
@@ -28,7 +28,7 @@ pub(super) struct Contender<'a> {
     awaited_owner: Option<Arc<same_session::Contender>>,
     /// On the own node.
     own: Option<Watch>,
-    limit: watch::Receiver<usize>,
+    limit: Follower,
     contenders: Arc<Contenders>,
     entry: Entry,
     revocation: Option<Revocation>,
@@ -120,7 +120,7 @@ impl<'a> Contender<'a> {
     /// Tells the planner what came of an action. The listing ends with this call: waits may be long, and the waiters many.
     fn next(&mut self, plan: &mut Plan, outcome: Outcome, rules: &Rules<'_>) -> Action {
         // From here on no change of the limit is missed.
-        let max_leases = *self.limit.borrow_and_update();
+        let max_leases = self.limit.get();
         let listing = |listed| {
             let &Listed { epoch, ref queue, by_creation } = listed;
             let own = self.own_name();
@@ -249,7 +249,7 @@ impl<'a> Contender<'a> {
                 (Some(WakeReason::Event(_)), _) => Input::Written,
                 _ => Input::Unwatched,
             },
-            Ok(()) = self.limit.changed() => Input::QueueChanged,
+            () = self.limit.changed() => Input::QueueChanged,
         };
         match self.session.end_reason() {
             None => Ok(Outcome::Plain(input)),
@@ -332,7 +332,8 @@ async fn resolved(watch: &mut Option<Watch>) -> Option<WakeReason> {
 
 async fn first(holder: Option<&same_session::Contender>) {
     match holder {
-        Some(holder) => holder.first().await,
+        // On the heap: few waiters have a predecessor in their own session.
+        Some(holder) => Box::pin(holder.first()).await,
         None => std::future::pending().await,
     }
 }

@@ -67,7 +67,7 @@ impl Taking<'_> {
     /// client whose last look has shown that too few leases are free.
     pub(super) async fn way(&self, session: &Session, asks_once: bool) -> Result<Way, Error> {
         let is_direct = self.semaphore.protocol == SemaphoreProtocol::Direct;
-        let tries_first = !is_direct && self.semaphore.limit_is_fixed && self.wanted <= MOST;
+        let tries_first = !is_direct && self.semaphore.leases.limit().is_fixed() && self.wanted <= MOST;
         let last_look = *self.semaphore.last_look.lock();
         if tries_first && last_look != LastLook::Taken {
             return Ok(Way::FirstTry);

@@ -115,7 +115,6 @@ struct Inner {
     protocol: SemaphoreProtocol,
     lock: LockInternals,
     leases: LockInternals,
-    limit_is_fixed: bool,
     /// In which session, and when, the protocol was found to be ours.
     agreed: Mutex<Option<(u64, Instant)>>,
     last_look: Mutex<LastLook>,
@@ -183,7 +182,7 @@ impl InterProcessSemaphoreV2 {
         if max_leases == 0 {
             return Err(LockError::invalid("number of leases", "it is zero, so none could ever be granted"));
         }
-        Self::build(client, path.into(), Arc::new(Limit::new(max_leases)), true, protocol, options)
+        Self::build(client, path.into(), Arc::new(Limit::Fixed(max_leases)), protocol, options)
     }
 
     /// As [`with_protocol`](Self::with_protocol), with a limit that follows a shared count while it runs, as Curator's
@@ -208,8 +207,8 @@ impl InterProcessSemaphoreV2 {
             return Err(LockError::invalid("semaphore protocol", reason));
         }
         let now = max_leases.count().map_err(|error| LockError::invalid("number of leases", error.to_string()))?;
-        let limit = Arc::new(Limit::new(leases_of(now)));
-        let semaphore = Self::build(client, path.into(), Arc::clone(&limit), false, protocol, options)?;
+        let limit = Arc::new(Limit::changing(leases_of(now)));
+        let semaphore = Self::build(client, path.into(), Arc::clone(&limit), protocol, options)?;
         let follower: Arc<dyn Follower> = limit;
         max_leases.follow(Arc::downgrade(&follower));
         Ok(semaphore)
@@ -219,7 +218,6 @@ impl InterProcessSemaphoreV2 {
         client: CuratorFramework,
         path: String,
         limit: Arc<Limit>,
-        limit_is_fixed: bool,
         protocol: SemaphoreProtocol,
         options: LockOptions,
     ) -> Result<Self> {
@@ -237,7 +235,6 @@ impl InterProcessSemaphoreV2 {
             lock_name: LEASE_NAME,
             driver: Arc::new(LeaseDriver { one_waits: !is_direct }),
             limit,
-            limit_is_fixed,
             signals_successor: is_direct,
             is_queue: false,
             parent_data,
@@ -246,7 +243,7 @@ impl InterProcessSemaphoreV2 {
         let lock = part(LOCKS, lock, LockOptions::new())?;
         let leases = part(LEASES, leases, options)?;
         let (agreed, last_look) = (Mutex::default(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { path, protocol, lock, leases, limit_is_fixed, agreed, last_look }) })
+        Ok(Self { inner: Arc::new(Inner { path, protocol, lock, leases, agreed, last_look }) })
     }
 
     /// The path of the semaphore.

@@ -117,8 +117,9 @@ impl Taking<'_> {
     async fn bounded<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
         let mut limit = self.semaphore.leases.limit().follow();
         let too_few = async {
-            if self.wanted == 1 || limit.wait_for(|limit| self.wanted > *limit).await.is_err() {
-                std::future::pending().await
+            match self.wanted {
+                1 => std::future::pending().await,
+                wanted => limit.wait_for(|limit| wanted > limit).await,
             }
         };
         tokio::select! {

@@ -566,7 +566,7 @@ mod tests {
 
     #[test]
     fn nodes_are_watched_in_the_order_in_which_it_is_due() {
-        let nodes: Vec<_> = (0..4).map(|number| Arc::new(ClaimedNode::new(format!("/{number}").into()))).collect();
+        let nodes: Vec<_> = (0..4).map(|number| Arc::new(ClaimedNode::new(format!("/{number}").into(), 1))).collect();
         let mut guarded = Guarded::default();
         for (due, node) in [(5, 0), (3, 1), (9, 2), (4, 3)] {
             guarded.push(Duration::from_secs(due), Arc::downgrade(&nodes[node]), Attention::Watch);

@@ -83,7 +83,7 @@ pub struct Rules {
     pub growing_tokens: bool,
     /// Within which time after [`Step::Revoked`] the loss must be told. `None` if that is not looked at.
     pub prompt: Option<Duration>,
-    /// How long a grant may be on its way, outside of faults, from the moment at which the server took the node away: as long as
+    /// How long a grant may be on its way, outside of [slow](History::slow) times, from the moment at which the server took the node away: as long as
     /// a listing takes that was sent just before. `None` if that is not looked at.
     pub on_its_way: Option<Duration>,
     /// How long somebody may wait beside a free place outside of faults while nobody is served.
@@ -276,6 +276,7 @@ impl Contender {
 pub struct History {
     entries: Vec<Entry>,
     faults: Vec<(Duration, Duration)>,
+    slow: Vec<(Duration, Duration)>,
     left_behind: Vec<String>,
 }
 
@@ -294,6 +295,11 @@ impl History {
     /// Notes a time in which places may stay free: a fault, and the time that it takes to recover.
     pub fn fault(&mut self, from: Duration, until: Duration) {
         self.faults.push((from, until));
+    }
+
+    /// Notes a time in which messages may be held up: a fault of the network or of a server, not one of a session or a node.
+    pub fn slow(&mut self, from: Duration, until: Duration) {
+        self.slow.push((from, until));
     }
 
     /// Notes something that was still there at the end.
@@ -340,19 +346,19 @@ impl History {
         checker.found.extend(self.left_behind.iter().cloned().map(Violation::LeftBehind));
         checker.found
     }
+}
 
-    /// How much of a time was free of faults, at the longest stretch.
-    fn calm_stretch(&self, from: Duration, until: Duration) -> Duration {
-        let mut faults: Vec<_> = self.faults.iter().filter(|(start, end)| *start < until && *end > from).collect();
-        faults.sort();
-        let mut longest = Duration::ZERO;
-        let mut calm_from = from;
-        for (start, end) in faults {
-            longest = longest.max(start.saturating_sub(calm_from));
-            calm_from = calm_from.max(*end);
-        }
-        longest.max(until.saturating_sub(calm_from))
+/// How much of a time was free of these faults, at the longest stretch.
+fn calm_stretch(faults: &[(Duration, Duration)], from: Duration, until: Duration) -> Duration {
+    let mut faults: Vec<_> = faults.iter().filter(|(start, end)| *start < until && *end > from).collect();
+    faults.sort();
+    let mut longest = Duration::ZERO;
+    let mut calm_from = from;
+    for (start, end) in faults {
+        longest = longest.max(start.saturating_sub(calm_from));
+        calm_from = calm_from.max(*end);
     }
+    longest.max(until.saturating_sub(calm_from))
 }
 
 struct Checker<'a> {
@@ -409,7 +415,7 @@ impl Checker<'_> {
             }
             (Step::Revoked, Stage::Waiting) => Stage::Void,
             (Step::RevokedSince(since), Stage::Waiting) => {
-                let late = |most| self.history.calm_stretch(since, at) > most;
+                let late = |most| calm_stretch(&self.history.slow, since, at) > most;
                 if self.rules.on_its_way.is_some_and(late) {
                     self.found.push(Violation::GrantedOnARevokedNode { at, attempt, since });
                 }
@@ -478,7 +484,7 @@ impl Checker<'_> {
 
     fn look_at_free_places(&mut self, until: Duration) {
         let Some(from) = self.free_from else { return };
-        if self.history.calm_stretch(from, until) > self.rules.patience {
+        if calm_stretch(&self.history.faults, from, until) > self.rules.patience {
             let waiting = self.waiting().map(|(attempt, _)| attempt).collect();
             self.found.push(Violation::FreePlace { from, until, waiting });
             self.free_from = Some(until);
@@ -779,11 +785,12 @@ mod tests {
         let rules = mutex().on_its_way(seconds(1));
         assert_eq!(steps(4).check(&rules), []);
         let found = Violation::GrantedOnARevokedNode { at: seconds(5), attempt: Attempt(1), since: seconds(3) };
-        assert_eq!(steps(5).check(&rules), [found]);
+        assert_eq!(steps(5).check(&rules), [found.clone()]);
         assert_eq!(steps(5).check(&mutex()), []);
-        // A fault holds up the reply.
         let mut held_up = steps(5);
         held_up.fault(seconds(3), seconds(5));
+        assert_eq!(held_up.check(&rules), [found]);
+        held_up.slow(seconds(3), seconds(5));
         assert_eq!(held_up.check(&rules), []);
     }
 

@@ -178,7 +178,7 @@ async fn bereave(scribe: Scribe, ensemble: SimulatedEnsemble, recipe: Recipe, mu
             queue.iter().skip(1).any(|waiting| ensemble.owner(&format!("{wants}/{waiting}")) == owner)
         };
         if let Some(node) = first.filter(waits) {
-            scribe.fault(format_args!("somebody deletes {node}, whose owner waits for another"), Duration::ZERO);
+            scribe.end(format_args!("somebody deletes {node}, whose owner waits for another"));
             scribe.revoke([node.clone()]);
             ensemble.delete(&node);
         }

@@ -72,11 +72,21 @@ impl Scribe {
         self.write(|book, _| book.history.left_behind(what));
     }
 
-    /// Notes a fault; places may stay free until it is over and the clients have recovered.
+    /// Notes a fault of the network or of a server; messages may be held up, and places stay free, until it is over and the
+    /// clients have recovered.
     pub(crate) fn fault(&self, what: impl fmt::Display, lasting: Duration) {
         self.write(|book, now| {
             book.note(now, what);
             book.history.fault(now, now + lasting + self.recovery);
+            book.history.slow(now, now + lasting + self.recovery);
+        });
+    }
+
+    /// Notes the end of a session or a node: places may stay free, and no message is held up.
+    pub(crate) fn end(&self, what: impl fmt::Display) {
+        self.write(|book, now| {
+            book.note(now, what);
+            book.history.fault(now, now + self.recovery);
         });
     }
 
@@ -156,8 +166,8 @@ impl Scribe {
                 book.history.left_behind(format!("a grant of {attempt:?} that was lost before: {}", guard.path()));
             }
             // The grant may have been on its way when its node was taken away: then it holds nothing.
-            if revoked.is_some() {
-                book.step(now, attempt, Step::Revoked);
+            if let Some(since) = revoked {
+                book.step(now, attempt, Step::RevokedSince(since));
             } else {
                 book.holding.push((attempt, Arc::clone(guard)));
             }

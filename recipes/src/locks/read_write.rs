@@ -429,7 +429,7 @@ fn sequence(name: &str) -> Option<i64> {
 
 /// Lets a reader in when no writer is ahead.
 #[derive(Debug)]
-struct ReadDriver;
+pub(super) struct ReadDriver;
 
 impl LockInternalsDriver for ReadDriver {
     fn sequence(&self, name: &str, _lock_name: &str) -> Option<i64> {
@@ -451,7 +451,7 @@ impl LockInternalsDriver for ReadDriver {
 
 /// Lets a writer in when nobody is ahead.
 #[derive(Debug)]
-struct WriteDriver;
+pub(super) struct WriteDriver;
 
 impl LockInternalsDriver for WriteDriver {
     fn sequence(&self, name: &str, _lock_name: &str) -> Option<i64> {

@@ -14,6 +14,8 @@
 mod acquire;
 pub(crate) mod driver;
 mod limit;
+#[cfg(test)]
+mod model;
 mod plan;
 mod prefetch;
 mod queue_node;

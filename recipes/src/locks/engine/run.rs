@@ -119,8 +119,11 @@ impl<'a> Contender<'a> {
 
     /// Tells the planner what came of an action. The listing ends with this call: waits may be long, and the waiters many.
     fn next(&mut self, plan: &mut Plan, outcome: Outcome, rules: &Rules<'_>) -> Action {
-        // From here on no change of the limit is missed.
-        let max_leases = self.limit.get();
+        // No change of the limit behind this is missed: where nothing is decided by it, the wait that follows sees the change.
+        let max_leases = match outcome {
+            Outcome::Listed(_) | Outcome::Armed { listed: Some(_), .. } => self.limit.get(),
+            Outcome::Plain(_) | Outcome::Armed { listed: None, .. } => 0,
+        };
         let listing = |listed| {
             let &Listed { epoch, ref queue, by_creation } = listed;
             let own = self.own_name();
@@ -230,7 +233,7 @@ impl<'a> Contender<'a> {
 
     /// Waits for the first event of a set.
     async fn wait(&mut self, set: &WaitSet) -> Result<Outcome, Error> {
-        let owner = self.awaited_owner.as_deref();
+        let owner = set.node.as_deref().zip(self.awaited_owner.as_deref());
         let looks_after = self.session.timeout() / 10;
         let input = tokio::select! {
             biased;
@@ -330,20 +333,20 @@ async fn resolved(watch: &mut Option<Watch>) -> Option<WakeReason> {
     }
 }
 
-async fn first(holder: Option<&same_session::Contender>) {
+async fn first(holder: Option<(&str, &same_session::Contender)>) {
     match holder {
         // On the heap: few waiters have a predecessor in their own session.
-        Some(holder) => Box::pin(holder.first()).await,
+        Some((node, holder)) => Box::pin(holder.first_with(node)).await,
         None => std::future::pending().await,
     }
 }
 
 /// Whose transaction deleted a node that was watched.
-async fn deleted_by(session: &Session, watch: &Watch, owner: Option<&same_session::Contender>) -> DeletedBy {
+async fn deleted_by(session: &Session, watch: &Watch, owner: Option<(&str, &same_session::Contender)>) -> DeletedBy {
     let is_ours = watch.found().is_none_or(|found| session.id().is_none_or(|own| own == found.ephemeral_owner));
     match owner {
         _ if !is_ours => DeletedBy::OtherSession,
-        Some(owner) if owner.has_deleted().await => DeletedBy::Owner,
+        Some((node, owner)) if owner.has_deleted(node).await => DeletedBy::Owner,
         _ => DeletedBy::Unknown,
     }
 }

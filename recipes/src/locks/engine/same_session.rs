@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use curator_framework::{NodeClaim, OwnerDelete, ProtectedId, Session};
+use curator_framework::{NodeClaim, OwnerDelete, ProtectedId, Session, node_from_path};
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
@@ -24,17 +24,26 @@ pub(super) struct Contender {
 }
 
 impl Contender {
-    /// Resolves when the contender is first in the queue, for good.
-    pub(super) async fn first(&self) {
+    /// Resolves when the contender is first in the queue with this node, for good.
+    pub(super) async fn first_with(&self, node: &str) {
         self.is_first.wait().await;
+        if !self.has_kept(node) {
+            std::future::pending().await
+        }
     }
 
-    /// Whether the server has answered the contender's own delete of its node. Waits for an answer that is outstanding.
-    pub(super) async fn has_deleted(&self) -> bool {
+    /// Whether the server has answered the contender's own delete of this node. Waits for an answer that is outstanding.
+    pub(super) async fn has_deleted(&self, node: &str) -> bool {
         match self.delete.get() {
-            Some(delete) => delete.is_done().await,
-            None => false,
+            Some(delete) if self.has_kept(node) => delete.is_done().await,
+            _ => false,
         }
+    }
+
+    /// Whether this is the contender's one node. Lost replies may have left others of its id, elsewhere in the queue: what
+    /// the contender says does not hold for them.
+    fn has_kept(&self, node: &str) -> bool {
+        self.delete.get().is_some_and(|delete| node_from_path(delete.full_path()) == node)
     }
 }
 

@@ -1,0 +1,220 @@
+//! What is searched: contenders, sessions, faults, and deliberate breaks.
+
+use crate::locks::engine::driver::{
+    LeaseDriver, LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver,
+};
+use crate::locks::engine::plan::Rules;
+use crate::locks::read_write::{ReadDriver, WriteDriver};
+
+/// What a contender contends for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Mutex,
+    /// A lease of a semaphore. One contender waits at a time if there are turns.
+    Lease,
+    Read,
+    Write,
+}
+
+impl Kind {
+    pub(super) fn lock_name(self) -> &'static str {
+        match self {
+            Self::Mutex => "lock-",
+            Self::Lease => "lease-",
+            Self::Read => "__READ__",
+            Self::Write => "__WRIT__",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spec {
+    pub(super) session: usize,
+    pub(super) kind: Kind,
+    pub(super) asks_once: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    DeleteOne,
+    DeleteBoth,
+    Kill,
+    Break,
+    GiveUp,
+    Limit(u8),
+}
+
+/// A deliberate break, between the world and the planner or in a driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quirk {
+    /// A deletion whose transaction is not known is taken for another session's.
+    UnknownIsOtherSession,
+    /// A delete that the owner has begun is taken for an answered one.
+    BegunDeleteIsDone,
+    /// What the owner of a node says is taken to be about each node that a lost reply has left.
+    OwnerOfAnyNode,
+    /// A deletion is taken to have been notified on the connection on which the watch was set.
+    ReplayIsOfTheOldConnection,
+    /// The connection on which a watch of the session was set is taken for the present one.
+    JoinedWatchIsOfTheNewConnection,
+    /// The own node is taken to be watched, although it is gone.
+    GoneNodeIsArmed,
+    /// The own node is added to a listing that lacks it.
+    ListingHasOwn,
+    /// After a lost reply there is taken to be one node.
+    LostReplyIsCertain,
+    /// The session does not restore its watches on another connection.
+    WatchesAreNotRestored,
+    /// A contender says that it is first as soon as it is there.
+    SaysFirstAtOnce,
+    /// A notification for a node does not reach its owner.
+    OwnerIsNotMarked,
+    /// A holder of a lease does not signal.
+    NoSignal,
+    /// A change of the limit is taken note of with a reply that says nothing of the queue.
+    AnyReplyTakesTheLimit,
+    /// A limit that changes is allowed where contenders do not take turns.
+    LimitMayChangeWithoutTurns,
+    /// One lease more than there are.
+    OneLeaseMore,
+    /// Each deletion is taken for that of the only blocker.
+    AnyBlockerIsAlone,
+    /// A reader does not see the writer right ahead.
+    ReaderIgnoresTheLastWriter,
+    /// A reader waits for the first writer only.
+    ReaderTakesTheFirstWriter,
+    /// A writer takes the deletion of its predecessor for its grant.
+    WriterTrustsADeletion,
+    /// A waiter watches the node so many ahead as there are leases.
+    WatchesOneLeaseAhead,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Scenario {
+    pub(super) contenders: Vec<Spec>,
+    pub(super) faults: usize,
+    pub(super) fault_kinds: &'static [Fault],
+    pub(super) limit: u8,
+    /// One contender at a time may take a lease.
+    pub(super) has_turns: bool,
+    /// A holder of a lease signals to its successor.
+    pub(super) signals_successor: bool,
+    /// A writer that holds the lock may become a reader.
+    pub(super) downgrades: bool,
+    /// A contender that is alone in its session handles a reply before a fault can come in between.
+    pub(super) runs_at_once: bool,
+    /// Waits may last so long that a waiter watches its own node.
+    pub(super) waits_last: bool,
+    pub(super) quirk: Option<Quirk>,
+    /// Prints what the contenders are told and do.
+    pub(super) prints: bool,
+}
+
+impl Scenario {
+    /// Contenders of these kinds, in the sessions of these numbers.
+    pub(super) fn new(
+        contenders: impl IntoIterator<Item = (Kind, usize)>,
+        faults: usize,
+        fault_kinds: &'static [Fault],
+    ) -> Self {
+        let spec = |(kind, session)| Spec { session, kind, asks_once: false };
+        Self {
+            contenders: contenders.into_iter().map(spec).collect(),
+            faults,
+            fault_kinds,
+            limit: 1,
+            has_turns: false,
+            signals_successor: false,
+            downgrades: false,
+            runs_at_once: true,
+            waits_last: false,
+            quirk: None,
+            prints: false,
+        }
+    }
+
+    /// Nothing happens at once that need not, and waits may last.
+    pub(super) fn thorough(self) -> Self {
+        Self { runs_at_once: false, waits_last: true, ..self }
+    }
+
+    /// One of the contenders asks once.
+    pub(super) fn with_try(mut self, contender: usize) -> Self {
+        self.contenders[contender].asks_once = true;
+        self
+    }
+
+    pub(super) fn with_quirk(mut self, quirk: Quirk) -> Self {
+        self.quirk = Some(quirk);
+        self
+    }
+
+    /// The rules of a contender, as the locks have them.
+    pub(super) fn with_rules<T>(&self, kind: Kind, asks_once: bool, call: impl FnOnce(&Rules<'_>) -> T) -> T {
+        let driver = driver(kind, self.has_turns);
+        let broken = self.quirk.map(|quirk| BrokenDriver { kind, quirk, driver });
+        let is_queue = kind == Kind::Mutex;
+        call(&Rules {
+            driver: broken.as_ref().map_or(driver, |broken| broken),
+            is_queue,
+            limit_is_fixed: !self.fault_kinds.iter().any(|fault| matches!(fault, Fault::Limit(_))),
+            signals_successor: self.signals_successor && self.quirk != Some(Quirk::NoSignal),
+            hears_holders: is_queue,
+            asks_once,
+        })
+    }
+}
+
+fn driver(kind: Kind, one_waits: bool) -> &'static dyn LockInternalsDriver {
+    match (kind, one_waits) {
+        (Kind::Mutex, _) => &StandardLockInternalsDriver,
+        (Kind::Lease, false) => &LeaseDriver { one_waits: false },
+        (Kind::Lease, true) => &LeaseDriver { one_waits: true },
+        (Kind::Read, _) => &ReadDriver,
+        (Kind::Write, _) => &WriteDriver,
+    }
+}
+
+/// A driver that decides wrongly.
+#[derive(Debug)]
+struct BrokenDriver {
+    kind: Kind,
+    quirk: Quirk,
+    driver: &'static dyn LockInternalsDriver,
+}
+
+impl LockInternalsDriver for BrokenDriver {
+    fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
+        self.driver.sequence(name, lock_name)
+    }
+
+    fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
+        let decided = self.driver.gets_the_lock(children, ours, max_leases);
+        let position = children.position(ours).unwrap_or_default();
+        let is_writer = |name: &&str| name.contains(Kind::Write.lock_name());
+        match (self.quirk, self.kind, decided) {
+            (Quirk::OneLeaseMore, ..) => self.driver.gets_the_lock(children, ours, max_leases + 1),
+            (Quirk::AnyBlockerIsAlone, _, Predicate::WatchNode { node, .. })
+            | (Quirk::WriterTrustsADeletion, Kind::Write, Predicate::WatchNode { node, .. }) => {
+                let blocks_alone = self.quirk == Quirk::AnyBlockerIsAlone || position == 1;
+                Predicate::WatchNode { node, blocks_alone }
+            }
+            (Quirk::ReaderIgnoresTheLastWriter, Kind::Read, _)
+                if children.names().take(position).filter(is_writer).count() == 1 =>
+            {
+                Predicate::Acquired
+            }
+            (Quirk::ReaderTakesTheFirstWriter, Kind::Read, decided) => match children.names().find(is_writer) {
+                Some(first) if decided != Predicate::Acquired => {
+                    Predicate::WatchNode { node: first.to_owned(), blocks_alone: true }
+                }
+                _ => decided,
+            },
+            (Quirk::WatchesOneLeaseAhead, Kind::Lease, Predicate::WatchChildren | Predicate::WatchNeighbour { .. }) => {
+                let ahead = children.get(position - max_leases).unwrap_or_default().to_owned();
+                Predicate::WatchNode { node: ahead, blocks_alone: false }
+            }
+            (_, _, decided) => decided,
+        }
+    }
+}

@@ -223,6 +223,23 @@ impl Error {
         )
     }
 
+    /// The error that a server's code means for a request about `path`.
+    pub(crate) fn of_code(path: &str, code: i32, request: impl FnOnce() -> String) -> Self {
+        let path = path.to_owned();
+        match ErrorCode::from_code(code) {
+            Some(ErrorCode::NoNode) => Self::NoNode { path },
+            Some(ErrorCode::NodeExists) => Self::NodeExists { path },
+            Some(ErrorCode::NotEmpty) => Self::NotEmpty { path },
+            Some(ErrorCode::BadVersion) => Self::BadVersion { path },
+            Some(ErrorCode::NoAuth) => Self::NoAuth { path },
+            Some(ErrorCode::InvalidAcl) => Self::InvalidAcl { path },
+            Some(ErrorCode::NoChildrenForEphemerals) => Self::NoChildrenForEphemerals { path },
+            Some(ErrorCode::Unimplemented) => Self::Unsupported { request: request(), client: "the server" },
+            Some(ErrorCode::SessionExpired) => Self::SessionExpired { request: request() },
+            _ => Self::ZooKeeper { code, request: request() },
+        }
+    }
+
     pub(crate) fn invalid_config(option: &'static str, reason: impl Into<String>) -> Self {
         Self::InvalidConfig { option, reason: reason.into() }
     }

@@ -840,7 +840,7 @@ impl<T> Protocol<T> {
                     0 => Ok(Response::Acknowledged),
                     code => {
                         self.armed.unsubscribe(&path, recursive, id);
-                        Err(records::error_named(&path, code, || format!("addWatch {path}")))
+                        Err(Error::of_code(&path, code, || format!("addWatch {path}")))
                     }
                 };
                 self.events.push_back(Event::Reply(token, reply(result)));

@@ -143,34 +143,8 @@ pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Result<
 pub(super) fn decode_error(request: &Request, code: i32) -> Result<Response, Error> {
     match (ErrorCode::from_code(code), request) {
         (Some(ErrorCode::NoNode), Request::Exists { .. }) => Ok(Response::Exists(None)),
-        _ => Err(error_named(request.path(), code, || request.to_string())),
+        _ => Err(Error::of_code(request.path(), code, || request.to_string())),
     }
-}
-
-/// The error of a request that the server has refused.
-pub(super) fn error_named(path: &str, code: i32, request: impl FnOnce() -> String) -> Error {
-    if let Some(known) = error_about(path, code) {
-        return known;
-    }
-    match ErrorCode::from_code(code) {
-        Some(ErrorCode::Unimplemented) => Error::Unsupported { request: request(), client: "the server" },
-        Some(ErrorCode::SessionExpired) => Error::SessionExpired { request: request() },
-        _ => Error::ZooKeeper { code, request: request() },
-    }
-}
-
-fn error_about(path: &str, code: i32) -> Option<Error> {
-    let path = path.to_owned();
-    Some(match ErrorCode::from_code(code)? {
-        ErrorCode::NoNode => Error::NoNode { path },
-        ErrorCode::NodeExists => Error::NodeExists { path },
-        ErrorCode::NotEmpty => Error::NotEmpty { path },
-        ErrorCode::BadVersion => Error::BadVersion { path },
-        ErrorCode::NoAuth => Error::NoAuth { path },
-        ErrorCode::InvalidAcl => Error::InvalidAcl { path },
-        ErrorCode::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path },
-        _ => return None,
-    })
 }
 
 /// Reads one result of a transaction: the operation's code, or its error.
@@ -205,7 +179,7 @@ fn decode_transaction(operations: &[Operation], from: &mut Reader<'_>) -> Result
         }
     }
     if let Some((index, operation, code)) = failed {
-        let source = error_named(operation.path(), code, || operation.to_string());
+        let source = Error::of_code(operation.path(), code, || operation.to_string());
         return Ok(Err(Error::Transaction { index, operation: operation.to_string(), source: Box::new(source) }));
     }
     if all.len() < operations.len() || decode_result(from)?.is_some() {

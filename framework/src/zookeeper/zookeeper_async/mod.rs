@@ -1027,19 +1027,9 @@ impl Monitor {
 }
 
 fn translate_error(error: ZkError, request: &Request) -> Error {
-    let path = request.path().to_owned();
-    let named = || request.to_string();
     match error {
-        ZkError::NoNode => Error::NoNode { path },
-        ZkError::NodeExists => Error::NodeExists { path },
-        ZkError::NotEmpty => Error::NotEmpty { path },
-        ZkError::BadVersion => Error::BadVersion { path },
-        ZkError::NoAuth => Error::NoAuth { path },
-        ZkError::InvalidACL => Error::InvalidAcl { path },
-        ZkError::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path },
-        ZkError::ConnectionLoss => Error::ConnectionLoss { request: named(), sent: true, cause: None },
-        ZkError::SessionExpired => Error::SessionExpired { request: named() },
-        other => Error::ZooKeeper { code: other as i32, request: named() },
+        ZkError::ConnectionLoss => Error::ConnectionLoss { request: request.to_string(), sent: true, cause: None },
+        other => Error::of_code(request.path(), other as i32, || request.to_string()),
     }
 }
 

@@ -103,15 +103,18 @@ impl Taking<'_> {
                 (created, look.ok())
             }
         };
-        let mut is_sure = true;
-        for (claim, created) in claims.iter_mut().zip(created) {
+        let (mut is_sure, mut failed) = (true, None);
+        for created in created {
             match created {
                 Ok(created) => is_sure &= created.epoch == at.epoch(),
-                Err(error) => {
-                    is_sure = false;
-                    survive(error, session, retries).await?;
-                    leases.create(claim, retries).await?;
-                }
+                Err(error) => (is_sure, failed) = (false, failed.or(Some(error))),
+            }
+        }
+        // One retry for all: a lost connection fails all of them at once.
+        if let Some(error) = failed {
+            survive(error, session, retries).await?;
+            for claim in claims.iter_mut().filter(|claim| claim.node_name().is_none()) {
+                leases.create(claim, retries).await?;
             }
         }
         let has_own = |look: &Look| claims.iter().all(|claim| claim.node_name().is_some_and(|own| look.has(own)));
@@ -166,9 +169,10 @@ impl Taking<'_> {
         if claims.iter().any(NodeClaim::is_uncertain) {
             at.order().await?;
         }
-        let look = self.look(at).await?;
+        let mut look = self.look(at).await?;
         for claim in claims.iter_mut().filter(|claim| claim.is_uncertain()) {
             settle(claim, self.semaphore.leases.base_path(), &look.leases).await?;
+            look.forget_deleted(claim);
         }
         Ok(look)
     }
@@ -177,5 +181,13 @@ impl Taking<'_> {
 impl Look {
     fn has(&self, own: &str) -> bool {
         self.leases.iter().any(|name| name == own)
+    }
+
+    /// Takes out the other nodes of a claim that has been settled, which were deleted.
+    fn forget_deleted(&mut self, claim: &NodeClaim) {
+        let (prefix, kept) = (claim.protected_id().prefix(), claim.node_name());
+        if !claim.is_uncertain() {
+            self.leases.retain(|name| !name.starts_with(&prefix) || kept == Some(name.as_str()));
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use curator_framework::{CreateMode, CuratorFramework, RetryNTimes};
 use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, SemaphoreProtocol, SharedCount};
+use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 
 use crate::env::{builder, children, connected, in_time};
@@ -243,5 +244,20 @@ on_every_server! {
         }
         lease.release().await.unwrap();
         assert!(in_time(other.acquire_timeout(Duration::from_secs(10))).await.unwrap().is_some());
+    }
+}
+
+/// With one thread the session begins to delete the node of a dropped guard before the first reply is read.
+#[tokio::test]
+async fn a_guard_that_was_just_dropped_is_not_in_the_way_of_a_try() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address())).await;
+    let semaphore = InterProcessSemaphoreV2::new(client, "/semaphore", 1).unwrap();
+    for _ in 0..20 {
+        let held = in_time(semaphore.acquire()).await.unwrap();
+        assert!(in_time(semaphore.try_acquire()).await.unwrap().is_none());
+        drop(held);
+        let lease = in_time(semaphore.try_acquire()).await.unwrap().expect("it is free");
+        lease.release().await.unwrap();
     }
 }

@@ -5,8 +5,8 @@
 //! nodes are older, and no contender is queued. Every queued client counts the leases behind its own turn, so it counts
 //! this one too.
 //!
-//! A refused try deletes its node, which may make a queued client count one lease too many for a moment. So after a refusal
-//! the client queues, until it has seen the path free: a stream of tries would starve the queue.
+//! A refused try deletes its node, which may make a queued client count one lease too many for a moment: a stream of tries
+//! would starve the queue. So a client creates nothing before it has seen the path free: it looks, or it queues.
 
 use curator_framework::{CreateMode, Error, NewNode, NodeClaim, RetryLoop, Session};
 use futures_util::future::{join, join_all};
@@ -23,6 +23,7 @@ const MOST: usize = 64;
 /// What this client's last look at the path has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum LastLook {
+    /// The client has not looked yet.
     #[default]
     None,
     /// No contender was queued, and enough leases were free.
@@ -63,27 +64,37 @@ fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: us
 }
 
 impl Taking<'_> {
-    /// How the leases are to be taken. The first try is for Curator's protocol with a limit that never changes, and not for a
-    /// client whose last look has shown that too few leases are free.
+    /// How the leases are to be taken. The first try is for Curator's protocol with a limit that never changes, and for a client
+    /// whose last look has shown enough free leases and an empty queue.
     pub(super) async fn way(&self, session: &Session, asks_once: bool) -> Result<Way, Error> {
         let is_direct = self.semaphore.protocol == SemaphoreProtocol::Direct;
         let tries_first = !is_direct && self.semaphore.leases.limit().is_fixed() && self.wanted <= MOST;
         let last_look = *self.semaphore.last_look.lock();
-        if tries_first && last_look != LastLook::Taken {
-            return Ok(Way::FirstTry);
+        match last_look {
+            LastLook::Free if tries_first => return Ok(Way::FirstTry),
+            LastLook::None if tries_first => {}
+            // A client in the queue looks again, at no further cost.
+            _ if !asks_once || (is_direct && self.wanted == 1) => return Ok(Way::InTurn),
+            _ => {}
         }
-        // A client in the queue looks again, at no further cost.
-        if !asks_once || (is_direct && self.wanted == 1) {
-            return Ok(Way::InTurn);
+        // A client that asks once looks again behind the first reply: else the node of a guard that was just dropped would be
+        // in the way.
+        let is_free = self.is_free(session).await? || (asks_once && self.is_free(session).await?);
+        if !is_free {
+            *self.semaphore.last_look.lock() = LastLook::Taken;
         }
+        Ok(match is_free {
+            true if tries_first => Way::FirstTry,
+            false if asks_once => Way::Refused,
+            _ => Way::InTurn,
+        })
+    }
+
+    /// Whether no contender is queued, and enough leases are free.
+    async fn is_free(&self, session: &Session) -> Result<bool, Error> {
         let Look { leases, is_queue_empty } = self.look(&session.pinned()).await?;
         let limit = self.semaphore.leases.limit().get();
-        let is_free = limit.checked_sub(leases.len()).is_some_and(|left| self.wanted <= left);
-        Ok(match is_queue_empty && is_free {
-            true if tries_first => Way::FirstTry,
-            true => Way::InTurn,
-            false => Way::Refused,
-        })
+        Ok(is_queue_empty && limit.checked_sub(leases.len()).is_some_and(|left| self.wanted <= left))
     }
 
     /// Creates the nodes of the leases and looks, in one write.

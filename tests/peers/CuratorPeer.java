@@ -6,6 +6,7 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
@@ -36,6 +37,8 @@ public class CuratorPeer {
     }
 
     private static CuratorFramework client;
+    /** The paths at which no thread competes any more. */
+    private static final Set<String> STOPPED = ConcurrentHashMap.newKeySet();
     private static final Map<String, Object> RECIPES = new ConcurrentHashMap<>();
 
     public static void main(String[] args) throws Exception {
@@ -94,9 +97,14 @@ public class CuratorPeer {
                 return "released";
             case "holds":
                 return "" + mutex(words[2], words[3]).isAcquiredInThisProcess();
-            case "compete":
-                compete(words[2].split(","), words[3], Integer.parseInt(words[4]), Long.parseLong(words[5]));
+            case "compete": {
+                long rest = words.length > 6 ? Long.parseLong(words[6]) : 0;
+                compete(words[2].split(","), words[3], Integer.parseInt(words[4]), Long.parseLong(words[5]), rest);
                 return "done";
+            }
+            case "stop":
+                STOPPED.add(words[2]);
+                return "stopped";
             case "participants":
                 return String.join(" ", participants(words[2], words[3]));
             case "revocable":
@@ -111,20 +119,25 @@ public class CuratorPeer {
         }
     }
 
-    private void compete(String[] kinds, String path, int rounds, long hold) throws Exception {
-        for (int round = 0; round < rounds; round++) {
+    private void compete(String[] kinds, String path, int rounds, long hold, long rest) throws Exception {
+        for (int round = 0; round < rounds && !STOPPED.contains(path);) {
             String kind = kinds[round % kinds.length];
             say(name, "asked " + System.nanoTime() + " " + kind);
             Held granted = acquire(kind, path, PATIENCE);
             long at = System.nanoTime();
             if (granted == null) {
-                throw new IllegalStateException("not granted in time");
+                say(name, "refused " + at);
+                // A client that is refused at once does something else first.
+                Thread.sleep(1);
+                continue;
             }
+            round++;
             say(name, "granted " + at + " " + token(granted));
             Thread.sleep(hold);
             say(name, "releasing " + System.nanoTime());
             granted.release().close();
             say(name, "released " + System.nanoTime());
+            Thread.sleep(rest);
         }
     }
 
@@ -198,7 +211,7 @@ public class CuratorPeer {
         return kind.equals("read") ? lock.readLock() : lock.writeLock();
     }
 
-    /** semaphore:LIMIT:LEASES, where the limit may be the path of a shared count. */
+    /** semaphore:LIMIT:LEASES:HOW, where the limit may be the path of a shared count. */
     private static InterProcessSemaphoreV2 semaphore(String limit, String path) throws Exception {
         String key = "semaphore" + limit + path;
         if (limit.startsWith("/")) {
@@ -222,7 +235,8 @@ public class CuratorPeer {
             case "semaphore": {
                 InterProcessSemaphoreV2 semaphore = semaphore(parts[1], path);
                 int leases = parts.length > 2 ? Integer.parseInt(parts[2]) : 1;
-                Collection<Lease> taken = semaphore.acquire(leases, millis, TimeUnit.MILLISECONDS);
+                String how = parts.length > 3 ? parts[3] : "" + millis;
+                Collection<Lease> taken = take(semaphore, leases, how);
                 if (taken == null) {
                     return null;
                 }
@@ -241,6 +255,19 @@ public class CuratorPeer {
             default:
                 throw new IllegalArgumentException(kind);
         }
+    }
+
+    /** Some leases within so many milliseconds, or at once ("try"), or at some time ("wait"). */
+    private static Collection<Lease> take(InterProcessSemaphoreV2 semaphore, int leases, String how) throws Exception {
+        if (how.equals("wait")) {
+            return leases == 1 ? List.of(semaphore.acquire()) : semaphore.acquire(leases);
+        }
+        long millis = how.equals("try") ? 0 : Long.parseLong(how);
+        if (leases > 1) {
+            return semaphore.acquire(leases, millis, TimeUnit.MILLISECONDS);
+        }
+        Lease lease = semaphore.acquire(millis, TimeUnit.MILLISECONDS);
+        return lease == null ? null : List.of(lease);
     }
 
     private static List<String> participants(String kind, String path) throws Exception {

@@ -8,7 +8,7 @@
 //! session or a node, nobody can tell the holder in time; such an end is a step of its own, [`Step::Revoked`]:
 //! exclusion counts the holder until then, and its loss must be told within [`Rules::prompt`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -326,6 +326,7 @@ impl History {
             rules,
             history: self,
             contenders: BTreeMap::new(),
+            gone: BTreeSet::new(),
             newest: i64::MIN,
             newest_written: i64::MIN,
             free_from: None,
@@ -364,7 +365,9 @@ fn calm_stretch(faults: &[(Duration, Duration)], from: Duration, until: Duration
 struct Checker<'a> {
     rules: &'a Rules,
     history: &'a History,
+    /// Those that wait or hold, and nothing else: each step looks at all of them.
     contenders: BTreeMap<Attempt, Contender>,
+    gone: BTreeSet<Attempt>,
     newest: i64,
     /// Of those that exclude all others.
     newest_written: i64,
@@ -383,12 +386,19 @@ impl Checker<'_> {
         {
             self.found.push(Violation::LostInCalm { at, attempt });
         }
+        let is_gone = self.gone.contains(&attempt);
         let after = match (step, before) {
-            (Step::Asked(mode), None) => Some(Contender { mode, stage: Stage::Waiting, token: 0 }),
+            // It may hit a holder that has just released.
+            (Step::Revoked, None) if is_gone => return,
+            (Step::Asked(mode), None) if !is_gone => Some(Contender { mode, stage: Stage::Waiting, token: 0 }),
             (_, Some(before)) => self.next(at, attempt, step, before),
             _ => None,
         };
         match after {
+            Some(Contender { stage: Stage::Gone, .. }) => {
+                self.contenders.remove(&attempt);
+                self.gone.insert(attempt);
+            }
             Some(after) => {
                 self.contenders.insert(attempt, after);
             }

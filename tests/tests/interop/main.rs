@@ -15,6 +15,7 @@ mod env;
 
 mod downgrade;
 mod expiry;
+mod fleet;
 mod kazoo;
 mod kills;
 mod limits;
@@ -25,4 +26,5 @@ mod revocation;
 mod rust_peer;
 mod sequence_end;
 mod shared_count;
+mod tries;
 mod turns;

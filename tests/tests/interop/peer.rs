@@ -9,10 +9,12 @@
 //! | `session` | the id of its session |
 //! | `acquire KIND PATH MILLIS` | `held TOKEN` or `timeout` |
 //! | `release KIND PATH` | `released` |
-//! | `compete KIND,KIND PATH ROUNDS HOLD_MILLIS` | for each round `asked NANOS KIND`, `granted NANOS TOKEN`, (`downgraded NANOS TOKEN`,) `releasing NANOS`, `released NANOS`; then `done` |
+//! | `compete KIND,KIND PATH ROUNDS HOLD_MILLIS [REST_MILLIS]` | for each round `asked NANOS KIND`, `granted NANOS TOKEN`, (`downgraded NANOS TOKEN`,) `releasing NANOS`, `released NANOS`; or, once more in the same round, `asked NANOS KIND`, `refused NANOS`; then `done` |
+//! | `stop PATH` | `stopped`: each thread that competes there finishes its round and is `done` |
 //!
 //! A kind is `mutex`, `read`, `write`, `semaphore-mutex`, `multi` (the path and the path with `-too`), `kazoo`,
-//! `downgrade` (to write, and then to read), or `semaphore:LIMIT` or `semaphore:LIMIT:LEASES`.
+//! `downgrade` (to write, and then to read), or `semaphore:LIMIT`, `semaphore:LIMIT:LEASES` or `semaphore:LIMIT:LEASES:HOW`,
+//! where HOW is `wait`, `try`, or a budget in milliseconds.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

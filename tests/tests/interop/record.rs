@@ -27,54 +27,69 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// A thread of which nothing was heard yet.
+    pub(crate) const fn new(language: Language) -> Self {
+        Self { language, rounds: Vec::new() }
+    }
+
     /// Hears a thread that competes, until it has done so or its process is killed.
     pub(crate) async fn of(thread: &mut Thread) -> Self {
-        let mut report = Self { language: thread.language(), rounds: Vec::new() };
+        let mut report = Self::new(thread.language());
         report.hear(thread, usize::MAX).await;
         report
     }
 
     /// Hears a thread that competes until it has been granted so much, and holds it.
     pub(crate) async fn until(thread: &mut Thread, grants: usize) -> Self {
-        let mut report = Self { language: thread.language(), rounds: Vec::new() };
+        let mut report = Self::new(thread.language());
         report.hear(thread, grants).await;
         report
     }
 
     pub(crate) async fn hear(&mut self, thread: &mut Thread, grants: usize) {
-        let rounds = &mut self.rounds;
-        loop {
-            let answer = thread.answer().await;
-            let words: Vec<_> = answer.iter().flat_map(|answer| answer.split(' ')).collect();
-            let step = match words[..] {
-                ["asked", _, kind] => {
-                    rounds.push(Vec::new());
-                    Step::Asked(mode(kind))
-                }
-                ["granted", _, token] => Step::Granted(token.parse().unwrap()),
-                ["downgraded", _, token] => Step::Downgraded(token.parse().unwrap()),
-                ["releasing", _] => Step::Releasing,
-                ["released", _] => Step::Released,
-                ["done"] => break,
-                // Killed: what it had it has not any more.
-                [] => {
-                    if let Some(steps) = rounds.last_mut() {
-                        match steps.last() {
-                            Some((_, Step::Asked(_))) => steps.push((Clock::now(), Step::GaveUp)),
-                            Some((_, Step::Granted(_) | Step::Downgraded(_))) => steps.push((Clock::now(), Step::Lost)),
-                            _ => {}
-                        }
-                    }
-                    break;
-                }
-                _ => panic!("{words:?}"),
-            };
-            let at = Duration::from_nanos(words[1].parse().unwrap());
-            rounds.last_mut().unwrap().push((at, step));
-            if rounds.len() == grants && matches!(step, Step::Granted(_)) {
+        while let Some(step) = self.hear_step(thread).await {
+            if self.rounds.len() == grants && matches!(step, Step::Granted(_)) {
                 break;
             }
         }
+    }
+
+    /// Hears the next step of a thread that competes; `None` if it has done so or its process is killed.
+    pub(crate) async fn hear_step(&mut self, thread: &mut Thread) -> Option<Step> {
+        let rounds = &mut self.rounds;
+        let answer = thread.answer().await;
+        let words: Vec<_> = answer.iter().flat_map(|answer| answer.split(' ')).collect();
+        let step = match words[..] {
+            ["asked", _, kind] => {
+                rounds.push(Vec::new());
+                Step::Asked(mode(kind))
+            }
+            ["granted", _, token] => Step::Granted(token.parse().unwrap()),
+            ["downgraded", _, token] => Step::Downgraded(token.parse().unwrap()),
+            ["releasing", _] => Step::Releasing,
+            ["released", _] => Step::Released,
+            ["refused", _] => Step::GaveUp,
+            ["done"] => return None,
+            // Killed: what it had it has not any more.
+            [] => {
+                if let Some(steps) = rounds.last_mut() {
+                    match steps.last() {
+                        Some((_, Step::Asked(_))) => steps.push((Clock::now(), Step::GaveUp)),
+                        Some((_, Step::Granted(_) | Step::Downgraded(_))) => steps.push((Clock::now(), Step::Lost)),
+                        _ => {}
+                    }
+                }
+                return None;
+            }
+            _ => panic!("{words:?}"),
+        };
+        let at = Duration::from_nanos(words[1].parse().unwrap());
+        rounds.last_mut().unwrap().push((at, step));
+        Some(step)
+    }
+
+    pub(crate) fn rounds(&self) -> &[Vec<(Duration, Step)>] {
+        &self.rounds
     }
 
     /// When it was granted what it asked for first.

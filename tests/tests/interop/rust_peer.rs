@@ -1,6 +1,6 @@
 //! The process in Rust: this test binary, once more.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead as _, Write as _};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessSemaphoreV2, LockGuard, LockOptions, Release, WriteLock,
 };
+use parking_lot::Mutex;
 use tokio::process::Command;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -20,6 +21,9 @@ use crate::record::Clock;
 const ROLE: &str = "CURATOR_INTEROP_PEER";
 const TEST: &str = "rust_peer::a_process_of_its_own_acquires_and_releases";
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The paths at which no thread of this process competes any more.
+static STOPPED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 pub(crate) fn command(arguments: &[String]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -133,12 +137,24 @@ async fn answer(
             "released".to_owned()
         }
         ["lost", kind, path] => held[&format!("{kind}{path}")][0].lost().await.to_string(),
-        ["compete", kinds, path, rounds, hold] => {
-            compete(client, name, kinds, path, rounds.parse()?, Duration::from_millis(hold.parse()?)).await?;
+        ["stop", path] => {
+            STOPPED.lock().insert(path.to_owned());
+            "stopped".to_owned()
+        }
+        ["compete", kinds, path, rounds, hold, ref rest @ ..] => {
+            let rest = rest.first().map_or(Ok(0), |rest| rest.parse())?;
+            let [hold, rest] = [hold.parse()?, rest].map(Duration::from_millis);
+            compete(client, name, kinds, path, rounds.parse()?, Pace { hold, rest }).await?;
             "done".to_owned()
         }
         _ => return Err(format!("{words:?}").into()),
     })
+}
+
+/// How long a contender has what it was granted, and how long it has nothing then.
+struct Pace {
+    hold: Duration,
+    rest: Duration,
 }
 
 async fn compete(
@@ -147,13 +163,15 @@ async fn compete(
     kinds: &str,
     path: &str,
     rounds: usize,
-    hold: Duration,
+    pace: Pace,
 ) -> Answer<()> {
     let mut locks = Vec::new();
     for kind in kinds.split(',') {
         locks.push((kind, Contended::new(client, kind, path)?));
     }
-    for (kind, lock) in locks.iter().cycle().take(rounds) {
+    let mut turns = locks.iter().cycle().take(rounds);
+    let mut turn = turns.next();
+    while let Some((kind, lock)) = turn.filter(|_| !STOPPED.lock().contains(path)) {
         let now = || Clock::now().as_nanos();
         say(name, &format!("asked {} {kind}", now()));
         let guards = if let Contended::Downgrade(write) = lock {
@@ -163,16 +181,23 @@ async fn compete(
             say(name, &format!("downgraded {} {}", now(), reading.fencing_token()));
             vec![reading.into()]
         } else {
-            let guards = lock.acquire(PATIENCE).await?.ok_or("not granted in time")?;
+            let Some(guards) = lock.acquire(PATIENCE).await? else {
+                say(name, &format!("refused {}", now()));
+                // A client that is refused at once does something else first.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                continue;
+            };
             say(name, &format!("granted {} {}", now(), guards[0].fencing_token()));
             guards
         };
         // As long as it takes Java to ask for its token.
         client.check_exists().for_path(path).await?;
-        tokio::time::sleep(hold).await;
+        tokio::time::sleep(pace.hold).await;
         say(name, &format!("releasing {}", now()));
         give_back(&guards).await?;
         say(name, &format!("released {}", now()));
+        tokio::time::sleep(pace.rest).await;
+        turn = turns.next();
     }
     Ok(())
 }
@@ -198,9 +223,31 @@ async fn own_session(client: &CuratorFramework) -> Answer<i64> {
 /// Something that is competed for.
 enum Contended {
     Lock(Box<dyn InterProcessLock>),
-    Leases(InterProcessSemaphoreV2, usize),
+    Leases {
+        semaphore: InterProcessSemaphoreV2,
+        leases: usize,
+        how: How,
+    },
     /// To write, and then to read.
     Downgrade(WriteLock),
+}
+
+/// How leases are acquired.
+enum How {
+    WithinPatience,
+    Wait,
+    Try,
+    Within(Duration),
+}
+
+impl How {
+    fn new(how: &str) -> Answer<Self> {
+        Ok(match how {
+            "wait" => Self::Wait,
+            "try" => Self::Try,
+            millis => Self::Within(Duration::from_millis(millis.parse()?)),
+        })
+    }
 }
 
 impl Contended {
@@ -218,8 +265,10 @@ impl Contended {
             ["semaphore-mutex"] => Box::new(InterProcessSemaphoreMutex::new(client, path)?),
             ["multi"] => Box::new(InterProcessMultiLock::new(client, [path, &format!("{path}-too")])?),
             ["semaphore", limit, ref leases @ ..] => {
+                let semaphore = InterProcessSemaphoreV2::new(client, path, limit.parse()?)?;
+                let how = leases.get(1).map_or(Ok(How::WithinPatience), |how| How::new(how))?;
                 let leases = leases.first().map_or(Ok(1), |leases| leases.parse())?;
-                return Ok(Self::Leases(InterProcessSemaphoreV2::new(client, path, limit.parse()?)?, leases));
+                return Ok(Self::Leases { semaphore, leases, how });
             }
             _ => return Err(kind.into()),
         }))
@@ -229,8 +278,14 @@ impl Contended {
         Ok(match self {
             Self::Downgrade(write) => write.acquire_timeout(budget).await?.map(|guard| vec![guard.into()]),
             Self::Lock(lock) => lock.acquire_timeout(budget).await?.map(|guard| vec![guard]),
-            Self::Leases(semaphore, leases) => {
-                let leases = semaphore.acquire_many_timeout(*leases, budget).await?;
+            Self::Leases { semaphore, leases, how } => {
+                let leases = match how {
+                    How::WithinPatience => semaphore.acquire_many_timeout(*leases, budget).await?,
+                    How::Within(budget) => semaphore.acquire_many_timeout(*leases, *budget).await?,
+                    How::Wait if *leases == 1 => Some(vec![semaphore.acquire().await?]),
+                    How::Wait => Some(semaphore.acquire_many(*leases).await?),
+                    How::Try => semaphore.try_acquire_many(*leases).await?,
+                };
                 leases.map(|leases| leases.into_iter().map(Into::into).collect())
             }
         })

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use curator_recipes::{InterProcessSemaphoreV2, Lease, LockError, LockOptions, Release, SemaphoreProtocol};
+use curator_test::wire::OpCode;
 
-use crate::env::{Env, children, eventually, in_time};
+use crate::env::{Env, builder, children, connected, eventually, in_time};
 use crate::kinds::{Polled, poll_and_drop};
 
 const BOTH: [SemaphoreProtocol; 2] = [SemaphoreProtocol::Curator, SemaphoreProtocol::Direct];
@@ -141,6 +142,33 @@ on_every_server! {
                         .await;
                     }
                 }
+            }
+        }
+    }
+
+    /// The connection is lost at each of the creates, before or behind it.
+    async fn a_connection_that_is_lost_once_counts_once(env) {
+        const LEASES: usize = 12;
+        let observer = env.client().await;
+        for is_reply in [true, false] {
+            for nth in [1, 2, LEASES] {
+                let proxy = env.proxy();
+                // Its retries would not do for one each.
+                let client = connected(builder(proxy.address())).await;
+                let path = env.path("semaphore");
+                let semaphore = InterProcessSemaphoreV2::new(client, &path, LEASES).unwrap();
+                release(in_time(semaphore.acquire_many(2)).await.unwrap()).await;
+                match is_reply {
+                    true => proxy.drop_reply(OpCode::Create2, nth),
+                    false => proxy.drop_request(OpCode::Create2, nth),
+                }
+                // Some of the creates were carried out twice: that is no reason to say no.
+                let tried = in_time(semaphore.try_acquire_many(LEASES)).await.unwrap();
+                let all = tried.unwrap_or_else(|| panic!("all are free: create {nth}, {is_reply}"));
+                assert_eq!((proxy.faults_done(), all.len()), (1, LEASES));
+                env.wait_for_children(&observer, &format!("{path}/leases"), LEASES).await;
+                release(all).await;
+                env.wait_for_children(&observer, &format!("{path}/leases"), 0).await;
             }
         }
     }

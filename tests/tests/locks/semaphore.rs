@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use curator_framework::{CreateMode, RetryNTimes};
+use curator_framework::{CreateMode, CuratorFramework, RetryNTimes};
 use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, SemaphoreProtocol, SharedCount};
+use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 
 use crate::env::{builder, children, connected, in_time};
@@ -26,6 +27,31 @@ impl Counter {
 
     fn leave(&self, leases: usize) {
         self.now.fetch_sub(leases, Ordering::SeqCst);
+    }
+}
+
+/// What a try asks the server for.
+const TRY_ASKS: [OpCode; 4] = [OpCode::GetData, OpCode::Create2, OpCode::GetChildren, OpCode::Exists];
+
+/// The semaphores whose tries differ.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Curator,
+    Direct,
+    /// Its limit follows a shared count.
+    Changing,
+}
+
+impl Kind {
+    fn semaphore(self, client: &CuratorFramework, path: &str, count: &SharedCount) -> InterProcessSemaphoreV2 {
+        let (client, options) = (client.clone(), LockOptions::new());
+        let (curator, direct) = (SemaphoreProtocol::Curator, SemaphoreProtocol::Direct);
+        match self {
+            Self::Curator => InterProcessSemaphoreV2::with_protocol(client, path, 2, curator, options),
+            Self::Direct => InterProcessSemaphoreV2::with_protocol(client, path, 2, direct, options),
+            Self::Changing => InterProcessSemaphoreV2::with_shared_count(client, path, count, curator, options),
+        }
+        .unwrap()
     }
 }
 
@@ -89,17 +115,38 @@ on_every_server! {
     }
 
     async fn a_try_survives_the_loss_of_any_one_reply(env) {
-        let proxy = env.proxy();
-        let client = connected(builder(proxy.address())).await;
-        let semaphore = InterProcessSemaphoreV2::new(client.clone(), env.path("semaphore"), 2).unwrap();
-        in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
-        for lost in [OpCode::Create2, OpCode::GetChildren, OpCode::Exists] {
-            proxy.drop_reply(lost, 1);
-            let lease = in_time(semaphore.try_acquire()).await.unwrap().expect("it is free");
-            assert!(lease.is_held(), "{lost}");
-            let direct = env.client().await;
-            env.wait_for_children(&direct, &format!("{}/leases", semaphore.path()), 1).await;
-            assert_eq!(lease.release().await.unwrap(), Release::Released);
+        let client = env.client().await;
+        let count = SharedCount::new(client.clone(), env.path("count"), 2).unwrap();
+        in_time(count.start()).await.unwrap();
+        for kind in [Kind::Curator, Kind::Direct, Kind::Changing] {
+            let others = kind.semaphore(&client, &env.path(&format!("{kind:?}")), &count);
+            let leases = format!("{}/leases", others.path());
+            for is_free in [true, false] {
+                // The path is there.
+                in_time(others.acquire()).await.unwrap().release().await.unwrap();
+                let held = if is_free { Vec::new() } else { in_time(others.acquire_many(2)).await.unwrap() };
+                for (wanted, lost) in [1, 2].into_iter().flat_map(|wanted| TRY_ASKS.map(|lost| (wanted, lost))) {
+                    for nth in 1.. {
+                        let what = format!("{kind:?}, {is_free}, {wanted} leases, reply {nth} of {lost}");
+                        let proxy = env.proxy();
+                        let unlucky = connected(builder(proxy.address())).await;
+                        let semaphore = kind.semaphore(&unlucky, others.path(), &count);
+                        proxy.drop_reply(lost, nth);
+                        let tried = in_time(semaphore.try_acquire_many(wanted)).await.expect(&what);
+                        assert_eq!(tried.is_some(), is_free, "{what}");
+                        let was_lost = proxy.faults_done() > 0;
+                        assert!(tried.iter().flatten().all(|lease| lease.is_held()), "{what}");
+                        in_time(unlucky.close()).await;
+                        env.wait_for_children(&client, &leases, if is_free { 0 } else { 2 }).await;
+                        if !was_lost {
+                            break;
+                        }
+                    }
+                }
+                for lease in held {
+                    assert_eq!(lease.release().await.unwrap(), Release::Released);
+                }
+            }
         }
     }
 
@@ -197,5 +244,20 @@ on_every_server! {
         }
         lease.release().await.unwrap();
         assert!(in_time(other.acquire_timeout(Duration::from_secs(10))).await.unwrap().is_some());
+    }
+}
+
+/// With one thread the session begins to delete the node of a dropped guard before the first reply is read.
+#[tokio::test]
+async fn a_guard_that_was_just_dropped_is_not_in_the_way_of_a_try() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address())).await;
+    let semaphore = InterProcessSemaphoreV2::new(client, "/semaphore", 1).unwrap();
+    for _ in 0..20 {
+        let held = in_time(semaphore.acquire()).await.unwrap();
+        assert!(in_time(semaphore.try_acquire()).await.unwrap().is_none());
+        drop(held);
+        let lease = in_time(semaphore.try_acquire()).await.unwrap().expect("it is free");
+        lease.release().await.unwrap();
     }
 }

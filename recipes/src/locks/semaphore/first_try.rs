@@ -5,8 +5,8 @@
 //! nodes are older, and no contender is queued. Every queued client counts the leases behind its own turn, so it counts
 //! this one too.
 //!
-//! A refused try deletes its node, which may make a queued client count one lease too many for a moment. So after a refusal
-//! the client queues, until it has seen the path free: a stream of tries would starve the queue.
+//! A refused try deletes its node, which may make a queued client count one lease too many for a moment: a stream of tries
+//! would starve the queue. So a client creates nothing before it has seen the path free: it looks, or it queues.
 
 use curator_framework::{CreateMode, Error, NewNode, NodeClaim, RetryLoop, Session};
 use futures_util::future::{join, join_all};
@@ -23,6 +23,7 @@ const MOST: usize = 64;
 /// What this client's last look at the path has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum LastLook {
+    /// The client has not looked yet.
     #[default]
     None,
     /// No contender was queued, and enough leases were free.
@@ -63,27 +64,37 @@ fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: us
 }
 
 impl Taking<'_> {
-    /// How the leases are to be taken. The first try is for Curator's protocol with a limit that never changes, and not for a
-    /// client whose last look has shown that too few leases are free.
+    /// How the leases are to be taken. The first try is for Curator's protocol with a limit that never changes, and for a client
+    /// whose last look has shown enough free leases and an empty queue.
     pub(super) async fn way(&self, session: &Session, asks_once: bool) -> Result<Way, Error> {
         let is_direct = self.semaphore.protocol == SemaphoreProtocol::Direct;
         let tries_first = !is_direct && self.semaphore.leases.limit().is_fixed() && self.wanted <= MOST;
         let last_look = *self.semaphore.last_look.lock();
-        if tries_first && last_look != LastLook::Taken {
-            return Ok(Way::FirstTry);
+        match last_look {
+            LastLook::Free if tries_first => return Ok(Way::FirstTry),
+            LastLook::None if tries_first => {}
+            // A client in the queue looks again, at no further cost.
+            _ if !asks_once || (is_direct && self.wanted == 1) => return Ok(Way::InTurn),
+            _ => {}
         }
-        // A client in the queue looks again, at no further cost.
-        if !asks_once || (is_direct && self.wanted == 1) {
-            return Ok(Way::InTurn);
+        // A client that asks once looks again behind the first reply: else the node of a guard that was just dropped would be
+        // in the way.
+        let is_free = self.is_free(session).await? || (asks_once && self.is_free(session).await?);
+        if !is_free {
+            *self.semaphore.last_look.lock() = LastLook::Taken;
         }
+        Ok(match is_free {
+            true if tries_first => Way::FirstTry,
+            false if asks_once => Way::Refused,
+            _ => Way::InTurn,
+        })
+    }
+
+    /// Whether no contender is queued, and enough leases are free.
+    async fn is_free(&self, session: &Session) -> Result<bool, Error> {
         let Look { leases, is_queue_empty } = self.look(&session.pinned()).await?;
         let limit = self.semaphore.leases.limit().get();
-        let is_free = limit.checked_sub(leases.len()).is_some_and(|left| self.wanted <= left);
-        Ok(match is_queue_empty && is_free {
-            true if tries_first => Way::FirstTry,
-            true => Way::InTurn,
-            false => Way::Refused,
-        })
+        Ok(is_queue_empty && limit.checked_sub(leases.len()).is_some_and(|left| self.wanted <= left))
     }
 
     /// Creates the nodes of the leases and looks, in one write.
@@ -103,15 +114,18 @@ impl Taking<'_> {
                 (created, look.ok())
             }
         };
-        let mut is_sure = true;
-        for (claim, created) in claims.iter_mut().zip(created) {
+        let (mut is_sure, mut failed) = (true, None);
+        for created in created {
             match created {
                 Ok(created) => is_sure &= created.epoch == at.epoch(),
-                Err(error) => {
-                    is_sure = false;
-                    survive(error, session, retries).await?;
-                    leases.create(claim, retries).await?;
-                }
+                Err(error) => (is_sure, failed) = (false, failed.or(Some(error))),
+            }
+        }
+        // One retry for all: a lost connection fails all of them at once.
+        if let Some(error) = failed {
+            survive(error, session, retries).await?;
+            for claim in claims.iter_mut().filter(|claim| claim.node_name().is_none()) {
+                leases.create(claim, retries).await?;
             }
         }
         let has_own = |look: &Look| claims.iter().all(|claim| claim.node_name().is_some_and(|own| look.has(own)));
@@ -166,9 +180,10 @@ impl Taking<'_> {
         if claims.iter().any(NodeClaim::is_uncertain) {
             at.order().await?;
         }
-        let look = self.look(at).await?;
+        let mut look = self.look(at).await?;
         for claim in claims.iter_mut().filter(|claim| claim.is_uncertain()) {
             settle(claim, self.semaphore.leases.base_path(), &look.leases).await?;
+            look.forget_deleted(claim);
         }
         Ok(look)
     }
@@ -177,5 +192,13 @@ impl Taking<'_> {
 impl Look {
     fn has(&self, own: &str) -> bool {
         self.leases.iter().any(|name| name == own)
+    }
+
+    /// Takes out the other nodes of a claim that has been settled, which were deleted.
+    fn forget_deleted(&mut self, claim: &NodeClaim) {
+        let (prefix, kept) = (claim.protected_id().prefix(), claim.node_name());
+        if !claim.is_uncertain() {
+            self.leases.retain(|name| !name.starts_with(&prefix) || kept == Some(name.as_str()));
+        }
     }
 }

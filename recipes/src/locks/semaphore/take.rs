@@ -7,7 +7,7 @@ use futures_util::future::join;
 
 use crate::error::{LockError, Result};
 use crate::locks::engine::driver::Predicate;
-use crate::locks::engine::{Acquired, Attempt};
+use crate::locks::engine::{Acquired, Attempt, survive};
 use crate::locks::semaphore::first_try::{LastLook, Tried, Way};
 use crate::locks::semaphore::{Inner, SemaphoreProtocol};
 
@@ -26,19 +26,39 @@ impl Attempt for Taking<'_> {
         retries: &mut RetryLoop,
         asks_once: bool,
     ) -> Result<Option<Vec<Acquired>>> {
-        let is_agreed = self.semaphore.agree(session, retries).await?;
-        let taken = self.take(session, retries, asks_once).await?;
+        let (is_agreed, way) = self.prepare(session, retries, asks_once).await?;
+        let taken = self.take(way, session, retries, asks_once).await?;
         if taken.is_some() && !is_agreed {
             // The path is there by now, and a client of the other protocol may have created it.
-            self.semaphore.agree(session, retries).await?;
+            while let Err(error) = self.semaphore.agree(session, retries).await {
+                outlive(error, session, retries).await?;
+            }
         }
         Ok(taken)
     }
 }
 
 impl Taking<'_> {
-    async fn take(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Option<Vec<Acquired>>> {
-        match self.way(session, asks_once).await? {
+    /// Agrees on the protocol and finds out how the leases are to be taken: where both read, in one write.
+    async fn prepare(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<(bool, Way)> {
+        loop {
+            let both = join(self.semaphore.agree(session, retries), self.way(session, asks_once));
+            match Box::pin(session.in_one_write(both)).await {
+                (Ok(is_agreed), Ok(way)) => return Ok((is_agreed, way)),
+                (Err(error), _) => outlive(error, session, retries).await?,
+                (_, Err(error)) => survive(error, session, retries).await?,
+            }
+        }
+    }
+
+    async fn take(
+        &self,
+        way: Way,
+        session: &Session,
+        retries: &mut RetryLoop,
+        asks_once: bool,
+    ) -> Result<Option<Vec<Acquired>>> {
+        match way {
             Way::FirstTry => {}
             Way::InTurn => return self.take_in_turn(session, retries, asks_once).await,
             Way::Refused => return Ok(None),
@@ -84,7 +104,9 @@ impl Taking<'_> {
             }
         }
         if self.wanted > 1 {
-            keep(session, &turn, &taken, self.check(session, &taken)).await?;
+            while let Err(error) = keep(session, &turn, &taken, self.check(session, &taken)).await {
+                outlive(error, session, retries).await?;
+            }
         }
         if let Some(turn) = turn {
             let max_leases = leases.limit().get();
@@ -164,6 +186,14 @@ async fn keep<T>(
                 None => Ok(done),
             }
         }
+    }
+}
+
+/// As [`survive`].
+async fn outlive(error: LockError, session: &Session, retries: &mut RetryLoop) -> Result<()> {
+    match error {
+        LockError::Framework(error) => Ok(survive(error, session, retries).await?),
+        error => Err(error),
     }
 }
 

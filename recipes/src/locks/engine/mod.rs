@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`driver`] | sorts the contenders and chooses among them: Curator's `LockInternalsDriver` |
 //! | [`plan`] | decides what a contender does next; pure |
-//! | [`run`] | performs it |
+//! | [`run`], [`waits`] | performs it: requests, watches, waits |
 //! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
 //! | [`queue_node`] | creates the node, also when replies are lost |
 //! | [`prefetch`], [`two_ahead`], [`same_session`] | optimisations, one a file |
@@ -24,6 +24,7 @@ mod same_session;
 mod sequence_wrap;
 mod two_ahead;
 mod wait_mode;
+mod waits;
 
 use std::borrow::Cow;
 use std::sync::atomic::AtomicBool;

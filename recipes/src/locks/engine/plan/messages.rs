@@ -1,0 +1,155 @@
+//! What the planner is told, and what it answers.
+
+use crate::locks::engine::driver::{LockInternalsDriver, SortedChildren};
+use crate::locks::engine::plan::Proof;
+
+/// The number of a connection within its session.
+pub(crate) type Epoch = u64;
+
+/// What is the same for all contenders of a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub(crate) driver: &'a dyn LockInternalsDriver,
+    /// One contender holds the lock at a time, in the order of the queue, and none ever joins ahead of another.
+    pub(crate) is_queue: bool,
+    /// The limit never changes.
+    pub(crate) limit_is_fixed: bool,
+    /// A contender that is granted writes its node, which signals to its successor that it is next.
+    pub(crate) signals_successor: bool,
+    /// A holder of the same session says that it is first; the contender may rely on it.
+    pub(crate) hears_holders: bool,
+    /// The contender asks once and does not wait.
+    pub(crate) asks_once: bool,
+}
+
+/// What came of the last action.
+#[derive(Debug)]
+pub(crate) enum Input<'a> {
+    /// The node is there. It is `certain` if no reply was lost: else there may be more nodes than one.
+    Created {
+        epoch: Epoch,
+        certain: bool,
+    },
+    /// The write of [`Action::Barrier`] was answered.
+    Ordered {
+        epoch: Epoch,
+    },
+    /// Of several nodes one is kept.
+    Settled,
+    Listed(Listing<'a>),
+    Armed(Armed<'a>),
+    /// The node that the contender waits for was deleted.
+    Deleted {
+        /// The connection that carried the notification.
+        epoch: Option<Epoch>,
+        by: DeletedBy,
+    },
+    /// The node that the contender waits for was written.
+    Written,
+    /// The watch on that node must be set anew.
+    Unwatched,
+    /// The holder that the contender waits for is in this session and says that it is first.
+    HolderIsFirst,
+    /// The own node was deleted, as its watch says.
+    OwnDeleted,
+    /// The own node was changed, or its watch must be set anew.
+    OwnChanged,
+    /// The wait has lasted so long that the own node is to be watched.
+    WaitsLong,
+    /// The children or the limit changed.
+    QueueChanged,
+    /// The connection was lost, and the session has another one.
+    Reconnected,
+}
+
+/// The contenders of a lock at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Listing<'a> {
+    /// The connection that carried the reply.
+    pub(crate) epoch: Epoch,
+    pub(crate) queue: &'a SortedChildren,
+    /// The own node's name.
+    pub(crate) own: &'a str,
+    pub(crate) max_leases: usize,
+    /// The order is that of creation, read after the list was: contenders may have joined behind the own node since.
+    pub(crate) may_be_followed: bool,
+    /// The predecessor is a contender of this process and session.
+    pub(crate) predecessor_is_ours: bool,
+}
+
+/// What came of setting watches, and of the listing behind them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Armed<'a> {
+    pub(crate) node: Watched,
+    pub(crate) own: Watched,
+    pub(crate) listing: Option<Listing<'a>>,
+}
+
+/// What came of setting one watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Watched {
+    NotAsked,
+    /// The node is gone.
+    Gone,
+    /// The node is there.
+    Set {
+        /// The connection that carried the reply.
+        epoch: Epoch,
+        /// The node's owner has signalled that it holds a lease.
+        has_signalled: bool,
+    },
+}
+
+/// Whose transaction deleted a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum DeletedBy {
+    /// The node belonged to another session. The end of that session deletes none of our nodes.
+    OtherSession,
+    /// The node's owner is in this session, and the server has answered its delete.
+    Owner,
+    /// Perhaps the end of our own session, which deletes all its nodes at once and notifies of them in any order.
+    Unknown,
+}
+
+/// What the contender does next.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Action {
+    /// Create the own node.
+    Create,
+    /// Write something that changes nothing: what is listed behind it is not older than any write before.
+    Barrier,
+    /// Keep one of the nodes that lost replies have left, and delete the others.
+    Settle,
+    List {
+        watched: bool,
+    },
+    /// Watch a node and the own one, and list behind that, all at once.
+    Arm(Arm),
+    /// Wait for the first of these.
+    Wait(WaitSet),
+    /// The contender has the lock.
+    Grant {
+        proof: Proof,
+        signals: bool,
+    },
+    /// Another contender has the lock, and this one asks once.
+    Refuse,
+    /// The own node is gone: create another one, at the back of the queue.
+    Rejoin,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Arm {
+    pub(crate) node: Option<String>,
+    pub(crate) own: bool,
+    pub(crate) list: bool,
+}
+
+/// What a contender waits for: always its own node, which it watches if the wait lasts, and a change of the limit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct WaitSet {
+    /// The node that is watched; `None` for the children.
+    pub(crate) node: Option<String>,
+    /// The node's owner, in this session, may say that it is first.
+    pub(crate) hears_holder: bool,
+}

@@ -1,0 +1,70 @@
+//! The watches of a contender, and what they tell.
+
+use std::time::Duration;
+
+use curator_framework::{Error, EventType, Session, WakeReason, Watch};
+
+use crate::locks::engine::plan::{DeletedBy, Input, Watched};
+use crate::locks::engine::same_session::Contender;
+
+/// A watch on a node if that is there, without a request if the session watches it already.
+pub(super) async fn watch_node(at: &Session, path: Option<&str>) -> Result<Option<Watch>, Error> {
+    let Some(path) = path else { return Ok(None) };
+    if let Some(watch) = at.join_watch(path) {
+        return Ok(Some(watch));
+    }
+    match at.get_data_watched(path).await {
+        Ok((_, _, watch)) => Ok(Some(watch)),
+        Err(Error::NoNode { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn watched(asked: bool, watch: &Option<Watch>) -> Watched {
+    match watch.as_ref().and_then(Watch::found) {
+        _ if !asked => Watched::NotAsked,
+        Some(found) => Watched::Set { epoch: found.epoch, has_signalled: found.version > 0 },
+        None => Watched::Gone,
+    }
+}
+
+/// What happens to the own node. Few waits are long, and a watch costs a request: without one it is to be set when the
+/// wait has lasted.
+pub(super) async fn own_event(own: &mut Option<Watch>, looks_after: Duration) -> Input<'static> {
+    let Some(watch) = own else {
+        tokio::time::sleep(looks_after).await;
+        return Input::WaitsLong;
+    };
+    let reason = watch.await;
+    *own = None;
+    match reason {
+        WakeReason::Event(EventType::NodeDeleted) => Input::OwnDeleted,
+        _ => Input::OwnChanged,
+    }
+}
+
+/// Resolves at once without a watch, which is to be set again then.
+pub(super) async fn resolved(watch: &mut Option<Watch>) -> Option<WakeReason> {
+    match watch {
+        Some(watch) => Some(watch.await),
+        None => None,
+    }
+}
+
+pub(super) async fn first(holder: Option<(&str, &Contender)>) {
+    match holder {
+        // On the heap: few waiters have a predecessor in their own session.
+        Some((node, holder)) => Box::pin(holder.first_with(node)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whose transaction deleted a node that was watched.
+pub(super) async fn deleted_by(session: &Session, watch: &Watch, owner: Option<(&str, &Contender)>) -> DeletedBy {
+    let is_ours = watch.found().is_none_or(|found| session.id().is_none_or(|own| own == found.ephemeral_owner));
+    match owner {
+        _ if !is_ours => DeletedBy::OtherSession,
+        Some((node, owner)) if owner.has_deleted(node).await => DeletedBy::Owner,
+        _ => DeletedBy::Unknown,
+    }
+}

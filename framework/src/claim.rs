@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 use crate::error::{Error, Result};
 use crate::housekeeping::{Remains, attend, contained};
 use crate::model::{CreateMode, Stat};
-use crate::mutants::{Mutant, is_broken};
 use crate::new_node::NewNode;
 use crate::observed::Observed;
 use crate::path::{make_path, node_from_path, parent_of};
@@ -318,7 +317,7 @@ impl NodeClaim {
     #[must_use]
     pub fn is_own(&self, stat: &Stat) -> bool {
         let of_other = || self.session.id().is_some_and(|own| own != stat.ephemeral_owner);
-        !(self.mode.is_ephemeral() && of_other()) || is_broken(Mutant::TrustTheOldSession)
+        !(self.mode.is_ephemeral() && of_other())
     }
 
     /// Says which node is the claim's, and deletes the others that lost replies have left.
@@ -339,7 +338,7 @@ impl NodeClaim {
             let full = Arc::from(&*self.session.root().full(&path));
             self.set_node(ClaimedNode::new(full, stat.czxid));
         }
-        for other in others.iter().filter(|_| !is_broken(Mutant::KeepTheExtraNodes)) {
+        for other in others {
             match self.session.delete(&make_path(self.parent(), other), None).await {
                 Ok(()) | Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error),
@@ -402,9 +401,6 @@ impl NodeClaim {
     /// Has the housekeeping watch the node from `after` on, so that its deletion by somebody else is noticed, also
     /// after each reconnect.
     pub fn watch_node(&self, after: Duration) {
-        if is_broken(Mutant::LeaveTheOwnNodeAlone) {
-            return;
-        }
         if let Some(node) = &self.node {
             self.session.watches().holds(node);
             let now = self.session.clock().now();
@@ -449,9 +445,6 @@ impl NodeClaim {
 
     /// As [`watch_node`](Self::watch_node) with a watch on the node that is set already.
     pub fn watch_node_with(&self, watch: Watch) {
-        if is_broken(Mutant::LeaveTheOwnNodeAlone) {
-            return;
-        }
         if let Some(node) = &self.node {
             self.session.watches().holds(node);
             attend(self.session.clone(), &Arc::downgrade(node), watch);
@@ -482,7 +475,7 @@ impl Drop for NodeClaim {
         self.disown_node();
         let parent = self.session.root().full(parent_of(&self.path));
         self.session.reaper().used(&parent, self.session.clock().now());
-        if self.asked && !self.done && !is_broken(Mutant::ForgetTheCleanUp) {
+        if self.asked && !self.done {
             self.session.housekeeping().clean(
                 &self.session,
                 Remains::Claimed {

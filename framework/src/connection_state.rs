@@ -4,8 +4,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use crate::mutants::{Mutant, is_broken};
-
 /// What Curator's users know of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -181,9 +179,6 @@ impl Proofs {
             if let Some((reported, _)) = reported {
                 self.leader = self.leader.max(sent.min(*reported + self.timeout / 4));
             }
-            if is_broken(Mutant::TrustTheSendTime) {
-                self.leader = self.leader.max(sent);
-            }
         }
         let spacing = self.timeout / 64;
         if self.recent.back().is_none_or(|(newest, _)| sent >= *newest + spacing) {
@@ -198,9 +193,6 @@ impl Proofs {
     /// connection is proof enough; a read is none for what is granted by that answer.
     pub(crate) fn holding_begins(&mut self) {
         self.grace = Some(self.any);
-        if is_broken(Mutant::TrustTheReadBefore) {
-            self.leader = self.leader.max(self.any);
-        }
     }
 
     /// What counts: while something is held only what the leader knows, because a read proves nothing about the session.
@@ -212,9 +204,7 @@ impl Proofs {
     /// When a heartbeat is due: a third of the timeout after the newest answer. While something is held, an eighth after
     /// the newest answer of the leader, because what the leader is known to know is always a little older than that.
     pub(crate) fn heartbeat(&self, claims: bool) -> Duration {
-        if claims && is_broken(Mutant::ReadsPutOffTheHeartbeat) {
-            self.any + self.timeout / 8
-        } else if let (true, Some((_, attached))) = (claims, self.attached) {
+        if let (true, Some((_, attached))) = (claims, self.attached) {
             // At once: before the leader has answered on it the connection proves nothing.
             attached
         } else if claims {

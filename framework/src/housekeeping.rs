@@ -17,7 +17,6 @@ use tokio::sync::{Notify, mpsc};
 use crate::claim::ClaimedNode;
 use crate::error::{Error, Result};
 use crate::model::EventType;
-use crate::mutants::{Mutant, is_broken};
 use crate::operations::delete_tree;
 use crate::path::make_path;
 use crate::reaper::{Idle, Reaper};
@@ -470,9 +469,7 @@ async fn try_clean(session: &Session, remains: &Remains) -> Result<()> {
         Remains::Claimed { path: Some(path), .. } => delete_if_there(session, path, Delete::default()).await,
         Remains::Claimed { parent, prefix, path: None, .. } => {
             // The list may come from a server that is behind; an answered write is the proof that it is not.
-            if !is_broken(Mutant::LookUpWithoutAWrite) {
-                session.order().await?;
-            }
+            session.order().await?;
             let children = match session.get_children(parent).await {
                 Err(Error::NoNode { .. }) => return Ok(()),
                 children => children?,

@@ -12,7 +12,6 @@ use crate::connection_state::{ConnectionState, StateEvent};
 use crate::ensemble::{EnsembleProvider, parse_connect_string};
 use crate::ensemble_tracker::track;
 use crate::error::ConnectError;
-use crate::mutants::{Mutant, is_broken};
 use crate::session::{Schedule, Session};
 use crate::zookeeper::client::hosts::Pause;
 use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, ServerList, SessionEnd};
@@ -183,7 +182,7 @@ async fn watch_over(
         let now = clock.now();
         session.settle_owning();
         let Schedule { deadline, silent, heartbeat: beat, held } = session.schedule();
-        if now >= deadline && !is_broken(Mutant::IgnoreTheDeadline) {
+        if now >= deadline {
             return SessionEnd::DeadlinePassed;
         }
         let connected = session.is_connected();

@@ -105,7 +105,6 @@ mod listeners;
 mod local_address;
 mod model;
 #[doc(hidden)]
-pub mod mutants;
 mod new_node;
 mod observed;
 mod operations;

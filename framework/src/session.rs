@@ -20,7 +20,6 @@ use crate::ensemble_config::CONFIG_NODE;
 use crate::error::{Error, Result};
 use crate::housekeeping::{Housekeeping, Leftovers};
 use crate::model::{Acl, CreateMode, Stat};
-use crate::mutants::{Mutant, is_broken};
 use crate::new_node::{NewNode, Parents};
 use crate::observed::Observed;
 use crate::path::parent_of;
@@ -189,9 +188,6 @@ impl Session {
         if self.end_reason().is_some() {
             return Duration::ZERO;
         }
-        if is_broken(Mutant::IgnoreTheDeadline) {
-            return self.timeout();
-        }
         self.deadline().saturating_sub(self.inner.clock.now())
     }
 
@@ -329,7 +325,7 @@ impl Session {
             link.up = true;
             link.epoch = epoch;
         });
-        if !self.inner.handle.capabilities().restores_watches && !is_broken(Mutant::SleepThroughReconnects) {
+        if !self.inner.handle.capabilities().restores_watches {
             self.inner.watches.reconnected();
         }
     }
@@ -343,7 +339,6 @@ impl Session {
     }
 
     fn answered_at(&self, now: Duration, sent: Duration, epoch: u64, through_leader: bool) {
-        let through_leader = through_leader || is_broken(Mutant::ReadsMoveTheDeadline);
         self.inner.vital.lock().proofs.answered(sent, now, epoch, through_leader);
     }
 

@@ -48,9 +48,12 @@ pub enum Step {
     Granted(i64),
     /// It wrote and from now on reads only, with this fencing token: the one that it had.
     Downgraded(i64),
-    /// The server took its node away: session killed, node deleted, session swapped. If it comes to somebody who waits,
+    /// The server took its node away: session killed, node deleted, session swapped. If it comes to a contender that waits,
     /// the grant that follows was on its way then: that holds nothing, and must be told so.
     Revoked,
+    /// As [`Revoked`](Self::Revoked), of a contender that waits: the server took its node away at this time already. A grant
+    /// may follow that was on its way then, and none whose listing was sent later: see [`Rules::on_its_way`].
+    RevokedSince(Duration),
     /// It was told that the lock is lost, or saw it at a look.
     Lost,
     /// It began to release: from now on it does not count on the lock.
@@ -80,6 +83,9 @@ pub struct Rules {
     pub growing_tokens: bool,
     /// Within which time after [`Step::Revoked`] the loss must be told. `None` if that is not looked at.
     pub prompt: Option<Duration>,
+    /// How long a grant may be on its way, outside of faults, from the moment at which the server took the node away: as long as
+    /// a listing takes that was sent just before. `None` if that is not looked at.
+    pub on_its_way: Option<Duration>,
     /// How long somebody may wait beside a free place outside of faults while nobody is served.
     pub patience: Duration,
     /// Whether nobody may lose what it holds outside of faults.
@@ -90,7 +96,7 @@ impl Rules {
     /// The rules of a mutex.
     #[must_use]
     pub const fn mutex(patience: Duration) -> Self {
-        Self { max_leases: 1, growing_tokens: true, prompt: None, patience, kept_in_calm: false }
+        Self { max_leases: 1, growing_tokens: true, prompt: None, on_its_way: None, patience, kept_in_calm: false }
     }
 
     /// The rules of a read-write lock: readers beside each other, writers alone, nobody past a writer who came before.
@@ -103,13 +109,25 @@ impl Rules {
     /// they grow.
     #[must_use]
     pub const fn semaphore(max_leases: usize, patience: Duration) -> Self {
-        Self { max_leases, growing_tokens: max_leases == 1, prompt: None, patience, kept_in_calm: false }
+        Self { max_leases, ..Self::mutex(patience) }.with_growing_tokens(max_leases == 1)
     }
 
     /// As these, and nobody may lose what it holds outside of faults. Not for processes that may be slow.
     #[must_use]
     pub const fn no_loss_in_calm(mut self) -> Self {
         self.kept_in_calm = true;
+        self
+    }
+
+    const fn with_growing_tokens(mut self, growing_tokens: bool) -> Self {
+        self.growing_tokens = growing_tokens;
+        self
+    }
+
+    /// As these, and no grant may come later than this behind the end of its node.
+    #[must_use]
+    pub const fn on_its_way(mut self, within: Duration) -> Self {
+        self.on_its_way = Some(within);
         self
     }
 
@@ -175,6 +193,15 @@ pub enum Violation {
         /// Whose.
         attempt: Attempt,
     },
+    /// A grant on a node that the server had taken away before the listing was sent.
+    GrantedOnARevokedNode {
+        /// When.
+        at: Duration,
+        /// Whose.
+        attempt: Attempt,
+        /// When the node was taken away.
+        since: Duration,
+    },
     /// A step that cannot follow the ones before it.
     OutOfOrder {
         /// When.
@@ -205,6 +232,9 @@ impl fmt::Display for Violation {
                 write!(f, "{at:?}: {attempt:?} loses its place although nothing is wrong")
             }
             Self::NotTold { at, attempt } => write!(f, "{at:?}: {attempt:?} is not told of its loss in time"),
+            Self::GrantedOnARevokedNode { at, attempt, since } => {
+                write!(f, "{at:?}: {attempt:?} is granted the lock on a node that is gone since {since:?}")
+            }
             Self::OutOfOrder { at, attempt, step } => write!(f, "{at:?}: {step:?} of {attempt:?} is out of order"),
             Self::LeftBehind(what) => write!(f, "left behind: {what}"),
         }
@@ -388,6 +418,13 @@ impl Checker<'_> {
                 return Some(Contender { mode: Mode::Shared, ..before });
             }
             (Step::Revoked, Stage::Waiting) => Stage::Void,
+            (Step::RevokedSince(since), Stage::Waiting) => {
+                let late = |most| self.history.calm_stretch(since, at) > most;
+                if self.rules.on_its_way.is_some_and(late) {
+                    self.found.push(Violation::GrantedOnARevokedNode { at, attempt, since });
+                }
+                Stage::Void
+            }
             (Step::Revoked, Stage::Holding) => Stage::Taken { at },
             // It may hit somebody who is about to release.
             (Step::Revoked, stage) => stage,
@@ -741,6 +778,23 @@ mod tests {
         let late = [&steps[..5], &[(5, 1, Lost)]].concat();
         let found = [Violation::NotTold { at: seconds(3), attempt: Attempt(1) }];
         assert_eq!(history(&late).check(&mutex().prompt(seconds(1))), found);
+    }
+
+    #[test]
+    fn a_grant_behind_a_listing_that_was_sent_when_its_node_was_gone_is_found() {
+        let steps = |at| {
+            let revoked = Step::RevokedSince(seconds(3));
+            history(&[(0, 1, ASKED), (at, 1, revoked), (at, 1, Granted(8)), (at, 1, Lost)])
+        };
+        let rules = mutex().on_its_way(seconds(1));
+        assert_eq!(steps(4).check(&rules), []);
+        let found = Violation::GrantedOnARevokedNode { at: seconds(5), attempt: Attempt(1), since: seconds(3) };
+        assert_eq!(steps(5).check(&rules), [found]);
+        assert_eq!(steps(5).check(&mutex()), []);
+        // A fault holds up the reply.
+        let mut held_up = steps(5);
+        held_up.fault(seconds(3), seconds(5));
+        assert_eq!(held_up.check(&rules), []);
     }
 
     #[test]

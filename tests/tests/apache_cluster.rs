@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use curator_framework::mutants::{self, Mutant};
 use curator_framework::{CuratorFramework, RetryNTimes, SessionEnd};
 use curator_recipes::{InterProcessMutex, LossReason};
 use curator_test::{ApacheCluster, ApacheError};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// How long something may take that must happen.
@@ -232,21 +232,18 @@ impl Contest {
     }
 }
 
-/// The holder's server answers its pings, and its reads until one waits behind a heartbeat, but it has lost its leader:
-/// the leader ends the session, and the server does not know of it.
-///
-/// The holders take their locks at different times, so that the cut meets each at another moment between two heartbeats.
-/// At the same time one contest runs with a framework that takes reads for proofs of life. That it is found guilty shows
-/// that the others could have been.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holder_on_a_follower_that_is_cut_off_is_told_before_the_next_one_is_granted() {
+/// Plays one contest for each age. The holder's server answers its pings, and its reads until one waits behind a
+/// heartbeat, but it has lost its leader: the leader ends the session, and the server does not know of it.
+async fn cut_off_from_the_leader(
+    ages: impl ExactSizeIterator<Item = Duration>,
+    start: impl Fn(Contest, Signals) -> JoinHandle<Verdict>,
+) -> Vec<Verdict> {
     let cluster = started(ApacheCluster::builder().sync_limit(SYNC_LIMIT));
     let leader = cluster.wait_until_serving().unwrap();
     let follower = (0..cluster.servers()).find(|index| *index != leader).unwrap();
     let holder = cluster.server(follower).unwrap();
     let others = (0..cluster.servers()).filter(|index| *index != follower);
     let waiter = others.map(|index| cluster.server(index).unwrap().to_string()).collect::<Vec<_>>().join(",");
-    let contest = |name: &str, age| Contest { holder, waiter: waiter.clone(), path: format!("/{name}"), age };
     // It lives on its server's word longer than that server goes on.
     let witness = connected(&holder.to_string(), Duration::from_secs(60)).await;
 
@@ -254,50 +251,64 @@ async fn holder_on_a_follower_that_is_cut_off_is_told_before_the_next_one_is_gra
     let (tell_due, due) = watch::channel(None);
     let (tell_cut, cut) = watch::channel(None);
     let signals = Signals { ready, due, cut };
-    // An eighth of the timeout lies between two heartbeats of a holder.
-    let mut contests = tokio::task::JoinSet::new();
-    for number in 0..HOLDERS {
-        let age = Duration::from_millis(300) + SESSION / 8 * number / HOLDERS;
-        contests.spawn(contest(&format!("lock-{number}"), age).run(signals.clone()));
-    }
-    let broken = contest("broken", Duration::from_secs(1));
-    let broken = thread::spawn({
-        let signals = signals.clone();
-        move || {
-            mutants::set(Some(Mutant::ReadsMoveTheDeadline));
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(broken.run(signals))
-        }
-    });
-    for _ in 0..=HOLDERS {
+    let count = ages.len();
+    let contests: Vec<_> = ages
+        .enumerate()
+        .map(|(number, age)| Contest { holder, waiter: waiter.clone(), path: format!("/lock-{number}"), age })
+        .map(|contest| start(contest, signals.clone()))
+        .collect();
+    for _ in 0..count {
         in_time(is_ready.recv()).await.unwrap();
     }
     let at = Instant::now() + Duration::from_secs(2);
     tell_due.send(Some(at)).unwrap();
     tokio::time::sleep_until(at.into()).await;
-    for _ in 0..=HOLDERS {
+    for _ in 0..count {
         in_time(is_ready.recv()).await.unwrap();
     }
     assert_eq!(cluster.cut_from_leader(follower).unwrap(), leader);
     tell_cut.send(Some(Instant::now())).unwrap();
 
     let mut verdicts = Vec::new();
-    while let Some(verdict) = in_time(contests.join_next()).await {
-        verdicts.push(verdict.unwrap());
+    for contest in contests {
+        verdicts.push(in_time(contest).await.unwrap());
     }
-    let broken = tokio::task::block_in_place(|| broken.join()).unwrap();
     assert_eq!(cluster.leader(), Some(leader));
-    for Verdict { told, still_held, reads, node } in verdicts {
+    for Verdict { node, .. } in &verdicts {
+        let stale = in_time(witness.check_exists().for_path(node)).await.unwrap();
+        assert!(stale.is_some(), "the follower does not know of the end of the session yet");
+    }
+    cluster.repair(follower).unwrap();
+    assert!(in_time(witness.check_exists().for_path("/")).await.is_ok());
+    verdicts
+}
+
+/// The holders take their locks at different times, so that the cut meets each at another moment between two heartbeats.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_on_a_follower_that_is_cut_off_is_told_before_the_next_one_is_granted() {
+    // An eighth of the timeout lies between two heartbeats of a holder.
+    let ages = (0..HOLDERS).map(|number| Duration::from_millis(300) + SESSION / 8 * number / HOLDERS);
+    for verdict in cut_off_from_the_leader(ages, |contest, signals| tokio::spawn(contest.run(signals))).await {
+        let Verdict { told, still_held, reads, .. } = verdict;
         let (reason, before) = told.expect("granted before the old holder was told");
         assert_eq!(reason, LossReason::Session(SessionEnd::DeadlinePassed));
         assert!(!still_held && before > Duration::ZERO);
         println!("told {before:?} before the next one was granted, after {reads} reads");
-        let stale = in_time(witness.check_exists().for_path(&node)).await.unwrap();
-        assert!(stale.is_some(), "the follower does not know of the end of the session yet");
     }
-    println!("the broken one was granted in spite of {} reads of its holder", broken.reads);
-    assert!(broken.told.is_none() && broken.still_held && broken.reads > 0, "the broken one is not found");
+}
 
-    cluster.repair(follower).unwrap();
-    assert!(in_time(witness.check_exists().for_path(&broken.node)).await.is_ok());
+#[cfg(curator_mutants)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_that_takes_reads_for_proofs_is_found() {
+    let broken = |contest: Contest, signals| {
+        tokio::task::spawn_blocking(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let run = || runtime.block_on(contest.run(signals));
+            curator_framework::mutants::with("reads-move-the-deadline", run)
+        })
+    };
+    for verdict in cut_off_from_the_leader([Duration::from_secs(1)].into_iter(), broken).await {
+        println!("granted in spite of {} reads of the old holder", verdict.reads);
+        assert!(verdict.told.is_none() && verdict.still_held && verdict.reads > 0);
+    }
 }

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use curator_framework::mutants::{Mutant, is_broken};
 use curator_framework::{CuratorFramework, LossReason};
 use futures_util::future::select_all;
 use tokio::time::Instant;
@@ -184,10 +183,8 @@ impl InterProcessMultiLock {
         // The last look, at the clock too.
         let lost = taken.0.iter().find_map(|guard| Some((guard.lock_path().to_owned(), guard.loss()?)));
         match lost {
-            Some((path, reason)) if !is_broken(Mutant::GrantLostLocks) => {
-                Ok(Outcome::Lost(LockError::LockLost { path, reason }))
-            }
-            _ => Ok(Outcome::Granted(LockGuard::all(taken.take()))),
+            Some((path, reason)) => Ok(Outcome::Lost(LockError::LockLost { path, reason })),
+            None => Ok(Outcome::Granted(LockGuard::all(taken.take()))),
         }
     }
 }
@@ -212,7 +209,7 @@ enum Outcome {
 
 /// Resolves when one of them is lost.
 async fn any_lost(guards: &[LockGuard]) -> LossReason {
-    if guards.is_empty() || is_broken(Mutant::GrantLostLocks) {
+    if guards.is_empty() {
         return std::future::pending().await;
     }
     select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
@@ -229,9 +226,6 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        if is_broken(Mutant::KeepThePartialLocks) {
-            Box::leak(Box::new(self.take()));
-        }
         while let Some(guard) = self.0.pop() {
             drop(guard);
         }

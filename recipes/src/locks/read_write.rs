@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use curator_framework::mutants::{Mutant, is_broken};
 use curator_framework::{CuratorFramework, node_from_path};
 
 use crate::error::{LockError, Result};
@@ -373,7 +372,6 @@ impl Halves {
             // and stands for the reader.
             return Ok(Place::join(writing));
         }
-        let number = if is_broken(Mutant::DowngradeBehindTheQueue) { "2000000000" } else { number };
         let mut retries = internals.client().retry_loop();
         let name = format!("{READ_NAME}{number}");
         let created = async {
@@ -440,15 +438,11 @@ impl LockInternalsDriver for ReadDriver {
 
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, _max_leases: usize) -> Predicate {
         let Some(index) = children.position(ours) else { return Predicate::Missing };
-        let seen = index.saturating_sub(usize::from(is_broken(Mutant::ReaderIgnoresTheLastWriter)));
-        let mut writers = children.names().take(seen).filter(|name| kind_of(name) == ParticipantKind::Write);
+        let mut writers = children.names().take(index).filter(|name| kind_of(name) == ParticipantKind::Write);
         let first = writers.next();
         match (first, writers.next_back()) {
             (None, _) => Predicate::Acquired,
             (Some(only), None) => Predicate::WatchNode { node: only.to_owned(), blocks_alone: true },
-            (Some(first), Some(_)) if is_broken(Mutant::ReaderTakesTheFirstWriter) => {
-                Predicate::WatchNode { node: first.to_owned(), blocks_alone: true }
-            }
             // Those before it are gone when it is, but for those that give up.
             (Some(_), Some(last)) => Predicate::WatchNode { node: last.to_owned(), blocks_alone: false },
         }
@@ -466,7 +460,6 @@ impl LockInternalsDriver for WriteDriver {
 
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, _max_leases: usize) -> Predicate {
         match StandardLockInternalsDriver.gets_the_lock(children, ours, 1) {
-            decided if is_broken(Mutant::WriterTrustsADeletion) => decided,
             // The writer ahead may downgrade: when its node goes, a reader's is there.
             Predicate::WatchNode { node, .. } => Predicate::WatchNode { node, blocks_alone: false },
             decided => decided,

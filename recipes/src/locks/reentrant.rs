@@ -83,7 +83,14 @@ impl Reentrant {
 
     /// Acquires for an owner, or for nobody in particular.
     pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<Place>> {
-        let Some(owner) = owner else { return self.acquire_for_nobody(mode).await };
+        match owner {
+            None => self.acquire_for_nobody(mode).await,
+            // On the heap: waiters with an owner are few.
+            Some(owner) => Box::pin(self.acquire_for_owner(owner, mode)).await,
+        }
+    }
+
+    async fn acquire_for_owner(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<Place>> {
         match self.enter(owner, mode).await? {
             Entry::Inner(place) => Ok(Some(place)),
             Entry::TimeOver => Ok(None),

@@ -155,7 +155,16 @@ impl Peer for BareCrate {
     }
 
     fn does(&self, workload: Workload) -> bool {
-        !matches!(workload, Workload::ReadWrite | Workload::HandOff)
+        matches!(
+            workload,
+            Workload::Alone
+                | Workload::AloneFar
+                | Workload::Contended
+                | Workload::ContendedFar
+                | Workload::Drain
+                | Workload::Semaphore
+                | Workload::DirectSemaphore
+        )
     }
 
     async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome> {

@@ -32,7 +32,7 @@ enum Contender {
 
 impl Contender {
     fn new(workload: Workload, client: CuratorFramework, path: &str) -> Result<Self> {
-        Ok(match workload {
+        Ok(match workload.recipe() {
             Workload::Semaphore => Self::Semaphore(InterProcessSemaphoreV2::new(client, path, LEASES)?),
             Workload::DirectSemaphore => {
                 let semaphore = InterProcessSemaphoreV2::with_protocol(

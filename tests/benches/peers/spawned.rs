@@ -113,7 +113,7 @@ impl Peer for Spawned {
 
     fn does(&self, workload: Workload) -> bool {
         // kazoo's readers and writers can wait for each other for ever.
-        self.name == CURATOR || !matches!(workload, Workload::ReadWrite | Workload::DirectSemaphore)
+        self.name == CURATOR || !matches!(workload.recipe(), Workload::ReadWrite | Workload::DirectSemaphore)
     }
 
     async fn run(&mut self, workload: Workload, run: &Run) -> Result<Outcome> {

@@ -15,6 +15,11 @@ pub(crate) enum Workload {
     /// With a network that takes time.
     AloneFar,
     ContendedFar,
+    /// One client, so a lease is always free.
+    FreeLease,
+    FreeLeaseFar,
+    SemaphoreFar,
+    DirectSemaphoreFar,
 }
 
 /// How a workload's figures are read.
@@ -48,7 +53,7 @@ impl Outcome {
 }
 
 impl Workload {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Alone,
         Self::Contended,
         Self::Drain,
@@ -58,7 +63,21 @@ impl Workload {
         Self::HandOff,
         Self::AloneFar,
         Self::ContendedFar,
+        Self::FreeLease,
+        Self::FreeLeaseFar,
+        Self::SemaphoreFar,
+        Self::DirectSemaphoreFar,
     ];
+
+    /// What each session does, however many there are and however far the server is.
+    pub(crate) const fn recipe(self) -> Self {
+        match self {
+            Self::AloneFar | Self::ContendedFar | Self::Contended => Self::Alone,
+            Self::FreeLease | Self::FreeLeaseFar | Self::SemaphoreFar => Self::Semaphore,
+            Self::DirectSemaphoreFar => Self::DirectSemaphore,
+            other => other,
+        }
+    }
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -71,33 +90,45 @@ impl Workload {
             Self::HandOff => "two contenders, 5 ms each way: release to next grant",
             Self::AloneFar => "mutex, one client, no contention, 5 ms each way",
             Self::ContendedFar => "mutex, 16 sessions, one path, 5 ms each way",
+            Self::FreeLease => "semaphore, 4 leases, one client, so one is free",
+            Self::FreeLeaseFar => "semaphore, 4 leases, one client, 5 ms each way",
+            Self::SemaphoreFar => "semaphore, 4 leases, 16 sessions, Curator protocol, 5 ms each way",
+            Self::DirectSemaphoreFar => "semaphore, 4 leases, 16 sessions, direct protocol, 5 ms each way",
         }
     }
 
     /// The word that the peers in processes of their own know it by.
     pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Alone | Self::Contended | Self::AloneFar | Self::ContendedFar => "mutex",
+        match self.recipe() {
             Self::Drain => "drain",
             Self::Semaphore | Self::DirectSemaphore => "semaphore",
             Self::ReadWrite => "read-write",
             Self::HandOff => "hand-off",
+            _ => "mutex",
         }
     }
 
     /// How many sessions, waiters or hand-offs.
     pub(crate) fn size(self) -> usize {
         match self {
-            Self::Alone | Self::AloneFar => 1,
-            Self::Contended | Self::ContendedFar | Self::Semaphore | Self::DirectSemaphore | Self::ReadWrite => 16,
+            Self::Alone | Self::AloneFar | Self::FreeLease | Self::FreeLeaseFar => 1,
             Self::Drain => 300,
             Self::HandOff => 12,
+            _ => 16,
         }
     }
 
     /// Whether each byte takes 5 ms to the server, and 5 ms back.
     pub(crate) const fn is_far(self) -> bool {
-        matches!(self, Self::HandOff | Self::AloneFar | Self::ContendedFar)
+        matches!(
+            self,
+            Self::HandOff
+                | Self::AloneFar
+                | Self::ContendedFar
+                | Self::FreeLeaseFar
+                | Self::SemaphoreFar
+                | Self::DirectSemaphoreFar
+        )
     }
 
     pub(crate) fn unit(self) -> &'static str {
@@ -108,9 +139,14 @@ impl Workload {
     pub(crate) fn target(self) -> Target {
         match self {
             Self::Alone => Target::AtLeast(1.7),
-            Self::AloneFar => Target::AtLeast(1.4),
+            Self::AloneFar => Target::AtLeast(1.43),
             Self::Contended => Target::AtLeast(1.85),
-            Self::ContendedFar | Self::Semaphore | Self::ReadWrite => Target::AtLeast(1.5),
+            Self::ContendedFar => Target::AtLeast(1.82),
+            Self::FreeLease => Target::AtLeast(2.0),
+            Self::FreeLeaseFar => Target::AtLeast(2.86),
+            Self::SemaphoreFar => Target::AtLeast(1.67),
+            Self::DirectSemaphoreFar => Target::AtLeast(2.5),
+            Self::Semaphore | Self::ReadWrite => Target::AtLeast(1.5),
             Self::Drain => Target::AtLeast(2.0),
             Self::DirectSemaphore => Target::AtLeast(3.0),
             Self::HandOff => Target::AtMost(0.45),

@@ -6,12 +6,9 @@
 //! ```text
 //! cargo run --release -p curator-test --example simulate -- --seeds 10000
 //! cargo run --release -p curator-test --example simulate -- --seeds 1 --from 4711   # again, with its log
-//! cargo run --release -p curator-test --example simulate -- --list-mutants
-//! cargo run --release -p curator-test --example simulate -- --seeds 500 --mutant skip-the-relist
 //! ```
 //!
-//! The last line is `<n> seeds, <f> failures, <s> s`; the exit status is 1 if there was a failure. A mutant breaks
-//! the engine on purpose: then failures are what one wants to see.
+//! The last line is `<n> seeds, <f> failures, <s> s`; the exit status is 1 if there was a failure.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
@@ -23,7 +20,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use curator_framework::mutants::Mutant;
 
 /// Runs every lock through simulated storms and checks what happened.
 #[derive(Debug, Clone, Parser)]
@@ -34,17 +30,6 @@ struct Options {
     /// The first seed; fresh ones if it is not given
     #[arg(long)]
     from: Option<u64>,
-    /// Break the engine in this way
-    #[arg(long, value_parser = mutant)]
-    mutant: Option<Mutant>,
-    /// Print the ways to break the engine
-    #[arg(long)]
-    list_mutants: bool,
-}
-
-fn mutant(name: &str) -> Result<Mutant, String> {
-    let named = Mutant::ALL.into_iter().find(|mutant| mutant.name() == name);
-    named.ok_or_else(|| "there is no such mutant; see --list-mutants".to_owned())
 }
 
 /// How many failures are printed.
@@ -52,12 +37,6 @@ const PRINTED: u64 = 5;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if options.list_mutants {
-        for mutant in Mutant::ALL {
-            println!("{}", mutant.name());
-        }
-        return ExitCode::SUCCESS;
-    }
     // Small enough to be typed again.
     let from = options.from.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let began = Instant::now();
@@ -75,7 +54,7 @@ fn main() -> ExitCode {
                     let storms = AssertUnwindSafe(|| storms(seed, &options, &failures));
                     let well = catch_unwind(storms).unwrap_or_else(|_panic| {
                         println!("seed {seed}: a panic");
-                        again(seed, &options);
+                        again(seed);
                         false
                     });
                     if !well {
@@ -91,16 +70,15 @@ fn main() -> ExitCode {
 }
 
 /// Says how to see a failure again.
-fn again(seed: u64, options: &Options) {
-    let mutant = options.mutant.map(|mutant| format!(" --mutant {}", mutant.name())).unwrap_or_default();
-    println!("again: --seeds 1 --from {seed}{mutant}");
+fn again(seed: u64) {
+    println!("again: --seeds 1 --from {seed}");
 }
 
 /// The storms of one seed; whether they went well.
 fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
     let mut well = true;
     for recipe in storm::Recipe::of(seed) {
-        let outcome = storm::run(seed, recipe, options.mutant);
+        let outcome = storm::run(seed, recipe);
         let lone = options.seeds == 1;
         if lone {
             for line in &outcome.log {
@@ -113,7 +91,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
                 for violation in &outcome.violations {
                     println!("seed {seed}, {recipe}: {violation}");
                 }
-                again(seed, options);
+                again(seed);
             }
         }
     }

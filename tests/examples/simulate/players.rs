@@ -45,7 +45,10 @@ pub(super) fn play(
             workers.spawn(quit((scribe.clone(), ensemble.clone()), recipe, client.clone(), random));
             vec![client]
         }
-        _ => Vec::new(),
+        _ => {
+            workers.spawn(bereave(scribe.clone(), ensemble.clone(), recipe, random));
+            Vec::new()
+        }
     }
 }
 
@@ -152,6 +155,33 @@ async fn quit(
         }
         sleep(Duration::from_millis(random.random_range(0..500))).await;
         ensemble.repair(QUITTER);
+    }
+}
+
+/// An administrator deletes the node of a contender that needs several: one that it has, while it waits for another.
+async fn bereave(scribe: Scribe, ensemble: SimulatedEnsemble, recipe: Recipe, mut random: StdRng) {
+    // What a contender has, and for what it waits then.
+    let parts = match recipe {
+        Recipe::Multi => [["a", "c"], ["b", "c"]],
+        Recipe::Many(_) => [["locks", "leases"]; 2],
+        _ => return,
+    };
+    for _ in 0..12 {
+        sleep(Duration::from_millis(random.random_range(100..2000))).await;
+        let [has, wants] = parts[random.random_range(0..parts.len())].map(|part| format!("{PATH}/{part}"));
+        let number = |node: &String| node.rsplit_once('-').and_then(|(_, number)| number.parse::<i64>().ok());
+        let first = ensemble.children(&has).into_iter().min_by_key(number).map(|node| format!("{has}/{node}"));
+        let waits = |node: &String| {
+            let owner = ensemble.owner(node);
+            let mut queue = ensemble.children(&wants);
+            queue.sort_by_key(number);
+            queue.iter().skip(1).any(|waiting| ensemble.owner(&format!("{wants}/{waiting}")) == owner)
+        };
+        if let Some(node) = first.filter(waits) {
+            scribe.fault(format_args!("somebody deletes {node}, whose owner waits for another"), Duration::ZERO);
+            scribe.revoke([node.clone()]);
+            ensemble.delete(&node);
+        }
     }
 }
 

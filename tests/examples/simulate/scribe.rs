@@ -151,6 +151,10 @@ impl Scribe {
                     return;
                 }
             }
+            // No time passes between the grant and here.
+            if self.late.is_none() && !guard.is_held() {
+                book.history.left_behind(format!("a grant of {attempt:?} that was lost before: {}", guard.path()));
+            }
             // The grant may have been on its way when its node was taken away: then it holds nothing.
             if revoked.is_some() {
                 book.step(now, attempt, Step::Revoked);

@@ -8,7 +8,6 @@ mod players;
 
 use std::time::Duration;
 
-use curator_framework::mutants::{self, Mutant};
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, ExponentialBackoffRetry, RetryNTimes};
 use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
@@ -34,13 +33,9 @@ const PACE: Pace = Pace { speed: 1, rounds: 4, long: 8, uneven: false, looks: tr
 const NAMESPACE: (&str, &str) = ("storm", "/lock");
 
 /// Runs one storm.
-pub(crate) fn run(seed: u64, recipe: Recipe, mutant: Option<Mutant>) -> Outcome {
-    mutants::set(mutant);
-    let _nothing_kept = mutants::keep_node(None);
+pub(crate) fn run(seed: u64, recipe: Recipe) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let outcome = runtime.expect("a runtime without I/O needs nothing that can fail").block_on(storm(seed, recipe));
-    mutants::set(None);
-    outcome
+    runtime.expect("a runtime without I/O needs nothing that can fail").block_on(storm(seed, recipe))
 }
 
 /// What kind of storm it is. Seeds in a row have all kinds.

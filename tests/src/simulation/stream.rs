@@ -4,33 +4,25 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
-use curator_framework::mutants::{Mutant, is_broken};
 use curator_framework::{ByteStream, Connector};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 
 use super::ClientId;
 use super::world::{FromServer, LinkId, World};
-use crate::wire::{ErrorCode, OpCode, Reader, RequestHeader};
-
-/// Where the error stands in a reply, behind its number and the server's transaction.
-const ERR: usize = 4 + 8;
 
 /// Opens links to the client's server.
 pub(super) struct SimulatedNetwork {
     world: Arc<World>,
     client: ClientId,
-    /// A link was opened before.
-    linked: AtomicBool,
 }
 
 impl SimulatedNetwork {
     pub(super) fn new(world: Arc<World>, client: ClientId) -> Self {
-        Self { world, client, linked: AtomicBool::new(false) }
+        Self { world, client }
     }
 }
 
@@ -44,10 +36,8 @@ impl fmt::Debug for SimulatedNetwork {
 impl Connector for SimulatedNetwork {
     async fn connect(&self, _server: &str) -> io::Result<Box<dyn ByteStream>> {
         let (link, inbox) = self.world.open(self.client);
-        let again = self.linked.swap(true, Ordering::SeqCst);
-        let shifted = (again && is_broken(Mutant::ShiftTheReplies)).then(Vec::new);
         let world = Arc::clone(&self.world);
-        Ok(Box::new(LinkStream { world, link, inbox, unread: Vec::new(), unsent: Vec::new(), shifted }))
+        Ok(Box::new(LinkStream { world, link, inbox, unread: Vec::new(), unsent: Vec::new() }))
     }
 }
 
@@ -60,34 +50,13 @@ struct LinkStream {
     unread: Vec<u8>,
     /// The beginning of a frame that is written in parts.
     unsent: Vec<u8>,
-    /// What is behind the number of the newest reply, where each request gets its predecessor's answer.
-    shifted: Option<Vec<u8>>,
 }
 
 impl LinkStream {
-    fn arrived(&mut self, mut frame: Vec<u8>) {
-        let is_reply = frame.len() >= 4 + ERR && i32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]) > 0;
-        if let (true, Some(before)) = (is_reply, &mut self.shifted) {
-            let newer = frame.split_off(4);
-            let mut older = std::mem::replace(before, newer);
-            if older.is_empty() {
-                older = [&[0; 8][..], &ErrorCode::NoNode.code().to_be_bytes()].concat();
-            }
-            frame.extend(older);
-        }
+    fn arrived(&mut self, frame: Vec<u8>) {
         self.unread.extend(u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());
         self.unread.extend(frame);
     }
-}
-
-/// The frame as it is sent; where reconnects are slept through, a list of watches asks for no replay.
-fn without_replay(frame: &[u8]) -> Vec<u8> {
-    let mut frame = frame.to_vec();
-    let op = RequestHeader::decode(&mut Reader::new(&frame)).map(|header| header.op);
-    if is_broken(Mutant::SleepThroughReconnects) && matches!(op, Ok(OpCode::SetWatches | OpCode::SetWatches2)) {
-        frame[8..16].copy_from_slice(&i64::MAX.to_be_bytes());
-    }
-    frame
 }
 
 impl AsyncRead for LinkStream {
@@ -111,7 +80,7 @@ impl AsyncWrite for LinkStream {
         while let Some((length, rest)) = self.unsent.split_first_chunk::<4>() {
             let length = u32::from_be_bytes(*length) as usize;
             let Some(frame) = rest.get(..length) else { break };
-            self.world.send(self.link, without_replay(frame));
+            self.world.send(self.link, frame.to_vec());
             self.unsent.drain(..4 + length);
         }
         Poll::Ready(Ok(bytes.len()))

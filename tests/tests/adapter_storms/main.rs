@@ -8,7 +8,6 @@
 //! | --- | --- |
 //! | `CURATOR_STORM_SECONDS` | storms begin again until so many seconds have passed; one time without it |
 //! | `CURATOR_STORM_SEED` | the first seed; a fresh one without it |
-//! | `CURATOR_STORM_MUTANT` | the way in which the engine is broken, to see that the storms find it |
 //! | `CURATOR_TEST_CLIENT` | `zookeeper-async` for that crate |
 //! | `CURATOR_STORM_LOG` | the logs of storms that went well are printed too |
 
@@ -25,7 +24,6 @@ mod storm;
 use std::time::{Duration, Instant};
 
 use contenders::{Outcome, Recipe};
-use curator_framework::mutants::Mutant;
 use ground::Kind;
 
 fn variable<T>(name: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
@@ -37,17 +35,14 @@ fn variable<T>(name: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
 fn storms(kind: &Kind) {
     let until = Instant::now()
         + variable("CURATOR_STORM_SECONDS", |value| value.parse().ok()).map_or(Duration::ZERO, Duration::from_secs);
-    let mutant = variable("CURATOR_STORM_MUTANT", |value| Mutant::ALL.into_iter().find(|known| known.name() == value));
     let mut seed =
         variable("CURATOR_STORM_SEED", |value| value.parse().ok()).unwrap_or_else(|| u64::from(rand::random::<u32>()));
     loop {
         println!("storms from seed {seed}");
         let storms = Recipe::ALL.map(|recipe| (seed, recipe));
         let outcomes = std::thread::scope(|scope| {
-            let running: Vec<_> = storms
-                .iter()
-                .map(|&(seed, recipe)| scope.spawn(move || storm::run(seed, recipe, kind, mutant)))
-                .collect();
+            let running: Vec<_> =
+                storms.iter().map(|&(seed, recipe)| scope.spawn(move || storm::run(seed, recipe, kind))).collect();
             running.into_iter().map(|storm| storm.join().expect("a storm ends without a panic")).collect::<Vec<_>>()
         });
         let log = std::env::var("CURATOR_STORM_LOG").is_ok();

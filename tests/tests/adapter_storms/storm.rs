@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use curator_framework::mutants::{self, Mutant};
 use curator_framework::{CuratorFramework, Error, ExponentialBackoffRetry, RetryNTimes};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -29,19 +28,14 @@ const LATE: Duration = Duration::from_secs(10);
 const THE_END: Duration = Duration::from_secs(40);
 
 /// Runs one storm.
-pub(crate) fn run(seed: u64, recipe: Recipe, kind: &Kind, mutant: Option<Mutant>) -> Outcome {
-    mutants::set(mutant);
-    let _nothing_kept = mutants::keep_node(None);
-    // A break is one of this thread alone.
-    let mut builder = if mutant.is_some() || seed % 2 == 0 {
+pub(crate) fn run(seed: u64, recipe: Recipe, kind: &Kind) -> Outcome {
+    let mut builder = if seed % 2 == 0 {
         tokio::runtime::Builder::new_current_thread()
     } else {
         tokio::runtime::Builder::new_multi_thread()
     };
     let runtime = builder.worker_threads(2).enable_all().build().expect("there is room for a runtime");
-    let outcome = runtime.block_on(storm(seed, recipe, kind));
-    mutants::set(None);
-    outcome
+    runtime.block_on(storm(seed, recipe, kind))
 }
 
 async fn storm(seed: u64, recipe: Recipe, kind: &Kind) -> Outcome {

@@ -109,10 +109,6 @@ impl Peer {
         peer
     }
 
-    pub(crate) const fn language(&self) -> Language {
-        self.language
-    }
-
     /// A thread of this name, which nobody else must hear.
     pub(crate) fn thread(&self, name: &str) -> Thread {
         let (voice, answers) = unbounded_channel();

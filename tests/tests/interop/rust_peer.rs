@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead as _, Write as _};
 use std::time::Duration;
 
-use curator_framework::mutants::{self, Mutant};
 use curator_framework::{CreateMode, CuratorFramework, RetryNTimes};
 use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
@@ -15,13 +14,11 @@ use tokio::process::Command;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::env::{Env, Kind};
-use crate::peer::{Language, Peer};
+use crate::peer::Peer;
 use crate::record::Clock;
 
 /// What the process is told: the server and its session.
 const ROLE: &str = "CURATOR_INTEROP_PEER";
-/// How its engine is broken, to see that it is found.
-const BROKEN: &str = "CURATOR_INTEROP_BROKEN";
 const TEST: &str = "rust_peer::a_process_of_its_own_acquires_and_releases";
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -34,11 +31,12 @@ pub(crate) fn command(arguments: &[String]) -> Command {
     command
 }
 
-/// A process whose engine is broken.
-pub(crate) async fn broken(env: &Env, mutant: Mutant) -> Peer {
+/// Starts a process in which a deliberate break is switched on.
+#[cfg(curator_mutants)]
+pub(crate) async fn broken(env: &Env, mutant: &str) -> Peer {
     let mut command = command(&[env.address().to_string(), "30000".to_owned()]);
-    command.env(BROKEN, mutant.name());
-    Peer::run(Language::Rust, command).await
+    command.env("CURATOR_MUTANT", mutant);
+    Peer::run(crate::peer::Language::Rust, command).await
 }
 
 #[test]
@@ -69,11 +67,8 @@ fn say(thread: &str, answer: &str) {
     output.flush().unwrap();
 }
 
-/// What the process does until its input ends. All in one thread, so that the engine can be broken.
+/// What the process does until its input ends.
 fn serve(role: &str) {
-    if let Ok(broken) = std::env::var(BROKEN) {
-        mutants::set(Some(Mutant::ALL.into_iter().find(|mutant| mutant.name() == broken).unwrap()));
-    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (lines, mut read) = unbounded_channel();
     std::thread::spawn(move || {

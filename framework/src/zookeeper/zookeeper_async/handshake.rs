@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use curator_wire::{ConnectRequest, ConnectResponse, OpCode, Reader, RequestHeader, Writer};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -24,7 +25,6 @@ use crate::zookeeper::MIN_SESSION_TIMEOUT;
 const MAX_RESPONSE: usize = 1024;
 /// How long the other names have when one is known.
 const OTHER_NAMES: Duration = Duration::from_millis(500);
-const CLOSE_SESSION: i32 = -11;
 
 /// What the handshake found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +105,10 @@ async fn resolve<'a>(
 pub(crate) async fn greet(address: SocketAddr, session_timeout: Duration) -> io::Result<Duration> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    stream.write_all(&connect_request(session_timeout)).await?;
+    let timeout_ms = i32::try_from(session_timeout.as_millis()).unwrap_or(i32::MAX);
+    let new_session =
+        ConnectRequest { timeout_ms, password: vec![0; 16], read_only: Some(false), ..ConnectRequest::default() };
+    stream.write_all(&framed(|to| new_session.encode(to))).await?;
 
     let mut length = [0; 4];
     stream.read_exact(&mut length).await.map_err(|error| match error.kind() {
@@ -120,41 +123,26 @@ pub(crate) async fn greet(address: SocketAddr, session_timeout: Duration) -> io:
     }
     let mut response = vec![0; length];
     stream.read_exact(&mut response).await?;
-    let granted = i32::from_be_bytes([response[4], response[5], response[6], response[7]]);
+    let granted = ConnectResponse::decode(&mut Reader::new(&response))
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
+        .timeout_ms;
     if granted <= 0 {
         return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the server refused a new session"));
     }
 
-    stream.write_all(&close_request()).await?;
+    stream.write_all(&framed(|to| RequestHeader { xid: 1, op: OpCode::CloseSession }.encode(to))).await?;
     // The end of the stream is the server's word that it has read the close.
     let mut rest = Vec::new();
     stream.take(MAX_RESPONSE as u64).read_to_end(&mut rest).await?;
     Ok(Duration::from_millis(u64::from(granted.unsigned_abs())))
 }
 
-pub(crate) fn connect_request(session_timeout: Duration) -> Vec<u8> {
-    let timeout = i32::try_from(session_timeout.as_millis()).unwrap_or(i32::MAX);
-    let mut body = Vec::with_capacity(49);
-    body.extend_from_slice(&0_i32.to_be_bytes()); // protocol version
-    body.extend_from_slice(&0_i64.to_be_bytes()); // last zxid seen
-    body.extend_from_slice(&timeout.to_be_bytes());
-    body.extend_from_slice(&0_i64.to_be_bytes()); // a new session
-    body.extend_from_slice(&16_i32.to_be_bytes());
-    body.extend_from_slice(&[0; 16]); // its password
-    body.push(0); // not read-only
-    framed(&body)
-}
-
-pub(crate) fn close_request() -> Vec<u8> {
-    let mut body = Vec::with_capacity(8);
-    body.extend_from_slice(&1_i32.to_be_bytes()); // xid
-    body.extend_from_slice(&CLOSE_SESSION.to_be_bytes());
-    framed(&body)
-}
-
-fn framed(body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    [&length.to_be_bytes(), body].concat()
+fn framed(body: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    let mut to = Writer::new();
+    body(&mut to);
+    let mut frame = Writer::new();
+    frame.buffer(&to.into_bytes());
+    frame.into_bytes()
 }
 
 #[cfg(test)]

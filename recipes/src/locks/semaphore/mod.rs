@@ -51,7 +51,9 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 ///
 /// # Fairness
 ///
-/// First come, first served. No place stays free while somebody waits.
+/// First come, first served among those that wait. A client that finds a lease free and no contender in the queue takes it at
+/// once. No lease stays free while a contender waits. Where two clients try for the last lease within one round trip, a
+/// `try_acquire` may be refused, and so may Java's timed acquire.
 ///
 /// # Several leases at once
 ///
@@ -80,7 +82,8 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 ///
 /// # Differences from Curator
 ///
-/// A lease tells of its loss. The inner mutex is released in the background, so a grant does not wait for it. There is a
+/// A lease tells of its loss. A free lease is taken without the mutex, unless the limit follows a [`SharedCount`]. Where the
+/// mutex is needed it is released in the background, so a grant does not wait for it. There is a
 /// [direct protocol](SemaphoreProtocol::Direct) without the mutex.
 ///
 /// # Beside Java's Curator
@@ -96,9 +99,15 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 ///
 /// # Cost
 ///
-/// Without contention five requests, four of them before the lease is granted, and one to give it back; with the direct
-/// protocol two and one. Now and then (after a tenth of the session timeout) an acquire sends one more, to see which
-/// protocol is in use.
+/// | acquire and release | requests | round trips before the grant |
+/// | --- | --- | --- |
+/// | a lease is free | 4 | 1 (a `try_acquire`: 2) |
+/// | none is free, or the limit follows a count | 8 | as long as it takes: 1 behind the end of a lease |
+/// | the direct protocol | 3 | 1 |
+///
+/// Now and then (after a tenth of the session timeout) an acquire sends one more, to see which protocol is in use. A client
+/// that was refused goes through the queue, until it has seen a free lease there: that is two requests more, and one round
+/// trip.
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
     inner: Arc<Inner>,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use curator_framework::mutants::{self, Mutant};
 use curator_framework::{CuratorFramework, RetryNTimes};
 use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
@@ -74,12 +73,9 @@ fn part_of(random: &mut StdRng, time: Duration, from: f64, to: f64) -> Duration 
 }
 
 /// Plays one round; the same seed gives the same.
-fn play(seed: u64, mutant: Option<Mutant>) -> (Plan, Outcome) {
-    mutants::set(mutant);
+fn play(seed: u64) -> (Plan, Outcome) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let played = runtime.block_on(round(seed));
-    mutants::set(None);
-    played
+    runtime.block_on(round(seed))
 }
 
 async fn round(seed: u64) -> (Plan, Outcome) {
@@ -188,7 +184,7 @@ fn a_holder_cut_off_in_silence_knows_before_the_next_one_has_the_lock() {
     println!("from seed {from}");
     let (mut told, mut grants) = (std::collections::BTreeMap::<String, usize>::new(), 0);
     for seed in from..from + ROUNDS {
-        let (plan, outcome) = play(seed, None);
+        let (plan, outcome) = play(seed);
         assert!(outcome.wrong.is_empty(), "seed {seed}, {plan:?}: {:#?}\n{:#?}", outcome.wrong, outcome.history);
         grants += outcome.history.grants();
         *told.entry(format!("{:?}", plan.silence)).or_default() += usize::from(outcome.losses > 0);
@@ -202,15 +198,15 @@ fn a_holder_cut_off_in_silence_knows_before_the_next_one_has_the_lock() {
 fn a_round_played_twice_is_the_same() {
     let from = u64::from(rand::random::<u32>());
     for seed in from..from + 11 {
-        assert_eq!(play(seed, None).1, play(seed, None).1, "seed {seed}");
+        assert_eq!(play(seed).1, play(seed).1, "seed {seed}");
     }
 }
 
-/// Each way to get the deadline wrong is found.
+#[cfg(curator_mutants)]
 #[test]
-fn what_gets_the_deadline_wrong_is_found() {
-    for mutant in [Mutant::IgnoreTheDeadline, Mutant::ReadsMoveTheDeadline] {
-        let found = (0..ROUNDS).find(|seed| !play(*seed, Some(mutant)).1.wrong.is_empty());
-        assert!(found.is_some(), "{} was not found", mutant.name());
+fn a_wrong_deadline_is_found() {
+    for mutant in ["ignore-the-deadline", "reads-move-the-deadline"] {
+        let found = |seed| !play(seed).1.wrong.is_empty();
+        assert!(curator_framework::mutants::with(mutant, || (0..ROUNDS).any(found)), "{mutant} was not found");
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use curator_framework::mutants::{self, Mutant};
 use curator_framework::{CuratorFramework, LossReason, RetryNTimes, SessionEnd};
 use curator_recipes::{InterProcessSemaphoreMutex, LockGuard, Release};
 use curator_test::{ClientId, SimulatedEnsemble};
@@ -23,17 +22,14 @@ const WATCHED: Duration = SESSION.checked_div(10).unwrap();
 const ROUNDING: Duration = Duration::from_millis(3);
 const HOLDER: ClientId = ClientId(0);
 
-/// Runs something in a simulation of its own, with the engine broken or not.
-fn simulated<T>(mutant: Option<Mutant>, run: impl AsyncFnOnce(SimulatedEnsemble, CuratorFramework) -> T) -> T {
-    mutants::set(mutant);
+/// Runs something in a simulation of its own.
+fn simulated<T>(run: impl AsyncFnOnce(SimulatedEnsemble, CuratorFramework) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let done = runtime.block_on(async {
+    runtime.block_on(async {
         let ensemble = SimulatedEnsemble::new(7, LATENCY);
         let client = connected(&ensemble, HOLDER).await;
         run(ensemble, client).await
-    });
-    mutants::set(None);
-    done
+    })
 }
 
 async fn connected(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
@@ -73,7 +69,7 @@ fn a_killed_session_is_told_at_the_next_connect() {
     let mut longest = Duration::ZERO;
     for way in Way::ALL {
         for rest in [Duration::ZERO, WATCHED * 2] {
-            simulated(None, async |ensemble, client| {
+            simulated(async |ensemble, client| {
                 let guards = taken(way, &client).await;
                 sleep(rest).await;
                 ensemble.kill_session(ensemble.owner(guards[0].path()).unwrap());
@@ -96,15 +92,11 @@ fn a_killed_session_is_told_at_the_next_connect() {
 
 /// Deletes each of the nodes in turn; says how long it took at most until those who stand on it were told, and whether
 /// the others were not.
-fn longest_to_tell_of_a_deletion(
-    way: Way,
-    mutant: Option<Mutant>,
-    delete: impl AsyncFn(&SimulatedEnsemble, &str),
-) -> Option<Duration> {
+fn longest_to_tell_of_a_deletion(way: Way, delete: impl AsyncFn(&SimulatedEnsemble, &str)) -> Option<Duration> {
     let mut longest = Duration::ZERO;
     let mut number = 0;
     loop {
-        let told = simulated(mutant, async |ensemble, client| {
+        let told = simulated(async |ensemble, client| {
             let guards = taken(way, &client).await;
             let Some(node) = nodes(&guards).into_iter().nth(number) else { return Some(None) };
             let from = ensemble.now();
@@ -163,13 +155,13 @@ async fn delete_without_a_connection(ensemble: &SimulatedEnsemble, node: &str) {
 fn a_deleted_node_is_told_by_its_event_or_when_it_is_looked_at() {
     let mut longest = [Duration::ZERO; 3];
     for way in Way::ALL {
-        let watched = longest_to_tell_of_a_deletion(way, None, delete_when_watched).unwrap();
+        let watched = longest_to_tell_of_a_deletion(way, delete_when_watched).unwrap();
         let watched = watched - (WATCHED + LATENCY * 2 + ROUNDING);
         assert!(watched <= LATENCY + ROUNDING, "{way}: the event alone, not {watched:?}");
         // When the node is looked at for the first time; a write and another look prove that it is gone.
-        let at_once = longest_to_tell_of_a_deletion(way, None, delete_at_once).unwrap();
+        let at_once = longest_to_tell_of_a_deletion(way, delete_at_once).unwrap();
         assert!(at_once <= WATCHED + LATENCY * 6 + ROUNDING, "{way}: the look at the node, not {at_once:?}");
-        let without = longest_to_tell_of_a_deletion(way, None, delete_without_a_connection).unwrap() - WATCHED * 2;
+        let without = longest_to_tell_of_a_deletion(way, delete_without_a_connection).unwrap() - WATCHED * 2;
         assert!(without <= LATENCY * 8 + ROUNDING, "{way}: the next connect, not {without:?}");
         for (longest, this) in longest.iter_mut().zip([watched, at_once, without]) {
             *longest = this.max(*longest);
@@ -179,16 +171,17 @@ fn a_deleted_node_is_told_by_its_event_or_when_it_is_looked_at() {
     println!("told at the latest: watched {watched:?}, not yet watched {at_once:?}, without a connection {without:?}");
 }
 
+#[cfg(curator_mutants)]
 #[test]
-fn who_does_not_watch_its_node_is_found() {
-    let broken = Some(Mutant::LeaveTheOwnNodeAlone);
-    assert_eq!(longest_to_tell_of_a_deletion(Way::ALL[0], broken, delete_at_once), None);
+fn a_holder_that_does_not_watch_its_node_is_found() {
+    let tell = || longest_to_tell_of_a_deletion(Way::ALL[0], delete_at_once);
+    assert_eq!(curator_framework::mutants::with("leave-the-own-node-alone", tell), None);
 }
 
 #[test]
 fn a_client_that_is_closed_tells_at_once() {
     for way in Way::ALL {
-        simulated(None, async |ensemble, client| {
+        simulated(async |ensemble, client| {
             let guards = taken(way, &client).await;
             sleep(WATCHED / 2).await;
             let from = ensemble.now();
@@ -211,7 +204,7 @@ fn a_client_that_is_closed_tells_at_once() {
 #[test]
 fn whichever_node_of_a_waiting_semaphore_mutex_is_deleted_it_gets_the_lock_and_nobody_else_is_told() {
     for part in ["locks", "leases"] {
-        simulated(None, async |ensemble, client| {
+        simulated(async |ensemble, client| {
             let holder = taken(Way::new(Kind::SemaphoreMutex, Form::Plain), &client).await;
             let other = connected(&ensemble, ClientId(1)).await;
             let mutex = InterProcessSemaphoreMutex::new(other, PATH).unwrap();

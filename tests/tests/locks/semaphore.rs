@@ -9,7 +9,8 @@ use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, 
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 
-use crate::env::{builder, children, connected, in_time};
+use crate::env::{builder, children, connected, eventually, in_time};
+use crate::kinds::{Polled, poll_and_drop};
 
 /// How many are inside, and how many there ever were at once.
 #[derive(Debug, Default)]
@@ -202,7 +203,7 @@ on_every_server! {
             });
         }
         // Nobody leaves before the house is full.
-        crate::env::eventually("all leases are taken", async || counter.now.load(Ordering::SeqCst) == LIMIT).await;
+        eventually("all leases are taken", async || counter.now.load(Ordering::SeqCst) == LIMIT).await;
         full.add_permits(100);
         while let Some(done) = in_time(users.join_next()).await {
             done.unwrap();
@@ -259,5 +260,38 @@ async fn a_guard_that_was_just_dropped_is_not_in_the_way_of_a_try() {
         drop(held);
         let lease = in_time(semaphore.try_acquire()).await.unwrap().expect("it is free");
         lease.release().await.unwrap();
+    }
+}
+
+/// A try without the queue that is refused deletes its nodes while it joins the queue.
+#[tokio::test]
+async fn a_refused_acquire_leaves_nothing_wherever_it_is_dropped() {
+    let server = TestingServer::start().unwrap();
+    let (client, other) = (connected(builder(server.address())).await, connected(builder(server.address())).await);
+    let all = InterProcessSemaphoreV2::new(other, "/semaphore", 2).unwrap();
+    for wanted in [1, 2] {
+        let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/semaphore", 2).unwrap();
+        for polls in 1.. {
+            // It has seen a lease free, so it tries first.
+            in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
+            let held = in_time(all.acquire_many(2)).await.unwrap();
+            let waiting = semaphore.acquire_many_timeout(wanted, Duration::from_millis(30));
+            let is_over = match in_time(poll_and_drop(waiting, polls)).await {
+                Polled::Ready(granted) => granted.unwrap().is_none(),
+                Polled::Dropped => false,
+            };
+            eventually("only the other's are left", async || {
+                let count = |part| server.children(&format!("/semaphore/{part}")).map_or(0, |nodes| nodes.len());
+                (count("leases"), count("locks")) == (2, 0)
+            })
+            .await;
+            for lease in held {
+                assert_eq!(lease.release().await.unwrap(), Release::Released);
+            }
+            if is_over {
+                assert!(polls > 2, "refused after {polls} polls");
+                break;
+            }
+        }
     }
 }

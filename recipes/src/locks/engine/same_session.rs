@@ -40,7 +40,7 @@ impl Contender {
         }
     }
 
-    /// Whether this is the contender's one node. Lost replies may have left others of its id, elsewhere in the queue: what
+    /// Tells if the contender has kept this node. Lost replies may have left others of its id, elsewhere in the queue: what
     /// the contender says does not hold for them.
     fn has_kept(&self, node: &str) -> bool {
         self.delete.get().is_some_and(|delete| node_from_path(delete.full_path()) == node)

@@ -131,13 +131,13 @@ impl Watch {
         Self { target, found: None, fired: None }
     }
 
-    /// Whether the server has the watch.
+    /// Tells if the server has the watch.
     pub(super) fn is_set(&self) -> bool {
         self.found.is_some()
     }
 }
 
-/// What came of an action.
+/// The result of an action, for the planner.
 enum Outcome {
     Plain(Input<'static>, Option<Cause>),
     Listed(u64, Nodes, Position),
@@ -187,7 +187,7 @@ impl Contender {
         [self.awaited.as_mut(), self.own.as_mut()].into_iter().chain(asked).flatten()
     }
 
-    /// Whether it watches its own node.
+    /// Tells if the contender watches its own node.
     pub(super) fn watches_own(&self) -> bool {
         self.own.is_some()
     }
@@ -510,7 +510,7 @@ impl World {
         }
     }
 
-    /// What came of requests that are all answered.
+    /// Hands over the replies of an action whose requests are all answered.
     fn asked(&mut self, contender: usize, ask: Ask, scenario: &Scenario) -> Outcome {
         let it = &mut self.contenders[contender];
         let Ask { what, epoch, node, own, listed, sent, .. } = ask;
@@ -602,7 +602,7 @@ impl World {
         Some(self.deleted(contender, wait, epoch, by))
     }
 
-    /// Whether the node that is waited for is the one of its owner, which may have had several.
+    /// Tells if the awaited node is the one that its owner has kept: lost replies leave an owner with several.
     fn is_owner(&self, owner: usize, wait: &Wait, scenario: &Scenario) -> bool {
         self.claims[owner].node == wait.node || scenario.quirk == Some(Quirk::OwnerOfAnyNode)
     }

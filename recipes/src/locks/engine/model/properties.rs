@@ -1,4 +1,4 @@
-//! What must hold.
+//! The properties, and when they are checked.
 //!
 //! | property | checked | statement |
 //! | --- | --- | --- |
@@ -28,7 +28,7 @@ pub(super) enum Cause {
 }
 
 impl World {
-    /// Whether a node would be granted the lock by the state at a position.
+    /// Tells if the state at a position grants the lock to a node.
     fn is_next_at(&self, position: Position, own: usize, limit: u8) -> bool {
         let (index, own) = (own, &self.nodes[own]);
         let key = |node: usize| (self.nodes[node].number, self.nodes[node].name());

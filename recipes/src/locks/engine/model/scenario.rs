@@ -1,4 +1,4 @@
-//! What is searched: contenders, sessions, faults, and deliberate breaks.
+//! The scenarios of a search: contenders, sessions, faults, and deliberate breaks.
 
 use crate::locks::engine::driver::{
     LeaseDriver, LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver,
@@ -6,7 +6,7 @@ use crate::locks::engine::driver::{
 use crate::locks::engine::plan::Rules;
 use crate::locks::read_write::{ReadDriver, WriteDriver};
 
-/// What a contender contends for.
+/// The lock of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Mutex,
@@ -51,7 +51,7 @@ pub(super) enum Quirk {
     UnknownIsOtherSession,
     /// A delete that the owner has begun is taken for an answered one.
     BegunDeleteIsDone,
-    /// What the owner of a node says is taken to be about each node that a lost reply has left.
+    /// A waiter relates what an owner says to each node that a lost reply has left of that owner.
     OwnerOfAnyNode,
     /// A deletion is taken to have been notified on the connection on which the watch was set.
     ReplayIsOfTheOldConnection,

@@ -69,14 +69,14 @@ fn hash_of(world: &World) -> u64 {
     hasher.finish()
 }
 
-/// A broken property, and how it comes to that.
+/// A broken property, and the steps that lead there.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) violation: Violation,
     pub(super) steps: Vec<Step>,
 }
 
-/// What may come after a world. A world in which nothing happens by itself must be in order.
+/// Lists the steps out of a world, and checks a world in which nothing happens by itself.
 fn steps_of(world: &World, scenario: &Scenario) -> Result<Vec<Step>, Violation> {
     let steps = world.steps(scenario);
     if !steps.iter().any(|step| step.must_happen()) {
@@ -92,8 +92,10 @@ struct Visit {
     next: usize,
 }
 
-/// Searches all there is, depth first, and counts the states. What goes on for ever is found as a state that comes again on
-/// its own path: faults and releases are counted in the state, so only what happens by itself can lead back.
+/// Searches depth first, and counts the states.
+///
+/// A state that comes again on its own path is an endless loop. Faults and releases are used up, so no other step is part
+/// of a loop than those that happen by themselves.
 pub(super) fn search(scenario: &Scenario) -> Result<usize, Found> {
     let mut seen: ByHash<bool> = HashMap::default();
     let mut path: Vec<Visit> = Vec::new();
@@ -134,7 +136,7 @@ pub(super) fn search(scenario: &Scenario) -> Result<usize, Found> {
     Ok(seen.len())
 }
 
-/// Searches breadth first: what it finds is as short as can be.
+/// Searches breadth first, for the shortest path to a broken property.
 pub(super) fn shortest(scenario: &Scenario) -> Option<Found> {
     let mut seen: HashSet<u64, BuildHasherDefault<IsHash>> = HashSet::default();
     let mut came: Vec<(usize, Option<Step>)> = vec![(0, None)];

@@ -1,4 +1,4 @@
-//! What exists outside of the contenders: the leader's log, the servers that follow it, and the connections.
+//! The world around the contenders: the leader's log, the servers that follow it, and the connections.
 //!
 //! | part | how it is modelled |
 //! | --- | --- |
@@ -6,15 +6,19 @@
 //! | server | one for each session; it stands at a position of the log and moves on one transaction at a time |
 //! | requests | in order for each session; a write commits at the leader and is answered when the server has it |
 //! | replies | delivered when the server answers: a reply under way for long is a server that is behind for long |
-//! | notifications | one queue for each session; those of one transaction in every order; a reply may overtake them, as the task that dispatches them may be late |
+//! | notifications | one queue for each session; those of one transaction in every order; replies may overtake them, as the task that dispatches them may be late |
 //! | watches | the server has a watch exactly where the client has a waiter whose read was answered |
 //! | reconnect | at any position that the session has not seen surpassed; what changed is replayed in every order |
 //! | stragglers | a write whose connection was lost may still commit, until a later write of its session does |
+//!
+//! A server applies a transaction of another session at once, unless it has to choose an order of notifications, or the
+//! session has caused or been notified of later transactions. This leaves nothing out: to a session that cannot know of a
+//! transaction, a server that is behind is a leader that commits later.
 
 use crate::locks::engine::model::contender::{Claim, Contender, Delete, Phase, Watch};
 use crate::locks::engine::model::scenario::{Fault, Kind, Quirk, Scenario};
 
-/// How many transactions have been committed, or applied.
+/// A number of transactions, committed by the leader or applied by a server.
 pub(super) type Position = u8;
 
 /// A set of nodes, by their indices.
@@ -23,7 +27,7 @@ pub(super) type Nodes = u32;
 /// A broken property.
 pub(super) type Violation = String;
 
-/// What may happen next.
+/// One transition of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// The leader commits the session's oldest request.
@@ -66,15 +70,11 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Whether it happens by itself, sooner or later.
+    /// Tells if it happens by itself, sooner or later.
     pub(super) fn must_happen(self) -> bool {
-        use Step::{Apply, Commit, CommitStraggler, Dispatch, End, Learn, Look, Run, Serve, Turn};
-        // A straggler may be lost as well.
-        !matches!(self, CommitStraggler(_))
-            && matches!(
-                self,
-                Commit(_) | Apply(..) | Serve(_) | Dispatch(_) | Run(_) | Look(_) | End(_) | Learn(_) | Turn(_)
-            )
+        use Step::{Apply, Commit, Dispatch, End, Learn, Look, Run, Serve, Turn};
+        // Not a straggler, which may be lost as well.
+        matches!(self, Commit(_) | Apply(..) | Serve(_) | Dispatch(_) | Run(_) | Look(_) | End(_) | Learn(_) | Turn(_))
     }
 }
 
@@ -105,7 +105,7 @@ impl Node {
         name
     }
 
-    /// Whether it has this name.
+    /// Compares without building the name.
     pub(super) fn is_named(&self, name: &str) -> bool {
         let name = name.as_bytes();
         let number = [b'0' + self.number / 10, b'0' + self.number % 10];
@@ -113,7 +113,7 @@ impl Node {
     }
 }
 
-/// What is watched.
+/// The target of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Target {
     Node(usize),
@@ -164,7 +164,7 @@ impl What {
         !matches!(self, Self::List | Self::FindOwn | Self::ReadNode(_) | Self::ReadOwn(_) | Self::Exists(_))
     }
 
-    /// Whether the session itself sends it again on the next connection.
+    /// Tells if the session itself sends it again on the next connection.
     fn is_repeated(self) -> bool {
         matches!(self, Self::Clean | Self::Signal(_) | Self::Delete(_) | Self::CreateReader | Self::Exists(_))
     }
@@ -180,19 +180,19 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Session {
     pub(super) epoch: u64,
-    /// Where its server stands.
+    /// The position of its server.
     pub(super) position: Position,
     /// The newest transaction that it has caused or been notified of. A server that is behind without the session being able to
     /// know it is no other world: those transactions may as well come later.
     known: Position,
-    /// Where it stood at the newest reply.
+    /// The position of its server at the newest reply.
     last_seen: Position,
     pub(super) requests: Vec<Request>,
     stragglers: Vec<Request>,
     mail: Vec<(Target, Event)>,
     /// So many of the notifications came before a reply that the client has: they are not lost with the connection.
     received: usize,
-    /// When the leader ended it.
+    /// The transaction that ended it.
     closed: Option<Position>,
     pub(super) is_over: bool,
     pub(super) limit: u8,
@@ -211,7 +211,7 @@ pub(super) struct World {
     pub(super) claims: Vec<Claim>,
     pub(super) sessions: Vec<Session>,
     pub(super) contenders: Vec<Contender>,
-    /// Who has the turn to take a lease.
+    /// The contender that has the turn to take a lease.
     pub(super) turn: Option<usize>,
     /// Transactions of an administrator that have deleted two nodes.
     pub(super) multis: Vec<Position>,
@@ -335,7 +335,7 @@ impl World {
         request.what != What::Create || request.claim != request.contender || (0..request.contender).all(has_joined)
     }
 
-    /// What comes of a step.
+    /// Takes a step, and those that follow at once.
     pub(super) fn after(&self, step: Step, scenario: &Scenario) -> Result<Self, Violation> {
         let mut world = self.clone();
         world.take(step, scenario)?;
@@ -579,7 +579,7 @@ impl World {
         self.written(request);
     }
 
-    /// What the session's server notifies of when it applies a transaction.
+    /// Lists the notifications that the session's server sends for a transaction.
     fn events_at(&self, session: usize, position: Position) -> Vec<(Target, Event)> {
         let is_now = |at: Option<Position>| at == Some(position);
         self.watched_changes(
@@ -600,7 +600,7 @@ impl World {
         )
     }
 
-    /// What a server at a position replays to a session that connects to it.
+    /// Lists the notifications that a server at a position replays to a session that connects to it.
     fn replayed_at(&self, session: usize, position: Position) -> Vec<(Target, Event)> {
         let base = self.sessions[session].last_seen;
         let is_since = |at: Position| base < at && at <= position;
@@ -632,7 +632,7 @@ impl World {
         contenders.flat_map(Contender::watches).filter(move |watch| watch.target == target && watch.fired.is_none())
     }
 
-    /// Whether a node's owner has deleted it, and the delete was answered.
+    /// Looks up the owner's delete of its node.
     pub(super) fn owner_delete(&self, claim: usize) -> Delete {
         self.claims[claim].delete
     }

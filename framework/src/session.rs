@@ -47,7 +47,7 @@ const SLOW: u32 = 10;
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
-    /// What stands before the paths of whoever has it.
+    /// The prefix of all paths that this handle sends.
     root: Root,
     /// The connection on which its requests run.
     pinned: Option<u64>,
@@ -232,8 +232,8 @@ impl Session {
         self.pinned.unwrap_or_else(|| self.inner.link.get().epoch)
     }
 
-    /// The same session, whose requests run on the connection that it has now, or not at all: after that connection they
-    /// fail with `ConnectionLoss`. What several of its reads have found stands in the order of the server's transactions.
+    /// Returns the same session, pinned to its present connection. When that connection is lost, its requests fail with
+    /// `ConnectionLoss`. The replies to its reads reflect the server's transactions in order.
     #[must_use]
     pub fn pinned(&self) -> Self {
         Self { inner: Arc::clone(&self.inner), root: self.root.clone(), pinned: Some(self.epoch()) }

@@ -47,8 +47,8 @@ type Callback = Box<dyn FnOnce(WakeReason) + Send>;
 
 /// How a waiter is woken.
 enum Wake {
-    /// By its future. This is done under the registry's lock, so that a waiter which is not in the registry has its
-    /// word already.
+    /// Wakes through the future, under the registry's lock. A waiter that is not in the registry was therefore sent its
+    /// wake-up already.
     Future(oneshot::Sender<Woken>),
     /// By a call, outside of the lock.
     Callback(Callback),
@@ -95,7 +95,7 @@ struct Waiters {
     /// Those of them that hold something.
     held: BTreeMap<Arc<str>, Weak<ClaimedNode>>,
     ended: Option<SessionEnd>,
-    /// Is told of watches for which nobody waits any more.
+    /// The registry calls this when the last waiter of a watch is gone.
     forget: Option<Forget>,
 }
 
@@ -122,7 +122,7 @@ impl Waiters {
         self.by_path.get_mut(path)?.iter_mut().find(|waiter| waiter.id == id)
     }
 
-    /// Takes out those who wait at a path for one of these.
+    /// Removes and returns the waiters of these kinds at a path.
     fn take(&mut self, path: &str, kinds: &[WatchKind]) -> Vec<Waiter> {
         let Some(list) = self.by_path.get_mut(path) else { return Vec::new() };
         let is_meant = |waiter: &Waiter| kinds.contains(&waiter.kind);
@@ -142,7 +142,7 @@ impl Waiters {
         if list.is_empty() {
             self.by_path.remove(path);
         }
-        // Under the lock: whoever comes next for this watch registers, and then reads, behind it.
+        // Under the lock: a later waiter for this watch registers, and then reads, only after this call.
         if let (true, Some(forget)) = (was_last, &self.forget) {
             forget(path, waiter.kind);
         }
@@ -232,7 +232,7 @@ impl WatchRegistry {
         self.waiters.lock().held.insert(Arc::clone(&node.path), Arc::downgrade(node));
     }
 
-    /// The server had no node at this path when it had applied this transaction.
+    /// Marks the owned node at `path` as deleted, unless it was created after transaction `zxid`, which the reply reflects.
     pub(crate) fn is_missing(&self, path: &str, zxid: i64) {
         let owned = self.waiters.lock().owned.get(path).and_then(Weak::upgrade);
         if let Some(node) = owned.filter(|node| node.czxid <= zxid) {
@@ -240,8 +240,8 @@ impl WatchRegistry {
         }
     }
 
-    /// The server had these children below a path when it had applied this transaction: what is held and not among them is
-    /// gone.
+    /// Marks held nodes below `parent` as deleted if the listing lacks them. A node that was created after transaction
+    /// `zxid`, which the listing reflects, stays unmarked.
     pub(crate) fn listed(&self, parent: &str, children: &[String], zxid: i64) {
         let held: Vec<_> = {
             let waiters = self.waiters.lock();
@@ -261,14 +261,14 @@ impl WatchRegistry {
         }
     }
 
-    /// Wakes everybody after a reconnect.
+    /// Wakes all waiters after a reconnect.
     pub(crate) fn reconnected(&self) {
         self.wake(Woken { reason: WakeReason::Reconnected, epoch: None }, |waiters| {
             std::mem::take(&mut waiters.by_path).into_values().flatten().collect()
         });
     }
 
-    /// Wakes everybody at the end of the session, and whoever comes later.
+    /// Wakes all waiters at the end of the session, and each later waiter at once.
     pub(crate) fn session_ended(&self, end: SessionEnd) {
         self.wake(Woken { reason: WakeReason::SessionEnded(end), epoch: None }, |waiters| {
             waiters.ended = Some(end);
@@ -303,7 +303,7 @@ impl WatchRegistry {
     }
 }
 
-/// Whoever waited may be gone.
+/// Ignores the result of a send: the waiter may have been dropped.
 fn told(_: &Result<(), Woken>) {}
 
 impl fmt::Debug for WatchRegistry {

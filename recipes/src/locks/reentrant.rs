@@ -81,7 +81,7 @@ impl Reentrant {
         &self.internals
     }
 
-    /// Acquires for an owner, or for nobody in particular.
+    /// Acquires for an owner, or without one.
     pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<Place>> {
         match owner {
             None => self.acquire_for_nobody(mode).await,
@@ -175,8 +175,8 @@ impl Reentrant {
     }
 }
 
-/// Forgets owners that neither hold nor acquire when the map would grow: so it is never more than twice as large as it must
-/// be, and a scan is paid for by as many entries.
+/// Removes the owners that neither hold nor acquire, if the map would grow. So the map is at most twice as large as needed,
+/// and the cost of a scan is spread over as many insertions.
 fn make_room<T>(by_owner: &mut HashMap<LockOwner, T>, is_used: impl Fn(&T) -> bool) {
     if by_owner.len() == by_owner.capacity() {
         by_owner.retain(|_, value| is_used(value));
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_are_scanned_as_often_as_entered_and_those_that_are_gone_are_forgotten() {
+    fn scans_are_amortised_and_unused_owners_are_removed() {
         let (mut by_owner, looks) = (HashMap::new(), Cell::new(0));
         let enter = |used: bool, by_owner: &mut HashMap<LockOwner, bool>| {
             make_room(by_owner, |used| {

@@ -62,7 +62,8 @@ async fn leases_that_cannot_be_written_are_refused() {
     drop(in_time(InterProcessSemaphoreV2::new(client, "/s", 2).unwrap().acquire()).await.unwrap());
 }
 
-/// A path that a direct client has taken over is refused to a client that has used it with Curator's protocol before.
+/// A path that was deleted, and that a direct client has created again, is refused to a client that has used it with Curator's
+/// protocol before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_that_changed_hands_is_noticed_in_the_same_session() {
     let server = server();
@@ -70,7 +71,7 @@ async fn a_path_that_changed_hands_is_noticed_in_the_same_session() {
     let other = client(&server).await;
     let curator = InterProcessSemaphoreV2::new(one, "/s", 1).unwrap();
     in_time(curator.acquire()).await.unwrap().release().await.unwrap();
-    eventually("the turn is gone", async || server.children("/s/locks").unwrap_or_default().is_empty()).await;
+    other.delete().deleting_children_if_needed().for_path("/s").await.unwrap();
     let direct = direct(other, 1);
     let lease = in_time(direct.acquire()).await.unwrap();
     // It is looked at again after a tenth of the session timeout.
@@ -80,10 +81,10 @@ async fn a_path_that_changed_hands_is_noticed_in_the_same_session() {
     assert!(matches!(refused, Err(LockError::ProtocolMismatch { .. })), "{refused:?}");
 }
 
-/// Clients of the direct protocol that come together to a path that was used with Curator's before: who is a moment later
-/// finds the others there already, and their mark only if it looks again.
+/// Clients of the direct protocol that come together to a new path: a client that is a moment later finds nodes of the others,
+/// and their mark only if it looks again.
 #[tokio::test(start_paused = true)]
-async fn clients_that_take_a_path_over_together_agree() {
+async fn clients_that_create_a_path_together_agree() {
     const CLIENTS: u32 = 6;
     const LATENCY: Duration = Duration::from_millis(100);
     for seed in 0..30 {
@@ -91,9 +92,6 @@ async fn clients_that_take_a_path_over_together_agree() {
         let mut clients = Vec::new();
         for id in 1..=CLIENTS {
             clients.push(simulated(&ensemble, id).await);
-        }
-        for part in ["/s/leases", "/s/locks"] {
-            clients[0].create().creating_parents_if_needed().for_path(part).await.unwrap();
         }
         let mut taking = JoinSet::new();
         for (place, client) in (0..).zip(clients) {

@@ -1,4 +1,4 @@
-//! Who gets the lock: pure decisions over one listing of the lock's children.
+//! Sorts one listing of a lock's children and decides which contenders hold the lock: pure, without I/O.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use curator_framework::CreateMode;
 /// From this number on contenders are ordered by the transaction that created them.
 const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);
 
-/// Whether a node of this number is ordered by it: before all those nearer the end of the counter, whenever they and
-/// it were created.
+/// Whether the sequence number orders the node. Such a node precedes every node nearer the end of the counter, even one that
+/// was created earlier.
 pub(crate) fn is_far_from_the_end(sequence: i64) -> bool {
     (0..NEAR_THE_END).contains(&sequence)
 }
@@ -115,9 +115,9 @@ pub enum Predicate {
         /// Whether nothing else stands between the contender and the lock, so that the node's deletion alone grants it.
         blocks_alone: bool,
     },
-    /// It waits until a node is deleted, or changed, by which its owner says that it has a place.
+    /// It waits until its predecessor is deleted or written: the write signals that the predecessor holds a lease.
     WatchNeighbour {
-        /// The node's name: the one directly ahead.
+        /// The predecessor's name.
         node: String,
     },
     /// It waits for any change of the lock's children.
@@ -130,8 +130,8 @@ pub enum Predicate {
 ///
 /// A driver decides and does nothing: the engine creates, lists and watches.
 pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
-    /// The place of a child in the order, or `None` for a child that is no contender. Curator's `fixForSorting`, as a
-    /// number.
+    /// Returns the number that orders a child, or `None` for a child that is not a contender. Curator's `fixForSorting`, as
+    /// a number.
     ///
     /// Numbers below zero or close to 2^31 (less than 2^20 away) are taken for those of ZooKeeper's counter at its end:
     /// they come after all others, in the order of creation.
@@ -139,8 +139,8 @@ pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
         standard_sequence(name, lock_name)
     }
 
-    /// The mode of the lock's nodes. A persistent node outlives its session: nobody else gets the lock until it is
-    /// deleted.
+    /// The mode of the lock's nodes. A persistent node outlives its session: no other contender is granted the lock until
+    /// that node is deleted.
     fn create_mode(&self) -> CreateMode {
         CreateMode::EphemeralSequential
     }
@@ -159,9 +159,9 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
         if index < max_leases {
             return Predicate::Acquired;
         }
-        // With several places, any departure ahead frees one: only the first in line watches for that, the others
-        // watch their neighbour. (Curator watches `children[index - max_leases]`, which leaves waiters beside a free
-        // place.)
+        // With several leases, any deletion ahead frees one. Only the first waiter watches the children: each of the
+        // others watches its predecessor. (Curator watches `children[index - max_leases]`: a waiter may then go on
+        // waiting while a lease is free.)
         if max_leases > 1 && index == max_leases {
             return Predicate::WatchChildren;
         }
@@ -173,11 +173,11 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
     }
 }
 
-/// Leases: any departure frees a place. The first in line watches for that, those behind it watch their neighbour, who
-/// tells when it has a place.
+/// Orders the contenders for leases. The first waiter watches the children, since any deletion ahead frees a lease. Each
+/// waiter behind it watches its predecessor, which signals when it is granted a lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseDriver {
-    /// Only one waits at a time, so whoever waits is the first in line.
+    /// At most one contender waits at a time, so every waiter is the first one.
     pub(crate) one_waits: bool,
 }
 
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_children_are_no_contenders() {
+    fn foreign_children_are_not_contenders() {
         let children = sorted(&["0", "readme", "lock-", "lock-x1", "_c_a-lease-0000000001", "_c_a-lock-0000000001"]);
         assert_eq!(children.names().collect::<Vec<_>>(), ["_c_a-lock-0000000001"]);
     }
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mutex_goes_by_the_neighbour() {
+    fn mutex_waiter_watches_its_predecessor() {
         let children = sorted(&["lock-1", "lock-2", "lock-3"]);
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-1", 1), Predicate::Acquired);
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-2", 1), watch("lock-1", true));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn with_several_places_the_first_in_line_watches_them_all() {
+    fn with_several_leases_the_first_waiter_watches_the_children() {
         let children = sorted(&["lock-1", "lock-2", "lock-3", "lock-4"]);
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-2", 2), Predicate::Acquired);
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-3", 2), Predicate::WatchChildren);

@@ -146,7 +146,7 @@ impl Plan {
             return Action::Grant { proof, signals: self.signals(listing, rules) };
         }
         match decided {
-            // A server that lags behind lists what was before our newest write; on that write's connection none does.
+            // A lagging server may list a state from before our newest write, but not on the connection of that write.
             Predicate::Missing | Predicate::Acquired if !is_ordered => return Action::Barrier,
             Predicate::Missing | Predicate::Acquired => return Action::Rejoin,
             _ => self.note_position(listing),
@@ -204,7 +204,7 @@ impl Plan {
         }
     }
 
-    /// Sets the watch that the contender waits for, and where a hand-off may follow the one on the own node.
+    /// Sets the watch that the contender waits for. Also watches the own node if a hand-off may follow.
     fn arm_again(&self) -> Action {
         let (node, own) = match &self.waits_for {
             Target::Node(Blocker { node, is_alone, .. }) => (node, *is_alone && self.own_armed_in.is_none()),

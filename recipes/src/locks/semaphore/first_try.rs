@@ -53,8 +53,8 @@ pub(super) enum Tried {
     Refused(Vec<NodeClaim>),
 }
 
-/// Whether the leases of these nodes are held, as the listing shows that was sent behind their creates. Children that are not
-/// leases count as older ones, as they do for Java's clients.
+/// Whether all `own` leases are held, according to a listing that was sent after their creates. Children that are not leases
+/// count as older leases: Java's clients count them too.
 fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: usize) -> bool {
     let positions: Option<Vec<usize>> = own.iter().map(|name| sorted.position(name)).collect();
     let Some(last) = positions.and_then(|positions| positions.into_iter().max()) else { return false };

@@ -36,9 +36,9 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 
 /// A semaphore across processes: Curator's `InterProcessSemaphoreV2`.
 ///
-/// Where `tokio::sync::Semaphore` counts the permits of one process, this one counts the leases of everybody who uses
-/// the same path on the same ensemble, Java's Curator included. All of them must use the same limit: it is not stored
-/// in ZooKeeper. Cheap to clone; all clones are one semaphore.
+/// Where `tokio::sync::Semaphore` counts the permits of one process, this one counts the leases of all clients of the
+/// same path on the same ensemble, Java's Curator included. All clients must use the same limit: it is not stored in
+/// ZooKeeper. Cheap to clone; all clones are one semaphore.
 ///
 /// # Reentrancy
 ///
@@ -57,9 +57,9 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 ///
 /// # Several leases at once
 ///
-/// [`acquire_many`](Self::acquire_many) takes all or none. Whoever takes several holds the mutex while it does, whatever
-/// the protocol, so two of them cannot block each other. One of them and Java's `acquire(qty)`, which takes the mutex
-/// anew for each lease, can: give them a budget.
+/// [`acquire_many`](Self::acquire_many) takes all or none. It holds the mutex while it takes several leases, whatever the
+/// protocol, so two calls cannot block each other. Java's `acquire(qty)` takes the mutex anew for each lease. Such a client
+/// and an `acquire_many` can block each other: give both a budget.
 ///
 /// # Examples
 ///
@@ -194,10 +194,10 @@ impl InterProcessSemaphoreV2 {
         Self::build(client, path.into(), Arc::new(Limit::Fixed(max_leases)), protocol, options)
     }
 
-    /// As [`with_protocol`](Self::with_protocol), with a limit that follows a shared count while it runs, as Curator's
-    /// `SharedCountReader` constructor. A raised limit wakes who waits; a lowered one takes nothing from anybody: it
-    /// counts for those who come next. Below one nobody is let in. The count must be started, and kept: it is followed
-    /// as long as it runs. All clients of the semaphore must follow the same one.
+    /// As [`with_protocol`](Self::with_protocol), with a limit that follows a shared count: Curator's `SharedCountReader`
+    /// constructor. A raised limit wakes the waiters. A lowered limit revokes no lease that is held: it applies to later
+    /// grants. A limit below one grants no lease. Start the count and keep it: the semaphore follows it only while it runs.
+    /// All clients of the semaphore must follow the same count.
     ///
     /// # Errors
     ///
@@ -211,8 +211,8 @@ impl InterProcessSemaphoreV2 {
         options: LockOptions,
     ) -> Result<Self> {
         if protocol == SemaphoreProtocol::Direct {
-            let reason = "the direct protocol cannot follow a limit that changes: a lease that was granted under a higher limit than the \
-                          others know of makes them exceed a lower one";
+            let reason = "the direct protocol cannot follow a limit that changes: clients learn of a change at \
+                          different times, so the leases granted under a higher limit may exceed a lower one";
             return Err(LockError::invalid("semaphore protocol", reason));
         }
         let now = max_leases.count().map_err(|error| LockError::invalid("number of leases", error.to_string()))?;
@@ -352,8 +352,8 @@ impl InterProcessSemaphoreV2 {
         Ok(nodes.iter().map(|node| curator_framework::node_from_path(node).to_owned()).collect())
     }
 
-    /// Who has a lease or waits for one, in order, and under Curator's protocol who waits for the turn to take one. A
-    /// listing or two and one read for each contender.
+    /// Returns the holders of leases and the waiters for one, in order, and behind them the contenders for the mutex. Costs
+    /// one listing for the leases, one for the mutex, and one read for each contender.
     ///
     /// # Errors
     ///

@@ -17,9 +17,13 @@ pub enum SemaphoreProtocol {
     #[default]
     Curator,
     /// Without the mutex, also where leases are scarce: a lease takes two requests, and a hand-off one round trip less. For
-    /// paths that only this crate uses. The first client creates the path with a mark. A path that exists without the mark is
-    /// refused with [`LockError::ProtocolMismatch`], and so is Curator's protocol on a path with it: delete the path to change
-    /// over. Java's clients do not know the mark: at a limit of one a waiting Java client and a direct one behind it would
+    /// paths that only this crate uses.
+    ///
+    /// The first client creates the path with a mark. On a path that exists without the mark, an acquire fails with
+    /// [`LockError::ProtocolMismatch`]. On a path with the mark, an acquire by Curator's protocol fails so too. To change
+    /// over, delete the path.
+    ///
+    /// Java's clients do not check the mark. At a limit of one, a waiting Java client and a direct client behind it would
     /// block each other for ever. The limit cannot follow a [`SharedCount`](crate::SharedCount).
     Direct,
 }
@@ -90,8 +94,8 @@ impl Inner {
         }
     }
 
-    /// Finds the mark, or creates the path with it. The queue's node first, with which Curator's clients begin: where it is
-    /// there already, without the mark, they may be about to create leases. A node that is there is never taken over.
+    /// Finds the mark, or creates the path with it. Creates the queue's node first, as Curator's clients do: if that node
+    /// exists without the mark, such a client may be about to create leases. An existing node is never taken over.
     async fn mark(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
         match self.mark_of(session, &self.leases).await? {
             Mark::Direct => return Ok(()),
@@ -100,7 +104,7 @@ impl Inner {
         }
         self.create_marked(session, &self.lock, retries).await?;
         let marked = self.create_marked(session, &self.leases, retries).await;
-        // The queue is for those that take several leases at once. Empty, and never used, it would stay.
+        // Only `acquire_many` uses the queue's node, and creates it. Left empty and unused, the node would stay for ever.
         match session.delete(self.lock.base_path(), None).await {
             Ok(()) | Err(Error::NoNode { .. } | Error::NotEmpty { .. }) => marked,
             Err(error) => marked.and(Err(error.into())),

@@ -77,8 +77,8 @@ impl Taking<'_> {
         }
     }
 
-    /// Takes the leases while no other client takes some: under Curator's protocol always, and where it takes several, since
-    /// two clients that both take several would wait for each other.
+    /// Takes the leases under the mutex. A single lease of the direct protocol needs no mutex. Without the mutex, two
+    /// clients that each take several leases could wait for each other.
     async fn take_in_turn(
         &self,
         session: &Session,
@@ -133,9 +133,10 @@ impl Taking<'_> {
         }
     }
 
-    /// Waits as long as so many leases can be had at all. One lease is waited for also where there is none now.
+    /// Runs `attempt`, and fails when the limit falls below the wanted number. An attempt at one lease goes on even at a
+    /// limit of zero.
     ///
-    /// What it is given is best on the heap: a future that is handed on takes its room twice.
+    /// Pass a boxed `attempt`: a future that is passed by value takes its size twice.
     async fn bounded<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
         let mut limit = self.semaphore.leases.limit().follow();
         let too_few = async {
@@ -152,8 +153,8 @@ impl Taking<'_> {
     }
 }
 
-/// Goes on as long as what was taken already is held: the turn, without which two clients could wait for each other's
-/// leases, and each lease, since the end of one frees another.
+/// Runs `step` while the turn and all taken leases are held, and fails when one of them is lost. Without the turn, two
+/// clients could wait for each other's leases. The end of a taken lease could free the next one for this very acquire.
 async fn keep<T>(
     session: &Session,
     turn: &Option<Acquired>,

@@ -1,4 +1,4 @@
-//! What the planner is told, and what it answers.
+//! The inputs and the actions of the planner.
 
 use crate::locks::engine::driver::{LockInternalsDriver, SortedChildren};
 use crate::locks::engine::plan::Proof;
@@ -116,7 +116,7 @@ pub(crate) enum DeletedBy {
 pub(crate) enum Action {
     /// Create the own node.
     Create,
-    /// Write something that changes nothing: what is listed behind it is not older than any write before.
+    /// Send a write that changes nothing. A later listing on its connection reflects every earlier write.
     Barrier,
     /// Keep one of the nodes that lost replies have left, and delete the others.
     Settle,
@@ -145,7 +145,7 @@ pub(crate) struct Arm {
     pub(crate) list: bool,
 }
 
-/// What a contender waits for: always its own node, which it watches if the wait lasts, and a change of the limit.
+/// The events that a contender waits for, besides those of its own node and a change of the limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct WaitSet {
     /// The node that is watched; `None` for the children.

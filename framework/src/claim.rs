@@ -199,7 +199,8 @@ impl NodeClaim {
     pub(crate) fn new(session: Session, parent: &str, id: ProtectedId, name: &str, mode: CreateMode) -> Self {
         session.claim_begins();
         Self {
-            session,
+            // It outlives the connection.
+            session: session.unpinned(),
             path: Session::protected_path(parent, id, name),
             id,
             mode,

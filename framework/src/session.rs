@@ -239,6 +239,10 @@ impl Session {
         Self { inner: Arc::clone(&self.inner), root: self.root.clone(), pinned: Some(self.epoch()) }
     }
 
+    pub(crate) fn unpinned(&self) -> Self {
+        Self { pinned: None, ..self.clone() }
+    }
+
     /// What a recipe keeps for the session: one value of each type, made when it is first asked for.
     #[must_use]
     pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {

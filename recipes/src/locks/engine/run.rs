@@ -64,8 +64,11 @@ pub(super) async fn contend(
             Action::Grant { signals, .. } => return contender.granted(&plan, signals).map(Some),
             Action::Refuse => {
                 // Gone when this is answered: the next contender must not find it in the way.
-                contender.claim.delete().await?;
-                return Ok(None);
+                return match contender.claim.delete().await {
+                    // The answer is known all the same, and the session's housekeeping deletes the node.
+                    Ok(_) | Err(Error::ConnectionLoss { .. }) => Ok(None),
+                    Err(error) => Err(error),
+                };
             }
             Action::Rejoin => return Err(contender.is_gone()),
             Action::Wait(set) => {

@@ -59,12 +59,18 @@ pub(super) async fn first(holder: Option<(&str, &Contender)>) {
     }
 }
 
-/// Whose transaction deleted a node that was watched.
+/// Whose transaction deleted a node that was watched. A node's owner may have stopped to wait for the reply to its delete
+/// without giving it up: after a tenth of the session timeout the owner is taken for unknown, which costs a listing.
 pub(super) async fn deleted_by(session: &Session, watch: &Watch, owner: Option<(&str, &Contender)>) -> DeletedBy {
     let is_ours = watch.found().is_none_or(|found| session.id().is_none_or(|own| own == found.ephemeral_owner));
     match owner {
         _ if !is_ours => DeletedBy::OtherSession,
-        Some((node, owner)) if owner.has_deleted(node).await => DeletedBy::Owner,
-        _ => DeletedBy::Unknown,
+        Some((node, owner)) => tokio::select! {
+            biased;
+            by_owner = owner.has_deleted(node) => if by_owner { DeletedBy::Owner } else { DeletedBy::Unknown },
+            _ = session.ended() => DeletedBy::Unknown,
+            () = tokio::time::sleep(session.timeout() / 10) => DeletedBy::Unknown,
+        },
+        None => DeletedBy::Unknown,
     }
 }

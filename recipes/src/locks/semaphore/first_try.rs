@@ -8,7 +8,7 @@
 //! A refused try deletes its node, which may make a queued client count one lease too many for a moment: a stream of tries
 //! would starve the queue. So a client creates nothing before it has seen the path free: it looks, or it queues.
 
-use curator_framework::{CreateMode, Error, NewNode, NodeClaim, RetryLoop, Session};
+use curator_framework::{CreateMode, Error, LossReason, NewNode, NodeClaim, RetryLoop, Session};
 use futures_util::future::{join, join_all};
 
 use crate::error::Result;
@@ -138,7 +138,12 @@ impl Taking<'_> {
         let sorted = leases.sort(listed);
         let own: Vec<&str> = claims.iter().filter_map(NodeClaim::node_name).collect();
         let max_leases = leases.limit().get();
-        let is_granted = is_queue_empty && own.len() == self.wanted && are_held(&sorted, count, &own, max_leases);
+        // Another reply of the session may have told meanwhile.
+        let is_gone = |claim: &NodeClaim| claim.loss_signal().loss() == Some(LossReason::NodeDeleted);
+        let is_granted = is_queue_empty
+            && own.len() == self.wanted
+            && are_held(&sorted, count, &own, max_leases)
+            && !claims.iter().any(is_gone);
         *self.semaphore.last_look.lock() = if is_granted { LastLook::Free } else { LastLook::Taken };
         if !is_granted {
             return Ok(Tried::Refused(claims));

@@ -83,6 +83,27 @@ fn owner_knows_that_its_node_was_deleted_when_a_listing_of_its_client_lacks_it()
     }
 }
 
+/// The holder's task has begun to release and waits for something else: the server's answer reaches no one.
+#[test]
+fn waiter_does_not_depend_on_a_release_that_is_not_polled() {
+    for seed in 0..SEEDS {
+        simulated(seed, async |ensemble, client| {
+            let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
+            let holder = mutex.acquire().await.unwrap();
+            let waiting = mutex.clone();
+            let waiter = tokio::spawn(async move { waiting.acquire().await.unwrap() });
+            while ensemble.watch_count() < 2 {
+                tokio::time::sleep(LATENCY).await;
+            }
+            let mut releasing = std::pin::pin!(holder.release());
+            assert!(timeout(Duration::ZERO, &mut releasing).await.is_err(), "seed {seed}: it was only begun");
+            let granted = timeout(SESSION / 2, waiter).await.expect("it is granted").unwrap();
+            assert!(granted.is_held() && releasing.await.is_ok(), "seed {seed}");
+            granted.release().await.unwrap();
+        });
+    }
+}
+
 /// A node that cannot be deleted for a while blocks every contender behind it.
 #[tokio::test]
 async fn node_of_a_dropped_guard_goes_when_its_deletion_is_allowed_again() {

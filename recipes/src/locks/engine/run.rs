@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use curator_framework::{Error, EventType, NodeClaim, RetryLoop, Session, WakeReason, Watch, make_path};
+use curator_framework::{Error, EventType, LossReason, NodeClaim, RetryLoop, Session, WakeReason, Watch, make_path};
 
 use crate::locks::engine::driver::SortedChildren;
 use crate::locks::engine::limit::Follower;
@@ -263,6 +263,10 @@ impl<'a> Contender<'a> {
 
     /// Hands the node over to a guard, if the session certainly lives. From now on its deletion is noticed.
     fn granted(self, plan: &Plan, signals: bool) -> Result<Acquired, Error> {
+        // Another reply of the session may have told meanwhile.
+        if self.claim.loss_signal().loss() == Some(LossReason::NodeDeleted) {
+            return Err(self.is_gone());
+        }
         let Self { lock, claim, own, entry, revocation, .. } = self;
         if !claim.session().is_alive() {
             return Err(expired(claim.session()));

@@ -12,13 +12,14 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::contenders::{Guard, Lock, Recipe, Scribe, Verb};
-use super::{PATH, SESSION, client_options, read};
+use super::contenders::{Guard, Lock, Recipe, Scribe, Verb, work};
+use super::{PACE, PATH, SESSION, client_options, delete, kill, queue, read};
 
 const IDLE: ClientId = ClientId(100);
 const RIVAL: ClientId = ClientId(101);
 const CROWD: ClientId = ClientId(102);
 const QUITTER: ClientId = ClientId(103);
+const SIBLINGS: ClientId = ClientId(104);
 
 /// Lets those play who belong to a seed. Returns their clients, which live until all is cleaned up.
 pub(super) fn play(
@@ -46,8 +47,17 @@ pub(super) fn play(
             vec![client]
         }
         _ => {
-            workers.spawn(bereave(scribe.clone(), ensemble.clone(), recipe, random));
-            Vec::new()
+            workers.spawn(harm(scribe.clone(), ensemble.clone(), recipe, random));
+            if recipe != Recipe::Mutex {
+                return Vec::new();
+            }
+            // Often two of them are neighbours in the queue.
+            let client = client(ensemble, SIBLINGS);
+            for number in 0..3 {
+                let random = StdRng::seed_from_u64(seed ^ (210 + number) << 32);
+                workers.spawn(work(scribe.clone(), lock(&client, recipe), random, PACE, false));
+            }
+            vec![client]
         }
     }
 }
@@ -94,8 +104,7 @@ async fn duel(
         sleep(Duration::from_millis(random.random_range(0..200))).await;
         if random.random_range(0..4) == 0 {
             scribe.note(format_args!("somebody deletes {}", guard.path()));
-            scribe.revoke([guard.path().to_owned()]);
-            ensemble.delete(guard.path());
+            delete(&scribe, &ensemble, recipe, guard.path());
         } else {
             scribe.note(format_args!("the server of {IDLE:?} is cut off"));
             ensemble.cut_off_server(IDLE);
@@ -158,30 +167,58 @@ async fn quit(
     }
 }
 
-/// An administrator deletes the node of a contender that needs several: one that it has, while it waits for another.
-async fn bereave(scribe: Scribe, ensemble: SimulatedEnsemble, recipe: Recipe, mut random: StdRng) {
-    // What a contender has, and for what it waits then.
-    let parts = match recipe {
-        Recipe::Multi => [["a", "c"], ["b", "c"]],
-        Recipe::Many(_) => [["locks", "leases"]; 2],
-        _ => return,
-    };
+/// An administrator who knows when it hurts.
+async fn harm(scribe: Scribe, ensemble: SimulatedEnsemble, recipe: Recipe, mut random: StdRng) {
     for _ in 0..12 {
         sleep(Duration::from_millis(random.random_range(100..2000))).await;
-        let [has, wants] = parts[random.random_range(0..parts.len())].map(|part| format!("{PATH}/{part}"));
-        let number = |node: &String| node.rsplit_once('-').and_then(|(_, number)| number.parse::<i64>().ok());
-        let first = ensemble.children(&has).into_iter().min_by_key(number).map(|node| format!("{has}/{node}"));
-        let waits = |node: &String| {
-            let owner = ensemble.owner(node);
-            let mut queue = ensemble.children(&wants);
-            queue.sort_by_key(number);
-            queue.iter().skip(1).any(|waiting| ensemble.owner(&format!("{wants}/{waiting}")) == owner)
-        };
-        if let Some(node) = first.filter(waits) {
-            scribe.end(format_args!("somebody deletes {node}, whose owner waits for another"));
-            scribe.revoke([node.clone()]);
-            ensemble.delete(&node);
+        match recipe {
+            Recipe::Mutex => evict(&scribe, &ensemble, &mut random).await,
+            Recipe::Multi => bereave(&scribe, &ensemble, recipe, [["a", "b"][random.random_range(0..2)], "c"]),
+            Recipe::Many(_) => bereave(&scribe, &ensemble, recipe, ["locks", "leases"]),
+            _ => return,
         }
+    }
+}
+
+/// Deletes the node of a contender that needs several: one that it has, while it waits for another.
+fn bereave(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, parts: [&str; 2]) {
+    let [has, wants] = parts.map(|part| queue(ensemble, &format!("{PATH}/{part}")));
+    let Some(node) = has.first() else { return };
+    let owner = ensemble.owner(node);
+    if wants.iter().skip(1).any(|waiting| ensemble.owner(waiting) == owner) {
+        scribe.end(format_args!("somebody deletes {node}, whose owner waits for another"));
+        delete(scribe, ensemble, recipe, node);
+    }
+}
+
+/// Deletes the node of the next in the queue soon after it came, or ends its session if that is the holder's too.
+async fn evict(scribe: &Scribe, ensemble: &SimulatedEnsemble, random: &mut StdRng) {
+    let kills: bool = random.random();
+    let holder_and_next =
+        || <[String; 2]>::try_from(queue(ensemble, PATH).into_iter().take(2).collect::<Vec<_>>()).ok();
+    let in_one_session = |[holder, next]: &[String; 2]| ensemble.owner(holder) == ensemble.owner(next);
+    let mut seen = holder_and_next();
+    for _ in 0..100 {
+        sleep(Duration::from_millis(20)).await;
+        let newer = holder_and_next();
+        if newer == seen || !newer.as_ref().is_some_and(|both| in_one_session(both) || !kills) {
+            seen = newer;
+            continue;
+        }
+        // It watches by then.
+        sleep(Duration::from_millis(random.random_range(0..300))).await;
+        let Some([_, next]) = holder_and_next().filter(|both| newer.as_ref() == Some(both)) else { continue };
+        match ensemble.owner(&next).filter(|_| kills) {
+            Some(session) => {
+                scribe.end(format_args!("the session of the holder and of {next} is killed"));
+                kill(scribe, ensemble, Recipe::Mutex, session);
+            }
+            None => {
+                scribe.end(format_args!("somebody deletes {next}, which is the next"));
+                delete(scribe, ensemble, Recipe::Mutex, &next);
+            }
+        }
+        return;
     }
 }
 

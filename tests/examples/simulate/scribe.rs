@@ -33,6 +33,8 @@ struct Book {
     holding: Vec<(Attempt, Arc<Guard>)>,
     /// Nodes that the servers have taken away, and when.
     revoked: Vec<(String, Duration)>,
+    /// Those of them that waited.
+    ruled_out: Vec<String>,
 }
 
 /// Writes down what happens.
@@ -104,6 +106,12 @@ impl Scribe {
         });
     }
 
+    /// Notes nodes that the servers are about to take away, each behind another contender: no grant on them can be right.
+    #[allow(dead_code, reason = "storms in real time do not know the order of the servers' transactions")]
+    pub(crate) fn rule_out(&self, paths: impl IntoIterator<Item = String>) {
+        self.write(|book, _| book.ruled_out.extend(paths));
+    }
+
     /// What came of it.
     pub(crate) fn outcome(&self, rules: &Rules) -> Outcome {
         let mut book = self.book.lock();
@@ -162,9 +170,12 @@ impl Scribe {
                     return;
                 }
             }
+            if book.ruled_out.iter().any(|path| guard.has(path)) {
+                book.history.left_behind(format!("{attempt:?} is granted {}, which waited", guard.path()));
+            }
             // No time passes between the grant and here.
             if self.late.is_none() && !guard.is_held() {
-                book.history.left_behind(format!("a grant of {attempt:?} that was lost before: {}", guard.path()));
+                book.history.left_behind(format!("{attempt:?} is granted {}, which is lost already", guard.path()));
             }
             // The grant may have been on its way when its node was taken away: then it holds nothing.
             if let Some(since) = revoked {

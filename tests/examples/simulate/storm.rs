@@ -214,6 +214,44 @@ fn nodes(ensemble: &SimulatedEnsemble, recipe: Recipe) -> Vec<(String, i64)> {
     recipe.parts(PATH).iter().flat_map(below).collect()
 }
 
+/// The nodes below a parent, in the order of their numbers.
+fn queue(ensemble: &SimulatedEnsemble, parent: &str) -> Vec<String> {
+    let mut nodes: Vec<_> = ensemble.children(parent).iter().map(|node| format!("{parent}/{node}")).collect();
+    nodes.sort_by_key(|node| number(node));
+    nodes
+}
+
+fn number(node: &str) -> Option<i64> {
+    node.rsplit_once('-')?.1.parse().ok()
+}
+
+/// Notes that the servers are about to take nodes away.
+fn revoke(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, nodes: Vec<String>) {
+    // Near the end of the sequence numbers these do not tell the order.
+    let waits = |node: &&String| {
+        let (parent, _) = node.rsplit_once('/').unwrap_or_default();
+        let is_far = number(node).is_some_and(|number| (0..i64::from(i32::MAX / 2)).contains(&number));
+        is_far && queue(ensemble, parent).first() != Some(node)
+    };
+    if matches!(recipe, Recipe::Mutex | Recipe::Multi) {
+        scribe.rule_out(nodes.iter().filter(waits).cloned());
+    }
+    scribe.revoke(nodes);
+}
+
+/// Deletes a node as an administrator would.
+fn delete(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, node: &str) {
+    revoke(scribe, ensemble, recipe, vec![node.to_owned()]);
+    ensemble.delete(node);
+}
+
+/// Ends a session on the servers.
+fn kill(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, session: i64) {
+    let its = nodes(ensemble, recipe).into_iter().filter(|(_, owner)| *owner == session);
+    revoke(scribe, ensemble, recipe, its.map(|(path, _)| path).collect());
+    ensemble.kill_session(session);
+}
+
 /// Does its worst for a while, then mends everything.
 async fn nemesis(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, weather: Weather, random: &mut StdRng) {
     if weather.calm {
@@ -247,9 +285,7 @@ async fn nemesis(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, 
                 let sessions = ensemble.sessions();
                 if let Some(session) = sessions.get(random.random_range(0..sessions.len().max(1))) {
                     scribe.end(format_args!("session {session} is killed"));
-                    let nodes = nodes(ensemble, recipe);
-                    scribe.revoke(nodes.into_iter().filter(|(_, owner)| owner == session).map(|(path, _)| path));
-                    ensemble.kill_session(*session);
+                    kill(scribe, ensemble, recipe, *session);
                 }
             }
             5 => {
@@ -271,7 +307,7 @@ async fn nemesis(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, 
             }
             7 if weather.loses_data => {
                 scribe.fault("all servers start again without their data", Duration::ZERO);
-                scribe.revoke(nodes(ensemble, recipe).into_iter().map(|(path, _)| path));
+                revoke(scribe, ensemble, recipe, nodes(ensemble, recipe).into_iter().map(|(path, _)| path).collect());
                 ensemble.restart_empty();
             }
             7 => {
@@ -292,8 +328,7 @@ async fn nemesis(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, 
                     let nodes = nodes(ensemble, recipe);
                     if let Some((node, _)) = nodes.get(random.random_range(0..nodes.len().max(1))) {
                         scribe.end(format_args!("somebody deletes {node}"));
-                        scribe.revoke([node.clone()]);
-                        ensemble.delete(node);
+                        delete(scribe, ensemble, recipe, node);
                     }
                 }
             },

@@ -113,8 +113,7 @@ async fn the_leader_does_not_learn_from_a_write_that_its_client_lives() {
     }
 }
 
-/// Each deliberate break is found within a few seeds in a row, which have all kinds of weather, or by those that found
-/// it first.
+/// Each deliberate break is found by a seed. Most are found by one of a hundred.
 #[cfg(curator_mutants)]
 #[test]
 fn every_mutant_is_found() {
@@ -127,8 +126,9 @@ fn every_mutant_is_found() {
     let look_for_them = || {
         let mut not_found = Vec::new();
         while let Some(mutant) = { next.lock().next() } {
-            if !is_found(mutant.clone().leak()) {
-                not_found.push(mutant);
+            match first_seed_that_finds(mutant.clone().leak()) {
+                Some(seed) => println!("{mutant}: seed {seed}"),
+                None => not_found.push(mutant),
             }
         }
         not_found
@@ -141,7 +141,7 @@ fn every_mutant_is_found() {
 }
 
 #[cfg(curator_mutants)]
-fn is_found(mutant: &'static str) -> bool {
-    let found = |seed: u64| Recipe::of(seed).iter().any(|recipe| !run(seed, *recipe).violations.is_empty());
-    curator_framework::mutants::with(mutant, || (1..=40).chain(KEPT).any(found))
+fn first_seed_that_finds(mutant: &'static str) -> Option<u64> {
+    let finds = |seed: &u64| Recipe::of(*seed).iter().any(|recipe| !run(*seed, *recipe).violations.is_empty());
+    curator_framework::mutants::with(mutant, || (1..=1000).find(finds))
 }

@@ -118,10 +118,6 @@ impl Peer {
         Thread { name: name.to_owned(), language: self.language, input: self.input.clone(), answers }
     }
 
-    pub(crate) const fn language(&self) -> Language {
-        self.language
-    }
-
     /// The id of its session.
     pub(crate) async fn session(&self) -> i64 {
         self.thread("session").ask("session").await.parse().unwrap()

@@ -104,7 +104,9 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 /// | a lease is free | 4 | 1 (a `try_acquire`: 2) |
 /// | none is free, or the limit follows a count | 8 | as long as it takes: 1 behind the end of a lease |
 /// | the direct protocol | 3 | 1 |
+/// | a `try_acquire` that is refused | 4 reads | 2 |
 ///
+/// The first acquire of an object looks at the path before it creates a node there: two reads more, in the same round trip.
 /// Now and then (after a tenth of the session timeout) an acquire sends one more, to see which protocol is in use. A client
 /// that was refused goes through the queue, until it has seen a free lease there: that is two requests more, and one round
 /// trip.

@@ -794,12 +794,12 @@ mod tests {
         };
         let rules = mutex().on_its_way(seconds(1));
         assert_eq!(steps(4).check(&rules), []);
-        let found = Violation::GrantedOnARevokedNode { at: seconds(5), attempt: Attempt(1), since: seconds(3) };
-        assert_eq!(steps(5).check(&rules), [found.clone()]);
+        let found = [Violation::GrantedOnARevokedNode { at: seconds(5), attempt: Attempt(1), since: seconds(3) }];
+        assert_eq!(steps(5).check(&rules), found);
         assert_eq!(steps(5).check(&mutex()), []);
         let mut held_up = steps(5);
         held_up.fault(seconds(3), seconds(5));
-        assert_eq!(held_up.check(&rules), [found]);
+        assert_eq!(held_up.check(&rules), found);
         held_up.slow(seconds(3), seconds(5));
         assert_eq!(held_up.check(&rules), []);
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use curator_framework::{Acl, CuratorFramework, CuratorFrameworkBuilder, Error, RetryNTimes};
+use curator_recipes::SemaphoreProtocol;
 use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session};
 use tokio::time::{Instant, sleep};
 
@@ -101,8 +102,11 @@ impl Ground {
         let root = format!("/storm-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let cut = proxies.iter().map(|_| AtomicBool::new(false)).collect();
         let ground = Self { server, proxies, cut, administrator, recipe, root };
+        // Direct clients take no path over that lacks their mark.
+        let is_direct =
+            matches!(recipe, Recipe::Semaphore(_, SemaphoreProtocol::Direct) | Recipe::Many(SemaphoreProtocol::Direct));
         for part in recipe.parts(&ground.path()) {
-            ground.make(&part, "").await;
+            ground.make(&part, if is_direct { "__DIRECT__" } else { "" }).await;
         }
         for client in 0..clients {
             let echo = ground.echo(client);

@@ -164,7 +164,9 @@ async fn a_handle_that_falls_silent_for_ever_is_replaced() {
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();
     let puppets = Puppets::new();
-    let options = builder(proxy.address()).session_timeout(Duration::from_secs(60));
+    // A handle that is dropped while its server is away closes its session within this time.
+    let options = builder(proxy.address()).max_close_wait(Duration::from_secs(20));
+    let options = options.session_timeout(Duration::from_secs(60));
     let client = options.zookeeper_factory(puppets.clone()).build().unwrap();
     let told = Told::by(&client);
     client.start().unwrap();

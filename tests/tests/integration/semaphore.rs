@@ -146,6 +146,8 @@ on_every_server! {
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), &path, 1).unwrap();
         let lease = semaphore.acquire().await.unwrap();
         let waiter = { let semaphore = semaphore.clone(); tokio::spawn(async move { semaphore.acquire().await.unwrap() }) };
+        // The first try has deleted its lease before the waiter queues.
+        env.wait_for_children(&client, &format!("{path}/locks"), 1).await;
         let nodes = env.wait_for_children(&client, &leases, 2).await;
         let waiting = nodes.iter().find(|node| *node != lease.node_name()).unwrap();
         client.delete().for_path(&format!("{leases}/{waiting}")).await.unwrap();

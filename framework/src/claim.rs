@@ -193,6 +193,11 @@ impl ClaimedNode {
             self.deleted.raise();
         }
     }
+
+    /// Whether another client has deleted the node, as far as is known.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.deleted.is_raised()
+    }
 }
 
 impl NodeClaim {
@@ -361,7 +366,7 @@ impl NodeClaim {
     pub async fn delete(&mut self) -> Result<bool> {
         let Some(node) = self.node.clone() else { return Ok(true) };
         // From here on a deletion is our own; it is again somebody else's when nothing was sent.
-        let was_ours = !node.deleted.is_raised();
+        let was_ours = !node.is_deleted();
         node.deleting.store(true, Ordering::SeqCst);
         let tried = std::mem::replace(&mut self.delete_sent, true);
         let outstanding = OutstandingDelete(&node);
@@ -403,7 +408,6 @@ impl NodeClaim {
     /// after each reconnect.
     pub fn watch_node(&self, after: Duration) {
         if let Some(node) = &self.node {
-            self.session.watches().holds(node);
             let now = self.session.clock().now();
             self.session.housekeeping().guard(now, now.saturating_add(after), Arc::downgrade(node));
         }
@@ -447,7 +451,6 @@ impl NodeClaim {
     /// As [`watch_node`](Self::watch_node) with a watch on the node that is set already.
     pub fn watch_node_with(&self, watch: Watch) {
         if let Some(node) = &self.node {
-            self.session.watches().holds(node);
             attend(self.session.clone(), &Arc::downgrade(node), watch);
         }
     }
@@ -536,7 +539,7 @@ impl LossSignal {
         if let Some(end) = self.session.end_reason() {
             return Some(LossReason::Session(end));
         }
-        if self.node.as_deref().is_some_and(|node| node.deleted.is_raised()) {
+        if self.node.as_deref().is_some_and(|node| node.is_deleted()) {
             return Some(LossReason::NodeDeleted);
         }
         if self.session.errors() > self.errors {

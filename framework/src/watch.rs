@@ -4,7 +4,7 @@
 //! and so does the end of the session; a reconnect does only where the client does not restore watches. A wake-up is a
 //! hint: the waiter reads again.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::ops::Bound;
@@ -42,6 +42,9 @@ pub enum WakeReason {
     /// The session is over.
     SessionEnded(SessionEnd),
 }
+
+/// So few owned nodes are looked up in a listing one by one.
+const FEW: usize = 4;
 
 type Callback = Box<dyn FnOnce(WakeReason) + Send>;
 
@@ -91,9 +94,7 @@ struct Waiters {
     next: u64,
     by_path: BTreeMap<Arc<str>, Vec<Waiter>>,
     /// The nodes that this process owns.
-    owned: HashMap<Arc<str>, Weak<ClaimedNode>>,
-    /// Those of them that hold something.
-    held: BTreeMap<Arc<str>, Weak<ClaimedNode>>,
+    owned: BTreeMap<Arc<str>, Weak<ClaimedNode>>,
     ended: Option<SessionEnd>,
     /// The registry calls this when the last waiter of a watch is gone.
     forget: Option<Forget>,
@@ -222,14 +223,7 @@ impl WatchRegistry {
 
     /// The node is not owned any more.
     pub(crate) fn disowns(&self, path: &str) {
-        let mut waiters = self.waiters.lock();
-        waiters.owned.remove(path);
-        waiters.held.remove(path);
-    }
-
-    /// Something is held by this node.
-    pub(crate) fn holds(&self, node: &Arc<ClaimedNode>) {
-        self.waiters.lock().held.insert(Arc::clone(&node.path), Arc::downgrade(node));
+        self.waiters.lock().owned.remove(path);
     }
 
     /// Marks the owned node at `path` as deleted, unless it was created after transaction `zxid`, which the reply reflects.
@@ -240,22 +234,24 @@ impl WatchRegistry {
         }
     }
 
-    /// Marks held nodes below `parent` as deleted if the listing lacks them. A node that was created after transaction
-    /// `zxid`, which the listing reflects, stays unmarked.
+    /// Marks the owned nodes below `parent` that a listing lacks as deleted. A node that was created after transaction `zxid`,
+    /// which the listing reflects, stays unmarked.
     pub(crate) fn listed(&self, parent: &str, children: &[String], zxid: i64) {
-        let held: Vec<_> = {
+        let owned: Vec<_> = {
             let waiters = self.waiters.lock();
-            let behind = waiters.held.range::<str, _>((Bound::Excluded(parent), Bound::Unbounded));
+            let behind = waiters.owned.range::<str, _>((Bound::Excluded(parent), Bound::Unbounded));
             let below =
                 behind.take_while(|(path, _)| path.starts_with(parent)).filter(|(path, _)| parent_of(path) == parent);
             below.filter_map(|(_, node)| node.upgrade()).filter(|node| node.czxid <= zxid).collect()
         };
-        if held.is_empty() {
-            return;
-        }
-        let children: HashSet<&str> = children.iter().map(String::as_str).collect();
-        for node in held {
-            if !children.contains(node_from_path(&node.path)) {
+        let is_listed: Box<dyn Fn(&str) -> bool> = if owned.len() <= FEW {
+            Box::new(|name| children.iter().any(|child| child == name))
+        } else {
+            let children: HashSet<&str> = children.iter().map(String::as_str).collect();
+            Box::new(move |name| children.contains(name))
+        };
+        for node in owned {
+            if !is_listed(node_from_path(&node.path)) {
                 node.set_deleted();
             }
         }
@@ -482,6 +478,26 @@ mod tests {
         registry.reconnected();
         before.confirm(FOUND);
         assert!(registry.join(&"/a".into()).is_none(), "the watch was another connection's");
+    }
+
+    #[test]
+    fn a_listing_marks_the_owned_nodes_that_it_lacks() {
+        // More of them are looked up in another way.
+        for others in [0, 2 * FEW] {
+            let registry = WatchRegistry::default();
+            let node = |path: &str, czxid| {
+                let node = Arc::new(ClaimedNode::new(path.into(), czxid));
+                registry.owns(&node.path, &node);
+                node
+            };
+            let listed: Vec<_> = (0..others).map(|number| node(&format!("/lock/{number}"), 1)).collect();
+            let children: Vec<_> = (0..others).map(|number| number.to_string()).collect();
+            let [gone, younger] = [("/lock/gone", 5), ("/lock/younger", 7)].map(|(path, czxid)| node(path, czxid));
+            let elsewhere = ["/lock/gone/child", "/lock-2/node", "/node"].map(|path| node(path, 1));
+            registry.listed("/lock", &children, 6);
+            assert!(gone.is_deleted() && !younger.is_deleted());
+            assert!(!listed.iter().chain(&elsewhere).any(|node| node.is_deleted()));
+        }
     }
 
     #[test]

@@ -214,17 +214,19 @@ type Driven = in_flight::Driven<Option<Place>>;
 /// A request that was not begun: its data apart, which goes to the crate, and where its answer goes.
 struct Asked {
     data: Vec<u8>,
+    /// The connection on which it is sent, or not at all.
+    epoch: u64,
     answer: Answerer,
 }
 
 impl Asked {
-    fn new(mut request: Request) -> (Self, Arc<InFlight>) {
+    fn new(mut request: Request, epoch: u64) -> (Self, Arc<InFlight>) {
         let data = match &mut request {
             Request::Create { data, .. } | Request::SetData { data, .. } => std::mem::take(data),
             _ => Vec::new(),
         };
         let (in_flight, answer) = InFlight::new(request);
-        (Self { data, answer }, in_flight)
+        (Self { data, epoch, answer }, in_flight)
     }
 
     /// Answers that the request was not sent.
@@ -308,8 +310,8 @@ impl Shared {
 
     /// Sends a request beside the places: for what goes alone, or must not wait.
     async fn send(self: &Arc<Self>, request: Request, epoch: u64) -> Reply {
-        let (asked, in_flight) = Asked::new(request);
-        let driven = self.begin(asked, epoch, None, &self.submitting.lock());
+        let (asked, in_flight) = Asked::new(request, epoch);
+        let driven = self.begin(asked, None, &self.submitting.lock());
         self.leave_to_caller(&in_flight, driven, epoch);
         Answer { shared: Arc::clone(self), in_flight }.await
     }
@@ -346,8 +348,8 @@ impl Shared {
     ///
     /// The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and whatever is
     /// left of the task's budget.
-    fn begin(self: &Arc<Self>, asked: Asked, epoch: u64, place: Option<Place>, _alone: &MutexGuard<'_, ()>) -> Driven {
-        let Asked { data, answer } = asked;
+    fn begin(self: &Arc<Self>, asked: Asked, place: Option<Place>, _alone: &MutexGuard<'_, ()>) -> Driven {
+        let Asked { data, epoch, answer } = asked;
         let in_flight = Arc::clone(answer.in_flight());
         self.count_request();
         let sent = self.clock.now();
@@ -436,7 +438,7 @@ impl Shared {
 
     /// Begins a request that has a place, if there is somebody to answer it; else says so.
     fn begin_in_place(self: &Arc<Self>, asked: Asked, alone: &MutexGuard<'_, ()>) -> Option<(Driven, u64)> {
-        let epoch = self.epoch();
+        let epoch = asked.epoch;
         // Without a monitor whoever asked learns by the end of his channel that it was lost.
         if asked.answer.in_flight().is_over() || self.to_drive.is_closed() {
             return None;
@@ -449,7 +451,7 @@ impl Shared {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
             return None;
         }
-        Some((self.begin(asked, epoch, Some(Place(Arc::clone(self))), alone), epoch))
+        Some((self.begin(asked, Some(Place(Arc::clone(self))), alone), epoch))
     }
 
     /// Leaves a place to the next request in line that can begin.
@@ -763,9 +765,9 @@ impl ZooKeeperHandle for Handle {
             return ReplyFuture::new(std::future::ready(Reply::not_sent(error)));
         }
         let shared = Arc::clone(&self.shared);
-        let (asked, in_flight) = Asked::new(request);
-        // Nobody waits in line for a connection.
         let current = shared.epoch();
+        let (asked, in_flight) = Asked::new(request, current);
+        // Nobody waits in line for a connection.
         let is_current = number_of(current) == epoch && shared.is_ready(current);
         if !is_current && !shared.has_ended() {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });

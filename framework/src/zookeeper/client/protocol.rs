@@ -402,16 +402,14 @@ impl<T> Protocol<T> {
 
     /// Removes a one-shot watch that has no waiter any more.
     pub(super) fn forget(&mut self, path: &str, kind: WatchKind, now: Duration) {
-        if self.is_ready() && self.armed.can_remove(path) {
-            match &mut self.connection {
-                Some(Connection { waiting, .. }) if !waiting.is_empty() => {
-                    waiting.push_back(Waiting::Forget(path.to_owned(), kind));
-                }
-                _ => self.remove_watch(path, Some(kind), now),
-            }
-        } else if self.connection.is_none() {
+        let is_ready = self.is_ready();
+        match &mut self.connection {
             // It is not set again.
-            self.armed.disarm(path, kind);
+            None => self.armed.disarm(path, kind),
+            Some(_) if !self.armed.can_remove(path) => {}
+            Some(connection) if is_ready && connection.waiting.is_empty() => self.remove_watch(path, Some(kind), now),
+            // Behind the requests that wait, or behind the watches that are being set again.
+            Some(connection) => connection.waiting.push_back(Waiting::Forget(path.to_owned(), kind)),
         }
     }
 
@@ -793,6 +791,7 @@ impl<T> Protocol<T> {
         self.events.push_back(Event::Connected { reattached, read_only: connection.read_only });
         self.events.extend(self.held_back.drain(..).map(Event::Notification));
         self.armed.restored();
+        self.send_waiting(now);
     }
 
     fn replied(&mut self, header: ReplyHeader, from: &mut Reader<'_>, now: Duration) -> Result<(), Violation> {

@@ -208,7 +208,7 @@ impl LockInternals {
         if !sorted.is_near_the_end() {
             return Ok(sorted);
         }
-        by_creation(session, &self.base_path, sorted, &mut CreationOrder::new(), &self.warned).await
+        by_creation(session, self, sorted, &mut CreationOrder::new()).await
     }
 
     /// The contenders of a listing, by their numbers.

@@ -201,8 +201,7 @@ impl<'a> Contender<'a> {
         let mut queue = self.lock.sort(children);
         let by_number = !queue.is_near_the_end();
         if !by_number {
-            let LockInternals { base_path, warned, .. } = self.lock;
-            queue = Box::pin(by_creation(at, base_path, queue, &mut self.creation_order, warned)).await?;
+            queue = Box::pin(by_creation(at, self.lock, queue, &mut self.creation_order)).await?;
         }
         Ok(Listed { epoch: at.epoch(), queue, by_creation: !by_number })
     }
@@ -290,7 +289,7 @@ impl<'a> Contender<'a> {
 }
 
 /// The children of a lock. Its node cannot go while a child is there, so without it the own node is gone too.
-async fn children_of(at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
+pub(super) async fn children_of(at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
     match at.get_children(base_path).await {
         Err(Error::NoNode { .. }) => Ok(Vec::new()),
         children => children,

@@ -4,36 +4,57 @@
 //! below zero. There, contenders are ordered by the transactions that created them, which costs one read for each.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use curator_framework::{Error, Session, make_path};
 
+use crate::locks::engine::LockInternals;
 use crate::locks::engine::driver::{SortedChildren, is_far_from_the_end};
+use crate::locks::engine::run::children_of;
 
 /// The transactions that created the nodes that were looked at.
 pub(crate) type CreationOrder = HashMap<String, i64>;
 
-/// Puts contenders in order; reads those that `known` lacks.
+/// Puts contenders in order; reads those that `known` lacks. When one of them is gone by then, lists again: the reads tell
+/// the order at the time of a listing only if each of its nodes is still there.
 pub(super) async fn by_creation(
     session: &Session,
-    base_path: &str,
-    sorted: SortedChildren,
+    lock: &LockInternals,
+    mut sorted: SortedChildren,
     known: &mut CreationOrder,
-    warned: &AtomicBool,
 ) -> Result<SortedChildren, Error> {
-    if !warned.swap(true, Ordering::Relaxed) {
+    let base_path = lock.base_path();
+    if !lock.warned.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             path = base_path,
             "the sequence numbers are near their end: contenders are ordered by their creation, which Java's Curator does not do"
         );
     }
+    while sorted.is_near_the_end() {
+        if read_unknown(session, base_path, &sorted, known).await? {
+            return Ok(sorted.sorted_by(|name| known.get(name).copied()));
+        }
+        sorted = lock.sort(children_of(session, base_path).await?);
+    }
+    Ok(sorted)
+}
+
+/// Reads the contenders that `known` lacks, and forgets those that are gone. Returns whether all are known then.
+async fn read_unknown(
+    session: &Session,
+    base_path: &str,
+    sorted: &SortedChildren,
+    known: &mut CreationOrder,
+) -> Result<bool, Error> {
+    known.retain(|name, _| sorted.position(name).is_some());
     for (sequence, name) in sorted.numbered() {
         if is_far_from_the_end(sequence) || known.contains_key(name) {
             continue;
         }
-        if let Some(stat) = session.exists(&make_path(base_path, name)).await? {
-            known.insert(name.to_owned(), stat.czxid);
+        match session.exists(&make_path(base_path, name)).await? {
+            Some(stat) => drop(known.insert(name.to_owned(), stat.czxid)),
+            None => return Ok(false),
         }
     }
-    Ok(sorted.sorted_by(|name| known.get(name).copied()))
+    Ok(true)
 }

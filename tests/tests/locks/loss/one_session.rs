@@ -149,3 +149,33 @@ async fn refused_deletes_do_not_hold_up_the_node_of_another_guard() {
         .await;
     assert!(dropped.elapsed() < Duration::from_secs(5), "{:?}", dropped.elapsed());
 }
+
+/// Near the end of the sequence numbers a listing and the reads of its nodes are not one state of the server.
+#[test]
+fn waiter_is_not_granted_when_its_node_goes_while_it_reads_the_queue() {
+    let moments = (0..80).map(Duration::from_millis);
+    for (seed, moment) in (0..4).flat_map(|seed| moments.clone().map(move |moment| (seed, moment))) {
+        simulated(seed, async |ensemble, client| {
+            let mutex = InterProcessMutex::new(client, "/lock").unwrap();
+            mutex.acquire().await.unwrap().release().await.unwrap();
+            assert!(ensemble.set_next_sequence("/lock", i32::MAX));
+            let holder = mutex.acquire().await.unwrap();
+            let waiting = mutex.clone();
+            let waiter = tokio::spawn(async move { waiting.acquire().await.unwrap() });
+            while ensemble.children("/lock").len() < 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            tokio::time::sleep(moment).await;
+            for child in ensemble.children("/lock") {
+                ensemble.delete(&format!("/lock/{child}"));
+            }
+            let deleted_at = ensemble.now();
+            let granted = timeout(SESSION, waiter).await.unwrap().unwrap();
+            let is_there = ensemble.owner(granted.path()).is_some();
+            // The reply that proves the grant was on its way at most.
+            let took = ensemble.now() - deleted_at;
+            assert!(is_there || took <= LATENCY, "seed {seed}, {moment:?}: granted {took:?} behind the deletion");
+            drop(holder);
+        });
+    }
+}

@@ -182,15 +182,17 @@ async fn a_departure_wakes_no_herd() {
         let semaphore = semaphore.clone();
         waiters.spawn(async move { semaphore.acquire().await.unwrap() });
     }
-    eventually("all wait", async || client.watchers() == 30).await;
+    // The semaphore watches its path too.
+    eventually("all wait", async || client.watchers() == 31).await;
     client.check_exists().for_path("/").await.unwrap();
     server.clear_requests();
     held[0].release().await.unwrap();
     let next = in_time(waiters.join_next()).await.unwrap().unwrap();
     // It tells the one behind it, who becomes the first in line.
-    let leases = |watched: &String| watched == "/semaphore/leases";
-    eventually("the next one watches", async || client.watched_paths().iter().any(leases)).await;
-    let listings = server.requests().iter().filter(|logged| logged.op == OpCode::GetChildren).count();
+    let listings = || server.requests().iter().filter(|logged| logged.op == OpCode::GetChildren).count();
+    eventually("the next one watches", async || listings() >= 2).await;
+    client.check_exists().for_path("/").await.unwrap();
+    let listings = listings();
     assert!(listings <= 3, "{listings} listings");
     waiters.shutdown().await;
     next.release().await.unwrap();
@@ -208,7 +210,7 @@ async fn a_waiting_node_that_is_written_to_makes_nobody_ask_over_and_over() {
     for number in 0..3 {
         let semaphore = semaphore.clone();
         waiters.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
-        eventually("it waits", async || client.watchers() == number + 1).await;
+        eventually("it waits", async || client.watchers() == number + 2).await;
     }
     let waiting = semaphore.participants().await.unwrap();
     let before = server.requests().len();
@@ -216,7 +218,7 @@ async fn a_waiting_node_that_is_written_to_makes_nobody_ask_over_and_over() {
         Revoker::attempt_revoke(&client, &one.path).await.unwrap();
     }
     // Each of those behind looks once, and watches the children from then on.
-    eventually("all wait again", async || client.watchers() == 3).await;
+    eventually("all wait again", async || client.watchers() == 4).await;
     for _ in 0..20 {
         client.check_exists().for_path("/").await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -255,9 +257,10 @@ async fn a_release_that_is_refused_keeps_nobody_waiting() {
             (lease, refused)
         }
     });
-    eventually("the next one waits", async || client.watchers() == 1).await;
+    // The semaphore watches its path too.
+    eventually("the next one waits", async || client.watchers() == 2).await;
     let last = tokio::spawn(async move { semaphore.acquire().await.unwrap() });
-    eventually("the last one waits", async || client.watchers() == 2).await;
+    eventually("the last one waits", async || client.watchers() == 3).await;
 
     let all_but_delete = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::ADMIN;
     let acl = vec![Acl::new(all_but_delete, "world", "anyone")];
@@ -298,5 +301,26 @@ async fn a_client_behind_a_stale_server_marks_no_path_in_use() {
         );
         assert!(held.is_held());
         curator.acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+/// A client that has agreed on Curator's protocol learns of a path that was deleted and created anew for the other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_that_changes_its_protocol_is_seen_at_once() {
+    let server = TestingServer::start().unwrap();
+    let (ours, other) = (connected(builder(server.address())).await, connected(builder(server.address())).await);
+    for (before, after) in [
+        (SemaphoreProtocol::Curator, SemaphoreProtocol::Direct),
+        (SemaphoreProtocol::Direct, SemaphoreProtocol::Curator),
+    ] {
+        let path = format!("/{before}");
+        let agreed = semaphore(&ours, &path, 2, before);
+        agreed.acquire().await.unwrap().release().await.unwrap();
+        other.delete().deleting_children_if_needed().for_path(&path).await.unwrap();
+        let _held = semaphore(&other, &path, 2, after).acquire().await.unwrap();
+        assert_eq!(mismatch(agreed.acquire().await), after);
+        assert_eq!(mismatch(agreed.try_acquire().await), after);
+        let leases = children(&other, &format!("{path}/leases")).await;
+        assert_eq!(leases.len(), 1, "{leases:?}");
     }
 }

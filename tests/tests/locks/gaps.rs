@@ -26,6 +26,8 @@ on_every_server! {
                 which.nodes(&holding, &root).await.len() == held.parts().count()
             })
             .await;
+            // A semaphore watches its path as long as it is there.
+            drop(lock);
             eventually("no watch is left", async || waiting.watchers() == 0).await;
             held.release().await.unwrap();
         }
@@ -38,6 +40,10 @@ on_every_server! {
         let mut dropped = 0;
         for which in Which::exclusive() {
             let lock = which.lock(&waiting, &root);
+            in_time(lock.acquire()).await.unwrap().release().await.unwrap();
+            eventually("nobody is there", async || which.nodes(&holding, &root).await.is_empty()).await;
+            // A semaphore watches its path as long as it is there.
+            let standing = waiting.watchers();
             for is_held in [false, true] {
                 let held = if is_held { Some(which.lock(&holding, &root).acquire().await.unwrap()) } else { None };
                 let kept = held.as_ref().map_or(0, |held| held.parts().count());
@@ -45,7 +51,7 @@ on_every_server! {
                 eventually("only the holder is there", is_clean).await;
                 for polls in 1.. {
                     let acquire = poll_and_drop(lock.acquire(), polls);
-                    let waits = eventually("it waits", async || waiting.watchers() >= 1);
+                    let waits = eventually("it waits", async || waiting.watchers() > standing);
                     let outcome = tokio::select! {
                         outcome = acquire => Some(outcome),
                         () = waits => None,
@@ -61,7 +67,7 @@ on_every_server! {
                         None => polls > 1,
                     };
                     eventually("only the holder is left", is_clean).await;
-                    eventually("no watch is left", async || waiting.watchers() == 0).await;
+                    eventually("no watch is left", async || waiting.watchers() == standing).await;
                     assert!(!lock.is_acquired_in_this_process());
                     if done {
                         break;
@@ -76,7 +82,7 @@ on_every_server! {
             in_time(lock.acquire()).await.unwrap().release().await.unwrap();
         }
         // Nobody was in the way of these. On a busy machine one or the other is granted at its first poll.
-        assert!(dropped > 8, "{dropped} in all");
+        assert!(dropped > 5, "{dropped} in all");
     }
 
     /// A release beside others that wait at the same object wakes them. (Curator's removes all watches of the object.)

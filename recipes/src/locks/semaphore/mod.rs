@@ -8,9 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, make_path, validate_path};
+use curator_framework::{CuratorFramework, Watch, make_path, validate_path};
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use self::first_try::LastLook;
 pub use self::protocol::SemaphoreProtocol;
@@ -106,8 +105,8 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 /// | the direct protocol | 3 | 1 |
 /// | a `try_acquire` that is refused | 4 reads | 2 |
 ///
-/// The first acquire of an object looks at the path before it creates a node there: two reads more, in the same round trip.
-/// Now and then (after a tenth of the session timeout) an acquire sends one more, to see which protocol is in use. A client
+/// The first acquire of an object looks at the path before it creates a node there: three reads more, in the same round trip.
+/// One of them shows which protocol is in use and sets a watch; it is repeated when the watch fires. A client
 /// that was refused goes through the queue, until it has seen a free lease there: that is two requests more, and one round
 /// trip.
 #[derive(Clone)]
@@ -126,8 +125,8 @@ struct Inner {
     protocol: SemaphoreProtocol,
     lock: LockInternals,
     leases: LockInternals,
-    /// In which session, and when, the protocol was found to be ours.
-    agreed: Mutex<Option<(u64, Instant)>>,
+    /// A watch on the node that shows the protocol, from when it was found to be ours. It fires when the path is deleted.
+    agreed: Mutex<Option<Watch>>,
     last_look: Mutex<LastLook>,
 }
 

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use curator_framework::{Error, NewNode, Permission, RetryLoop, Session, make_path};
-use tokio::time::Instant;
+use curator_framework::{Error, NewNode, Permission, RetryLoop, Session, Watch, make_path};
 
 use crate::error::{LockError, Result};
 use crate::locks::engine::LockInternals;
@@ -46,25 +45,48 @@ enum Mark {
     None,
 }
 
+impl Mark {
+    fn of(data: &[u8]) -> Self {
+        if data == DIRECT_MARK { Self::Direct } else { Self::None }
+    }
+}
+
 impl Inner {
-    /// Sees that the path is used with our protocol, from time to time. `Ok(false)` if a client of the other protocol may still
-    /// create it.
-    pub(super) async fn agree(&self, session: &Session, retries: &mut RetryLoop) -> Result<bool> {
-        let agreed = *self.agreed.lock();
-        let fresh = |(number, at): (u64, Instant)| number == session.number() && at.elapsed() < session.timeout() / 10;
-        if agreed.is_some_and(fresh) {
-            return Ok(true);
+    /// Fails if the path is used with the other protocol. A path that does not exist is not agreed on: a client of the other
+    /// protocol may still create it.
+    pub(super) async fn agree(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
+        if self.has_agreed() {
+            return Ok(());
         }
-        let is_certain = match self.protocol {
-            SemaphoreProtocol::Direct => {
-                self.check_writable(session)?;
+        let (mut mark, mut watch) = self.watched_mark(session).await?;
+        if self.protocol == SemaphoreProtocol::Direct {
+            self.check_writable(session)?;
+            while mark == Mark::Missing {
                 self.mark(session, retries).await?;
-                true
+                (mark, watch) = self.watched_mark(session).await?;
             }
-            SemaphoreProtocol::Curator => self.look_at_mark(session).await?,
-        };
-        *self.agreed.lock() = is_certain.then(|| (session.number(), Instant::now()));
-        Ok(is_certain)
+        }
+        match (self.protocol, mark) {
+            (SemaphoreProtocol::Curator, Mark::Direct) => return Err(self.is_used_with(SemaphoreProtocol::Direct)),
+            (SemaphoreProtocol::Direct, Mark::None) => return Err(self.is_used_with(SemaphoreProtocol::Curator)),
+            _ => {}
+        }
+        *self.agreed.lock() = watch;
+        Ok(())
+    }
+
+    /// Whether the path is known to be used with our protocol. A grant's reply that reflects a deleted path comes behind the
+    /// notification of the deletion, so the look behind a grant is exact.
+    pub(super) fn has_agreed(&self) -> bool {
+        self.agreed.lock().as_ref().is_some_and(|watch| !watch.has_fired())
+    }
+
+    async fn watched_mark(&self, session: &Session) -> Result<(Mark, Option<Watch>)> {
+        match session.get_data_watched(self.leases.base_path()).await {
+            Ok((data, _, watch)) => Ok((Mark::of(&data), Some(watch))),
+            Err(Error::NoNode { .. }) => Ok((Mark::Missing, None)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn check_writable(&self, session: &Session) -> Result<()> {
@@ -77,31 +99,17 @@ impl Inner {
         Err(LockError::invalid("access control list", reason))
     }
 
-    /// Whether the path is certainly of Curator's protocol, which it is not before it is there.
-    async fn look_at_mark(&self, session: &Session) -> Result<bool> {
-        match self.mark_of(session, &self.leases).await? {
-            Mark::Direct => Err(self.is_used_with(SemaphoreProtocol::Direct)),
-            mark => Ok(mark == Mark::None),
-        }
-    }
-
     async fn mark_of(&self, session: &Session, part: &LockInternals) -> Result<Mark> {
         match session.get_data(part.base_path()).await {
-            Ok((data, _)) if data == DIRECT_MARK => Ok(Mark::Direct),
-            Ok(_) => Ok(Mark::None),
+            Ok((data, _)) => Ok(Mark::of(&data)),
             Err(Error::NoNode { .. }) => Ok(Mark::Missing),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Finds the mark, or creates the path with it. Creates the queue's node first, as Curator's clients do: if that node
+    /// Creates the path with the mark. Creates the queue's node first, as Curator's clients do: if that node
     /// exists without the mark, such a client may be about to create leases. An existing node is never taken over.
     async fn mark(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
-        match self.mark_of(session, &self.leases).await? {
-            Mark::Direct => return Ok(()),
-            Mark::None => return Err(self.is_used_with(SemaphoreProtocol::Curator)),
-            Mark::Missing => {}
-        }
         self.create_marked(session, &self.lock, retries).await?;
         let marked = self.create_marked(session, &self.leases, retries).await;
         // Only `acquire_many` uses the queue's node, and creates it. Left empty and unused, the node would stay for ever.

@@ -26,10 +26,10 @@ impl Attempt for Taking<'_> {
         retries: &mut RetryLoop,
         asks_once: bool,
     ) -> Result<Option<Vec<Acquired>>> {
-        let (is_agreed, way) = self.prepare(session, retries, asks_once).await?;
+        let way = self.prepare(session, retries, asks_once).await?;
         let taken = self.take(way, session, retries, asks_once).await?;
-        if taken.is_some() && !is_agreed {
-            // The path is there by now, and a client of the other protocol may have created it.
+        if taken.is_some() && !self.semaphore.has_agreed() {
+            // A client of the other protocol may have created the path meanwhile.
             while let Err(error) = self.semaphore.agree(session, retries).await {
                 outlive(error, session, retries).await?;
             }
@@ -40,11 +40,11 @@ impl Attempt for Taking<'_> {
 
 impl Taking<'_> {
     /// Agrees on the protocol and finds out how the leases are to be taken: where both read, in one write.
-    async fn prepare(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<(bool, Way)> {
+    async fn prepare(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Way> {
         loop {
             let both = join(self.semaphore.agree(session, retries), self.way(session, asks_once));
             match Box::pin(session.in_one_write(both)).await {
-                (Ok(is_agreed), Ok(way)) => return Ok((is_agreed, way)),
+                (Ok(()), Ok(way)) => return Ok(way),
                 (Err(error), _) => outlive(error, session, retries).await?,
                 (_, Err(error)) => survive(error, session, retries).await?,
             }

@@ -111,7 +111,11 @@ impl Waiters {
             None => {
                 let waiter = Waiter { id: self.next, kind, found, wake: Wake::Future(sender) };
                 match self.by_path.get_mut(path) {
-                    Some(list) => list.push(waiter),
+                    Some(list) => {
+                        // Most paths have one waiter or two, and a queue has many paths.
+                        list.reserve_exact(usize::from(list.len() == 1));
+                        list.push(waiter);
+                    }
                     None => drop(self.by_path.insert(Arc::clone(path), vec![waiter])),
                 }
             }

@@ -208,7 +208,7 @@ impl LockInternals {
         if !sorted.is_near_the_end() {
             return Ok(sorted);
         }
-        by_creation(session, self, sorted, &mut CreationOrder::new()).await
+        by_creation(session, self, sorted, &mut CreationOrder::default()).await
     }
 
     /// The contenders of a listing, by their numbers.

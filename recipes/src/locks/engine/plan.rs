@@ -11,6 +11,8 @@
 
 mod messages;
 
+use std::sync::Arc;
+
 pub(crate) use self::messages::{Action, Arm, Armed, DeletedBy, Epoch, Input, Listing, Rules, WaitSet, Watched};
 use crate::locks::engine::driver::Predicate;
 use crate::locks::engine::two_ahead;
@@ -73,9 +75,9 @@ enum Target {
     /// The end of a node.
     Node(Blocker),
     /// The end of the node before the predecessor, behind which the predecessor is taken for the holder.
-    TwoAhead { second: String, predecessor: String },
+    TwoAhead { second: Arc<str>, predecessor: Arc<str> },
     /// The predecessor's signal, or its end.
-    Signal { predecessor: String },
+    Signal { predecessor: Arc<str> },
     /// Any change of the children.
     Children,
 }
@@ -83,7 +85,7 @@ enum Target {
 /// A node that stands between a contender and the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Blocker {
-    node: String,
+    node: Arc<str>,
     /// No other node stands there, and none ever will.
     is_alone: bool,
     /// The connection on which its watch was set.
@@ -156,7 +158,7 @@ impl Plan {
         }
         match decided {
             Predicate::WatchNode { node, blocks_alone } => {
-                self.wait_for_node(node, blocks_alone, armed, listing, rules)
+                self.wait_for_node(node.into(), blocks_alone, armed, listing, rules)
             }
             // The predecessor has signalled before: it holds a lease under a limit that was lowered since, or its node was
             // written otherwise.
@@ -165,7 +167,7 @@ impl Plan {
                 self.wait(rules)
             }
             Predicate::WatchNeighbour { node } => {
-                self.waits_for = Target::Signal { predecessor: node };
+                self.waits_for = Target::Signal { predecessor: node.into() };
                 self.arm_again()
             }
             _ => {
@@ -187,14 +189,14 @@ impl Plan {
 
     fn wait_for_node(
         &mut self,
-        node: String,
+        node: Arc<str>,
         is_alone: bool,
         armed: Option<Blocker>,
         listing: &Listing<'_>,
         rules: &Rules<'_>,
     ) -> Action {
         self.waits_for = match (two_ahead::second_ahead(listing, rules), armed) {
-            (Some(second), _) => Target::TwoAhead { second: second.to_owned(), predecessor: node },
+            (Some(second), _) => Target::TwoAhead { second: second.into(), predecessor: node },
             (None, Some(armed)) if armed.node == node => Target::Node(Blocker { is_alone, ..armed }),
             (None, _) => Target::Node(Blocker { node, is_alone, armed_in: None }),
         };

@@ -100,7 +100,7 @@ impl<'a> Contender<'a> {
             lock,
             session,
             early: None,
-            creation_order: CreationOrder::new(),
+            creation_order: None,
             awaited: None,
             awaited_owner: None,
             own: None,

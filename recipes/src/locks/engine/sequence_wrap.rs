@@ -13,7 +13,8 @@ use crate::locks::engine::driver::{SortedChildren, is_far_from_the_end};
 use crate::locks::engine::run::children_of;
 
 /// The transactions that created the nodes that were looked at.
-pub(crate) type CreationOrder = HashMap<String, i64>;
+/// On the heap if there are any, since few locks ever come near the end.
+pub(crate) type CreationOrder = Option<Box<HashMap<String, i64>>>;
 
 /// Puts contenders in order; reads those that `known` lacks. When one of them is gone by then, lists again: the reads tell
 /// the order at the time of a listing only if each of its nodes is still there.
@@ -32,7 +33,7 @@ pub(super) async fn by_creation(
     }
     while sorted.is_near_the_end() {
         if read_unknown(session, base_path, &sorted, known).await? {
-            return Ok(sorted.sorted_by(|name| known.get(name).copied()));
+            return Ok(sorted.sorted_by(|name| known.as_ref()?.get(name).copied()));
         }
         sorted = lock.sort(children_of(session, base_path).await?);
     }
@@ -46,6 +47,7 @@ async fn read_unknown(
     sorted: &SortedChildren,
     known: &mut CreationOrder,
 ) -> Result<bool, Error> {
+    let known = known.get_or_insert_default();
     known.retain(|name, _| sorted.position(name).is_some());
     for (sequence, name) in sorted.numbered() {
         if is_far_from_the_end(sequence) || known.contains_key(name) {

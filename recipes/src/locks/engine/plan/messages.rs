@@ -1,5 +1,7 @@
 //! The inputs and the actions of the planner.
 
+use std::sync::Arc;
+
 use crate::locks::engine::driver::{LockInternalsDriver, SortedChildren};
 use crate::locks::engine::plan::Proof;
 
@@ -140,7 +142,7 @@ pub(crate) enum Action {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Arm {
-    pub(crate) node: Option<String>,
+    pub(crate) node: Option<Arc<str>>,
     pub(crate) own: bool,
     pub(crate) list: bool,
 }
@@ -149,7 +151,7 @@ pub(crate) struct Arm {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct WaitSet {
     /// The node that is watched; `None` for the children.
-    pub(crate) node: Option<String>,
+    pub(crate) node: Option<Arc<str>>,
     /// The node's owner, in this session, may say that it is first.
     pub(crate) hears_holder: bool,
 }

@@ -53,17 +53,16 @@ pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DEFAULT_CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Curator's default for how long `close` waits: 1 s.
 pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// The smallest frame limit: room for any request that names one node.
+/// The smallest frame limit: it has room for any request that names one node.
 const MIN_FRAME: usize = 4096;
-/// How long an empty parent that this client made in place of a container stays after its last use: 60 s, as often as
-/// ZooKeeper looks for empty containers.
+/// The default of [`CuratorFrameworkBuilder::reap_interval`]: 60 s, as for ZooKeeper's containers.
 pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A client of a ZooKeeper ensemble: Curator's `CuratorFramework`.
 ///
-/// Cheap to clone; all clones are one client with one session at a time. Dropping the last clone ends the session at
-/// once while the runtime lives (locks that are held keep a clone), else by the server's timer;
-/// [`close`](Self::close) also waits for it.
+/// Clones are cheap and share one session at a time. Dropping the last clone ends the session: at once while the
+/// runtime lives, else when the session times out on the server. A held lock keeps a clone. [`close`](Self::close)
+/// waits for it.
 ///
 /// # Examples
 ///
@@ -84,11 +83,11 @@ pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct CuratorFramework {
     owner: Arc<Owner>,
-    /// What stands before the paths that this clone is given.
+    /// The prefix of the paths that this clone is given.
     root: Root,
 }
 
-/// A client that is not kept by this.
+/// A reference that does not keep the client alive.
 #[derive(Clone)]
 pub(crate) struct WeakClient {
     owner: Weak<Owner>,
@@ -101,7 +100,7 @@ impl WeakClient {
     }
 }
 
-/// What all clones of a client share; the session ends with it.
+/// The state that all clones share. The session ends with it.
 struct Owner {
     shared: Arc<Shared>,
 }
@@ -112,7 +111,7 @@ impl Drop for Owner {
     }
 }
 
-/// The client's task has ended when this is dropped.
+/// The mark of a running client task: dropping it books the task as ended.
 struct Finished(Arc<Shared>);
 
 impl Drop for Finished {
@@ -125,11 +124,11 @@ impl Drop for Finished {
     }
 }
 
-/// Whether the client's task is to stop.
+/// The order to the client's task to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stop {
     Not,
-    /// When what is to be deleted is deleted, or the time for that is over.
+    /// After the pending deletes, or when their time is over.
     WhenClean,
     AtOnce,
 }
@@ -153,7 +152,7 @@ enum LifeCycle {
 pub(crate) struct Config {
     pub(crate) ensemble: Arc<dyn EnsembleProvider>,
     pub(crate) ensemble_tracker: bool,
-    /// Of the connect string.
+    /// The chroot in the connect string.
     pub(crate) chroot: String,
     pub(crate) session_timeout: Duration,
     pub(crate) connection_timeout: Duration,
@@ -177,7 +176,7 @@ pub(crate) struct Config {
     pub(crate) schemas: Option<Arc<SchemaSet>>,
 }
 
-/// What the client and its task share.
+/// The state that the client and its task share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) leftovers: Arc<Leftovers>,
@@ -200,7 +199,7 @@ impl Shared {
         self.session.replace(session);
     }
 
-    /// Wakes those who wait for a connection.
+    /// Wakes the operations that wait for a connection.
     pub(crate) fn session_changed(&self) {
         self.session.modify(|_| {});
     }
@@ -215,7 +214,7 @@ impl Shared {
         let (Some(state), true) = (after, before != after) else { return };
         tracing::info!(%state, "connection state");
         if let Some(session) = self.session.get() {
-            // Whoever holds something hears of it before anybody else.
+            // First of all: a guard must be lost before any other code can act on the state.
             session.is_in(state);
         }
         self.state.send_replace(after);
@@ -225,7 +224,7 @@ impl Shared {
         }
     }
 
-    /// A session has ended here and is being closed on the server: `close` waits for that.
+    /// Books the close of a session that has ended, for `close` to wait for.
     pub(crate) fn is_closing(&self, handle: &dyn ZooKeeperHandle) {
         let mut closing = self.closing.lock();
         closing.retain_mut(|closed| closed.now_or_never().is_none());
@@ -249,17 +248,17 @@ impl Shared {
         });
     }
 
-    /// Tells a connect when the client closes.
+    /// Returns a signal that ends a connect when the client closes.
     pub(crate) fn closing(&self) -> Closing {
         let stop = self.stop.subscribe();
         Closing::new(move || {
             let mut stop = stop.clone();
-            // An error means that the client is gone.
+            // An error means that the client was dropped, which ends the connect as well.
             async move { drop(stop.wait_for(|&stop| stop != Stop::Not).await) }
         })
     }
 
-    /// Resolves when the client is told to stop in a way that `enough` accepts.
+    /// Resolves when the client's order to stop satisfies `enough`.
     pub(crate) async fn stopped(&self, enough: impl Fn(Stop) -> bool) {
         let mut stop = self.stop.subscribe();
         if stop.wait_for(|&stop| enough(stop)).await.is_err() {
@@ -269,8 +268,8 @@ impl Shared {
 }
 
 impl CuratorFramework {
-    /// Begins to describe a client. The connect string is a list of servers, `host:port[,host:port …][/chroot]`; without
-    /// a port it is 2181. All paths of the client are below the chroot, which must be there.
+    /// Returns a builder for the servers of a connect string, `host:port[,host:port …][/chroot]`. The default port is
+    /// 2181. All paths of the client are below the chroot, a node that must exist.
     pub fn builder(connect_string: impl Into<String>) -> CuratorFrameworkBuilder {
         CuratorFrameworkBuilder {
             ensemble: Arc::new(FixedEnsembleProvider::new(connect_string)),
@@ -300,38 +299,40 @@ impl CuratorFramework {
         }
     }
 
-    /// The same client for paths below another namespace, or below none if it is empty: Curator's `usingNamespace`.
-    /// It shares the session, the state and the listeners, and it is closed with it. The namespace's node is created
-    /// with the first node in it, with the access control list that the [`AclProvider`] has for it.
+    /// Returns the same client for paths below another namespace, or below none if it is empty: Curator's
+    /// `usingNamespace`. Both share the session, the state, the listeners and `close`. The first node in the namespace
+    /// also creates the namespace's node, with the access control list of the [`AclProvider`].
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` for a namespace that is no path without its first slash.
+    /// `InvalidConfig`: a slash and the namespace do not make a valid path.
     pub fn using_namespace(&self, namespace: &str) -> Result<Self> {
         Ok(Self { owner: Arc::clone(&self.owner), root: self.root.with_namespace(namespace)? })
     }
 
-    /// The namespace, empty if there is none.
+    /// Returns the namespace; empty without one.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.root.namespace()
     }
 
-    /// A client with the default timeouts, not started yet: Curator's `CuratorFrameworkFactory.newClient`.
+    /// Returns a client with the default timeouts, not started yet: Curator's `CuratorFrameworkFactory.newClient`.
     ///
     /// # Errors
     ///
-    /// As [`CuratorFrameworkBuilder::build`].
+    /// Those of [`CuratorFrameworkBuilder::build`].
     pub fn new_client(connect_string: impl Into<String>, retry_policy: impl RetryPolicy) -> Result<Self> {
         Self::builder(connect_string).retry_policy(retry_policy).build()
     }
 
-    /// Starts to connect, in the background. Must be called in a tokio runtime, once.
+    /// Starts to connect, in the background. Must be called once, in a tokio runtime.
     ///
     /// # Errors
     ///
-    /// `AlreadyStarted`, `Closed`, `NoRuntime`, `IncompleteRuntime`. That no server can be reached is told by the
-    /// operations, not here.
+    /// * `AlreadyStarted`, `Closed`: a client starts once; build another one.
+    /// * `NoRuntime`, `IncompleteRuntime`: call it in a tokio runtime with timers and I/O.
+    ///
+    /// An unreachable server is not an error here: operations report it.
     pub fn start(&self) -> Result<()> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
         check_drivers(self.owner.shared.config.factory.needs_io())?;
@@ -353,8 +354,7 @@ impl CuratorFramework {
             address.begin();
         }
         let shared = Arc::clone(shared);
-        // However the task ends, also with its runtime or by a panic in a clock or a factory, `close` must not wait
-        // for it.
+        // However the task ends, also with its runtime or by a panic in a clock or a factory, `close` must not hang.
         let finished = Finished(Arc::clone(&shared));
         runtime.spawn(async move {
             keeper::keep(shared).await;
@@ -367,11 +367,11 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `NotStarted`, `Closed` (also when the client is closed while this waits).
+    /// `NotStarted`: call [`start`](Self::start). `Closed`: also if the client is closed meanwhile.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when it is dropped; combine it with `tokio::time::timeout`.
+    /// Nothing is lost when the future is dropped; combine it with `tokio::time::timeout`.
     pub async fn block_until_connected(&self) -> Result<()> {
         let shared = &self.owner.shared;
         let mut state = shared.state.subscribe();
@@ -390,39 +390,39 @@ impl CuratorFramework {
         }
     }
 
-    /// The connection's state, `None` before the first one.
+    /// Returns the connection's state, `None` before the first one.
     #[must_use]
     pub fn connection_state(&self) -> Option<ConnectionState> {
         self.owner.shared.state()
     }
 
-    /// The connection's state as a channel, for async code. It tells the newest state; for every one in between use a
-    /// listener.
+    /// Returns the connection's state as a channel, for async code. It may skip states; a listener gets each one.
     #[must_use]
     pub fn watch_connection_state(&self) -> watch::Receiver<Option<ConnectionState>> {
         self.owner.shared.state.subscribe()
     }
 
-    /// Whether the client is connected now.
+    /// Returns `true` if the client is connected now.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.connection_state().is_some_and(ConnectionState::is_connected)
     }
 
-    /// The listeners to the connection's state.
+    /// Returns the listeners to the connection's state.
     #[must_use]
     pub fn connection_state_listenable(&self) -> &ConnectionStateListenable {
         &self.owner.shared.listeners
     }
 
-    /// Closes the client: deletes what is still to be deleted, also of protected creates and guaranteed deletes that
-    /// are under way, for at most `max_close_wait`, then closes the session and waits for that, for at most
-    /// `max_close_wait` again. A client that is just connecting waits as long for that, because there may be a session
-    /// by then. From its first moment every new operation gets `Closed`; what is held is lost when the session is
-    /// closed. Closing twice is fine.
+    /// Closes the client. Closing twice is fine.
     ///
-    /// If no server can be reached, the server's timer ends the session. The default client leaves no task then; the tasks
-    /// of the crate `zookeeper-async` stay until a server is back or the runtime ends.
+    /// 1. From the first moment, every new operation fails with `Closed`.
+    /// 2. Pending deletes (dropped guards, protected creates, guaranteed deletes) get up to `max_close_wait`.
+    /// 3. The client closes the session, which loses its guards, and waits up to `max_close_wait` for the reply.
+    ///
+    /// A client that is just connecting waits up to `max_close_wait` for the attempt, which may still create a session.
+    /// If no server can be reached, the session times out on the server. The default client leaves no task then; the
+    /// tasks of the crate `zookeeper-async` stay until a server is back or the runtime ends.
     ///
     /// # Cancel safety
     ///
@@ -431,18 +431,18 @@ impl CuratorFramework {
         let shared = &self.owner.shared;
         shared.stop(Stop::WhenClean);
         let mut finished = shared.finished.subscribe();
-        // The sender is in `shared`, so the only answer is that the task has finished.
+        // Never fails: `shared` has the sender.
         drop(finished.wait_for(|&finished| finished).await);
         let closing = futures_util::future::join_all(std::mem::take(&mut *shared.closing.lock()));
         let _in_time = tokio::time::timeout(shared.config.max_close_wait, closing).await;
         shared.listeners.clear();
     }
 
-    /// The connected session, for a recipe's attempt. Waits for it up to the connection timeout.
+    /// Returns the connected session, for a recipe's attempt. Waits for it up to the connection timeout.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` with what was wrong with each server; `NotStarted`, `Closed`.
+    /// `ConnectionLoss` with the failure of each server; `NotStarted`, `Closed`.
     ///
     /// # Cancel safety
     ///
@@ -459,7 +459,7 @@ impl CuratorFramework {
                 return Ok(session.below(self.root.clone()));
             }
         }
-        // On the heap, as this is rare, and the future of every operation contains this one.
+        // Boxed: this wait is rare and must not enlarge the future of every operation.
         let connecting = Box::pin(async {
             tokio::select! {
                 biased;
@@ -473,33 +473,32 @@ impl CuratorFramework {
         connecting.await
     }
 
-    /// `ConnectionLoss` of something that was asked and not answered in its time.
+    /// Returns the `ConnectionLoss` of a request that was sent and not answered in time.
     #[must_use]
     pub fn no_answer(&self, request: &str) -> Error {
         let cause = self.owner.shared.connect_error.lock().clone();
         Error::ConnectionLoss { request: request.to_owned(), sent: true, cause }
     }
 
-    /// `ConnectionLoss` of something that was not sent.
+    /// Returns the `ConnectionLoss` of a request that was not sent.
     pub(crate) fn not_connected(&self, request: &str) -> Error {
         let cause = self.owner.shared.connect_error.lock().clone();
         Error::ConnectionLoss { request: request.to_owned(), sent: false, cause }
     }
 
-    /// How long an operation waits for a connection.
+    /// Returns how long an operation waits for a connection.
     #[must_use]
     pub fn connection_timeout(&self) -> Duration {
         self.owner.shared.config.connection_timeout
     }
 
-    /// The session timeout that is asked for.
+    /// Returns the session timeout that the client requests.
     #[must_use]
     pub fn session_timeout(&self) -> Duration {
         self.owner.shared.config.session_timeout
     }
 
-    /// The data of nodes that are created without data of their own. This host's address, the default, is empty until it
-    /// is known.
+    /// Returns the data of nodes created without data. The default, this host's address, is empty until it is known.
     #[must_use]
     pub fn default_data(&self) -> &[u8] {
         match &self.owner.shared.config.default_data {
@@ -520,27 +519,27 @@ impl CuratorFramework {
         &*self.owner.shared.config.randomness
     }
 
-    /// A loop that carries one operation of a recipe through its retries.
+    /// Returns a loop that carries one operation of a recipe through its retries.
     #[must_use]
     pub fn retry_loop(&self) -> RetryLoop {
         RetryLoop::new(self.clone())
     }
 
-    /// Checks new data of a node against the client's [`SchemaSet`], for a recipe that changes it in a [`Session`];
-    /// the client's own operations do it themselves.
+    /// Checks new data of a node against the client's [`SchemaSet`], for a recipe that writes it in a [`Session`]. The
+    /// client's own operations do that themselves.
     ///
     /// # Errors
     ///
-    /// `SchemaViolation`.
+    /// `SchemaViolation`: a schema refuses the data.
     pub fn check_change(&self, path: &str, data: &[u8]) -> Result<()> {
         self.schemas().map_or(Ok(()), |schemas| schemas.check_change(path, data))
     }
 
-    /// Data as it is to be written at this path; `compress` is what the operation says, if it says something.
+    /// Returns data as it is written at this path. `compress` overrides the client's default.
     ///
     /// # Errors
     ///
-    /// `Compression`.
+    /// `Compression`: the [`CompressionProvider`] failed.
     pub fn to_stored(&self, path: &str, data: Vec<u8>, compress: Option<bool>) -> Result<Vec<u8>> {
         let config = &self.owner.shared.config;
         if !compress.unwrap_or(config.compress) {
@@ -550,11 +549,11 @@ impl CuratorFramework {
         config.compression.compress(&self.root.full(path), &data).map_err(failed)
     }
 
-    /// As [`to_stored`](Self::to_stored) as the client does it by default, without a copy of data that is not compressed.
+    /// Returns data as [`to_stored`](Self::to_stored) writes it by default, without a copy of uncompressed data.
     ///
     /// # Errors
     ///
-    /// `Compression`.
+    /// `Compression`: the [`CompressionProvider`] failed.
     pub fn to_stored_at<'a>(&self, path: &str, data: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         match self.owner.shared.config.compress {
             true => self.to_stored(path, data.to_vec(), None).map(Cow::Owned),
@@ -562,11 +561,11 @@ impl CuratorFramework {
         }
     }
 
-    /// Data that was read at this path as it was before it was [written](Self::to_stored).
+    /// Reverses [`to_stored`](Self::to_stored) for data read at this path. `compressed` overrides the client's default.
     ///
     /// # Errors
     ///
-    /// `Compression`.
+    /// `Compression`: the data is not compressed as it should be.
     pub fn from_stored(&self, path: &str, stored: Vec<u8>, compressed: Option<bool>) -> Result<Vec<u8>> {
         let config = &self.owner.shared.config;
         if !compressed.unwrap_or(config.compress) {
@@ -580,30 +579,30 @@ impl CuratorFramework {
         self.owner.shared.config.schemas.as_deref()
     }
 
-    /// An operation begins that may leave something to be deleted. `close` waits until it is dropped, so the operation
-    /// must end with [`not_started`](Self::not_started).
+    /// Registers an operation that may leave nodes to delete: `close` waits until the result is dropped. So the
+    /// operation must end when [`not_started`](Self::not_started) resolves.
     pub(crate) fn owing(&self) -> Owing {
         self.owner.shared.leftovers.owing()
     }
 
-    /// Has a node deleted some time, in whichever session.
+    /// Deletes a node in the background, in this session or a later one.
     pub(crate) fn delete_some_time(&self, path: &str, delete: Delete) {
         self.owner.shared.leftovers.add(Remains::Guaranteed { path: self.root.full(path).into_owned(), delete });
     }
 
-    /// How the parents of a lock's nodes are to be created.
+    /// Returns how the parents of a lock's nodes are created.
     #[must_use]
     pub fn lock_parents(&self) -> Parents {
         if self.owner.shared.config.container_parents { Parents::Containers } else { Parents::Persistent }
     }
 
-    /// How many wait for a watch in the current session. For tests that look for leaks.
+    /// Returns the number of waiters for watches in the current session, for tests that look for leaks.
     #[must_use]
     pub fn watchers(&self) -> usize {
         self.owner.shared.session.get().map_or(0, |session| session.watches().len())
     }
 
-    /// What is waited for in the current session. For tests that look for leaks.
+    /// Returns the paths that are watched in the current session, for tests that look for leaks.
     #[must_use]
     pub fn watched_paths(&self) -> Vec<String> {
         self.owner.shared.session.get().map_or_else(Vec::new, |session| session.watches().paths())
@@ -619,7 +618,7 @@ impl CuratorFramework {
         DeleteBuilder::new(self)
     }
 
-    /// Begins a look whether a node exists: Curator's `checkExists()`.
+    /// Begins a check whether a node exists: Curator's `checkExists()`.
     pub fn check_exists(&self) -> ExistsBuilder<'_> {
         ExistsBuilder::new(self)
     }
@@ -644,7 +643,7 @@ impl CuratorFramework {
         SetAclBuilder::new(self)
     }
 
-    /// Begins a transaction: several changes that are made together or not at all. Curator's `transaction()` and
+    /// Begins a transaction, several changes of which all are made or none: Curator's `transaction()` and
     /// `inTransaction()`.
     pub fn transaction(&self) -> CuratorTransaction<'_> {
         CuratorTransaction::new(self)
@@ -652,9 +651,9 @@ impl CuratorFramework {
 
     /// Sets a watch that stays when it fires: Curator's `watchers().add()`.
     ///
-    /// Servers before 3.9 have one watch for each session and path (ZOOKEEPER-4466): if this session also leaves a watch
-    /// of the other kind on the same path, a read's or a lock's, or adds another mode there, this one may end in silence when
-    /// that one fires or is given up. With such a server watch a path in one way only, or with a client of its own.
+    /// A server before 3.9 has one watch for each session and path (ZOOKEEPER-4466). There this watch may end without
+    /// an event when another watch of the session on the same path (of a read, a lock or another mode) fires or is
+    /// removed. With such a server watch a path in one way only, or with a client of its own.
     ///
     /// # Errors
     ///
@@ -663,25 +662,24 @@ impl CuratorFramework {
     ///
     /// # Cancel safety
     ///
-    /// No watch is left when it is dropped.
+    /// Dropping the future leaves no watch.
     pub async fn add_watch(&self, path: &str, mode: AddWatchMode) -> Result<PersistentWatcher> {
         crate::operations::check_read(self, path, true)?;
         PersistentWatcher::add(self.clone(), path, mode).await
     }
 
-    /// Begins a read of the ensemble's configuration, in which the servers say where they are: Curator's `getConfig()`. Its
-    /// node is outside of all namespaces and chroots.
+    /// Begins a read of the ensemble's configuration, the list of its servers: Curator's `getConfig()`. Its node is
+    /// outside of all namespaces and chroots.
     pub fn get_config(&self) -> GetConfigBuilder<'_> {
         GetConfigBuilder::new(self)
     }
 
-    /// Begins a change of which servers there are: Curator's `reconfig()`.
+    /// Begins a change of the ensemble's servers: Curator's `reconfig()`.
     pub fn reconfig(&self) -> ReconfigBuilder<'_> {
         ReconfigBuilder::new(self)
     }
 
-    /// Waits until the server has seen what the leader has committed, so that what is read next is not older than that:
-    /// Curator's `sync()`.
+    /// Resolves when the server has applied all that the leader had committed, for later reads: Curator's `sync()`.
     ///
     /// # Errors
     ///
@@ -691,13 +689,13 @@ impl CuratorFramework {
         crate::operations::with_retries(self, path, |session| async move { session.sync(path).await }).await
     }
 
-    /// Creates a node and its parents as [containers](Parents::Containers), as far as they are missing: Curator's
-    /// `createContainers`.
+    /// Creates a node and its parents, as far as they are missing: Curator's `createContainers`. They are
+    /// [containers](Parents::Containers), or persistent if the client does not use containers.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoAuth`, `InvalidAcl`, `NoChildrenForEphemerals`; `ConnectionLoss` and `SessionExpired` when
-    /// the retry policy gives up.
+    /// `InvalidPath`, `NoAuth`, `InvalidAcl`, `NoChildrenForEphemerals`, `SchemaViolation`; `ConnectionLoss` and
+    /// `SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -725,7 +723,7 @@ impl fmt::Debug for CuratorFramework {
     }
 }
 
-/// Describes a client: Curator's `CuratorFrameworkFactory.Builder`.
+/// The options of a client: Curator's `CuratorFrameworkFactory.Builder`.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct CuratorFrameworkBuilder {
@@ -756,64 +754,64 @@ pub struct CuratorFrameworkBuilder {
 }
 
 impl CuratorFrameworkBuilder {
-    /// What decides about retries. Required, as in Curator.
+    /// Sets the retry policy. Required, as in Curator.
     pub fn retry_policy(mut self, policy: impl RetryPolicy) -> Self {
         self.retry_policy = Some(Arc::new(policy));
         self
     }
 
-    /// Sets the session timeout to ask for. Default 60 s, at least 2 s. A short one hands the locks of a dead process on
-    /// sooner, and takes those of a slow one.
+    /// Sets the session timeout to request. Default 60 s, at least 2 s. A short timeout frees the locks of a dead
+    /// process sooner, and costs a slow process its locks.
     ///
-    /// A server may grant another timeout, and a server that the session reconnects to may grant less
-    /// (`minSessionTimeout`, `maxSessionTimeout`). The default client reads the timeout of every reconnect: the smallest one
-    /// ever granted holds for the session, and its locks are lost in time by that. `zookeeper-async` does not tell it, so all
-    /// servers must grant the same there. The timeout must be at least two ticks of the servers, four behind observer
-    /// masters: the knowledge of a session's end rests on that.
+    /// It must be at least two ticks of the servers, four behind observer masters: else a loss may be noticed too late.
+    /// A server may grant another timeout, also a shorter one at a reconnect (`minSessionTimeout`,
+    /// `maxSessionTimeout`). The default client reads it at every reconnect, and the smallest one ever granted holds
+    /// for the session. `zookeeper-async` does not report it, so there all servers must grant the same.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// How long an operation waits for a connection, and how long one attempt to connect may take. Default 15 s.
+    /// Sets how long an operation waits for a connection, and the limit of one attempt to connect. Default 15 s. If it
+    /// is too short, operations fail with `ConnectionLoss` before a reachable server is found.
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.connection_timeout = timeout;
         self
     }
 
-    /// How long [`CuratorFramework::close`] waits for deletes that are under way, and again for the session's close.
-    /// Default 1 s.
+    /// Sets how long [`CuratorFramework::close`] waits for pending deletes, and again for the end of the session.
+    /// Default 1 s. If it is too short, guaranteed deletes may stay undone and locks held until the session times out.
     pub fn max_close_wait(mut self, wait: Duration) -> Self {
         self.max_close_wait = wait;
         self
     }
 
-    /// The longest frame in either direction, ZooKeeper's `jute.maxbuffer`: a longer request is refused before it is sent,
-    /// and a longer reply closes the connection. Default: 1 MiB, as servers have it. A larger one must be set on the
-    /// servers too.
+    /// Sets the longest frame in bytes, in either direction: ZooKeeper's `jute.maxbuffer`. Default 1 MiB less one byte,
+    /// the default of servers; at least 4096. A longer request is not sent, and a longer reply closes the connection. A
+    /// larger limit must be set on the servers too, or they close the connection.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.max_frame = bytes;
         self
     }
 
-    /// Adds credentials, which are given to every connection before anything else. May be called several times.
+    /// Adds credentials. Each connection sends them before its watches and requests. May be called several times.
     /// (Curator's overwrites.)
     pub fn authorization(mut self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Self {
         self.auth.push(AuthInfo { scheme: scheme.into(), auth: auth.into() });
         self
     }
 
-    /// Allows a server that is cut off from the others and serves reads only: Curator's `canBeReadOnly`. The state is
-    /// [`ConnectionState::ReadOnly`] then, and writes fail. Default: no. The client takes the first server that answers, so
-    /// that may be a read-only one although another could be reached. It does not search for a writable one: it stays
-    /// until the connection ends, which a server does when it has found the others again.
+    /// Allows the client to connect to a read-only server, one that is partitioned from the quorum. Default: `false`.
+    /// Curator's `canBeReadOnly`. The state is then [`ConnectionState::ReadOnly`], and writes fail. The client takes
+    /// the first server that replies, even if a writable one is reachable, and stays there until the connection ends.
+    /// The server ends it when it is back in the quorum.
     pub fn can_be_read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Reaches the servers by TLS. Default: plain text. If the process has no default `CryptoProvider` of rustls when the
-    /// client is built, `aws_lc_rs` is installed as that: a program that wants another one installs it before.
+    /// Connects to the servers by TLS. Default: plain text. If the process has no default `CryptoProvider` of rustls
+    /// when the client is built, `build` installs `aws_lc_rs`; to use another one, install it before.
     pub fn tls(mut self, options: TlsOptions) -> Self {
         self.tls = Some(options);
         self
@@ -825,136 +823,136 @@ impl CuratorFrameworkBuilder {
         self
     }
 
-    /// The data of nodes that are created without data of their own. Default: this host's address as text, as in
-    /// Curator, or nothing if the host's name cannot be resolved. The name is looked up once in a process, on a thread of
-    /// its own that the first such client's start begins. The first session waits at most 200 ms for the address; until it
-    /// is known the data is empty. The recipes do not read it: it is for administrators.
+    /// Sets the data of nodes that are created without data. Default: this host's address as text, as in Curator; empty
+    /// if the host's name cannot be resolved. The first client that needs it looks it up on a separate thread, once in
+    /// a process. The first session waits at most 200 ms for it; until then the data is empty. It is for
+    /// administrators: the recipes do not read it.
     pub fn default_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.default_data = DefaultData::Given(data.into());
         self
     }
 
-    /// Sets where the ensemble is, in place of the connect string, for a list that changes while the client runs. `build`
-    /// asks the provider, and so does each attempt to connect: a session in hand follows a changed list at its next attempt.
-    /// With `zookeeper-async` a changed list counts from the next session on.
+    /// Sets a provider in place of the connect string, for a list of servers that changes while the client runs.
+    /// `build` and each attempt to connect call it, so a live session follows a changed list at its next attempt. With
+    /// `zookeeper-async` a changed list counts from the next session on.
     pub fn ensemble_provider(mut self, provider: impl EnsembleProvider) -> Self {
         self.ensemble = Arc::new(provider);
         self
     }
 
-    /// Follows the ensemble: the client reads the [configuration](EnsembleConfig) of the servers, again whenever it
-    /// changes, and tells the [`EnsembleProvider`] the [addresses for clients](EnsembleConfig::client_addresses) in it,
-    /// with the chroot. As any other list it counts from the next attempt to connect on. Default: no. (Curator's default is
-    /// yes.)
+    /// Follows the ensemble. Default: `false`. (Curator: `true`.) The client reads the [configuration](EnsembleConfig)
+    /// of the servers on each connection and after each change. It passes the [client
+    /// addresses](EnsembleConfig::client_addresses) and the chroot to the [`EnsembleProvider`], for the next attempt to
+    /// connect.
     ///
-    /// The servers must know all these addresses, and they must be good for this client: where the connect string names a
-    /// proxy or a load balancer they are not, and servers that have their client's port in a line of its own in their file
-    /// (`clientPort`) do not know each other's. They are those of plain text, so it does not go with TLS. It costs one read for
-    /// each connection. Where a server says nothing of use, the list stays as it is.
+    /// * The client must reach all these addresses, which it does not behind a proxy or a load balancer.
+    /// * Servers with `clientPort` on a line of its own in their file do not know each other's addresses for clients.
+    /// * The addresses are for plain text, so `build` refuses the tracker with TLS.
+    /// * A configuration without usable addresses changes nothing.
     pub fn ensemble_tracker(mut self, follow: bool) -> Self {
         self.ensemble_tracker = follow;
         self
     }
 
-    /// The node below which all paths of the client are, without its first slash. Default: none.
+    /// Sets the node below which all paths of the client are, without its leading slash. Default: none.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// What gives nodes their access control lists where the operation does not. Default: open to everybody. A
-    /// `Vec<Acl>` is the same list for all.
+    /// Sets the source of access control lists for nodes that are created without one. Default: open to all clients. A
+    /// `Vec<Acl>` is one list for all nodes.
     pub fn acl_provider(mut self, provider: impl AclProvider) -> Self {
         self.acl_provider = Arc::new(provider);
         self
     }
 
-    /// Which connection states cost the locks that are held. Default:
-    /// [`SessionConnectionStateErrorPolicy`]. (Curator's default is the standard one, which its lock recipes do not
-    /// look at.)
+    /// Sets the connection states in which held locks are lost. Default: [`SessionConnectionStateErrorPolicy`], `Lost`
+    /// only. The stricter standard policy, Curator's default, costs the locks at each interruption. (Curator's lock
+    /// recipes ignore it.)
     pub fn connection_state_error_policy(mut self, policy: impl ConnectionStateErrorPolicy) -> Self {
         self.error_policy = Arc::new(policy);
         self
     }
 
-    /// How long an empty parent that this client made in place of a container stays after this client has used it
-    /// last; `None` to leave them. Default: 60 s. It matters only with `zookeeper-async`, which has no containers;
-    /// then parents of locks that were made by a client which is closed stay.
+    /// Sets how long an empty parent that this client created in place of a container stays after its last use; `None`
+    /// keeps it. Default 60 s. Only for `zookeeper-async`, which has no containers. When the client closes, such
+    /// parents stay.
     pub fn reap_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.reap_interval = interval.into();
         self
     }
 
-    /// Compresses the data of all nodes that are written, and decompresses what is read, unless the operation says
-    /// otherwise: Curator's `enableCompression`. All clients of a lock must do the same, or a revocation is not
-    /// understood.
+    /// Compresses all data that is written and decompresses all that is read, unless an operation says otherwise:
+    /// Curator's `enableCompression`. All clients of a lock must do the same, or they misread a revocation.
     pub fn enable_compression(mut self) -> Self {
         self.compress = true;
         self
     }
 
-    /// How data is compressed. Default: gzip. Nothing is compressed by this alone.
+    /// Sets the compression. Default: gzip. It applies only where the client or an operation enables it.
     pub fn compression_provider(mut self, provider: impl CompressionProvider) -> Self {
         self.compression = Arc::new(provider);
         self
     }
 
-    /// Spares the listeners a connection that comes and goes: after the first state without a connection they are told
-    /// nothing until the policy's pause is over and the connection is there, or the policy gives up; a first `Lost`
-    /// passes. One breaker serves all of them. Curator's `CircuitBreakingConnectionStateListener` and
-    /// `ConnectionStateListenerManagerFactory.circuitBreaking`.
+    /// Suppresses connection-state events while the connection flaps. Default: listeners get every state. After the
+    /// first state without a connection, listeners get at most one more, `Lost`, until the policy's pause is over and
+    /// the client is connected, or the policy gives up. All listeners share one breaker. Curator's
+    /// `CircuitBreakingConnectionStateListener` and `ConnectionStateListenerManagerFactory.circuitBreaking`.
     pub fn circuit_breaking_listeners(mut self, policy: impl RetryPolicy) -> Self {
         self.circuit_breaker = Some(Arc::new(policy));
         self
     }
 
-    /// What nodes may look like. Default: anything.
+    /// Sets the schemas that nodes must satisfy. Default: every node is allowed.
     pub fn schema_set(mut self, schemas: SchemaSet) -> Self {
         self.schemas = Some(schemas);
         self
     }
 
-    /// Makes the parents of locks persistent: Curator's `dontUseContainerParents`.
+    /// Creates the parents of locks as persistent nodes, which stay when empty: Curator's `dontUseContainerParents`.
     pub fn dont_use_container_parents(mut self) -> Self {
         self.container_parents = false;
         self
     }
 
-    /// Sets the ZooKeeper client. Default: [`DefaultZooKeeperFactory`], our own ([`default_client`](crate::default_client)).
-    /// `ZooKeeperAsyncFactory` is the crate `zookeeper-async`, by the cargo feature of that name, which is on by default.
+    /// Sets the ZooKeeper client. Default: [`DefaultZooKeeperFactory`], this crate's own
+    /// ([`default_client`](crate::default_client)). `ZooKeeperAsyncFactory` is the crate `zookeeper-async`, behind the
+    /// cargo feature of that name, which is on by default.
     pub fn zookeeper_factory(mut self, factory: impl ZooKeeperFactory) -> Self {
         self.factory = Arc::new(factory);
         self
     }
 
-    /// The clock on which deadlines are measured. Default: [`BootClock`]; tests under paused time give
-    /// [`TokioClock`](crate::TokioClock).
+    /// Sets the clock that measures deadlines. Default: [`BootClock`]. Tests under paused time use
+    /// [`TokioClock`](crate::TokioClock). If the clock stops while the machine sleeps, a loss is noticed too late.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Where the names of nodes and the spread of pauses come from. Default: the thread's own generator. For tests
-    /// that want the same run again.
+    /// Sets the source of random node names and pauses. Default: the thread's generator. With a seeded one a test can
+    /// repeat a run.
     pub fn randomness(mut self, randomness: impl Randomness) -> Self {
         self.randomness = Arc::new(randomness);
         self
     }
 
-    /// Checks the options and makes the client. It does nothing before it is [started](CuratorFramework::start).
+    /// Checks the options and returns the client. It does nothing before it is [started](CuratorFramework::start).
     ///
     /// # Errors
     ///
     /// * `InvalidConfig`, naming the option:
-    ///   * an empty or unparsable connect string,
-    ///   * a session timeout under 2 s or above 2^31 − 1 ms,
-    ///   * a connection timeout of zero or above 2^31 − 1 ms,
-    ///   * a reap interval of zero,
-    ///   * a frame limit under 4096 or above 2^31 − 1 bytes,
-    ///   * no retry policy,
-    ///   * a namespace that is not a path,
+    ///   * an empty or unparsable connect string;
+    ///   * a session timeout under 2 s or above 2^31 − 1 ms;
+    ///   * a connection timeout of zero or above 2^31 − 1 ms;
+    ///   * a reap interval of zero;
+    ///   * a frame limit under 4096 or above 2^31 − 1 bytes;
+    ///   * no retry policy;
+    ///   * a namespace that is not a path;
     ///   * an ensemble tracker with TLS, or TLS options that cannot be read.
-    /// * `Unsupported`: the ZooKeeper client does not have an option. With `zookeeper-async` these are TLS, SASL and
+    /// * `Unsupported`: the ZooKeeper client does not support an option. With `zookeeper-async` these are TLS, SASL and
     ///   read-only servers; with the default client it is TLS without the cargo feature `tls`.
     pub fn build(self) -> Result<CuratorFramework> {
         let can = self.factory.capabilities();
@@ -1061,17 +1059,16 @@ impl CuratorFrameworkBuilder {
             finished: watch::Sender::new(true),
         });
         let owner = Arc::new(Owner { shared });
-        // Set once, here.
+        // Never fails: the cell is set only here.
         let _first = owner.shared.owner.set(Arc::downgrade(&owner));
         Ok(CuratorFramework { owner, root })
     }
 }
 
-/// Checks that the current runtime has timers, and I/O if the client needs it: without them the client's task would panic later.
+/// Checks that the runtime has timers, and I/O if the client needs it. Without them the client's task would panic.
 ///
-/// tokio has no method that tells this, and panics where one of them is first used. So both are used here, and the panic
-/// is caught; the panic hook, which belongs to the application, prints tokio's message. A runtime that has both does not
-/// panic. Where the application aborts on panics, it does so here.
+/// tokio has no query for this and panics at the first use. So this uses both and catches the panic. The application's
+/// panic hook still prints tokio's message; an application that aborts on panics aborts here.
 fn check_drivers(needs_io: bool) -> Result<()> {
     let is_there = |used: fn()| std::panic::catch_unwind(used).is_ok();
     if !is_there(|| drop(tokio::time::sleep(Duration::ZERO))) {
@@ -1079,7 +1076,7 @@ fn check_drivers(needs_io: bool) -> Result<()> {
     }
     let registers_a_socket = || {
         let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
-        // A host without a free socket is not the runtime's fault.
+        // A failed bind does not count: it says nothing about the runtime.
         if let Ok(socket) = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)) {
             drop(tokio::net::UdpSocket::from_std(socket));
         }

@@ -1,24 +1,24 @@
-//! Who may do what with the nodes that the client creates.
+//! The access control lists of the nodes that the client creates.
 
 use std::fmt;
 
 use crate::model::Acl;
 
-/// Gives every node that is created without an access control list of its own one: Curator's `ACLProvider`.
+/// Provides the access control list of each node that is created without one: Curator's `ACLProvider`.
 ///
-/// It is also asked for the parents that the client creates, and for the nodes of locks.
+/// The client also calls it for the parents that it creates, and for the nodes of locks.
 pub trait AclProvider: Send + Sync + fmt::Debug + 'static {
-    /// The list of a node that [`acl_for_path`](Self::acl_for_path) says nothing about.
+    /// Returns the list of a node for which [`acl_for_path`](Self::acl_for_path) returns `None`.
     fn default_acl(&self) -> Vec<Acl>;
 
-    /// The list of the node at this path, which has the client's namespace before it. Default: nothing.
+    /// Returns the list of the node at this path, which includes the client's namespace. Default: `None`.
     fn acl_for_path(&self, path: &str) -> Option<Vec<Acl>> {
         let _ = path;
         None
     }
 }
 
-/// Everybody may do everything: Curator's `DefaultACLProvider`.
+/// Allows everything to all clients: Curator's `DefaultACLProvider`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DefaultAclProvider;
 
@@ -28,7 +28,7 @@ impl AclProvider for DefaultAclProvider {
     }
 }
 
-/// The same list for every node.
+/// Gives every node the same list.
 impl AclProvider for Vec<Acl> {
     fn default_acl(&self) -> Vec<Acl> {
         self.clone()

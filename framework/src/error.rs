@@ -1,33 +1,32 @@
-//! What can go wrong, sorted by what a caller can do about it.
+//! Errors, sorted by what a caller can do about them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use curator_wire::ErrorCode;
 
-/// The result of everything that talks to ZooKeeper.
+/// The result of an operation on ZooKeeper.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the framework.
 ///
-/// The variants are what callers act on; the questions
-/// [`is_retryable`](Self::is_retryable) and [`outcome_unknown`](Self::outcome_unknown) answer what most callers ask.
-/// The text is a fragment that fits after "failed to …: ".
+/// Most callers need only [`is_retryable`](Self::is_retryable) and [`outcome_unknown`](Self::outcome_unknown). Every
+/// operation can also fail with `NotStarted` and `Closed`. The text is a fragment that fits after "failed to …: ".
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no connection, or it was lost before the answer came.
+    /// The connection was lost before the reply came, or was not established in time. It is retryable.
     #[error("connection lost during {request}{}", match cause { Some(cause) => format!(": {cause}"), None => String::new() })]
     ConnectionLoss {
         /// The request, with its path.
         request: String,
-        /// Whether the request had left for the server, so that it may have been applied.
+        /// `true` if the request had left for the server, which may have applied it.
         sent: bool,
-        /// Why no server could be reached, where that is known.
+        /// The failures of the last attempt to connect, if known.
         #[source]
         cause: Option<Arc<ConnectError>>,
     },
-    /// The session in which the request was made is over. What was ephemeral in it is gone or about to go.
+    /// The session of the request is over. Its ephemeral nodes are deleted, or about to be.
     #[error("session expired during {request}")]
     SessionExpired {
         /// The request, with its path.
@@ -51,42 +50,42 @@ pub enum Error {
         /// The node.
         path: String,
     },
-    /// The node's version is another one than the one asked for.
+    /// The node has another version than the request demands: read it again.
     #[error("node {path} has another version")]
     BadVersion {
         /// The node.
         path: String,
     },
-    /// An ephemeral node cannot have children.
+    /// The parent is ephemeral, so it cannot have children.
     #[error("the parent of {path} is ephemeral and cannot have children")]
     NoChildrenForEphemerals {
         /// The node that was to be created.
         path: String,
     },
-    /// The node's access control list does not allow the request.
+    /// The node's access control list forbids the request: change the list or the credentials.
     #[error("not authorized for {path}")]
     NoAuth {
         /// The node.
         path: String,
     },
-    /// The access control list given is not valid.
+    /// The given access control list is not valid.
     #[error("invalid access control list for {path}")]
     InvalidAcl {
         /// The node.
         path: String,
     },
-    /// The request is longer than a server takes, so it was not sent. Servers and clients have the same limit
+    /// The request is longer than a server accepts, so it was not sent. Set servers and clients to the same limit
     /// (`jute.maxbuffer`, [`max_frame`](crate::CuratorFrameworkBuilder::max_frame)).
     #[error("{request} takes {size} bytes, more than the limit of {limit}")]
     RequestTooLarge {
         /// The request, with its path.
         request: String,
-        /// How long its frame would be.
+        /// The length of its frame in bytes.
         size: usize,
-        /// How long a frame may be.
+        /// The longest frame allowed, in bytes.
         limit: usize,
     },
-    /// Another error that the server reported.
+    /// The server replied with another error code.
     #[error("the server answered {} to {request}", named(*code))]
     ZooKeeper {
         /// ZooKeeper's error code.
@@ -94,30 +93,30 @@ pub enum Error {
         /// The request, with its path.
         request: String,
     },
-    /// An operation of a transaction cannot be done, so none of them was.
+    /// One operation of a transaction failed, so the server applied none of them.
     #[error("operation {index} of the transaction, {operation}: {source}")]
     Transaction {
-        /// Which one, from 0.
+        /// The operation's index, from 0.
         index: usize,
         /// The operation, with its path.
         operation: String,
-        /// Why.
+        /// The operation's error.
         source: Box<Self>,
     },
-    /// The client behind the seam does not have such a request, or the server does not know it.
+    /// The ZooKeeper client does not support the request, or the server does not know it.
     #[error("{client} cannot {request}")]
     Unsupported {
-        /// What was asked for.
+        /// The request.
         request: String,
         /// The client's name, or "the server".
         client: &'static str,
     },
-    /// The path is not one that ZooKeeper accepts.
+    /// ZooKeeper does not accept the path.
     #[error("invalid path {path:?}: {reason}")]
     InvalidPath {
         /// The path as it was given.
         path: String,
-        /// What is wrong with it.
+        /// The rule that the path breaks.
         reason: &'static str,
     },
     /// An option of the client has a value that cannot work.
@@ -125,34 +124,34 @@ pub enum Error {
     InvalidConfig {
         /// The option's name.
         option: &'static str,
-        /// What is wrong with its value.
+        /// The reason why it cannot work.
         reason: String,
     },
-    /// The client's [`SchemaSet`](crate::SchemaSet) does not allow this.
+    /// The client's [`SchemaSet`](crate::SchemaSet) refuses the request.
     #[error("{path} violates schema {schema}: {reason}")]
     SchemaViolation {
         /// The node.
         path: String,
         /// The schema's name.
         schema: String,
-        /// What is not allowed.
+        /// The rule that the request breaks.
         reason: String,
     },
-    /// The data could not be compressed, or what was read is not compressed as it should be.
+    /// The data could not be compressed, or the data that was read could not be decompressed.
     #[error("the data of {path} cannot be (de)compressed: {reason}")]
     Compression {
         /// The node.
         path: String,
-        /// What is wrong.
+        /// The provider's error.
         reason: String,
     },
-    /// The client was not started yet: call [`CuratorFramework::start`](crate::CuratorFramework::start).
+    /// The client is not started: call [`CuratorFramework::start`](crate::CuratorFramework::start).
     #[error("the client is not started")]
     NotStarted,
     /// The client was started before.
     #[error("the client cannot be started more than once")]
     AlreadyStarted,
-    /// The client was closed.
+    /// The client was closed: build another one.
     #[error("the client is closed")]
     Closed,
     /// [`CuratorFramework::start`](crate::CuratorFramework::start) was called outside of a tokio runtime.
@@ -162,14 +161,14 @@ pub enum Error {
     /// timers or I/O. Build it with `enable_all`.
     #[error("the tokio runtime was built without {missing}: build it with `enable_all`")]
     IncompleteRuntime {
-        /// What the runtime lacks.
+        /// The part that the runtime lacks.
         missing: &'static str,
     },
 }
 
 impl Error {
-    /// Whether the same request may succeed later: `ConnectionLoss` and `SessionExpired`, as Curator's
-    /// `RetryPolicy.allowRetry`, and ZooKeeper's operation timeout and moved session.
+    /// Returns `true` if the same request may succeed later: after `ConnectionLoss` and `SessionExpired`, as in
+    /// Curator's `RetryPolicy.allowRetry`, and after ZooKeeper's operation timeout and moved session.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -179,7 +178,7 @@ impl Error {
         }
     }
 
-    /// Whether a write may have been applied although this error came back.
+    /// Returns `true` if a write may have been applied although it failed with this error.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
         match self {
@@ -190,7 +189,7 @@ impl Error {
         }
     }
 
-    /// Whether the server itself gave this answer, so that it heard the request.
+    /// Returns `true` if the server itself sent this error, which proves that it received the request.
     pub(crate) fn is_answer(&self) -> bool {
         if let Self::Transaction { source, .. } = self {
             return source.is_answer();
@@ -207,8 +206,8 @@ impl Error {
         ) || matches!(self, Self::ZooKeeper { code, .. } if !matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED))
     }
 
-    /// Whether the leader itself gave this answer. What is forbidden or malformed a follower may refuse by itself,
-    /// also one that is cut off.
+    /// Returns `true` if the leader itself sent this error. A follower, even one that is cut off, may refuse a
+    /// forbidden or malformed request by itself.
     pub(crate) fn is_answer_of_leader(&self) -> bool {
         if let Self::Transaction { source, .. } = self {
             return source.is_answer_of_leader();
@@ -223,7 +222,7 @@ impl Error {
         )
     }
 
-    /// The error that a server's code means for a request about `path`.
+    /// Returns the error of a server's code for a request about `path`.
     pub(crate) fn of_code(path: &str, code: i32, request: impl FnOnce() -> String) -> Self {
         let path = path.to_owned();
         match ErrorCode::from_code(code) {
@@ -245,36 +244,36 @@ impl Error {
     }
 }
 
-/// The code with its name, where it has one.
+/// Returns the code with its name, if it has one.
 fn named(code: i32) -> String {
     ErrorCode::from_code(code).map_or_else(|| code.to_string(), |known| format!("{} ({code})", known.name()))
 }
 
-/// ZooKeeper's code for an operation that took too long on the server.
+/// ZooKeeper's code for a request that took too long on the server.
 pub(crate) const OPERATION_TIMEOUT: i32 = -7;
 /// ZooKeeper's code for a session that has moved to another server.
 pub(crate) const SESSION_MOVED: i32 = -118;
 
-/// Why no session could be established: each server, and what was wrong with it.
+/// The failure of each server to which no session could be established.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectError {
     failures: Vec<(String, String)>,
 }
 
 impl ConnectError {
-    /// An error about one server.
+    /// Creates an error about one server.
     #[must_use]
     pub fn new(server: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { failures: vec![(server.into(), reason.into())] }
     }
 
-    /// An error about several servers, in the order in which they were tried.
+    /// Creates an error about several servers, in the order of the attempts.
     #[must_use]
     pub fn from_failures(failures: Vec<(String, String)>) -> Self {
         Self { failures }
     }
 
-    /// The servers in the order in which they were tried, each with what was wrong.
+    /// Returns the servers in the order of the attempts, each with its failure.
     #[must_use]
     pub fn failures(&self) -> &[(String, String)] {
         &self.failures

@@ -7,11 +7,11 @@
 //! | --- | --- |
 //! | [`CuratorFramework`], [`CuratorFrameworkBuilder`] | the client and its options |
 //! | [`CreateBuilder`], [`DeleteBuilder`], [`GetDataBuilder`] … | one operation each, with its retries |
-//! | [`RetryPolicy`] and those of Curator | when to try again |
-//! | [`ConnectionState`], [`ConnectionStateListenable`] | what has become of the connection |
+//! | [`RetryPolicy`] and the policies of Curator | when to repeat a request |
+//! | [`ConnectionState`], [`ConnectionStateListenable`] | the state of the connection and its listeners |
 //! | [`Watch`] | a future that resolves when a node changes |
-//! | [`Session`], [`NodeClaim`], [`RetryLoop`] | for those who write recipes: one session, a node in it, and its clean-up |
-//! | [`ZooKeeperFactory`], [`ZooKeeperHandle`] | the seam to the ZooKeeper client: our own ([`default_client`]), or another one |
+//! | [`Session`], [`NodeClaim`], [`RetryLoop`] | for recipes: one session, an owned node in it, and its clean-up |
+//! | [`ZooKeeperFactory`], [`ZooKeeperHandle`] | the interface to a ZooKeeper client, such as the [`default_client`] |
 //! | [`zk_paths`], [`protected`] | paths and names |
 //!
 //! # Examples
@@ -35,24 +35,24 @@
 //!
 //! # How a session is judged
 //!
-//! A server forgets a session that it has not heard of for the session timeout, and only then gives its locks to
-//! others. So the client counts from the moment at which it *sent* the newest request that the leader has answered:
+//! A session from which the servers receive nothing for the session timeout expires, and only then can its locks be
+//! granted to others. So the client counts from the moment at which it *sent* the newest answered request:
 //!
 //! | after | what happens |
 //! | --- | --- |
 //! | a third of the timeout | a heartbeat |
-//! | an eighth, while something is held | one that the leader must answer |
+//! | an eighth, while a node is owned | a heartbeat that the leader must answer |
 //! | two thirds | [`ConnectionState::Suspended`] |
 //! | three quarters | [`ConnectionState::Lost`]: guards are lost, a new session is opened |
 //!
-//! While something is held, what counts is a little older than the newest answer: a server that is cut off from its
-//! leader right after an answer has told the leader only of what its clients had sent half a tick before. The clock
-//! goes on while the machine sleeps.
+//! While a node is owned, the count starts at the last request that the leader is known to have seen. A follower
+//! reports its clients to the leader only every half tick, so this is earlier than the last answered request. The clock
+//! also counts the time while the machine sleeps.
 //!
 //! # Which client
 //!
-//! Two are included. The default, [`DefaultZooKeeperFactory`], is our own: [`default_client`] says what it promises and why
-//! a lock needs it. The second is the crate `zookeeper-async`; one line chooses it,
+//! Two are included. The default, [`DefaultZooKeeperFactory`], is this crate's own: [`default_client`] says what it
+//! promises and why a lock needs it. The second is the crate `zookeeper-async`; one line selects it,
 //! `.zookeeper_factory(ZooKeeperAsyncFactory)`.
 //!
 //! | cargo feature | what it adds |
@@ -61,13 +61,13 @@
 //! | `tls` | TLS with the default client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
 //! | `serde` | [`SchemaDescription`] is read from JSON, YAML and the like |
 //!
-//! A request that the client does not have ends with [`Error::Unsupported`]. An option that it does not have is refused
-//! by [`CuratorFrameworkBuilder::build`].
+//! A request that the client does not support ends with [`Error::Unsupported`]. [`CuratorFrameworkBuilder::build`]
+//! refuses an option that it does not support.
 //!
 //! # Tracing
 //!
-//! Names and fields that stay, for those who filter or count them. No event carries credentials or data. The crate
-//! `zookeeper-async`, if it is the client, logs the password of each session at the level *info*: keep its target
+//! These names and fields are stable, so filters and counters can rely on them. No event carries credentials or data.
+//! But the crate `zookeeper-async` logs the password of each session at the level *info*: keep its target
 //! `zookeeper_async` at *warn*.
 //!
 //! | level | event or span | fields |
@@ -79,7 +79,7 @@
 //! | info | `reconnected` | `session`, `timeout` |
 //! | info | `connection state` | `state` |
 //! | warn | `not connected` | `error` |
-//! | info | `the ensemble`: other servers than before, where the client follows them | `connect_string` |
+//! | info | `the ensemble`: the ensemble tracker found other servers than before | `connect_string` |
 //! | warn | `slow request`: longer than a tenth of the session timeout | `session`, `request`, `path`, `elapsed` |
 //! | trace | `request` | `session`, `request`, `path`, `elapsed`, `error` |
 //! | debug | `retrying` | `error`, `retry`, `pause` |

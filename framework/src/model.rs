@@ -1,11 +1,11 @@
-//! ZooKeeper's own words: nodes, access control, events. Independent of the client behind the seam.
+//! The terms of ZooKeeper, independent of the client in use: nodes, access control, events.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::BitOr;
 use std::time::Duration;
 
-/// What the server knows of a node.
+/// The server's record of a node.
 ///
 /// Times are milliseconds since 1970 on the server's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,21 +14,21 @@ pub struct Stat {
     pub czxid: i64,
     /// The transaction that last changed the node's data.
     pub mzxid: i64,
-    /// When the node was created.
+    /// The time of the node's creation.
     pub ctime: i64,
-    /// When the node's data was last changed.
+    /// The time of the last change of the node's data.
     pub mtime: i64,
-    /// How often the data was changed.
+    /// The number of changes of the data.
     pub version: i32,
-    /// How often a child was created or deleted.
+    /// The number of creations and deletions of children.
     pub cversion: i32,
-    /// How often the access control list was changed.
+    /// The number of changes of the access control list.
     pub aversion: i32,
     /// The session that owns the node, 0 if it is not ephemeral.
     pub ephemeral_owner: i64,
     /// The length of the data in bytes.
     pub data_length: i32,
-    /// How many children there are.
+    /// The number of children.
     pub num_children: i32,
     /// The transaction that last created or deleted a child.
     pub pzxid: i64,
@@ -52,7 +52,7 @@ impl From<curator_wire::Stat> for Stat {
     }
 }
 
-/// What somebody may do with a node; combined with `|`.
+/// The actions that an access control list allows; combined with `|`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Permission(u32);
 
@@ -72,19 +72,19 @@ impl Permission {
     /// All of them.
     pub const ALL: Self = Self(31);
 
-    /// Whether every permission in `other` is in `self`.
+    /// Returns `true` if every permission in `other` is in `self`.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The permissions with these of ZooKeeper's bits; other bits count for nothing.
+    /// Returns the permissions with these of ZooKeeper's bits; unknown bits are ignored.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
     }
 
-    /// ZooKeeper's bits.
+    /// Returns ZooKeeper's bits.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
@@ -102,16 +102,16 @@ impl BitOr for Permission {
 /// One entry of an access control list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Acl {
-    /// What is allowed.
+    /// The permissions that the entry gives.
     pub permissions: Permission,
     /// The scheme: `world`, `auth`, `digest`, `ip` …
     pub scheme: Cow<'static, str>,
-    /// Who, in the words of the scheme.
+    /// The user or address, in the form of the scheme.
     pub id: Cow<'static, str>,
 }
 
 impl Acl {
-    /// An entry that gives permissions to whom `scheme` and `id` name, such as `ip` and `10.0.0.7`.
+    /// Creates an entry that gives permissions to the `id` of a `scheme`, such as `ip` and `10.0.0.7`.
     #[must_use]
     pub fn new(
         permissions: Permission,
@@ -121,20 +121,20 @@ impl Acl {
         Self { permissions, scheme: scheme.into(), id: id.into() }
     }
 
-    /// Everybody may do everything: ZooKeeper's `OPEN_ACL_UNSAFE`, the default.
+    /// Returns a list that allows everything to all clients: ZooKeeper's `OPEN_ACL_UNSAFE`, the default.
     #[must_use]
     pub fn open_unsafe() -> Vec<Self> {
         vec![Self::new(Permission::ALL, "world", "anyone")]
     }
 
-    /// The creator may do everything, nobody else anything: ZooKeeper's `CREATOR_ALL_ACL`.
+    /// Returns a list that allows everything to the creator only: ZooKeeper's `CREATOR_ALL_ACL`.
     #[must_use]
     pub fn creator_all() -> Vec<Self> {
         vec![Self::new(Permission::ALL, "auth", "")]
     }
 }
 
-/// How long a node lives and how it gets its name.
+/// The lifetime of a node and the form of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CreateMode {
@@ -143,34 +143,34 @@ pub enum CreateMode {
     Persistent,
     /// Stays until it is deleted; the server appends a number to its name.
     PersistentSequential,
-    /// Goes with the session that created it.
+    /// Is deleted with the session that created it.
     Ephemeral,
-    /// Goes with the session that created it; the server appends a number to its name.
+    /// Is deleted with the session that created it; the server appends a number to its name.
     EphemeralSequential,
-    /// Goes when it had children and has none any more.
+    /// Is deleted once it had children and has none any more.
     Container,
-    /// Goes when it was not changed and had no children for this long. The server must allow it
+    /// Is deleted when it was not changed and had no children for this long. The server must allow it
     /// (`extendedTypesEnabled`).
     PersistentWithTtl(Duration),
-    /// The same; the server appends a number to its name.
+    /// As [`PersistentWithTtl`](Self::PersistentWithTtl); the server appends a number to its name.
     PersistentSequentialWithTtl(Duration),
 }
 
 impl CreateMode {
-    /// Whether the node goes with its session.
+    /// Returns `true` if the node is deleted with its session.
     #[must_use]
     pub const fn is_ephemeral(self) -> bool {
         matches!(self, Self::Ephemeral | Self::EphemeralSequential)
     }
 
-    /// Whether the server appends a number to the name.
+    /// Returns `true` if the server appends a number to the name.
     #[must_use]
     pub const fn is_sequential(self) -> bool {
         matches!(self, Self::PersistentSequential | Self::EphemeralSequential | Self::PersistentSequentialWithTtl(_))
     }
 }
 
-/// What happened to a watched node.
+/// The change of a watched node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventType {
@@ -184,22 +184,22 @@ pub enum EventType {
     NodeChildrenChanged,
 }
 
-/// An event of a watch. It is a hint that something changed, never the answer to what is there now.
+/// An event of a watch: a hint that a node changed, never its present state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WatchedEvent {
-    /// What happened.
+    /// The kind of the change.
     pub event_type: EventType,
-    /// To which node.
+    /// The node's path.
     pub path: String,
 }
 
-/// What a [`PersistentWatcher`](crate::PersistentWatcher) tells.
+/// An event of a [`PersistentWatcher`](crate::PersistentWatcher).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PersistentEvent {
-    /// Something changed.
+    /// A node changed.
     Changed(WatchedEvent),
-    /// The connection was lost, and the watch is set again. What happened meanwhile is not known: look.
+    /// The connection was lost, and the watch is set again. Changes in between are unknown: read again.
     Reset,
 }
 

@@ -1,4 +1,4 @@
-//! Which servers there are.
+//! The servers of an ensemble.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,35 +9,33 @@ use crate::error::{Error, Result};
 
 const DEFAULT_PORT: u16 = 2181;
 
-/// Says where the ensemble is: Curator's `EnsembleProvider`.
+/// Provides the connect string of the ensemble: Curator's `EnsembleProvider`.
 ///
-/// Each attempt to connect asks it. So a session in hand follows a changed list at its next attempt, which comes when its
-/// connection ends. The crate `zookeeper-async` takes no other servers for a session: with it a changed list counts from
-/// the next session on.
+/// The client calls it at each attempt to connect. So a live session follows a changed list when its connection ends.
+/// With the crate `zookeeper-async` a changed list counts from the next session on.
 pub trait EnsembleProvider: Send + Sync + fmt::Debug + 'static {
-    /// The connect string, `host:port[,host:port …][/chroot]`. Must not block. The chroot must be the same each time.
+    /// Returns the connect string, `host:port[,host:port …][/chroot]`. Must not block. The chroot must not change.
     fn connect_string(&self) -> String;
 
-    /// The servers say that this is the connect string: Curator's `setConnectionString`. Called by a client that
-    /// [follows its ensemble](crate::CuratorFrameworkBuilder::ensemble_tracker) and by nobody else. Must not block. A
-    /// provider that knows better does nothing.
+    /// Takes the connect string that the servers report: Curator's `setConnectionString`. Only a client that [follows
+    /// its ensemble](crate::CuratorFrameworkBuilder::ensemble_tracker) calls it. Must not block, and may do nothing.
     fn set_connect_string(&self, connect_string: &str);
 }
 
-/// A connect string that changes only when it is told to: Curator's `FixedEnsembleProvider`. Clones share it.
+/// A connect string that changes only by a call: Curator's `FixedEnsembleProvider`. Clones share it.
 #[derive(Debug, Clone)]
 pub struct FixedEnsembleProvider {
     connect_string: Arc<Mutex<String>>,
 }
 
 impl FixedEnsembleProvider {
-    /// A provider of this connect string.
+    /// Creates a provider of this connect string.
     #[must_use]
     pub fn new(connect_string: impl Into<String>) -> Self {
         Self { connect_string: Arc::new(Mutex::new(connect_string.into())) }
     }
 
-    /// Changes it: Curator's `setConnectionString`. It counts from the next attempt to connect on.
+    /// Changes the connect string: Curator's `setConnectionString`. It counts from the next attempt to connect on.
     pub fn set_connect_string(&self, connect_string: impl Into<String>) {
         *self.connect_string.lock() = connect_string.into();
     }
@@ -53,12 +51,12 @@ impl EnsembleProvider for FixedEnsembleProvider {
     }
 }
 
-/// What a connect string says.
+/// The parts of a connect string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ensemble {
-    /// Each with its port.
+    /// The servers, each with its port.
     pub(crate) servers: Vec<String>,
-    /// Empty or a path.
+    /// The chroot: empty or a path.
     pub(crate) chroot: String,
 }
 
@@ -78,7 +76,7 @@ pub(crate) fn parse_connect_string(connect_string: &str) -> Result<Ensemble> {
     }
     let mut servers = Vec::new();
     for server in list.split(',').map(str::trim) {
-        // An IPv6 address stands in brackets, so that its colons are not taken for the port's.
+        // An IPv6 address needs brackets, because its colons would be taken for the port's.
         let (host, port) = match server.rfind(']') {
             Some(end) if server.starts_with('[') => (&server[..=end], server[end + 1..].strip_prefix(':')),
             _ => match server.split_once(':') {

@@ -1,17 +1,17 @@
-//! What the servers themselves say of their ensemble.
+//! The ensemble's configuration, as the servers report it.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use crate::model::Stat;
 
-/// The node that has it, outside of all namespaces and chroots.
+/// The configuration's node, outside of all namespaces and chroots.
 pub(crate) const CONFIG_NODE: &str = "/zookeeper/config";
 
-/// Which servers there are, as the servers themselves say: what Java has in a `QuorumVerifier`.
+/// The servers of the ensemble, as the servers themselves report them: Java's `QuorumVerifier`.
 ///
-/// A server that is not part of an ensemble has an empty configuration. One whose configuration file does not name the
-/// client addresses of all servers does not name them here either.
+/// A server that is not part of an ensemble has an empty configuration. A server reports only the client addresses that
+/// its configuration file names.
 ///
 /// # Examples
 ///
@@ -33,19 +33,19 @@ impl EnsembleConfig {
         Self { data, stat }
     }
 
-    /// The text, as the server has it: what Curator's `forEnsemble` returns.
+    /// Returns the text, as the server has it: what Curator's `forEnsemble` returns.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         &self.data
     }
 
-    /// The stat of the configuration's node.
+    /// Returns the stat of the configuration's node.
     #[must_use]
     pub const fn stat(&self) -> &Stat {
         &self.stat
     }
 
-    /// The configuration's version, for [`from_config`](crate::ReconfigBuilder::from_config).
+    /// Returns the configuration's version, for [`from_config`](crate::ReconfigBuilder::from_config).
     #[must_use]
     pub fn version(&self) -> Option<i64> {
         entries(&self.data)
@@ -53,7 +53,7 @@ impl EnsembleConfig {
             .and_then(|(_, value)| i64::from_str_radix(&value, 16).ok())
     }
 
-    /// The servers, each in the form that [`with_new_members`](crate::ReconfigBuilder::with_new_members) takes:
+    /// Returns the servers, each in the form that [`with_new_members`](crate::ReconfigBuilder::with_new_members) takes:
     /// `server.1=host:2888:3888:participant;host:2181`.
     #[must_use]
     pub fn members(&self) -> Vec<String> {
@@ -61,9 +61,9 @@ impl EnsembleConfig {
         servers.map(|(key, value)| format!("{key}={value}")).collect()
     }
 
-    /// Where clients are served, `host:port` each, sorted: Curator's `EnsembleTracker.configToConnectionString`. Of a
-    /// server that serves at all of its addresses it is the one at which the other servers reach it. Servers that tell no
-    /// port for clients are left out.
+    /// Returns the addresses for clients, `host:port` each, sorted: Curator's
+    /// `EnsembleTracker.configToConnectionString`. For a server that listens on all its addresses, it is the one at
+    /// which the other servers reach it. A server without a port for clients is left out.
     #[must_use]
     pub fn client_addresses(&self) -> Vec<String> {
         let servers = entries(&self.data).filter(|(key, _)| key.starts_with("server."));
@@ -80,7 +80,7 @@ impl fmt::Debug for EnsembleConfig {
     }
 }
 
-/// The lines `key=value`.
+/// Returns the keys and values of the lines `key=value`.
 fn entries(data: &[u8]) -> impl Iterator<Item = (String, String)> {
     let lines: Vec<_> = String::from_utf8_lossy(data)
         .lines()
@@ -90,7 +90,7 @@ fn entries(data: &[u8]) -> impl Iterator<Item = (String, String)> {
     lines.into_iter()
 }
 
-/// Of `host:port:port[|host:port:port …][:role];[host:]port`.
+/// Returns the address for clients in `host:port:port[|host:port:port …][:role];[host:]port`.
 fn client_address(server: &str) -> Option<String> {
     let (server, client) = server.split_once(';')?;
     let (host, port) = match client.rsplit_once(':') {
@@ -100,7 +100,7 @@ fn client_address(server: &str) -> Option<String> {
     let port: u16 = port.parse().ok().filter(|port| *port != 0)?;
     let host = match host.filter(|host| !is_any(host)) {
         Some(host) => host,
-        // An IPv6 address stands in brackets.
+        // An IPv6 address is in brackets.
         None => match server.strip_prefix('[').and_then(|server| server.split_once(']')) {
             Some((host, _)) => host,
             None => server.split_once(':')?.0,
@@ -111,7 +111,7 @@ fn client_address(server: &str) -> Option<String> {
     (!host.is_empty()).then(|| if bracketed { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
-/// Whether it stands for all addresses of a host.
+/// Returns `true` for the address that means all addresses of a host.
 fn is_any(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified())

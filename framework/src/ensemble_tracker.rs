@@ -13,8 +13,8 @@ use crate::session::Session;
 /// The pause after a read that may succeed later.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads the ensemble's configuration, whenever it changes and after every reconnect, and tells the provider: Curator's
-/// `EnsembleTracker`. Dropping it removes its watch.
+/// Passes the ensemble's configuration to the provider, after each connect and each change: Curator's
+/// `EnsembleTracker`. Dropping the future removes its watch.
 pub(crate) async fn track(config: &Config, session: &Session) -> Infallible {
     if !config.ensemble_tracker {
         return std::future::pending().await;
@@ -37,7 +37,7 @@ pub(crate) async fn track(config: &Config, session: &Session) -> Infallible {
                 session.epoch_above(epoch).await;
             }
         }
-        // There is nothing to be read in a session that is over; whoever waits for it drops this.
+        // A session that is over cannot be read; its caller drops this future.
         if session.connected().await.is_err() {
             return std::future::pending().await;
         }

@@ -1,4 +1,4 @@
-//! What nodes may look like: Curator's `Schema` and `SchemaSet`.
+//! Rules for nodes: Curator's `Schema` and `SchemaSet`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,16 +9,16 @@ use regex::Regex;
 use crate::error::{Error, Result};
 use crate::model::{Acl, CreateMode};
 
-/// Whether a node has to be of some kind.
+/// The rule for one property of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Allowance {
-    /// It may or may not.
+    /// The node may have the property.
     #[default]
     Can,
-    /// It has to.
+    /// The node must have the property.
     Must,
-    /// It must not.
+    /// The node must not have the property.
     Cannot,
 }
 
@@ -32,10 +32,10 @@ impl Allowance {
     }
 }
 
-/// Looks at a node's path, data and access control list: Curator's `SchemaValidator`.
+/// Accepts or refuses a node's path, data and access control list: Curator's `SchemaValidator`.
 pub type SchemaValidator = dyn Fn(&str, &[u8], &[Acl]) -> bool + Send + Sync;
 
-/// What the nodes at a path, or at all paths of a pattern, may look like: Curator's `Schema`.
+/// The rules for the nodes at a path, or at all paths of a pattern: Curator's `Schema`.
 #[derive(Clone)]
 pub struct Schema {
     name: String,
@@ -71,7 +71,7 @@ impl Schema {
         }
     }
 
-    /// For one path. Everything is allowed until something else is said.
+    /// Creates a schema for one path. It allows everything until a rule is set.
     ///
     /// # Errors
     ///
@@ -82,18 +82,18 @@ impl Schema {
         Ok(Self::at(path.clone(), Place::Path(path)))
     }
 
-    /// For all paths that match a regular expression from their beginning to their end.
+    /// Creates a schema for all paths that match a regular expression from beginning to end.
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` with what is wrong with the expression.
+    /// `InvalidConfig` with the error in the expression.
     pub fn for_pattern(pattern: &str) -> Result<Self> {
         let whole = Regex::new(&format!("^(?:{pattern})$"))
             .map_err(|error| Error::invalid_config("schema's pattern", error.to_string()))?;
         Ok(Self::at(pattern.to_owned(), Place::Pattern(whole)))
     }
 
-    /// For the children of a recipe's path: ephemeral, sequential and watched. Curator's `Schema.builderForRecipe`.
+    /// Requires ephemeral, sequential, watched children of a recipe's path: Curator's `Schema.builderForRecipe`.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Schema {
         Ok(schema.ephemeral(Allowance::Must).sequential(Allowance::Must).watched(Allowance::Must))
     }
 
-    /// For the recipe's path itself: neither ephemeral nor sequential. Curator's `Schema.builderForRecipeParent`.
+    /// Forbids an ephemeral or sequential node at a recipe's path: Curator's `Schema.builderForRecipeParent`.
     ///
     /// # Errors
     ///
@@ -113,68 +113,67 @@ impl Schema {
         Ok(Self::for_path(parent)?.ephemeral(Allowance::Cannot).sequential(Allowance::Cannot))
     }
 
-    /// The name that violations are reported under. Default: the path or the pattern.
+    /// Sets the name in the reports of violations. Default: the path or the pattern.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// What the nodes are for, in words; not looked at. Default: empty.
+    /// Sets a description for readers, which is not checked. Default: empty.
     #[must_use]
     pub fn documentation(mut self, documentation: impl Into<String>) -> Self {
         self.documentation = documentation.into();
         self
     }
 
-    /// Something that belongs to the schema; not looked at.
+    /// Adds a key and a value for readers, which are not checked.
     #[must_use]
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self
     }
 
-    /// What path, data and access control list must be like when the node is created or changed (then the list is
-    /// empty).
+    /// Sets a check of path, data and access control list, called at a create or a change (then with an empty list).
     #[must_use]
     pub fn validator(mut self, validator: impl Fn(&str, &[u8], &[Acl]) -> bool + Send + Sync + 'static) -> Self {
         self.validator = Some(Arc::new(validator));
         self
     }
 
-    /// Whether the nodes are ephemeral. Default: as they like.
+    /// Sets whether the nodes are ephemeral. Default: [`Allowance::Can`].
     #[must_use]
     pub fn ephemeral(mut self, allowance: Allowance) -> Self {
         self.ephemeral = allowance;
         self
     }
 
-    /// Whether the nodes have a number that the server appends. Default: as they like.
+    /// Sets whether the server appends a number to the nodes' names. Default: [`Allowance::Can`].
     #[must_use]
     pub fn sequential(mut self, allowance: Allowance) -> Self {
         self.sequential = allowance;
         self
     }
 
-    /// Whether the nodes are watched when they are read. Default: as they like.
+    /// Sets whether reads of the nodes set a watch. Default: [`Allowance::Can`].
     #[must_use]
     pub fn watched(mut self, allowance: Allowance) -> Self {
         self.watched = allowance;
         self
     }
 
-    /// Whether the nodes may be deleted. Default: yes.
+    /// Sets whether the nodes may be deleted. Default: `true`.
     #[must_use]
     pub fn can_be_deleted(mut self, can: bool) -> Self {
         self.can_be_deleted = can;
         self
     }
 
-    /// From a description, as it is read from a file. `validators` gives the validator of a name.
+    /// Creates a schema from a description, as it is read from a file. `validators` returns the validator of a name.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, or `InvalidConfig` with what is wrong: the pattern, or a validator that nobody knows.
+    /// `InvalidPath`, or `InvalidConfig` with the cause: the pattern, or an unknown validator.
     pub fn from_description(
         description: SchemaDescription,
         validators: impl Fn(&str) -> Option<Arc<SchemaValidator>>,
@@ -236,11 +235,10 @@ impl fmt::Debug for Schema {
     }
 }
 
-/// A schema as a file has it: an element of the list that Curator's `SchemaSetLoader` reads, with the same names and
-/// defaults of the fields.
+/// The description of a schema in a file: an element of the list that Curator's `SchemaSetLoader` reads, with the same
+/// names and defaults.
 ///
-/// With the cargo feature `serde` it is `Deserialize`, for JSON, YAML and whatever else there is a crate for; a field
-/// that does not exist is an error.
+/// With the cargo feature `serde` it is `Deserialize`, for JSON, YAML and other formats; an unknown field is an error.
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -259,32 +257,32 @@ impl fmt::Debug for Schema {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "camelCase", deny_unknown_fields))]
 pub struct SchemaDescription {
-    /// The name that violations are reported under.
+    /// The name in the reports of violations.
     pub name: String,
-    /// A path, or a pattern that paths match from their beginning to their end.
+    /// A path, or a pattern that paths match from beginning to end.
     pub path: String,
-    /// Whether `path` is a pattern. Default: no.
+    /// The kind of `path`: `true` for a pattern. Default: `false`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub is_regex: bool,
     /// The name of the validator. Default: none.
     #[cfg_attr(feature = "serde", serde(default))]
     pub schema_validator: Option<String>,
-    /// What the nodes are for.
+    /// A description for readers, which is not checked. Default: empty.
     #[cfg_attr(feature = "serde", serde(default))]
     pub documentation: String,
-    /// Whether the nodes are ephemeral. Default: they can be.
+    /// The rule for ephemeral nodes. Default: [`Allowance::Can`].
     #[cfg_attr(feature = "serde", serde(default))]
     pub ephemeral: Allowance,
-    /// Whether the nodes have a number. Default: they can.
+    /// The rule for nodes with a number that the server appends. Default: [`Allowance::Can`].
     #[cfg_attr(feature = "serde", serde(default))]
     pub sequential: Allowance,
-    /// Whether the nodes are watched when they are read. Default: they can be.
+    /// The rule for reads with a watch. Default: [`Allowance::Can`].
     #[cfg_attr(feature = "serde", serde(default))]
     pub watched: Allowance,
-    /// Whether the nodes may be deleted. Default: yes.
+    /// The rule for deletes: `true` allows them. Default: `true`.
     #[cfg_attr(feature = "serde", serde(default = "yes"))]
     pub can_be_deleted: bool,
-    /// Something that belongs to the schema; not looked at.
+    /// Keys and values for readers, which are not checked. Default: empty.
     #[cfg_attr(feature = "serde", serde(default))]
     pub metadata: BTreeMap<String, String>,
 }
@@ -294,11 +292,11 @@ fn yes() -> bool {
     true
 }
 
-/// The schemas of a client: Curator's `SchemaSet`. The one of the exact path counts, else the first whose pattern
-/// matches, else the default if there is one.
+/// The schemas of a client: Curator's `SchemaSet`. A node's schema is the one of its exact path, else the first with a
+/// matching pattern, else the default.
 ///
-/// Only what is done through the client's operations and by the recipes is looked at, and paths are those that the
-/// user gives, without namespace and without the prefix of a protected node.
+/// It checks the client's operations and the recipes. Paths are those that the user gives, without the namespace and
+/// without the prefix of a protected node.
 #[derive(Debug, Clone)]
 pub struct SchemaSet {
     schemas: Vec<Schema>,
@@ -306,18 +304,18 @@ pub struct SchemaSet {
 }
 
 impl SchemaSet {
-    /// These schemas. With `permissive` a path that none of them is about may be anything, else it is refused.
+    /// Creates a set of these schemas. A path without a schema is allowed if `permissive`, else refused.
     #[must_use]
     pub fn new(schemas: impl IntoIterator<Item = Schema>, permissive: bool) -> Self {
         let default = permissive.then(|| Schema::at("default".to_owned(), Place::Anywhere));
         Self { schemas: schemas.into_iter().collect(), default }
     }
 
-    /// The schema of a path.
+    /// Returns the schema of a path.
     ///
     /// # Errors
     ///
-    /// `SchemaViolation` if there is none.
+    /// `SchemaViolation`: the path has no schema.
     fn of(&self, path: &str) -> Result<&Schema> {
         let exact = self.schemas.iter().find(|schema| matches!(&schema.place, Place::Path(exact) if exact == path));
         let matching = || {
@@ -330,11 +328,11 @@ impl SchemaSet {
         })
     }
 
-    /// The name of the path's schema.
+    /// Returns the name of the path's schema.
     ///
     /// # Errors
     ///
-    /// `SchemaViolation` if there is none.
+    /// `SchemaViolation`: the path has no schema.
     pub fn schema_of(&self, path: &str) -> Result<&str> {
         Ok(&self.of(path)?.name)
     }
@@ -358,7 +356,7 @@ impl SchemaSet {
     }
 }
 
-/// Anything is allowed: Curator's default.
+/// Allows everything: Curator's default.
 impl Default for SchemaSet {
     fn default() -> Self {
         Self::new([], true)

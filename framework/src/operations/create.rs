@@ -11,7 +11,7 @@ use crate::path::{make_path, node_from_path, parent_of, validate_path};
 use crate::retry_loop::RetryLoop;
 use crate::session::Session;
 
-/// A create that is being described: Curator's `CreateBuilder`.
+/// The description of a create: Curator's `CreateBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is created before for_path"]
 pub struct CreateBuilder<'a> {
@@ -26,13 +26,13 @@ pub struct CreateBuilder<'a> {
     compress: Option<bool>,
 }
 
-/// What to do about a node that exists already.
+/// The treatment of a node that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Existing {
     Refuse,
-    /// Change its data if it has this version, whatever version if none is given.
+    /// Changes its data if it has this version; `None` is any version.
     SetData(Option<i32>),
-    /// Take it for ours if it has our data and was never changed.
+    /// Accepts it if it has the same data and was never changed.
     AcceptTheSame,
 }
 
@@ -64,20 +64,20 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
-    /// Puts `_c_<uuid>-` before the node's name, so that a node whose reply was lost is found again instead of
-    /// created twice or left behind: Curator's `withProtection`.
+    /// Puts `_c_<uuid>-` before the node's name, by which the client finds the node after a lost reply instead of
+    /// creating a second one: Curator's `withProtection`.
     pub fn with_protection(mut self) -> Self {
         self.protection = true;
         self
     }
 
-    /// The mode. Default: persistent.
+    /// Sets the mode. Default: persistent.
     pub fn with_mode(mut self, mode: CreateMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets how long a persistent node stays when it is not changed and has no children: Curator's `withTtl`. The client
+    /// Sets how long a persistent node stays without a change and without children: Curator's `withTtl`. The client
     /// `zookeeper-async` and servers without the setting `extendedTypesEnabled` refuse it.
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.mode = match self.mode {
@@ -89,22 +89,22 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
-    /// The node's data. Default: the client's default data.
+    /// Sets the node's data. Default: the client's default data.
     pub fn with_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// The node's access control list. Default: what the client's [`AclProvider`](crate::AclProvider) says, which
-    /// parents that are created get in any case.
+    /// Sets the node's access control list. Created parents get the default: that of the client's
+    /// [`AclProvider`](crate::AclProvider).
     pub fn with_acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
         self.acl_on_parents = false;
         self
     }
 
-    /// As [`with_acl`](Self::with_acl), and parents that are created get the same list: Curator's
-    /// `withACL(list, true)`. The node of the namespace does not.
+    /// Sets the access control list of the node and of created parents, but not of the namespace's node: Curator's
+    /// `withACL(list, true)`.
     pub fn with_acl_also_on_parents(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
         self.acl_on_parents = true;
@@ -123,53 +123,53 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
-    /// If the node exists its data is changed instead: Curator's `orSetData`.
+    /// Changes the node's data if the node exists: Curator's `orSetData`.
     pub fn or_set_data(mut self) -> Self {
         self.existing = Existing::SetData(None);
         self
     }
 
-    /// As [`or_set_data`](Self::or_set_data) if the node has this version, else `BadVersion`.
+    /// Changes the node's data if the node exists with this version; another version is `BadVersion`.
     pub fn or_set_data_with_version(mut self, version: i32) -> Self {
         self.existing = Existing::SetData(Some(version));
         self
     }
 
-    /// If the node exists with the same data and was never changed, that is success: it may be the one whose reply
-    /// was lost. Curator's `idempotent`.
+    /// Accepts a node that exists with the same data and was never changed, because an earlier try with a lost reply
+    /// may have created it. Curator's `idempotent`.
     pub fn idempotent(mut self) -> Self {
         self.existing = Existing::AcceptTheSame;
         self
     }
 
-    /// Creates the node and returns its path, with the prefix of the protection and the number that the server
-    /// appended.
+    /// Creates the node and returns its path, with the prefix of the protection and the number of the server.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`,
-    /// `BadVersion` (of a node that exists), `Unsupported` (containers, time to live, a sequential node whose path ends
-    /// with a slash), `Compression`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when the retry policy gives
-    /// up. Without protection a lost reply makes a retry of a plain create answer `NodeExists`.
+    /// * `NodeExists`: from a plain create also after a lost reply to an earlier try, which created the node.
+    /// * `NoNode`: the parent does not exist. `BadVersion`: the existing node has another version.
+    /// * `Unsupported`: containers, a time to live, or a sequential node with a path that ends with a slash.
+    /// * `InvalidPath`, `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`, `Compression`, `SchemaViolation`.
+    /// * `ConnectionLoss`, `SessionExpired`: the retry policy gave up.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the node may exist or come to exist; with protection it is found and deleted.
+    /// When the future is dropped, the node may exist or be created later; with protection it is found and deleted.
     pub async fn for_path(self, path: &str) -> Result<String> {
         self.for_path_with_stat(path).await.map(|(path, _)| path)
     }
 
-    /// As [`for_path`](Self::for_path), with the node's stat: Curator's `storingStatIn`.
+    /// Creates the node like [`for_path`](Self::for_path), and returns its stat too: Curator's `storingStatIn`.
     ///
     /// # Errors
     ///
-    /// As [`for_path`](Self::for_path).
+    /// Those of [`for_path`](Self::for_path).
     ///
     /// # Cancel safety
     ///
-    /// As [`for_path`](Self::for_path).
+    /// That of [`for_path`](Self::for_path).
     pub async fn for_path_with_stat(self, path: &str) -> Result<(String, Stat)> {
-        // The server appends a number to a sequential name, so that one may end with a slash.
+        // The server appends a number to a sequential name, so the path may end with a slash.
         if self.mode.is_sequential() {
             validate_path(&format!("{path}1"))?;
         } else {
@@ -180,7 +180,7 @@ impl<'a> CreateBuilder<'a> {
         if !self.protection {
             return self.create_plain(path, &data).await;
         }
-        // An ephemeral node goes with its session.
+        // Not for an ephemeral node: it is deleted with its session.
         let _owing = (!self.mode.is_ephemeral()).then(|| self.client.owing());
         tokio::select! {
             biased;
@@ -240,14 +240,14 @@ impl<'a> CreateBuilder<'a> {
             match self.take_existing(session, path, data).await {
                 Ok(Some(stat)) => return Ok((path.to_owned(), stat)),
                 Ok(None) => return created,
-                // It was deleted meanwhile.
+                // Another client deleted the node meanwhile.
                 Err(error @ Error::NoNode { .. }) => retries.pause_after(error).await?,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The stat of the node that exists, if it will do.
+    /// Returns the stat of the existing node, if it is acceptable.
     async fn take_existing(&self, session: &Session, path: &str, data: &[u8]) -> Result<Option<Stat>> {
         match self.existing {
             Existing::Refuse => Ok(None),
@@ -277,14 +277,14 @@ impl<'a> CreateBuilder<'a> {
                     }
                     return Ok(created);
                 }
-                // The claim is dropped with the error, and its node deleted.
+                // The error drops the claim, which deletes its node.
                 Err(error) => retries.failed(error).await?,
             }
         }
     }
 
-    /// The claim for this session. A node of an earlier session is about to go with it if it is ephemeral, so it gets
-    /// a new name (CURATOR-498); else it is the same node under the same name.
+    /// Returns the claim for this session. An ephemeral node of an earlier session will be deleted with it, so it gets
+    /// a new name (CURATOR-498); any other mode keeps the node and its name.
     fn claim_in<'c>(&self, claim: &'c mut Option<NodeClaim>, session: Session, path: &str) -> &'c mut NodeClaim {
         let mut earlier = None;
         if let Some(old) = claim.take_if(|claim| claim.session().number() != session.number()) {
@@ -305,7 +305,7 @@ impl<'a> CreateBuilder<'a> {
 
     async fn find_or_create(&self, claim: &mut NodeClaim, path: &str, data: &[u8]) -> Result<(String, Stat)> {
         if claim.is_uncertain() {
-            // The list may come from a server that is behind; an answered write is the proof that it is not.
+            // The list may come from a server that lags; the answered write proves that it does not.
             let session = claim.session().clone();
             session.order().await?;
             let children = match session.get_children(parent_of(path)).await {

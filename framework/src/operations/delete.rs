@@ -6,7 +6,7 @@ use crate::housekeeping::Delete;
 use crate::operations::with_retries;
 use crate::session::Session;
 
-/// A delete that is being described: Curator's `DeleteBuilder`.
+/// The description of a delete: Curator's `DeleteBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is deleted before for_path"]
 pub struct DeleteBuilder<'a> {
@@ -28,28 +28,27 @@ impl<'a> DeleteBuilder<'a> {
         self
     }
 
-    /// If the connection fails, the client is closed, or the future is dropped, the delete goes on in the background
-    /// until it is done or the client's [`close`](CuratorFramework::close) ends; the error is still returned. What goes
-    /// on is the same delete. (Curator's forgets the version and the children.)
+    /// Continues the delete in the background if the connection fails, the client is closed, or the future is dropped.
+    /// It ends when it is done, or with the client's [`close`](CuratorFramework::close); the error is still returned.
+    /// It keeps the version and the children, which Curator's forgets.
     pub fn guaranteed(mut self) -> Self {
         self.guaranteed = true;
         self
     }
 
-    /// Deletes what is below the node too, whatever its version; children that come meanwhile as well.
+    /// Also deletes all nodes below, whatever their version; also children that are created meanwhile.
     pub fn deleting_children_if_needed(mut self) -> Self {
         self.children = true;
         self
     }
 
-    /// A node that does not exist is no error.
+    /// Accepts a node that does not exist.
     pub fn quietly(mut self) -> Self {
         self.quietly = true;
         self
     }
 
-    /// A node that does not exist is no error: it may be this delete, whose reply was lost, that deleted it. The same
-    /// as [`quietly`](Self::quietly) under the name that says why.
+    /// Acts like [`quietly`](Self::quietly): an earlier try with a lost reply may have deleted the node.
     pub fn idempotent(self) -> Self {
         self.quietly()
     }
@@ -58,12 +57,13 @@ impl<'a> DeleteBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `NotEmpty`, `BadVersion`, `NoAuth`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when the
-    /// retry policy gives up. After a lost reply a retry answers `NoNode`, unless it is quiet.
+    /// * `NoNode`, unless it is quiet: also after a lost reply to an earlier try, which deleted the node.
+    /// * `InvalidPath`, `NotEmpty`, `BadVersion`, `NoAuth`, `SchemaViolation`.
+    /// * `ConnectionLoss`, `SessionExpired`: the retry policy gave up.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the node may be deleted; if guaranteed, it will be.
+    /// When the future is dropped, the node may be deleted; if guaranteed, it will be.
     pub async fn for_path(self, path: &str) -> Result<()> {
         if let Some(schemas) = self.client.schemas() {
             schemas.check_delete(path)?;
@@ -82,8 +82,7 @@ impl<'a> DeleteBuilder<'a> {
             closed = self.client.not_started(), if self.guaranteed => Err(closed),
             deleted = deleting => deleted,
         };
-        // Only what may still succeed goes on: not a node that is missing, has children, or is not ours to delete
-        // (CURATOR-42).
+        // Continue only a delete that may succeed, not after `NoNode`, `NotEmpty` or `NoAuth` (CURATOR-42).
         let may_succeed = |error: &Error| error.is_retryable() || matches!(error, Error::Closed);
         unfinished.goes_on &= deleted.as_ref().err().is_some_and(may_succeed);
         match deleted {
@@ -93,7 +92,7 @@ impl<'a> DeleteBuilder<'a> {
     }
 }
 
-/// A guaranteed delete that was not finished goes to the housekeeping when this is dropped.
+/// A guaranteed delete. Dropping it unfinished passes the delete to the housekeeping.
 struct Unfinished<'a> {
     delete: &'a DeleteBuilder<'a>,
     path: &'a str,
@@ -109,13 +108,13 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Deletes a node and all that is below it: Curator's `ZKPaths.deleteChildren`.
+/// Deletes a node and all nodes below it: Curator's `ZKPaths.deleteChildren`.
 ///
 /// # Errors
 ///
-/// As [`Session::delete`], of the node itself; what is missing below it is gone already.
+/// Those of [`Session::delete`] of the node itself. A missing node below it is not an error.
 pub(crate) async fn delete_tree(session: &Session, path: &str, version: Option<i32>) -> Result<()> {
-    // The nodes to delete, each behind those that are above it.
+    // The nodes to delete, each behind its ancestors.
     let mut open = vec![path.to_owned()];
     while let Some(node) = open.last() {
         let is_top = open.len() == 1;
@@ -131,7 +130,7 @@ pub(crate) async fn delete_tree(session: &Session, path: &str, version: Option<i
                     let below: Vec<_> = children.iter().map(|child| crate::path::make_path(node, child)).collect();
                     open.extend(below);
                 }
-                // Gone meanwhile: the next delete says so.
+                // Another client deleted it meanwhile: the next delete reports that.
                 Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error),
             },

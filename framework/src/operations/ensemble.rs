@@ -7,7 +7,7 @@ use crate::operations::{Watched, with_retries};
 use crate::root::Root;
 use crate::watch::Watch;
 
-/// A read of the ensemble's configuration, being described: Curator's `GetConfigBuilder`.
+/// The description of a read of the ensemble's configuration: Curator's `GetConfigBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read before for_ensemble"]
 pub struct GetConfigBuilder<'a> {
@@ -19,12 +19,12 @@ impl<'a> GetConfigBuilder<'a> {
         Self { client }
     }
 
-    /// Also sets a watch, for the change of the configuration.
+    /// Also sets a watch for a change of the configuration.
     pub fn watched(self) -> Watched<Self> {
         Watched(self)
     }
 
-    /// The configuration, as the server has it that the client is connected to.
+    /// Returns the configuration, as the connected server has it.
     ///
     /// # Errors
     ///
@@ -43,15 +43,15 @@ impl<'a> GetConfigBuilder<'a> {
 }
 
 impl Watched<GetConfigBuilder<'_>> {
-    /// The configuration, and a future that resolves when it changes.
+    /// Returns the configuration, and a future that resolves when it changes.
     ///
     /// # Errors
     ///
-    /// As [`GetConfigBuilder::for_ensemble`].
+    /// Those of [`GetConfigBuilder::for_ensemble`].
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
+    /// Nothing is lost when the future is dropped; a watch that was set is dropped with it.
     pub async fn for_ensemble(self) -> Result<(EnsembleConfig, Watch)> {
         let read = with_retries(self.0.client, CONFIG_NODE, |session| async move {
             session.below(Root::default()).get_data_watched(CONFIG_NODE).await
@@ -61,10 +61,10 @@ impl Watched<GetConfigBuilder<'_>> {
     }
 }
 
-/// A change of which servers there are, being described: Curator's `ReconfigBuilder`.
+/// The description of a change of the ensemble's servers: Curator's `ReconfigBuilder`.
 ///
-/// The servers must allow it (`reconfigEnabled`), and the client must be one that may write their configuration's node:
-/// by default only the super user.
+/// The servers must allow it (`reconfigEnabled`), and the client needs the permission to write their configuration's
+/// node: by default only the super user has it.
 ///
 /// # Examples
 ///
@@ -97,44 +97,45 @@ impl<'a> ReconfigBuilder<'a> {
         Self { client, joining: Vec::new(), leaving: Vec::new(), members: Vec::new(), version: None }
     }
 
-    /// Servers that come, or that are to be reached in another way:
-    /// `server.4=host:2888:3888:participant;host:2181` each. They must run already.
+    /// Adds servers, or changes their addresses: `server.4=host:2888:3888:participant;host:2181` each. They must run.
     pub fn joining<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
         self.joining.extend(servers.into_iter().map(Into::into));
         self
     }
 
-    /// The numbers of servers that go.
+    /// Removes the servers with these numbers.
     pub fn leaving<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
         self.leaving.extend(servers.into_iter().map(Into::into));
         self
     }
 
-    /// All servers that there are to be, each as in [`joining`](Self::joining).
+    /// Sets all servers of the new configuration, each in the form of [`joining`](Self::joining).
     pub fn with_new_members<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
         self.members.extend(servers.into_iter().map(Into::into));
         self
     }
 
-    /// The [version](EnsembleConfig::version) that the configuration must have; `None` for any.
+    /// Sets the [version](EnsembleConfig::version) that the configuration must have; `None` for any.
     pub fn from_config(mut self, version: impl Into<Option<i64>>) -> Self {
         self.version = version.into();
         self
     }
 
-    /// Changes the configuration and returns the new one. If nothing was named, it gets a new version.
+    /// Changes the configuration and returns the new one. Without any change it gets a new version.
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` if all servers are named and those that come or go as well; `Unsupported` with
-    /// `zookeeper-async`; `BadVersion`; `NoAuth`; `ZooKeeper` with code −123 where the servers do not allow it, −13 where
-    /// the new servers that run are no majority, −14 while another change is under way, −8 for servers that are no such;
-    /// `ConnectionLoss` and `SessionExpired`: when the policy gives up, or at once if a version was given and the change
-    /// may have been made ([`outcome_unknown`](Error::outcome_unknown)), since it would be refused for its own sake then.
+    /// * `InvalidConfig`: new members together with joining or leaving servers.
+    /// * `ZooKeeper` with code −123: the servers do not allow it. −13: no majority of the new servers runs. −14:
+    ///   another change is under way. −8: a server's description is wrong.
+    /// * `Unsupported` with `zookeeper-async`; `BadVersion`; `NoAuth`.
+    /// * `ConnectionLoss`, `SessionExpired`: the policy gave up, or a version was given and the change may have been
+    ///   made ([`outcome_unknown`](Error::outcome_unknown)). The latter is not retried, because it would fail on its
+    ///   own change.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the change may be made.
+    /// When the future is dropped, the change may be made.
     pub async fn for_ensemble(self) -> Result<EnsembleConfig> {
         if !self.members.is_empty() && (!self.joining.is_empty() || !self.leaving.is_empty()) {
             return Err(Error::invalid_config("reconfig", "it names all servers, and those that come or go as well"));

@@ -1,4 +1,4 @@
-//! The operations, in Curator's fluent manner.
+//! The operations, in Curator's fluent style.
 
 mod create;
 mod delete;

@@ -9,7 +9,7 @@ use crate::path::parent_of;
 use crate::session::Session;
 use crate::watch::Watch;
 
-/// A look whether a node exists, being described: Curator's `ExistsBuilder`.
+/// The description of a check whether a node exists: Curator's `ExistsBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is asked before for_path"]
 pub struct ExistsBuilder<'a> {
@@ -36,14 +36,14 @@ impl<'a> ExistsBuilder<'a> {
         self
     }
 
-    /// The access control list of parents that are created. Default: what the client's
-    /// [`AclProvider`](crate::AclProvider) says.
+    /// Sets the access control list of created parents. Default: that of the client's
+    /// [`AclProvider`](crate::AclProvider).
     pub fn with_acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
         self
     }
 
-    /// Also sets a watch, for the creation, change or deletion of the node.
+    /// Also sets a watch for the creation, change or deletion of the node.
     pub fn watched(self) -> Watched<Self> {
         Watched(self)
     }
@@ -62,16 +62,16 @@ impl<'a> ExistsBuilder<'a> {
         session.create_parents(path, &node).await.map(|_| ())
     }
 
-    /// The node's stat, or `None` if it does not exist.
+    /// Returns the node's stat, or `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`; of parents that are created `NoAuth` and the like; `ConnectionLoss` and `SessionExpired` when the
-    /// retry policy gives up.
+    /// `InvalidPath`, `SchemaViolation`; of created parents `NoAuth` and the like; `ConnectionLoss` and
+    /// `SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped; parents that it was to create may exist.
+    /// Nothing is lost when the future is dropped; missing parents may have been created.
     pub async fn for_path(self, path: &str) -> Result<Option<Stat>> {
         check_read(self.client, path, false)?;
         let this = &self;
@@ -84,15 +84,15 @@ impl<'a> ExistsBuilder<'a> {
 }
 
 impl Watched<ExistsBuilder<'_>> {
-    /// The node's stat, or `None` if it does not exist, and a future that resolves with the event.
+    /// Returns the node's stat, or `None` if it does not exist, and a future that resolves with the event.
     ///
     /// # Errors
     ///
-    /// As [`ExistsBuilder::for_path`].
+    /// Those of [`ExistsBuilder::for_path`].
     ///
     /// # Cancel safety
     ///
-    /// As [`ExistsBuilder::for_path`]; a watch that was set wakes nobody then.
+    /// That of [`ExistsBuilder::for_path`]; a watch that was set is dropped with the future.
     pub async fn for_path(self, path: &str) -> Result<(Option<Stat>, Watch)> {
         check_read(self.0.client, path, true)?;
         let this = &self.0;
@@ -104,13 +104,13 @@ impl Watched<ExistsBuilder<'_>> {
     }
 }
 
-/// A read that also sets a watch. The [`Watch`] that it returns is a future; it resolves with the event, or when the
-/// watch must be set anew: after a reconnect and at the end of the session. Set it again by reading again.
+/// A read that also sets a watch and returns it. The [`Watch`] is a future that resolves with the event, or when the
+/// watch is lost: with its session, and with `zookeeper-async` also at a reconnect. To set it again, read again.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is asked before for_path"]
 pub struct Watched<B>(pub(crate) B);
 
-/// A read of a node's data, being described: Curator's `GetDataBuilder`.
+/// The description of a read of a node's data: Curator's `GetDataBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read before for_path"]
 pub struct GetDataBuilder<'a> {
@@ -135,17 +135,17 @@ impl<'a> GetDataBuilder<'a> {
         self
     }
 
-    /// Also sets a watch, for the change or deletion of the node. A missing node leaves none.
+    /// Also sets a watch for the change or deletion of the node. A missing node gets none.
     pub fn watched(self) -> Watched<Self> {
         Watched(self)
     }
 
-    /// The node's data and stat.
+    /// Returns the node's data and stat.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `NoAuth`, `Compression`; `ConnectionLoss` and `SessionExpired` when the retry policy
-    /// gives up.
+    /// `InvalidPath`, `NoNode`, `NoAuth`, `Compression`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when
+    /// the retry policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -159,15 +159,15 @@ impl<'a> GetDataBuilder<'a> {
 }
 
 impl Watched<GetDataBuilder<'_>> {
-    /// The node's data and stat, and a future that resolves with the event.
+    /// Returns the node's data and stat, and a future that resolves with the event.
     ///
     /// # Errors
     ///
-    /// As [`GetDataBuilder::for_path`].
+    /// Those of [`GetDataBuilder::for_path`].
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
+    /// Nothing is lost when the future is dropped; a watch that was set is dropped with it.
     pub async fn for_path(self, path: &str) -> Result<((Vec<u8>, Stat), Watch)> {
         check_read(self.0.client, path, true)?;
         let Self(read) = self;
@@ -177,7 +177,7 @@ impl Watched<GetDataBuilder<'_>> {
     }
 }
 
-/// A listing of a node's children, being described: Curator's `GetChildrenBuilder`.
+/// The description of a listing of a node's children: Curator's `GetChildrenBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is listed before for_path"]
 pub struct GetChildrenBuilder<'a> {
@@ -189,16 +189,16 @@ impl<'a> GetChildrenBuilder<'a> {
         Self { client }
     }
 
-    /// Also sets a watch, for the creation or deletion of a child, or the deletion of the node.
+    /// Also sets a watch for the creation or deletion of a child, or the deletion of the node.
     pub fn watched(self) -> Watched<Self> {
         Watched(self)
     }
 
-    /// The names of the node's children, in no order.
+    /// Returns the names of the node's children, in no order.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
+    /// `InvalidPath`, `NoNode`, `NoAuth`, `SchemaViolation`; `ConnectionLoss`, `SessionExpired` if the policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -210,22 +210,22 @@ impl<'a> GetChildrenBuilder<'a> {
 }
 
 impl Watched<GetChildrenBuilder<'_>> {
-    /// The names of the node's children, in no order, and a future that resolves with the event.
+    /// Returns the names of the node's children, in no order, and a future that resolves with the event.
     ///
     /// # Errors
     ///
-    /// As [`GetChildrenBuilder::for_path`].
+    /// Those of [`GetChildrenBuilder::for_path`].
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
+    /// Nothing is lost when the future is dropped; a watch that was set is dropped with it.
     pub async fn for_path(self, path: &str) -> Result<(Vec<String>, Watch)> {
         check_read(self.0.client, path, true)?;
         with_retries(self.0.client, path, |session| async move { session.get_children_watched(path).await }).await
     }
 }
 
-/// A read of a node's access control list, being described: Curator's `GetACLBuilder`.
+/// The description of a read of a node's access control list: Curator's `GetACLBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read before for_path"]
 pub struct GetAclBuilder<'a> {
@@ -237,7 +237,7 @@ impl<'a> GetAclBuilder<'a> {
         Self { client }
     }
 
-    /// The node's access control list and stat.
+    /// Returns the node's access control list and stat.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use crate::model::{Acl, Stat};
 use crate::operations::with_retries;
 use crate::session::Session;
 
-/// A change of a node's data, being described: Curator's `SetDataBuilder`.
+/// The description of a change of a node's data: Curator's `SetDataBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is changed before for_path"]
 pub struct SetDataBuilder<'a> {
@@ -28,14 +28,14 @@ impl<'a> SetDataBuilder<'a> {
         self
     }
 
-    /// The new data. Default: the client's default data.
+    /// Sets the new data. Default: the client's default data.
     pub fn with_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// If the node has the version after the one asked for, and the new data, that is success: it may be this change,
-    /// whose reply was lost. Curator's `idempotent`.
+    /// Accepts a node that has the new data and the version after the demanded one, because an earlier try with a lost
+    /// reply may have written it. Curator's `idempotent`.
     pub fn idempotent(mut self) -> Self {
         self.idempotent = true;
         self
@@ -57,13 +57,13 @@ impl<'a> SetDataBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `BadVersion`, `NoAuth`, `Compression`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when the
-    /// retry policy gives up. After a lost reply a retry with a version answers `BadVersion` although the data was changed, unless
-    /// it is idempotent.
+    /// * `BadVersion`: unless it is idempotent, also after a lost reply to an earlier try, which changed the data.
+    /// * `InvalidPath`, `NoNode`, `NoAuth`, `Compression`, `SchemaViolation`.
+    /// * `ConnectionLoss`, `SessionExpired`: the retry policy gave up.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the data may be changed.
+    /// When the future is dropped, the data may be changed.
     pub async fn for_path(self, path: &str) -> Result<Stat> {
         let data = self.data.unwrap_or_else(|| self.client.default_data().to_vec());
         self.client.check_change(path, &data)?;
@@ -89,7 +89,7 @@ async fn changed_already(session: &Session, path: &str, data: &[u8], version: i3
     Ok((stat.version == version.wrapping_add(1) && found == data).then_some(stat))
 }
 
-/// A change of a node's access control list, being described: Curator's `SetACLBuilder`.
+/// The description of a change of a node's access control list: Curator's `SetACLBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is changed before for_path"]
 pub struct SetAclBuilder<'a> {
@@ -109,7 +109,7 @@ impl<'a> SetAclBuilder<'a> {
         self
     }
 
-    /// The new list. Default: what the client's [`AclProvider`](crate::AclProvider) says.
+    /// Sets the new list. Default: that of the client's [`AclProvider`](crate::AclProvider).
     pub fn with_acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
         self
@@ -124,7 +124,7 @@ impl<'a> SetAclBuilder<'a> {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the list may be changed.
+    /// When the future is dropped, the list may be changed.
     pub async fn for_path(self, path: &str) -> Result<Stat> {
         let (acl, version) = (self.acl, self.version);
         with_retries(self.client, path, |session| {

@@ -1,4 +1,4 @@
-//! Several changes at once.
+//! Transactions: several changes at once.
 
 use crate::client::CuratorFramework;
 use crate::error::Result;
@@ -7,7 +7,7 @@ use crate::path::validate_path;
 use crate::session::Session;
 use crate::zookeeper::{Done, Operation};
 
-/// What an operation of a transaction does: Curator's `OperationType`.
+/// The kind of an operation in a transaction: Curator's `OperationType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OperationType {
@@ -17,7 +17,7 @@ pub enum OperationType {
     Delete,
     /// Changes a node's data.
     SetData,
-    /// Changes nothing; the node must be there.
+    /// Changes nothing; fails if the node does not exist.
     Check,
 }
 
@@ -47,7 +47,7 @@ impl CuratorOp {
         }
     }
 
-    /// Creates a node, persistent if [`with_mode`](Self::with_mode) does not say otherwise. Its parent must be there.
+    /// Creates a node, persistent unless [`with_mode`](Self::with_mode) sets another mode. Its parent must exist.
     pub fn create(path: impl Into<String>) -> Self {
         Self::new(OperationType::Create, path)
     }
@@ -62,31 +62,31 @@ impl CuratorOp {
         Self::new(OperationType::SetData, path)
     }
 
-    /// Changes nothing; the node must be there, with the version if one is given.
+    /// Changes nothing; fails if the node does not exist, or has another version than a given one.
     pub fn check(path: impl Into<String>) -> Self {
         Self::new(OperationType::Check, path)
     }
 
-    /// The data that is written. Default: the client's default data.
+    /// Sets the data to write. Default: the client's default data.
     pub fn with_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// The mode of a node that is created.
+    /// Sets the mode of a created node.
     pub fn with_mode(mut self, mode: CreateMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// The access control list of a node that is created. Default: what the client's [`AclProvider`](crate::AclProvider)
-    /// says.
+    /// Sets the access control list of a created node. Default: that of the client's
+    /// [`AclProvider`](crate::AclProvider).
     pub fn with_acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
         self.acl = Some(acl.into());
         self
     }
 
-    /// The version that a node must have which is deleted, changed or checked.
+    /// Sets the version that the node to delete, change or check must have.
     pub fn with_version(mut self, version: i32) -> Self {
         self.version = Some(version);
         self
@@ -104,7 +104,7 @@ impl CuratorOp {
         self
     }
 
-    /// Checks it, and puts in what the client has for what was not given.
+    /// Checks the operation and fills in the client's defaults.
     fn prepare(&self, client: &CuratorFramework, session: &Session) -> Result<Operation> {
         let path = self.path.clone();
         if self.kind == OperationType::Create && self.mode.is_sequential() {
@@ -140,23 +140,22 @@ impl CuratorOp {
     }
 }
 
-/// What became of an operation of a transaction that was done: Curator's `CuratorTransactionResult`.
+/// The result of an operation in a committed transaction: Curator's `CuratorTransactionResult`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CuratorTransactionResult {
-    /// What it was.
+    /// The kind of the operation.
     pub operation: OperationType,
-    /// The path as it was asked for.
+    /// The path in the request.
     pub for_path: String,
-    /// The path of a node that was created, with the number that the server appended.
+    /// The path of a created node, with the number that the server appended.
     pub result_path: Option<String>,
-    /// The new stat of a node that was changed; also of one that was created where the server tells it, which Apache 3.8
-    /// does for containers and nodes with a time to live only.
+    /// The new stat of a changed node. Of a created node only if the server sends it, which Apache 3.8 does for
+    /// containers and nodes with a time to live only.
     pub result_stat: Option<Stat>,
 }
 
-/// Changes that are made together or not at all, being described: Curator's `CuratorTransaction` and
-/// `TransactionOp`.
+/// The description of changes of which all are made or none: Curator's `CuratorTransaction` and `TransactionOp`.
 ///
 /// # Examples
 ///
@@ -200,37 +199,37 @@ impl<'a> CuratorTransaction<'a> {
         self.operation(CuratorOp::set_data(path).with_data(data))
     }
 
-    /// Changes nothing; the node must be there.
+    /// Changes nothing; fails if the node does not exist.
     pub fn check(self, path: impl Into<String>) -> Self {
         self.operation(CuratorOp::check(path))
     }
 
-    /// Any operation, with a version, a mode and the like.
+    /// Adds any operation, with a version, a mode and the like.
     pub fn operation(mut self, operation: CuratorOp) -> Self {
         self.operations.push(operation);
         self
     }
 
-    /// Several operations: Curator's `forOperations`.
+    /// Adds several operations: Curator's `forOperations`.
     pub fn operations(mut self, operations: impl IntoIterator<Item = CuratorOp>) -> Self {
         self.operations.extend(operations);
         self
     }
 
-    /// Makes the changes, in their order, each on what the ones before have left. A transaction without operations is
-    /// answered at once.
+    /// Makes the changes in their order; each one sees the earlier ones. An empty transaction sends no request.
     ///
     /// # Errors
     ///
-    /// `Transaction` for the first operation that cannot be done, with the reason (`NoNode`, `NodeExists`, `BadVersion`
-    /// …); `InvalidPath`, `Compression`, `SchemaViolation`; `Unsupported` with `zookeeper-async`;
-    /// `ConnectionLoss` and `SessionExpired`: when the policy gives up, or at once if the changes may have been made
-    /// ([`outcome_unknown`](crate::Error::outcome_unknown)), since a transaction made twice would tell a failure. (Curator's
-    /// makes it twice.) `SessionExpired` also if the client is closed before the answer comes; `Closed` if nothing was sent.
+    /// * `Transaction`: the first operation that failed, with the reason (`NoNode`, `NodeExists`, `BadVersion` …).
+    /// * `InvalidPath`, `Compression`, `SchemaViolation`; `Unsupported` with `zookeeper-async`.
+    /// * `ConnectionLoss`, `SessionExpired`: the policy gave up, or the changes may have been made
+    ///   ([`outcome_unknown`](crate::Error::outcome_unknown)), also if the client was closed before the reply. Such a
+    ///   transaction is not retried, because the retry would fail on its own changes. (Curator's retries.)
+    /// * `Closed`: nothing was sent.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the changes may be made.
+    /// When the future is dropped, the changes may be made.
     pub async fn commit(self) -> Result<Vec<CuratorTransactionResult>> {
         let mut retries = self.client.retry_loop();
         loop {
@@ -245,12 +244,12 @@ impl<'a> CuratorTransaction<'a> {
         }
     }
 
-    /// Makes the changes in this session, behind some operations of the caller's, which the result does not have, but an
-    /// error counts. No retry. For recipes.
+    /// Makes the changes in this session, after the operations in `before`, for recipes. No retry. The result leaves
+    /// `before` out; the index of an error counts them.
     ///
     /// # Errors
     ///
-    /// As [`commit`](Self::commit).
+    /// Those of [`commit`](Self::commit).
     pub async fn commit_in(&self, session: &Session, before: Vec<Operation>) -> Result<Vec<CuratorTransactionResult>> {
         let skip = before.len();
         let mut operations = before;
@@ -264,7 +263,7 @@ impl<'a> CuratorTransaction<'a> {
 
 fn told(asked: &CuratorOp, done: Done) -> CuratorTransactionResult {
     let (result_path, result_stat) = match done {
-        // Not told: no node was ever created by transaction 0.
+        // No stat was sent: no node was ever created by transaction 0.
         Done::Created { path, stat } => (Some(path), (stat.czxid > 0).then_some(stat)),
         Done::Set(stat) => (None, Some(stat)),
         Done::Deleted | Done::Checked => (None, None),

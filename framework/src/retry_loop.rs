@@ -1,4 +1,4 @@
-//! The one loop that tries again.
+//! The loop that repeats failed operations.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::session::Session;
 
 /// Carries one operation through its retries: Curator's `RetryLoop`.
 ///
-/// It knows the time spent and the retries made, asks the client's [`RetryPolicy`](crate::RetryPolicy), and does the
-/// sleeping. Waiting for a connection is bounded by the connection timeout over the whole operation, not for each
-/// try. Nested steps of one operation share one loop, so their budgets do not multiply, and where the policy gives up on
-/// a step it has given up on the operation.
+/// The loop counts the time and the retries, consults the client's [`RetryPolicy`](crate::RetryPolicy), and sleeps. The
+/// connection timeout limits the wait for a connection over the whole operation, not for each try. Nested steps of one
+/// operation share one loop, so their budgets do not multiply. A policy that gives up on a step gives up on the
+/// operation.
 #[derive(Debug)]
 pub struct RetryLoop {
     client: CuratorFramework,
     started: Instant,
     count: u32,
     wait_left: Duration,
-    /// The policy has said no, and is not asked again.
+    /// The policy has given up and is not consulted again.
     given_up: bool,
-    /// The number of the session in which the operation was tried last.
+    /// The number of the session of the last try.
     tried_in: Option<u64>,
 }
 
@@ -34,17 +34,17 @@ impl RetryLoop {
         Self { client, started: Instant::now(), count: 0, wait_left, given_up: false, tried_in: None }
     }
 
-    /// The client's session, as soon as it is connected.
+    /// Returns the client's session, as soon as it is connected.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` when the time to wait for a connection is over, with what was wrong with each server;
-    /// `SessionExpired` if the operation was tried in an earlier session and the policy does not retry that;
-    /// `NotStarted`, `Closed`.
+    /// * `ConnectionLoss`, with the failure of each server: the time to wait for a connection is over.
+    /// * `SessionExpired`: the last try was in an earlier session, and the policy does not retry that.
+    /// * `NotStarted`, `Closed`.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the time that it has waited does not count.
+    /// When the future is dropped, its wait does not count.
     pub async fn session(&mut self) -> Result<Session> {
         let began = Instant::now();
         let session = self.client.session_within(self.wait_left).await;
@@ -60,15 +60,15 @@ impl RetryLoop {
         Ok(session)
     }
 
-    /// Waits until this session is connected again.
+    /// Resolves when this session is connected again.
     ///
     /// # Errors
     ///
-    /// `SessionExpired` when it ends instead; `ConnectionLoss` when the time to wait for a connection is over.
+    /// `SessionExpired` or `Closed` if the session ends; `ConnectionLoss` when the time for a connection is over.
     ///
     /// # Cancel safety
     ///
-    /// As [`session`](Self::session).
+    /// When the future is dropped, its wait does not count.
     pub async fn reconnected(&mut self, session: &Session) -> Result<()> {
         let began = Instant::now();
         let connected = tokio::time::timeout(self.wait_left, session.connected()).await;
@@ -76,8 +76,8 @@ impl RetryLoop {
         connected.unwrap_or_else(|_elapsed| Err(self.client.not_connected("waiting for the connection")))
     }
 
-    /// Says that a step succeeded: retries, time and the wait for a connection are counted anew from here. A long
-    /// wait in which the connection is lost now and then does not use up its retries.
+    /// Books the success of a step: retries, time and the wait for a connection count anew. So a long wait with
+    /// occasional losses of the connection does not use up its retries.
     pub fn progressed(&mut self) {
         self.started = Instant::now();
         self.count = 0;
@@ -85,26 +85,25 @@ impl RetryLoop {
         self.wait_left = self.client.connection_timeout();
     }
 
-    /// Says that a try failed. Returns after the policy's pause if there is to be another one, else gives the error
-    /// back.
+    /// Books a failed try. Returns after the policy's pause if the policy allows another try, else returns the error.
     ///
     /// # Errors
     ///
-    /// The error itself when it is none to be retried, or the policy gives up.
+    /// The error itself, if it is not retryable or the policy gives up; `Closed` if the client is closed meanwhile.
     ///
     /// # Cancel safety
     ///
-    /// As [`pause_after`](Self::pause_after).
+    /// When the future is dropped in its pause, the retry has been counted.
     pub async fn failed(&mut self, error: Error) -> Result<()> {
         if self.client.retry_policy().allow_retry(&error) { self.pause_after(error).await } else { Err(error) }
     }
 
-    /// As [`failed`](Self::failed) for an error that the recipe knows how to mend, so that the policy decides about
-    /// number and pause only.
+    /// Books a failed try like [`failed`](Self::failed), for an error that the recipe can repair. The policy decides
+    /// only the number of retries and the pause.
     ///
     /// # Errors
     ///
-    /// The error itself when the policy gives up; `Closed` when the client is closed meanwhile.
+    /// The error itself if the policy gives up; `Closed` if the client is closed meanwhile.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Work that needs one and the same session from its beginning to its end.
+//! Work that needs one session from beginning to end.
 
 use std::future::Future;
 
@@ -6,28 +6,28 @@ use crate::client::CuratorFramework;
 use crate::error::{Error, Result};
 use crate::session::Session;
 
-/// What is done when the session ends before the work does: Curator's `SessionFailRetryLoop.Mode`.
+/// The reaction to a session that ends before the work does: Curator's `SessionFailRetryLoop.Mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionFailMode {
-    /// The work is begun again in the next session.
+    /// Starts the work again in the next session.
     Retry,
-    /// `SessionExpired`.
+    /// Fails with `SessionExpired`.
     Fail,
 }
 
 impl CuratorFramework {
-    /// Does work that needs one session from its beginning to its end: Curator's `SessionFailRetryLoop`. The work is
-    /// given the session and is stopped when that ends.
+    /// Runs work that needs one session from beginning to end: Curator's `SessionFailRetryLoop`. The work gets the
+    /// session, and is dropped when that ends.
     ///
     /// # Errors
     ///
-    /// Those of the work; `SessionExpired` when the session ends and the mode is [`Fail`](SessionFailMode::Fail), or
-    /// the retry policy gives up; `ConnectionLoss` if there is no session within the connection timeout; `NotStarted`,
-    /// `Closed`.
+    /// * `SessionExpired`: the session ended, and the mode is [`Fail`](SessionFailMode::Fail) or the policy gave up.
+    /// * `ConnectionLoss`: no session was established within the connection timeout.
+    /// * `NotStarted`, `Closed`, and the errors of the work.
     ///
     /// # Cancel safety
     ///
-    /// As the work.
+    /// That of the work.
     pub async fn within_one_session<T, F>(&self, mode: SessionFailMode, mut work: impl FnMut(Session) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,

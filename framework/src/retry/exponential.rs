@@ -1,4 +1,4 @@
-//! Policies whose pause grows.
+//! Policies with a growing pause.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct ExponentialBackoffRetry {
 }
 
 impl ExponentialBackoffRetry {
-    /// A policy without a bound on the single pause (Curator's bound of 2^31 − 1 ms stands).
+    /// Creates a policy without a limit on the single pause, except Curator's 2^31 − 1 ms.
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ impl ExponentialBackoffRetry {
         Self::with_max_pause(base, max_retries, Duration::from_millis(i32::MAX as u64))
     }
 
-    /// A policy whose single pause is at most `max_pause`.
+    /// Creates a policy that limits the single pause to `max_pause`.
     ///
     /// # Errors
     ///
@@ -66,18 +66,17 @@ impl RetryPolicy for ExponentialBackoffRetry {
     }
 }
 
-/// As [`ExponentialBackoffRetry`] with a longest pause, with the arguments in the order of Curator's
-/// `BoundedExponentialBackoffRetry`.
+/// Retries like [`ExponentialBackoffRetry`] with a longest pause: Curator's `BoundedExponentialBackoffRetry`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BoundedExponentialBackoffRetry(ExponentialBackoffRetry);
 
 impl BoundedExponentialBackoffRetry {
-    /// A policy whose single pause is at most `max_pause`. Mind the order: the longest pause comes second here and last
-    /// in [`ExponentialBackoffRetry::with_max_pause`].
+    /// Creates a policy that limits the single pause to `max_pause`. Mind the order: the longest pause is the second
+    /// argument here, and the last one of [`ExponentialBackoffRetry::with_max_pause`].
     ///
     /// # Errors
     ///
-    /// As [`ExponentialBackoffRetry::with_max_pause`].
+    /// Those of [`ExponentialBackoffRetry::with_max_pause`].
     pub fn new(base: Duration, max_pause: Duration, max_retries: u32) -> Result<Self> {
         ExponentialBackoffRetry::with_max_pause(base, max_retries, max_pause).map(Self)
     }

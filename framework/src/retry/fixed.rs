@@ -1,4 +1,4 @@
-//! Policies whose pause is always the same.
+//! Policies with a constant pause.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct RetryNTimes {
 }
 
 impl RetryNTimes {
-    /// A policy with `retries` retries; with none, every operation is tried once.
+    /// Creates a policy with `retries` retries; zero tries every operation once.
     #[must_use]
     pub const fn new(retries: u32, pause: Duration) -> Self {
         Self { retries, pause }
@@ -31,7 +31,7 @@ impl RetryPolicy for RetryNTimes {
 pub struct RetryOneTime(RetryNTimes);
 
 impl RetryOneTime {
-    /// A policy that retries once, after `pause`.
+    /// Creates a policy that retries once, after `pause`.
     #[must_use]
     pub const fn new(pause: Duration) -> Self {
         Self(RetryNTimes::new(1, pause))
@@ -44,14 +44,14 @@ impl RetryPolicy for RetryOneTime {
     }
 }
 
-/// Never gives up: Curator's `RetryForever`. An operation then ends only with an answer, or with the client.
+/// Never gives up: Curator's `RetryForever`. An operation ends only with a reply, or with the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryForever {
     pause: Duration,
 }
 
 impl RetryForever {
-    /// A policy that retries for ever, each time after `pause`.
+    /// Creates a policy that retries without a limit, each time after `pause`.
     ///
     /// # Errors
     ///
@@ -69,8 +69,8 @@ impl RetryPolicy for RetryForever {
 
 /// Retries until a time is over: Curator's `RetryUntilElapsed`.
 ///
-/// What counts is the time since the first try began when a try has failed, so the last pause and the last try may end
-/// after it. Where it gives up it does so at once; Curator's sleeps the pause once more before it says no.
+/// Whenever a try fails, the policy checks the time since the first one began. So the last pause and the last try may
+/// end later. When it gives up, it does so at once; Curator's sleeps for one more pause first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryUntilElapsed {
     max_elapsed: Duration,
@@ -78,8 +78,7 @@ pub struct RetryUntilElapsed {
 }
 
 impl RetryUntilElapsed {
-    /// A policy that retries after `pause` as long as less than `max_elapsed` is over; with zero, every operation is
-    /// tried once.
+    /// Creates a policy that retries after `pause` while less than `max_elapsed` is over; zero means one try.
     ///
     /// # Errors
     ///
@@ -95,7 +94,7 @@ impl RetryPolicy for RetryUntilElapsed {
     }
 }
 
-/// Retries without a number and without a pause would keep a processor busy.
+/// Refuses a zero pause: retries without a limit and without a pause would keep a processor busy.
 fn not_zero(pause: Duration) -> Result<Duration> {
     if pause.is_zero() {
         return Err(Error::invalid_config("pause between retries", "it is zero"));

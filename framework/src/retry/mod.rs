@@ -1,7 +1,7 @@
-//! When to try again: Curator's retry policies.
+//! Curator's retry policies.
 //!
-//! A policy is a pure function of the number of tries, the time since the first one, and a random number. The loop that
-//! sleeps is in one place, inside the framework.
+//! A policy is a pure function of the number of tries, the time since the first one, and a random number.
+//! [`RetryLoop`](crate::RetryLoop) does the sleeping.
 
 mod exponential;
 mod fixed;
@@ -17,10 +17,10 @@ pub use session_failed::SessionFailedRetryPolicy;
 
 use crate::error::Error;
 
-/// What a policy is asked about.
+/// The facts on which a policy decides.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RetryAttempt {
-    /// How many retries there were: 0 after the first failure.
+    /// The number of retries so far: 0 after the first failure.
     pub count: u32,
     /// The time since the first try began.
     pub elapsed: Duration,
@@ -28,15 +28,15 @@ pub struct RetryAttempt {
     pub random: f64,
 }
 
-/// Decides whether a failed operation is tried again, and after which pause: Curator's `RetryPolicy`.
+/// Decides whether to repeat a failed operation, and after which pause: Curator's `RetryPolicy`.
 ///
 /// With `n` retries an operation is tried `n + 1` times. A policy in an `Arc` or a `Box` is a policy too, also as
 /// `Arc<dyn RetryPolicy>`.
 pub trait RetryPolicy: Send + Sync + fmt::Debug + 'static {
-    /// The pause before the next try, or `None` to give up.
+    /// Returns the pause before the next try, or `None` to give up.
     fn next_pause(&self, attempt: RetryAttempt) -> Option<Duration>;
 
-    /// Whether an operation that failed so may be tried again at all. Default: [`Error::is_retryable`].
+    /// Returns `true` if an operation with this error may be repeated at all. Default: [`Error::is_retryable`].
     fn allow_retry(&self, error: &Error) -> bool {
         error.is_retryable()
     }

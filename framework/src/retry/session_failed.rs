@@ -1,21 +1,21 @@
-//! A policy that leaves the end of a session to its caller.
+//! A policy that does not repeat an operation in another session.
 
 use std::time::Duration;
 
 use super::{RetryAttempt, RetryPolicy};
 use crate::error::Error;
 
-/// Does not retry what failed because its session is over, and asks another policy about everything else: Curator's
+/// Never retries an operation after the end of its session, and leaves other errors to another policy: Curator's
 /// `SessionFailedRetryPolicy` (CURATOR-544).
 ///
-/// For operations that make sense in one session only, whose caller wants to hear of its end.
+/// Use it for operations that make sense in one session only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionFailedRetryPolicy<P> {
     delegate: P,
 }
 
 impl<P: RetryPolicy> SessionFailedRetryPolicy<P> {
-    /// As `delegate`, but `SessionExpired` is never retried.
+    /// Creates a policy that acts like `delegate`, but never retries `SessionExpired`.
     #[must_use]
     pub const fn new(delegate: P) -> Self {
         Self { delegate }

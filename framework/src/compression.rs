@@ -1,4 +1,4 @@
-//! Smaller data.
+//! Compression of the nodes' data.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -7,23 +7,23 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-/// More than a server takes by far: data that would grow beyond this when it is read is refused.
+/// The largest size of decompressed data, far above what a server accepts: it bounds the memory for hostile data.
 const LARGEST: u64 = 16 << 20;
 
-/// Makes data smaller before it is written, and gives it back when it is read: Curator's `CompressionProvider`.
+/// Compresses data before it is written, and decompresses it when it is read: Curator's `CompressionProvider`.
 pub trait CompressionProvider: Send + Sync + fmt::Debug + 'static {
-    /// The data as it is to be stored at this path.
+    /// Returns the data as it is stored at this path.
     ///
     /// # Errors
     ///
-    /// What went wrong.
+    /// The cause of the failure.
     fn compress(&self, path: &str, data: &[u8]) -> io::Result<Vec<u8>>;
 
-    /// The data as it was before.
+    /// Returns the data as it was before it was compressed.
     ///
     /// # Errors
     ///
-    /// What is wrong with the data; it may come from anybody.
+    /// The fault in the data. Any client may have written it, so it is untrusted.
     fn decompress(&self, path: &str, compressed: &[u8]) -> io::Result<Vec<u8>>;
 }
 

@@ -1,11 +1,11 @@
-//! A path that is made once.
+//! A path that is created once.
 
 use tokio::sync::OnceCell;
 
 use crate::client::CuratorFramework;
 use crate::error::Result;
 
-/// Makes a path once, as [containers](crate::Parents::Containers): Curator's `EnsureContainers`.
+/// Creates a path once, as [containers](crate::Parents::Containers): Curator's `EnsureContainers`.
 #[derive(Debug)]
 pub struct EnsureContainers {
     client: CuratorFramework,
@@ -14,26 +14,26 @@ pub struct EnsureContainers {
 }
 
 impl EnsureContainers {
-    /// Nothing is made before [`ensure`](Self::ensure).
+    /// Describes the path. Only [`ensure`](Self::ensure) creates it.
     #[must_use]
     pub fn new(client: CuratorFramework, path: impl Into<String>) -> Self {
         Self { client, path: path.into(), made: OnceCell::new() }
     }
 
-    /// Makes the path; after it has succeeded once it does nothing. (Curator's does nothing after a failure either.)
+    /// Creates the path; does nothing once it has succeeded. (Curator's does nothing after a failure either.)
     ///
     /// # Errors
     ///
-    /// As [`CuratorFramework::create_containers`].
+    /// Those of [`CuratorFramework::create_containers`].
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped a part of the path may have been made.
+    /// When the future is dropped, some of the nodes may exist.
     pub async fn ensure(&self) -> Result<()> {
         self.made.get_or_try_init(|| self.client.create_containers(&self.path)).await.copied()
     }
 
-    /// Makes it again at the next [`ensure`](Self::ensure).
+    /// Makes the next [`ensure`](Self::ensure) create the path again.
     pub fn reset(&mut self) {
         self.made = OnceCell::new();
     }

@@ -2,23 +2,23 @@
 
 use crate::model::Acl;
 
-/// What to do about parents that are missing.
+/// The treatment of missing parents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Parents {
-    /// They have to be there.
+    /// The parents must exist.
     #[default]
     Expected,
-    /// Create them, persistent and empty.
+    /// Creates them, persistent and empty.
     Persistent,
-    /// Create them as containers, which go when they are empty for a while. Where the client has no containers they
-    /// are persistent, and this client deletes them when they are empty and it has not used them for its
-    /// [reap interval](crate::CuratorFrameworkBuilder::reap_interval).
+    /// Creates them as containers, which the server deletes when they are empty for a while. If the client has no
+    /// containers, they are persistent, and this client deletes them when they are empty and unused for its [reap
+    /// interval](crate::CuratorFrameworkBuilder::reap_interval).
     Containers,
 }
 
 impl Parents {
-    /// How often they, or the node of a namespace, are made for one new node before its creator gives up: somebody who
-    /// clears away empty nodes may take them away as soon as they are there.
+    /// Returns how often the parents, or the node of a namespace, are created for one new node before its creator gives
+    /// up. The limit is needed because another client may delete empty nodes as soon as they exist.
     pub(crate) const fn most_times(self) -> usize {
         match self {
             Self::Expected => 1,
@@ -38,21 +38,21 @@ pub struct NewNode<'a> {
 }
 
 impl<'a> NewNode<'a> {
-    /// A node with this data, whose parents are there, and whose access control list is the client's
-    /// [`AclProvider`](crate::AclProvider)'s.
+    /// Describes a node with this data, existing parents and the access control list of the client's
+    /// [`AclProvider`](crate::AclProvider).
     #[must_use]
     pub const fn new(data: &'a [u8]) -> Self {
         Self { data, acl: None, parents: Parents::Expected, acl_on_parents: false, parent_data: &[] }
     }
 
-    /// With this data in the node's own parent, if that is created. Default: none.
+    /// Sets the data of the node's own parent, if that is created. Default: empty.
     #[must_use]
     pub const fn with_parent_data(mut self, data: &'a [u8]) -> Self {
         self.parent_data = data;
         self
     }
 
-    /// What to do about parents that are missing. Default: [`Parents::Expected`].
+    /// Sets the treatment of missing parents. Default: [`Parents::Expected`].
     #[must_use]
     pub const fn with_parents(mut self, parents: Parents) -> Self {
         self.parents = parents;

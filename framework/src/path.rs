@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 ///
-/// `InvalidPath`, with the path and what is wrong with it: empty, relative, a slash at its end, an empty element, `.`
+/// `InvalidPath`, with the path and the rule that it breaks: empty, relative, a slash at its end, an empty element, `.`
 /// or `..` as an element, or a character that ZooKeeper does not allow.
 pub fn validate_path(path: &str) -> Result<()> {
     let invalid = |reason| Err(Error::InvalidPath { path: path.to_owned(), reason });
@@ -40,18 +40,17 @@ pub fn validate_path(path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Joins a parent and a child with one slash. A slash at the ends of either does not matter, and each may be empty:
-/// Curator's `ZKPaths.makePath`.
+/// Joins a parent and a child with one slash: Curator's `ZKPaths.makePath`. Either may be empty or end in a slash.
 ///
-/// Of two slashes at an end one stays, so that such a path is not valid afterwards either.
+/// One of two slashes at an end stays, so that an invalid path stays invalid.
 #[must_use]
 pub fn make_path(parent: &str, child: &str) -> String {
     extend(String::with_capacity(parent.len() + child.len() + 2), parent, [child])
 }
 
-/// As [`make_path`] for any number of children: Curator's `ZKPaths.makePath` with more than two arguments.
+/// Joins like [`make_path`], with any number of children: Curator's `ZKPaths.makePath` with more than two arguments.
 ///
-/// (From a parent and a first child that are both empty Curator makes `//a`, which is no path; this makes `/a`.)
+/// (For an empty parent and an empty first child Curator returns `//a`, which is not a path; this returns `/a`.)
 #[must_use]
 pub fn make_path_from<S: AsRef<str>>(parent: &str, children: impl IntoIterator<Item = S>) -> String {
     extend(String::new(), parent, children)
@@ -77,13 +76,13 @@ fn extend<S: AsRef<str>>(mut path: String, parent: &str, children: impl IntoIter
     path
 }
 
-/// The last element of a path, empty for the root: Curator's `ZKPaths.getNodeFromPath`.
+/// Returns the last element of a path, empty for the root: Curator's `ZKPaths.getNodeFromPath`.
 #[must_use]
 pub fn node_from_path(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The path of the parent; the root is its own parent.
+/// Returns the path of the parent; the root is its own parent.
 #[must_use]
 pub fn parent_of(path: &str) -> &str {
     match path.rfind('/') {

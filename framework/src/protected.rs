@@ -1,8 +1,8 @@
-//! The names of protected nodes, by which a creator finds its node again when the reply was lost: Curator's
-//! `ProtectedUtils` (CURATOR-569).
+//! The names of protected nodes, by which a creator finds its node after a lost reply (CURATOR-569). Curator's
+//! `ProtectedUtils`.
 //!
-//! Such a name is `_c_<uuid>-<name>`. The UUID has 8, 4, 4, 4 and 12 hexadecimal digits, of either case. (What Java's
-//! `UUID.fromString` accepts beyond that is no protected name here.)
+//! Such a name is `_c_<uuid>-<name>`. The UUID has 8, 4, 4, 4 and 12 hexadecimal digits, of either case. (Java's
+//! `UUID.fromString` also accepts other forms; this does not.)
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,9 +14,9 @@ use crate::path::make_path;
 use crate::randomness::{Randomness, uuid};
 use crate::zk_paths::path_and_node;
 
-/// What stands before the UUID.
+/// The text before the UUID.
 pub const PROTECTED_PREFIX: &str = "_c_";
-/// What stands behind the UUID.
+/// The character after the UUID.
 pub const PROTECTED_SEPARATOR: char = '-';
 /// The number of characters of `_c_<uuid>-`.
 pub const PROTECTED_PREFIX_WITH_UUID_LENGTH: usize = 40;
@@ -32,7 +32,7 @@ impl ProtectedId {
         Self(uuid(randomness))
     }
 
-    /// `_c_<uuid>-`, as Curator writes it.
+    /// Returns `_c_<uuid>-`, as Curator writes it.
     #[must_use]
     pub fn prefix(self) -> String {
         let mut id = Uuid::encode_buffer();
@@ -44,7 +44,7 @@ impl ProtectedId {
         prefix
     }
 
-    /// The id in a node's name, if it has one: Curator's `ProtectedUtils.extractProtectedId`.
+    /// Returns the id in a node's name, if it has one: Curator's `ProtectedUtils.extractProtectedId`.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         split_protected(name).map(|(id, _)| id)
@@ -70,49 +70,49 @@ fn parse(id: &str) -> Option<ProtectedId> {
     has_hyphens.then(|| Uuid::try_parse(id).ok())?.map(ProtectedId)
 }
 
-/// The id and the name behind it, which is never empty.
+/// Returns the id and the name behind it, which is never empty.
 fn split_protected(name: &str) -> Option<(ProtectedId, &str)> {
     let (prefix, rest) = name.split_at_checked(PROTECTED_PREFIX_WITH_UUID_LENGTH)?;
     let id = prefix.strip_prefix(PROTECTED_PREFIX)?.strip_suffix(PROTECTED_SEPARATOR)?;
     (!rest.is_empty()).then_some((parse(id)?, rest))
 }
 
-/// Whether a node of this name was created with protection: Curator's `ProtectedUtils.isProtectedZNode`.
+/// Returns `true` if this is the name of a protected node: Curator's `ProtectedUtils.isProtectedZNode`.
 #[must_use]
 pub fn is_protected_znode(name: &str) -> bool {
     split_protected(name).is_some()
 }
 
-/// The name that was asked for, without the `_c_<uuid>-` if it has one: Curator's `ProtectedUtils.normalize`.
+/// Returns the name without its `_c_<uuid>-`, if it has one: Curator's `ProtectedUtils.normalize`.
 #[must_use]
 pub fn normalize(name: &str) -> &str {
     split_protected(name).map_or(name, |(_, rest)| rest)
 }
 
-/// The path that was asked for, without the `_c_<uuid>-` of its last element if it has one: Curator's
+/// Returns the path without the `_c_<uuid>-` of its last element, if that has one: Curator's
 /// `ProtectedUtils.normalizePath`.
 ///
 /// # Errors
 ///
-/// `InvalidPath` as [`validate_path`](crate::validate_path).
+/// `InvalidPath`, see [`validate_path`](crate::validate_path).
 pub fn normalize_path(path: &str) -> Result<String> {
     let ends = path_and_node(path)?;
     Ok(make_path(ends.path, normalize(ends.node)))
 }
 
-/// The id in a node's name, if it has one: Curator's `ProtectedUtils.extractProtectedId`, as [`ProtectedId::of`].
+/// Returns the id in a node's name like [`ProtectedId::of`]: Curator's `ProtectedUtils.extractProtectedId`.
 #[must_use]
 pub fn extract_protected_id(name: &str) -> Option<ProtectedId> {
     ProtectedId::of(name)
 }
 
-/// The name that a node gets with protection: Curator's `ProtectedUtils.toProtectedZNode`.
+/// Returns the name of a node with protection: Curator's `ProtectedUtils.toProtectedZNode`.
 #[must_use]
 pub fn to_protected_znode(name: &str, id: ProtectedId) -> String {
     id.prefix() + name
 }
 
-/// The path that a node below `parent` gets with protection.
+/// Returns the path of a node below `parent` with protection.
 pub(crate) fn to_protected_path(parent: &str, name: &str, id: ProtectedId) -> String {
     let mut uuid = Uuid::encode_buffer();
     let uuid = id.0.hyphenated().encode_lower(&mut uuid);
@@ -126,11 +126,11 @@ pub(crate) fn to_protected_path(parent: &str, name: &str, id: ProtectedId) -> St
     path
 }
 
-/// The path that a node gets with protection: Curator's `ProtectedUtils.toProtectedZNodePath`.
+/// Returns the path of a node with protection: Curator's `ProtectedUtils.toProtectedZNodePath`.
 ///
 /// # Errors
 ///
-/// `InvalidPath` as [`validate_path`](crate::validate_path).
+/// `InvalidPath`, see [`validate_path`](crate::validate_path).
 pub fn to_protected_znode_path(path: &str, id: ProtectedId) -> Result<String> {
     let ends = path_and_node(path)?;
     Ok(make_path(ends.path, &to_protected_znode(ends.node, id)))

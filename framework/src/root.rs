@@ -1,4 +1,4 @@
-//! What stands before the paths of a client: the chroot of its connect string, then its namespace.
+//! The prefix of a client's paths: the chroot of its connect string, then its namespace.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::path::{parent_of, validate_path};
 
-/// The node that a client's paths are below. The client behind the seam does not know it: the framework adds
-/// it to each request and takes it off each reply.
+/// The node above all paths of a client. The ZooKeeper client does not know it: the framework adds it to each request
+/// and removes it from each reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Root(Option<Arc<Prefix>>);
 
@@ -15,14 +15,14 @@ pub(crate) struct Root(Option<Arc<Prefix>>);
 struct Prefix {
     /// Chroot and namespace, without a slash at the end.
     path: String,
-    /// How much of it is the chroot.
+    /// The length of the chroot in it.
     chroot: usize,
 }
 
 impl Root {
     /// # Errors
     ///
-    /// `InvalidPath` for a chroot that is no path, `InvalidNamespace` for a namespace that is none.
+    /// `InvalidPath` for an invalid chroot, `InvalidConfig` for an invalid namespace.
     pub(crate) fn new(chroot: &str, namespace: &str) -> Result<Self> {
         let chroot = if chroot == "/" { "" } else { chroot };
         if !chroot.is_empty() {
@@ -39,7 +39,7 @@ impl Root {
         Ok(Self(Some(Arc::new(Prefix { path: format!("{chroot}{below}"), chroot: chroot.len() }))))
     }
 
-    /// The same chroot with another namespace.
+    /// Returns the same chroot with another namespace.
     pub(crate) fn with_namespace(&self, namespace: &str) -> Result<Self> {
         Self::new(self.chroot(), namespace)
     }
@@ -48,12 +48,12 @@ impl Root {
         self.0.as_ref().map_or("", |prefix| &prefix.path[..prefix.chroot])
     }
 
-    /// Without slashes at its ends; empty if there is none.
+    /// Returns the namespace without slashes at its ends; empty without one.
     pub(crate) fn namespace(&self) -> &str {
         self.0.as_ref().and_then(|prefix| prefix.path.get(prefix.chroot + 1..)).unwrap_or_default()
     }
 
-    /// The path as the server knows it.
+    /// Returns the server's path of a client's path.
     pub(crate) fn full<'a>(&self, path: &'a str) -> Cow<'a, str> {
         match &self.0 {
             None => Cow::Borrowed(path),
@@ -62,7 +62,7 @@ impl Root {
         }
     }
 
-    /// The path as the client's user knows it; what is not below the root is left as it is.
+    /// Returns the client's path of a server's path; a path outside of the root is returned unchanged.
     pub(crate) fn local<'a>(&self, path: &'a str) -> &'a str {
         let below = self.0.as_ref().and_then(|prefix| path.strip_prefix(prefix.path.as_str()));
         match below {
@@ -72,7 +72,7 @@ impl Root {
         }
     }
 
-    /// A server's path as somebody below the chroot, but in no namespace, would write it.
+    /// Returns a server's path without the chroot, but with the namespace.
     pub(crate) fn without_chroot<'a>(&self, full: &'a str) -> &'a str {
         match full.get(self.chroot().len()..) {
             Some("") | None => "/",
@@ -80,23 +80,23 @@ impl Root {
         }
     }
 
-    /// Whether this node stands outside of the chroot or is the chroot itself: nothing that we may make.
+    /// Returns `true` for the chroot and the nodes above it, which the client must not create.
     pub(crate) fn is_given(&self, full: &str) -> bool {
         full == "/" || full.len() <= self.chroot().len()
     }
 
-    /// Whether this node is the namespace's, or above it.
+    /// Returns `true` for the namespace's node and the nodes above it.
     pub(crate) fn is_of_namespace(&self, full: &str) -> bool {
         self.0.as_ref().is_some_and(|prefix| full.len() <= prefix.path.len())
     }
 
-    /// The lowest node that has to be there before anything can be created in the namespace.
+    /// Returns the namespace's node, which must exist before any node in the namespace.
     pub(crate) fn namespace_node(&self) -> Option<&str> {
         let prefix = self.0.as_ref()?;
         (prefix.path.len() > prefix.chroot).then_some(prefix.path.as_str())
     }
 
-    /// The parent of a path as the server knows it.
+    /// Returns the server's path of the parent.
     pub(crate) fn full_parent(&self, path: &str) -> String {
         self.full(parent_of(path)).into_owned()
     }
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(root("/zoo", "ns").with_namespace("").unwrap(), root("/zoo", ""));
     }
 
-    /// Curator cuts `/ns` off `/nsother` too.
+    /// Curator removes `/ns` from `/nsother` too.
     #[test]
     fn a_node_that_only_begins_like_the_namespace_is_not_below_it() {
         assert_eq!(root("", "ns").local("/nsother/a"), "/nsother/a");

@@ -11,15 +11,15 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs jobs one after the other, in order, on a thread of its own: Curator's `runSafe`.
 ///
-/// Listeners run in one, so that user code can never hold up what keeps the session alive. Clones are one executor:
-/// whoever needs an order submits to the same one, and whoever must not wait for others has one of his own.
+/// Listeners run in one, so that user code cannot block the tasks that keep the session alive. Clones share one
+/// executor. Jobs that need an order go to the same executor; a job that must not wait for others needs its own one.
 ///
-/// * The thread is made when there is something to run and ends when there is nothing left. It is detached, so it never
-///   holds up the end of a runtime or of the process; a job that is still waiting then is not run.
+/// * The thread starts with the first job and ends when the queue is empty. It is detached, so it never delays the end
+///   of a runtime or of the process; a job that is still queued then does not run.
 /// * A job that blocks delays only the jobs behind it in the same executor. They wait in memory, without a limit.
-/// * A job that panics is reported as an error event, and the next one runs.
+/// * A job that panics causes an error event, and the next one runs.
 /// * A job may submit to its own executor. It runs outside of any async runtime.
-/// * Dropping the executor does not take back what was submitted.
+/// * Dropping the executor does not cancel its queued jobs.
 ///
 /// # Examples
 ///
@@ -43,14 +43,14 @@ struct Queue {
 }
 
 impl SafeNotifyExecutor {
-    /// An executor with nothing to do, and so without a thread.
+    /// Creates an executor without jobs, and so without a thread.
     #[must_use]
     pub fn new() -> Self {
         Self { queue: Arc::new(Mutex::new(Queue { jobs: VecDeque::new(), running: false })) }
     }
 
-    /// Puts a job at the end of the queue. Never blocks, never runs the job itself. Where the system has no thread to
-    /// give, that is reported as an error event, and the next job submitted tries again.
+    /// Appends a job to the queue. Never blocks, never runs the job itself. If the system refuses a thread, this logs
+    /// an error event, and the next submit tries again.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
         let mut queue = self.queue.lock();
         queue.jobs.push_back(Box::new(job));

@@ -1,9 +1,10 @@
-//! How a connection is made secure: TLS, and a login by SASL.
+//! Secure connections: TLS, and a login by SASL.
 
 use std::fmt;
 
-/// TLS to the servers: whom to trust, and who we are. The server's certificate must be signed by the authority, be valid
-/// now, and carry the name or address by which the connect string names the server; none of that can be turned off.
+/// TLS to the servers: the trusted authority and the client's certificate. The authority must have signed the server's
+/// certificate, which must be valid now and have the server's name or address in the connect string. No check can be
+/// turned off.
 ///
 /// Curator takes all of it from system properties of ZooKeeper's client (`zookeeper.client.secure`,
 /// `zookeeper.ssl.trustStore.location` …).
@@ -14,13 +15,13 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Trusts the certificates that are signed by this authority (or several of them), in PEM.
+    /// Trusts the certificates that this authority (or several of them) signed, in PEM.
     #[must_use]
     pub fn new(authority: impl Into<String>) -> Self {
         Self { authority: authority.into(), identity: None }
     }
 
-    /// Shows this certificate to servers that ask for one: the chain and its key, in PEM.
+    /// Sends this certificate to servers that request one: the chain and its key, in PEM.
     #[must_use]
     pub fn with_client_certificate(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
         self.identity = Some((certificate.into(), key.into()));
@@ -34,7 +35,7 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
-/// Who logs in by SASL, with the mechanism `DIGEST-MD5`. Nodes are given to that user with the scheme `sasl`.
+/// The user of a login by SASL, mechanism `DIGEST-MD5`. Access control lists name that user with the scheme `sasl`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SaslDigest {
     pub(crate) user: String,
@@ -42,7 +43,7 @@ pub struct SaslDigest {
 }
 
 impl SaslDigest {
-    /// A user with a password.
+    /// Creates the login of a user with a password.
     #[must_use]
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: user.into(), password: password.into() }

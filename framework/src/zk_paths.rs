@@ -1,6 +1,6 @@
-//! What can be done with the paths of nodes and the names of children: Curator's `ZKPaths` and `PathUtils`.
+//! Functions on the paths of nodes and the names of children: Curator's `ZKPaths` and `PathUtils`.
 //!
-//! Everything here works on text and asks no server. The results are those of Curator 5; what differs says so.
+//! They work on text and send no request. The results are those of Curator 5; each difference is noted.
 
 pub use crate::path::{make_path, make_path_from, node_from_path, parent_of, validate_path};
 
@@ -18,35 +18,35 @@ pub struct PathAndNode<'a> {
     pub node: &'a str,
 }
 
-/// The path of the parent and the name of the node; the root gives the root and an empty name: Curator's
-/// `ZKPaths.getPathAndNode`.
+/// Returns the parent's path and the node's name: Curator's `ZKPaths.getPathAndNode`. The root gives itself and an
+/// empty name.
 ///
 /// # Errors
 ///
-/// `InvalidPath` as [`validate_path`].
+/// `InvalidPath`, see [`validate_path`].
 pub fn path_and_node(path: &str) -> Result<PathAndNode<'_>> {
     validate_path(path)?;
     Ok(PathAndNode { path: parent_of(path), node: node_from_path(path) })
 }
 
-/// The elements of a path, none for the root: Curator's `ZKPaths.split`.
+/// Returns the elements of a path, none for the root: Curator's `ZKPaths.split`.
 ///
 /// # Errors
 ///
-/// `InvalidPath` as [`validate_path`].
+/// `InvalidPath`, see [`validate_path`].
 pub fn split(path: &str) -> Result<Vec<&str>> {
     validate_path(path)?;
     Ok(path.split('/').filter(|element| !element.is_empty()).collect())
 }
 
-/// The last ten characters, which are the number of a sequential node; a shorter text is returned whole. That they are
-/// digits is not checked: Curator's `ZKPaths.extractSequentialSuffix`.
+/// Returns the last ten characters, the number of a sequential node: Curator's `ZKPaths.extractSequentialSuffix`. It
+/// returns a shorter text whole, and does not check for digits.
 #[must_use]
 pub fn extract_sequential_suffix(path: &str) -> &str {
     path.char_indices().rev().nth(SUFFIX_LENGTH - 1).map_or(path, |(start, _)| &path[start..])
 }
 
-/// The children in the order of their whole names, as Curator's `ZKPaths.getSortedChildren` returns them.
+/// Returns the children in the order of their whole names: Curator's `ZKPaths.getSortedChildren`.
 ///
 /// That is the order of their numbers only among nodes of the same name without protection.
 #[must_use]
@@ -55,11 +55,11 @@ pub fn sorted_children(mut children: Vec<String>) -> Vec<String> {
     children
 }
 
-/// Checks a namespace: `a` and `a/b` are, `/a` and `a/` are not. The empty one means that there is none.
+/// Checks a namespace: `a`, `a/b` and the empty one are valid, `/a` and `a/` are not.
 ///
 /// # Errors
 ///
-/// `InvalidConfig`, with the namespace and what is wrong with it.
+/// `InvalidConfig`, with the namespace and the rule that it breaks.
 pub fn validate_namespace(namespace: &str) -> Result<()> {
     if namespace.is_empty() {
         return Ok(());
@@ -73,18 +73,18 @@ pub fn validate_namespace(namespace: &str) -> Result<()> {
     }
 }
 
-/// The server's path for a client's path in a namespace: Curator's `ZKPaths.fixForNamespace`. The empty namespace
-/// leaves the path alone.
+/// Returns the server's path for a client's path in a namespace: Curator's `ZKPaths.fixForNamespace`. The empty
+/// namespace returns the path unchanged.
 ///
-/// The path of a `sequential` node may end with a slash, behind which the server writes the number. In a namespace that
-/// slash is lost, as in Curator: `/a/` becomes the node `/ns/a0000000000` there.
+/// The path of a `sequential` node may end with a slash, to which the server appends the number. In a namespace that
+/// slash is lost, as in Curator: `/a/` becomes the node `/ns/a0000000000`.
 ///
 /// # Errors
 ///
-/// `InvalidPath` for the path as it was given; `InvalidConfig` as [`validate_namespace`].
+/// `InvalidPath` for the given path; `InvalidConfig` for the namespace.
 pub fn fix_for_namespace(namespace: &str, path: &str, sequential: bool) -> Result<String> {
     if sequential {
-        // A number follows.
+        // The server appends a number, so that the path need not be valid without it.
         validate_path(&format!("{path}1")).map_err(|error| match error {
             Error::InvalidPath { reason, .. } => Error::InvalidPath { path: path.to_owned(), reason },
             error => error,
@@ -96,10 +96,10 @@ pub fn fix_for_namespace(namespace: &str, path: &str, sequential: bool) -> Resul
     Ok(if namespace.is_empty() { path.to_owned() } else { make_path(namespace, path) })
 }
 
-/// The client's path for a server's path in a namespace: Curator's `unfixForNamespace`. A path outside of the namespace
-/// is returned as it is.
+/// Returns the client's path for a server's path in a namespace: Curator's `unfixForNamespace`. Other paths are
+/// returned unchanged.
 ///
-/// `/nsx/a` is outside of `ns`. (Curator's does not look for the slash and returns `x/a`.)
+/// `/nsx/a` is outside of `ns`. (Curator's does not check the slash and returns `x/a`.)
 #[must_use]
 pub fn unfix_for_namespace<'a>(namespace: &str, path: &'a str) -> &'a str {
     if namespace.is_empty() {

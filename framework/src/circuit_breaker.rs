@@ -1,4 +1,4 @@
-//! Keeps a restless connection from shaking whoever listens to it: pure functions, without timers.
+//! The filter that spares listeners the changes of a flapping connection: pure functions, without timers.
 //!
 //! Curator's circuit breaking (CURATOR-505), with one breaker for all listeners of a client (CURATOR-533).
 
@@ -28,8 +28,8 @@ impl CircuitBreaker {
         Self { policy, opened: None }
     }
 
-    /// How long the policy has the caller wait until it looks again; `None` if the circuit is open already, or the
-    /// policy gives up at once, so that it stays closed.
+    /// Opens the circuit and returns the pause before the next look. Returns `None` if the circuit is open already, or
+    /// if the policy gives up at once, so that it stays closed.
     pub(crate) fn try_to_open(&mut self, now: Instant, random: f64) -> Option<Duration> {
         if self.opened.is_some() {
             return None;
@@ -42,8 +42,8 @@ impl CircuitBreaker {
         pause
     }
 
-    /// How much longer the circuit is to stay open; `None` if it is closed, or the policy gives up. It is not closed
-    /// by that.
+    /// Returns how much longer the circuit stays open. Returns `None` if it is closed, or if the policy gives up, which
+    /// does not close it.
     pub(crate) fn try_to_retry(&mut self, now: Instant, random: f64) -> Option<Duration> {
         let opened = self.opened.as_mut()?;
         let elapsed = now.saturating_duration_since(opened.since);
@@ -52,7 +52,7 @@ impl CircuitBreaker {
         Some(pause)
     }
 
-    /// Closes the circuit and forgets its retries. Whether it was open.
+    /// Closes the circuit and forgets its retries. Returns `true` if it was open.
     pub(crate) fn close(&mut self) -> bool {
         self.opened.take().is_some()
     }
@@ -63,12 +63,12 @@ impl CircuitBreaker {
     }
 }
 
-/// Which changes of the connection state pass through the breaker: Curator's `CircuitBreakingConnectionStateListener`.
+/// The filter of connection states behind a breaker: Curator's `CircuitBreakingConnectionStateListener`.
 ///
-/// While the circuit is closed, all do. The first state without a connection passes and opens it. While it is open none
-/// passes but the first `Lost` after `Suspended`; the newest is kept. After each pause of the policy it is looked at: if
-/// that is a connection, or the policy gives up, the circuit is closed and the newest state passes, unless the listeners
-/// know it already.
+/// A closed circuit passes every state. The first state without a connection passes and opens it. An open circuit
+/// passes only the first `Lost` after `Suspended`, and keeps the newest state. It looks at that after each pause of the
+/// policy. If that state is connected, or the policy gives up, the circuit closes. Then it passes the newest state,
+/// unless it has passed that one last.
 #[derive(Debug)]
 pub(crate) struct CircuitBreakingConnectionStateListener {
     breaker: CircuitBreaker,
@@ -77,17 +77,17 @@ pub(crate) struct CircuitBreakingConnectionStateListener {
 
 #[derive(Debug)]
 struct OpenCircuit {
-    /// The newest state that the listeners were told.
+    /// The state that was passed last.
     told: ConnectionState,
     newest: ConnectionState,
 }
 
-/// What is to be done after a change or a look.
+/// The result of a change or of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Step {
-    /// What the listeners are to be told.
+    /// The state to pass to the listeners.
     pub(crate) forward: Option<ConnectionState>,
-    /// After which time to look again.
+    /// The time after which to look again.
     pub(crate) look_after: Option<Duration>,
 }
 
@@ -100,7 +100,7 @@ impl CircuitBreakingConnectionStateListener {
         self.open.is_some()
     }
 
-    /// The connection state has changed.
+    /// Handles a change of the connection state.
     pub(crate) fn state_changed(&mut self, state: ConnectionState, now: Instant, random: f64) -> Step {
         let Some(open) = &mut self.open else {
             let look_after = if state.is_connected() { None } else { self.breaker.try_to_open(now, random) };
@@ -108,7 +108,7 @@ impl CircuitBreakingConnectionStateListener {
             return Step { forward: Some(state), look_after };
         };
         open.newest = state;
-        // Nothing but the first state and `Lost` was told since it opened.
+        // Only the opening state and `Lost` have passed since the circuit opened.
         let first_loss = state == ConnectionState::Lost && open.told != ConnectionState::Lost;
         if first_loss {
             open.told = state;
@@ -116,7 +116,7 @@ impl CircuitBreakingConnectionStateListener {
         Step { forward: first_loss.then_some(state), look_after: None }
     }
 
-    /// The time to look has come.
+    /// Handles the end of a pause: looks at the newest state.
     pub(crate) fn look(&mut self, now: Instant, random: f64) -> Step {
         let Some(open) = &self.open else { return Step::default() };
         let look_after = if open.newest.is_connected() { None } else { self.breaker.try_to_retry(now, random) };
@@ -128,7 +128,7 @@ impl CircuitBreakingConnectionStateListener {
         Step { forward, look_after: None }
     }
 
-    /// Closes the circuit and forgets what it kept.
+    /// Closes the circuit and forgets the states that it kept.
     pub(crate) fn close(&mut self) {
         self.open = None;
         self.breaker.close();
@@ -171,7 +171,7 @@ mod tests {
         assert!(!breaker.close());
     }
 
-    /// Curator's `TestCircuitBreaker.testWithRetryUntilElapsed`, and the time that goes by.
+    /// Curator's `TestCircuitBreaker.testWithRetryUntilElapsed`, and the elapsed time.
     #[test]
     fn a_breaker_counts_the_time_since_it_opened() {
         let mut breaker = CircuitBreaker::new(Arc::new(RetryUntilElapsed::new(2 * PAUSE, PAUSE).unwrap()));
@@ -179,11 +179,11 @@ mod tests {
         assert_eq!(breaker.try_to_open(now, 0.0), Some(PAUSE));
         assert_eq!(breaker.try_to_retry(now + PAUSE, 0.0), Some(PAUSE));
         assert_eq!(breaker.try_to_retry(now + 2 * PAUSE, 0.0), None);
-        // A clock that goes back gives no time that is negative.
+        // A clock that goes back does not give a negative time.
         assert_eq!(breaker.try_to_retry(now - PAUSE, 0.0), Some(PAUSE));
     }
 
-    /// Retries for ever, until it is told not to.
+    /// A policy that retries until it is switched off.
     #[derive(Debug)]
     struct Switch(AtomicBool);
 

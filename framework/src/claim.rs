@@ -1,4 +1,4 @@
-//! Who owns a node that is being created, so that none is left behind.
+//! The ownership of a node from before its create is sent, so that no node is left behind.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,13 +20,13 @@ use crate::session::Session;
 use crate::watch::Watch;
 use crate::zookeeper::SessionEnd;
 
-/// Why something that was held in ZooKeeper is no longer.
+/// The reason why something that was held in ZooKeeper is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
     /// The session is over.
     Session(SessionEnd),
-    /// The node was deleted by somebody else.
+    /// The node was deleted, but not by its owner.
     NodeDeleted,
     /// The connection was in a state that the client's
     /// [`ConnectionStateErrorPolicy`](crate::ConnectionStateErrorPolicy) takes for an error.
@@ -46,17 +46,17 @@ impl fmt::Display for LossReason {
 /// A node that was just created.
 #[derive(Debug, Clone)]
 pub struct Created {
-    /// What the server says of it.
+    /// The node's stat in the reply.
     pub stat: Stat,
-    /// The connection that carried the reply: what is read on it from now on is not older than the create.
+    /// The epoch that carried the reply: later reads on that connection are not older than the create.
     pub epoch: u64,
 }
 
 /// The ownership of one node under one session, from before its create is sent until it is deleted.
 ///
-/// However the owner fails (an error, a time-out, a dropped future), the claim's `Drop` hands the node to the
-/// session's housekeeping, which finds and deletes it. While a claim exists, the session's deadline counts the
-/// leader's answers only.
+/// However the owner fails (an error, a time-out, a dropped future), `Drop` hands the node to the session's
+/// housekeeping, which finds and deletes it. While an owned node exists, only the leader's replies move the session's
+/// deadline.
 #[derive(Debug)]
 pub struct NodeClaim {
     session: Session,
@@ -64,29 +64,29 @@ pub struct NodeClaim {
     path: String,
     id: ProtectedId,
     mode: CreateMode,
-    /// A create was sent, so there may be a node.
+    /// A create was sent, so the node may exist.
     asked: bool,
-    /// A create was sent and its reply lost, so there may be more than one node.
+    /// A create was sent and its reply lost, so more than one node may exist.
     uncertain: bool,
     /// The one node, as soon as it is known.
     node: Option<Arc<ClaimedNode>>,
-    /// A delete was sent whose outcome is not known.
+    /// A delete was sent, and its outcome is unknown.
     delete_sent: bool,
-    /// There is nothing left to clean.
+    /// No node is left to delete.
     done: bool,
 }
 
-/// A delete by a node's owner.
+/// The state of a delete by the node's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeleteState {
-    /// None is outstanding, and none was answered with success.
+    /// No delete is outstanding, and the newest one did not succeed.
     Idle,
     Outstanding,
     /// The leader has deleted the node for its owner.
     Done,
 }
 
-/// Sets the state back if the owner gives up before the reply.
+/// Resets the state unless a reply has confirmed the delete.
 struct OutstandingDelete<'a>(&'a ClaimedNode);
 
 impl Drop for OutstandingDelete<'_> {
@@ -99,19 +99,19 @@ impl Drop for OutstandingDelete<'_> {
     }
 }
 
-/// The deletion of a node by its owner in this process. It can outlive the owner.
+/// The delete of a node by its owner in this process. It can outlive the owner.
 #[derive(Debug, Clone)]
 pub struct OwnerDelete(Arc<ClaimedNode>);
 
 impl OwnerDelete {
-    /// The path of the node.
+    /// Returns the path of the node as the server knows it.
     #[must_use]
     pub fn full_path(&self) -> &Arc<str> {
         &self.0.path
     }
 
-    /// Whether the leader has deleted the node for its owner. Waits for the reply if the owner's delete is outstanding;
-    /// that it was begun is not enough, since the end of the session can overtake it.
+    /// Resolves with `true` if the leader has deleted the node for its owner. Awaits the reply to an outstanding
+    /// delete: a delete without a reply does not count, because the end of the session can overtake it.
     ///
     /// # Cancel safety
     ///
@@ -121,25 +121,25 @@ impl OwnerDelete {
     }
 }
 
-/// Is given a node's data and stat each time they are read.
+/// The callback for a node's data and stat, called after each read.
 type DataObserver = Box<dyn Fn(&[u8], &Stat) + Send + Sync>;
 
-/// What is known of a claimed node.
+/// The state of an owned node that is known to exist.
 pub(crate) struct ClaimedNode {
-    /// As the server knows it.
+    /// The path as the server knows it.
     pub(crate) path: Arc<str>,
     /// The transaction that created it.
     pub(crate) czxid: i64,
-    /// Its owner has begun to delete it.
+    /// The owner has begun to delete the node.
     deleting: AtomicBool,
-    /// What became of the owner's newest delete.
+    /// The state of the owner's newest delete.
     owner_delete: Observed<DeleteState>,
-    /// Somebody else deleted it.
+    /// The node was deleted, but not by its owner.
     deleted: Raised,
     observer: OnceLock<DataObserver>,
-    /// Goes with the node when that is released before.
+    /// The callback for a long hold. It is dropped with the node if that is released before.
     when_held_for_long: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// Counts the watches that were set on it for its owner: the newest one is set anew.
+    /// The number of watches set for the owner. Only the newest one is set anew when it fires.
     turns: AtomicU64,
 }
 
@@ -175,26 +175,26 @@ impl ClaimedNode {
         self.turns.load(Ordering::SeqCst) == turn
     }
 
-    /// The node was read.
+    /// Passes the data and stat of a read to the observer.
     pub(crate) fn was_read(&self, data: &[u8], stat: &Stat) {
         if let Some(observer) = self.observer.get() {
             contained(|| observer(data, stat));
         }
     }
 
-    /// Whether its owner has begun to delete it.
+    /// Returns `true` if the owner has begun to delete the node.
     pub(crate) fn is_being_deleted(&self) -> bool {
         self.deleting.load(Ordering::SeqCst)
     }
 
-    /// Notes that the node is gone; not news if its owner is deleting it.
+    /// Marks the node as deleted, unless its owner is deleting it.
     pub(crate) fn set_deleted(&self) {
         if !self.deleting.load(Ordering::SeqCst) {
             self.deleted.raise();
         }
     }
 
-    /// Whether another client has deleted the node, as far as is known.
+    /// Returns `true` if the node is known to be deleted, but not by its owner.
     pub(crate) fn is_deleted(&self) -> bool {
         self.deleted.is_raised()
     }
@@ -204,7 +204,7 @@ impl NodeClaim {
     pub(crate) fn new(session: Session, parent: &str, id: ProtectedId, name: &str, mode: CreateMode) -> Self {
         session.claim_begins();
         Self {
-            // It outlives the connection.
+            // An owned node outlives the connection.
             session: session.unpinned(),
             path: Session::protected_path(parent, id, name),
             id,
@@ -217,37 +217,37 @@ impl NodeClaim {
         }
     }
 
-    /// The session in which the node lives.
+    /// Returns the session in which the node lives.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The `_c_<uuid>-` of the node's name.
+    /// Returns the id in the node's name `_c_<uuid>-<name>`.
     #[must_use]
     pub fn protected_id(&self) -> ProtectedId {
         self.id
     }
 
-    /// Whether a create was sent whose reply was lost: there may be a node that is not known, or two.
+    /// Returns `true` if the reply to a create was lost: a node may exist that is not known, or two.
     #[must_use]
     pub fn is_uncertain(&self) -> bool {
         self.uncertain
     }
 
-    /// A create under the same name was sent in an earlier session, and its outcome is not known.
+    /// Records that a create with the same name was sent in an earlier session, with an unknown outcome.
     pub(crate) fn inherit(&mut self) {
         self.asked = true;
         self.uncertain = true;
     }
 
-    /// The path of the node, once it is known.
+    /// Returns the path of the node, once it is known.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.node.as_deref().map(|node| self.session.root().local(&node.path))
     }
 
-    /// The node is known: what is told of it is told to this claim first.
+    /// Adopts the node. The registry marks it when it is deleted, before any waiter wakes.
     fn set_node(&mut self, node: ClaimedNode) {
         self.disown_node();
         let node = Arc::new(node);
@@ -265,16 +265,16 @@ impl NodeClaim {
         parent_of(&self.path)
     }
 
-    /// Sends one create, and those of the parents that are missing, as the new node wants it. No retry: after
-    /// `ConnectionLoss` it may be called again, and [`settle`](Self::settle) then says which of the nodes is kept.
+    /// Sends one create, and those of missing parents if the new node wants them. No retry: after `ConnectionLoss` it
+    /// may be called again, and [`settle`](Self::settle) then decides which of the nodes is kept.
     ///
     /// # Errors
     ///
-    /// As [`Session::create`]; `NoNode` when the parents go again and again as soon as they are created.
+    /// As [`Session::create`]; `SchemaViolation`; `NoNode` if the parents are deleted again and again.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the node may exist. The claim knows of that, and deletes it when it is dropped.
+    /// After the future is dropped the node may exist. Dropping the owned node deletes it.
     pub async fn create(&mut self, node: &NewNode<'_>) -> Result<Created> {
         let session = self.session.pinned();
         let acl_of_node = |path: &str| node.acl.map_or_else(|| session.acl_for(path), <[_]>::to_vec);
@@ -285,7 +285,7 @@ impl NodeClaim {
         }
         let mut parents_made = 0;
         loop {
-            // Before the answer comes everything is possible, also if this future is dropped.
+            // Until the reply arrives the node may or may not exist, also if this future is dropped.
             let was_uncertain = self.uncertain;
             self.asked = true;
             self.uncertain = true;
@@ -297,7 +297,7 @@ impl NodeClaim {
                     return Ok(Created { stat, epoch: session.epoch() });
                 }
                 Err(error @ Error::NoNode { .. }) if parents_made < node.parents.most_times() => {
-                    // On the heap, as this is rare.
+                    // Boxed: a rare branch must not enlarge every waiter's future.
                     if !Box::pin(session.create_parents(&self.path, node)).await? {
                         return Err(error);
                     }
@@ -312,29 +312,29 @@ impl NodeClaim {
         }
     }
 
-    /// Those of the parent's children that are this claim's.
+    /// Returns the children that carry the id of this owned node in their names.
     pub fn own<'a>(&self, children: impl IntoIterator<Item = &'a String>) -> Vec<&'a str> {
         let prefix = self.id.prefix();
         children.into_iter().map(String::as_str).filter(|name| name.starts_with(&prefix)).collect()
     }
 
-    /// Whether a node with this stat can be the claim's: an ephemeral node must belong to the claim's own session. A
-    /// create whose reply was lost may have been applied in another session, if the servers mix them up.
+    /// Returns `true` if a node with this stat can be the owned node: an ephemeral one must belong to its session. A
+    /// create with a lost reply may have run in another session, if the servers confuse sessions.
     #[must_use]
     pub fn is_own(&self, stat: &Stat) -> bool {
         let of_other = || self.session.id().is_some_and(|own| own != stat.ephemeral_owner);
         !(self.mode.is_ephemeral() && of_other())
     }
 
-    /// Says which node is the claim's, and deletes the others that lost replies have left.
+    /// Adopts the node `keep`, and deletes the `others` that lost replies have left.
     ///
     /// # Errors
     ///
-    /// As [`Session::delete`]; `NoNode` if the node is not [the claim's own](Self::is_own).
+    /// As [`Session::delete`]; `NoNode` if the node is [of another session](Self::is_own).
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, others may be left. Settle again, or drop the claim, which deletes all of its nodes.
+    /// After the future is dropped, others may be left. Settle again, or drop the owned node, which deletes all.
     pub async fn settle(&mut self, keep: &str, stat: &Stat, others: &[&str]) -> Result<()> {
         let path = make_path(self.parent(), keep);
         if !self.is_own(stat) {
@@ -354,18 +354,18 @@ impl NodeClaim {
         Ok(())
     }
 
-    /// Deletes the node. `Ok(false)` if somebody else had deleted it before.
+    /// Deletes the node. Returns `Ok(false)` if it was deleted before, but not by its owner.
     ///
     /// # Errors
     ///
-    /// As [`Session::delete`]; the claim stays, so it can be tried again, and dropping it still cleans up.
+    /// As [`Session::delete`]. The node stays owned: delete it again, or drop the owned node, which deletes it too.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the node may be deleted. Dropping the claim deletes it in any case.
+    /// After the future is dropped the node may be deleted. Dropping the owned node deletes it in any case.
     pub async fn delete(&mut self) -> Result<bool> {
         let Some(node) = self.node.clone() else { return Ok(true) };
-        // From here on a deletion is our own; it is again somebody else's when nothing was sent.
+        // From here on a deletion counts as the owner's, unless the delete turns out not to have been sent.
         let was_ours = !node.is_deleted();
         node.deleting.store(true, Ordering::SeqCst);
         let tried = std::mem::replace(&mut self.delete_sent, true);
@@ -376,7 +376,7 @@ impl NodeClaim {
                 node.owner_delete.replace(DeleteState::Done);
                 true
             }
-            // If an earlier try was sent, it may be that one that deleted the node.
+            // An earlier delete that was sent may have deleted the node.
             Err(Error::NoNode { .. }) => tried && was_ours,
             Err(error) => {
                 self.delete_sent = tried || error.outcome_unknown();
@@ -389,23 +389,23 @@ impl NodeClaim {
         Ok(was_there)
     }
 
-    /// Gives up the claim and begins to delete the node at once, where dropping it has that done soon. Nobody waits for
-    /// the answer. Within a runtime only.
+    /// Sends the delete of the node at once, and does not wait for the reply. Dropping the owned node instead sends it
+    /// soon. Call it within a runtime.
     pub fn let_go(mut self) {
         let session = self.session.clone();
         session.housekeeping().begin(async move {
-            // What could not be deleted is left to the claim's end.
+            // If the delete fails, dropping `self` hands the node to the housekeeping.
             let _deleted = self.delete().await;
         });
     }
 
-    /// Gives up the claim and leaves the node to the caller, who has it from now on.
+    /// Leaves the node to the caller: dropping the owned node no longer deletes it.
     pub(crate) fn disown(mut self) {
         self.done = true;
     }
 
-    /// Has the housekeeping watch the node from `after` on, so that its deletion by somebody else is noticed, also
-    /// after each reconnect.
+    /// Has the housekeeping watch the node from `after` on, to notice a deletion that is not the owner's. The watch is
+    /// set anew after each reconnect.
     pub fn watch_node(&self, after: Duration) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
@@ -413,17 +413,17 @@ impl NodeClaim {
         }
     }
 
-    /// Has the node's data and stat given to `observer` now and after each change, as far as that is seen: a change that
-    /// is followed by another at once may be missed, the last one never is. `observer` must not block.
+    /// Calls `observer` with the node's data and stat, now and after each change. A change that another one follows at
+    /// once may be missed; the last one never is. `observer` must not block.
     pub fn observe_data(&self, observer: impl Fn(&[u8], &Stat) + Send + Sync + 'static) {
         if let Some(node) = &self.node {
-            // The first one stays.
+            // The first observer stays.
             let _set = node.observer.set(Box::new(observer));
             self.watch_node(Duration::ZERO);
         }
     }
 
-    /// Has `call` called when the node is held for this long. It must not block; another one takes its place.
+    /// Calls `call` after this time if the node is still held. `call` must not block, and a later one replaces it.
     pub fn when_held_for(&self, long: Duration, call: impl FnOnce() + Send + 'static) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
@@ -432,8 +432,8 @@ impl NodeClaim {
         }
     }
 
-    /// Has the node's data written once more, some time, if it was never written since it was created: for those who
-    /// watch it. A deletion that comes first tells them as well.
+    /// Writes the node's data in the background, if it was never written since the create, to fire the data watches of
+    /// waiters. A deletion of the node makes that superfluous, because it fires them too.
     pub fn touch(&self, data: Vec<u8>) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
@@ -441,33 +441,33 @@ impl NodeClaim {
         }
     }
 
-    /// What becomes of the node's deletion by this claim. A claim that is dropped leaves it to the session's housekeeping,
-    /// and then it is never [done](OwnerDelete::is_done). `None` as long as the node is not known.
+    /// Returns the state of the owner's delete, or `None` while the node is not known. A dropped owned node leaves its
+    /// delete to the session's housekeeping, and then it is never [done](OwnerDelete::is_done).
     #[must_use]
     pub fn owner_delete(&self) -> Option<OwnerDelete> {
         self.node.clone().map(OwnerDelete)
     }
 
-    /// As [`watch_node`](Self::watch_node) with a watch on the node that is set already.
+    /// Watches the node as [`watch_node`](Self::watch_node) does, with a watch on it that is set already.
     pub fn watch_node_with(&self, watch: Watch) {
         if let Some(node) = &self.node {
             attend(self.session.clone(), &Arc::downgrade(node), watch);
         }
     }
 
-    /// The transaction that created the node, once that is known.
+    /// Returns the id of the transaction that created the node, once it is known.
     #[must_use]
     pub fn czxid(&self) -> Option<i64> {
         self.node.as_ref().map(|node| node.czxid)
     }
 
-    /// What tells of the node's loss; it can outlive the claim.
+    /// Returns the signal of the node's loss, which can outlive the owned node.
     #[must_use]
     pub fn loss_signal(&self) -> LossSignal {
         LossSignal { session: self.session.clone(), node: self.node.clone(), errors: self.session.errors() }
     }
 
-    /// The node's name, once it is known.
+    /// Returns the node's name, once it is known.
     #[must_use]
     pub fn node_name(&self) -> Option<&str> {
         self.path().map(node_from_path)
@@ -494,7 +494,7 @@ impl Drop for NodeClaim {
     }
 }
 
-/// A flag that is raised once and can be waited for.
+/// A flag that is raised once and can be awaited.
 #[derive(Debug, Default)]
 struct Raised {
     raised: AtomicBool,
@@ -522,18 +522,18 @@ impl Raised {
     }
 }
 
-/// Tells of the loss of a claimed node.
+/// The signal of the loss of an owned node.
 #[derive(Debug, Clone)]
 pub struct LossSignal {
     session: Session,
     node: Option<Arc<ClaimedNode>>,
-    /// How often the connection had been in an error state when the claim was granted.
+    /// The session's count of error states when this signal was created.
     errors: u64,
 }
 
 impl LossSignal {
-    /// Why the node is lost, if it is. Local, no request; right also at the first look after the process or the
-    /// machine slept.
+    /// Returns the reason of the loss, or `None` while the node is held. Local, no request. It is right also at the
+    /// first call after the process or the machine slept.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         if let Some(end) = self.session.end_reason() {
@@ -548,11 +548,11 @@ impl LossSignal {
         (!self.session.is_alive()).then_some(LossReason::Session(SessionEnd::DeadlinePassed))
     }
 
-    /// Asks the leader whether the session lives and the node is there. `Ok(None)` if so, else why it is lost.
+    /// Asks the leader whether the session and the node exist. Returns `Ok(None)` if so, else the reason of the loss.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` and other errors of the requests, when it is not known.
+    /// `ConnectionLoss` and other errors of the requests: it is not known whether the node is lost.
     ///
     /// # Cancel safety
     ///
@@ -567,7 +567,7 @@ impl LossSignal {
                         node.set_deleted();
                     }
                 }
-                // Another server may be behind the one that was asked first.
+                // After a reconnect the read may come from a server that lags behind the barrier.
                 if self.session.epoch() == reconnects {
                     return Ok(());
                 }
@@ -580,7 +580,7 @@ impl LossSignal {
         }
     }
 
-    /// Resolves when the node is lost, with the reason; at once if it is.
+    /// Resolves with the reason when the node is lost, at once if it is.
     ///
     /// # Cancel safety
     ///

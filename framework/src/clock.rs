@@ -1,17 +1,17 @@
-//! The clock on which sessions are judged.
+//! The clock of deadlines.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A clock that never goes back. It tells the time since an origin of its own.
+/// A clock that never goes back. Its origin is arbitrary.
 ///
-/// A lock's deadline must go on while the machine sleeps, so the default is [`BootClock`]. Never a wall clock.
+/// A lock's deadline counts while the machine sleeps, so the default is [`BootClock`]. Never use a wall clock.
 pub trait Clock: Send + Sync + fmt::Debug + 'static {
-    /// The time since the clock's origin.
+    /// Returns the time since the clock's origin.
     fn now(&self) -> Duration;
 }
 
-/// A clock that goes on while the machine sleeps, where the system has one.
+/// A clock that counts while the machine sleeps, where the system has one.
 ///
 /// | system | clock | time asleep |
 /// | --- | --- | --- |
@@ -51,7 +51,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock whose origin is now.
+    /// Creates a clock with its origin at this call.
     #[must_use]
     pub fn new() -> Self {
         Self { origin: tokio::time::Instant::now() }

@@ -1,27 +1,27 @@
-//! The state of the connection, and when it changes: pure functions, without clock or network.
+//! The state of the connection and its transitions: pure functions, without clock or network.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-/// What Curator's users know of the connection.
+/// The state of the connection: Curator's `ConnectionState`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectionState {
     /// The first connection ever.
     Connected,
-    /// There is no connection, or no answer for two thirds of the session timeout. The session may be alive.
+    /// The connection is lost, or silent for two thirds of the session timeout. The session may be alive.
     Suspended,
     /// Connected again after `Suspended` or `Lost`.
     Reconnected,
-    /// The session is over, or may be. Whoever held a lock must stop: somebody else may get it from now on.
+    /// The session is over, or may be. A holder must stop, because another client may get its lock from now on.
     Lost,
     /// Connected to a server that is cut off from the others and serves reads only.
     ReadOnly,
 }
 
 impl ConnectionState {
-    /// Whether requests can be sent.
+    /// Returns `true` if requests can be sent in this state.
     #[must_use]
     pub const fn is_connected(self) -> bool {
         matches!(self, Self::Connected | Self::Reconnected | Self::ReadOnly)
@@ -40,14 +40,13 @@ impl fmt::Display for ConnectionState {
     }
 }
 
-/// Which states of the connection mean that what is held can no longer be relied on: Curator's
-/// `ConnectionStateErrorPolicy`.
+/// The choice of connection states in which a held lock is no longer reliable: Curator's `ConnectionStateErrorPolicy`.
 pub trait ConnectionStateErrorPolicy: Send + Sync + fmt::Debug + 'static {
-    /// Whether a lock that is held when the connection comes into this state counts as lost. `Lost` always does.
+    /// Returns `true` if a held lock counts as lost when the connection enters this state. In `Lost` it always does.
     fn is_error_state(&self, state: ConnectionState) -> bool;
 }
 
-/// `Suspended` and `Lost`: Curator's `StandardConnectionStateErrorPolicy`. Every hiccup of the network costs the locks.
+/// `Suspended` and `Lost`: Curator's `StandardConnectionStateErrorPolicy`. Every short network failure costs the locks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StandardConnectionStateErrorPolicy;
 
@@ -58,7 +57,7 @@ impl ConnectionStateErrorPolicy for StandardConnectionStateErrorPolicy {
 }
 
 /// `Lost` only: Curator's `SessionConnectionStateErrorPolicy`. The default here, because `Lost` comes before the server
-/// can give the lock to anybody else.
+/// can grant the lock to another client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionConnectionStateErrorPolicy;
 
@@ -68,16 +67,16 @@ impl ConnectionStateErrorPolicy for SessionConnectionStateErrorPolicy {
     }
 }
 
-/// What happened to the connection.
+/// The events that change the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StateEvent {
     /// The client's first session was established.
     FirstSession,
     /// Another session was established.
     SessionEstablished,
-    /// The transport was lost, or nothing was answered for too long.
+    /// The transport was lost, or no reply came for too long.
     Silent,
-    /// Something was answered in the session that was silent.
+    /// A reply came in the session that was silent.
     Answered,
     /// The session is over, or none was established in its time.
     SessionOver,
@@ -85,11 +84,11 @@ pub(crate) enum StateEvent {
     ReadOnly,
 }
 
-/// The state after an event; `None` is "never connected". The same state again is no transition.
+/// Returns the state after an event; `None` is "never connected". The same state again is not a transition.
 pub(crate) fn next_state(state: Option<ConnectionState>, event: StateEvent) -> Option<ConnectionState> {
     use ConnectionState::{Connected, Lost, ReadOnly, Reconnected, Suspended};
     match (event, state) {
-        // Also when it was so late that `Suspended` and `Lost` were told before.
+        // Also a late one, after `Suspended` and `Lost`.
         (StateEvent::FirstSession, _) => Some(Connected),
         (StateEvent::SessionEstablished, _) => Some(Reconnected),
         (StateEvent::Silent, None | Some(Connected | Reconnected | ReadOnly)) => Some(Suspended),
@@ -101,36 +100,37 @@ pub(crate) fn next_state(state: Option<ConnectionState>, event: StateEvent) -> O
     }
 }
 
-/// What is known of a session's life, from the requests that were answered.
+/// The evidence of a session's liveness, from the requests that were answered.
 ///
-/// A follower passes a write on to the leader but not the word that its client lives: that it sends every half tick,
-/// together for all its clients. So an answered write proves that the follower followed at that moment, and only what
-/// the follower had heard half a tick earlier is certain to have reached the leader. Half a tick is at most a quarter
-/// of the session timeout, as the smallest timeout is two ticks.
+/// A follower passes a write on to the leader at once, but reports its live clients only every half tick. So an
+/// answered write proves that the follower was connected to the leader at that moment. Of the requests, only those that
+/// the follower received half a tick earlier have certainly been reported. Half a tick is at most a quarter of the
+/// session timeout, because the smallest timeout is two ticks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proofs {
     timeout: Duration,
-    /// When the newest answered request of any kind was sent.
+    /// The send time of the newest answered request of any kind.
     any: Duration,
-    /// From here the leader counts the session's time, or later.
+    /// The time from which, at the earliest, the leader counts the session timeout.
     leader: Duration,
-    /// When the newest request that the leader answered was sent.
+    /// The send time of the newest request that the leader answered.
     asked_leader: Duration,
-    /// Something has begun to be held and the leader has not answered since: what had kept the connection before.
+    /// The value of `any` when the first owned node began; `None` after the next reply of the leader.
     grace: Option<Duration>,
-    /// The connection that carries the session on, and when its connect request was sent: it counts once the leader has
-    /// answered a later write on it, because a leader that was deposed may have answered the connect request.
+    /// The epoch of a reattached connection, and the send time of its connect request. That time counts once the leader
+    /// has answered a later write on it, because a deposed leader may have answered the connect request.
     attached: Option<(u64, Duration)>,
-    /// Until when the session lives by what was known when a server granted a shorter timeout.
+    /// The deadline by the evidence at the time when a server granted a shorter timeout.
     short_deadline: Duration,
-    /// When answered requests were sent and answered: enough of the last timeout to look back a quarter of it.
+    /// The send and reply times of answered requests: enough of the last timeout to look back a quarter of it.
     recent: VecDeque<(Duration, Duration)>,
 }
 
 impl Proofs {
-    /// A session that the leader made at `established` or later, and in which something sent at `sent` was answered.
+    /// Creates the evidence of a session made by the leader at `established` or later; a request of `sent` was
+    /// answered.
     pub(crate) fn new(timeout: Duration, established: Duration, sent: Duration) -> Self {
-        // That the session was made the leader knows of itself.
+        // The leader made the session itself, so this entry needs no report: its reply time is zero.
         let recent = VecDeque::from([(established, Duration::ZERO)]);
         Self {
             timeout,
@@ -144,28 +144,28 @@ impl Proofs {
         }
     }
 
-    /// The session timeout that holds now.
+    /// Returns the session timeout in effect.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Books a connection that carries the session on: its connect request left at `sent`, and the server grants `timeout`.
+    /// Records a further connection: its connect request left at `sent`, and the server grants `timeout`.
     pub(crate) fn reattached(&mut self, sent: Duration, now: Duration, timeout: Duration, epoch: u64) {
         self.shortened(sent, timeout);
         self.attached = Some((epoch, sent));
         self.answered(sent, now, epoch, false);
     }
 
-    /// Books a timeout that a server grants in the reply to a connect request sent at `sent`, if it is shorter.
+    /// Records a timeout that a server grants in the reply to a connect request sent at `sent`, if it is shorter.
     pub(crate) fn shortened(&mut self, sent: Duration, timeout: Duration) {
         if timeout < self.timeout {
-            // From now on a server may end the session by the shorter timeout, counted from the connect at the earliest.
+            // From now on a server may end the session by the shorter timeout, counted from this connect request.
             self.short_deadline = self.deadline(true).min(sent + timeout * 3 / 4);
             self.timeout = timeout;
         }
     }
 
-    /// Books an answer that came `now` to a request that left at `sent`.
+    /// Records a reply that came at `now` to a request that was sent at `sent`.
     pub(crate) fn answered(&mut self, sent: Duration, now: Duration, epoch: u64, through_leader: bool) {
         self.any = self.any.max(sent);
         if through_leader {
@@ -189,23 +189,23 @@ impl Proofs {
         }
     }
 
-    /// Something begins to be held. Until the leader answers for the first time nothing is, so until then what kept the
-    /// connection is proof enough; a read is none for what is granted by that answer.
+    /// Records that the first owned node begins. No lock is granted before the leader's next reply, so until then the
+    /// evidence of any reply suffices. After that reply, a read proves nothing for the lock.
     pub(crate) fn holding_begins(&mut self) {
         self.grace = Some(self.any);
     }
 
-    /// What counts: while something is held only what the leader knows, because a read proves nothing about the session.
+    /// Returns the start of the timeout. With an owned node only what the leader knows counts: a read proves nothing.
     fn base(&self, claims: bool) -> Duration {
         let idle = if claims { self.grace } else { Some(self.any) };
         self.leader.max(idle.unwrap_or_default())
     }
 
-    /// When a heartbeat is due: a third of the timeout after the newest answer. While something is held, an eighth after
-    /// the newest answer of the leader, because what the leader is known to know is always a little older than that.
+    /// Returns the time of the next heartbeat: a third of the timeout after the newest evidence. With an owned node, an
+    /// eighth after the leader's newest reply, because the leader's certain evidence is always a little older.
     pub(crate) fn heartbeat(&self, claims: bool) -> Duration {
         if let (true, Some((_, attached))) = (claims, self.attached) {
-            // At once: before the leader has answered on it the connection proves nothing.
+            // At once: the connection proves nothing before the leader has answered on it.
             attached
         } else if claims {
             self.asked_leader.max(self.grace.unwrap_or_default()) + self.timeout / 8
@@ -214,12 +214,12 @@ impl Proofs {
         }
     }
 
-    /// The connection is `Suspended` two thirds of the timeout after what counts, a twelfth before the deadline.
+    /// Returns the time of `Suspended`: two thirds of the timeout after `base`, a twelfth before the deadline.
     pub(crate) fn silent(&self, claims: bool) -> Duration {
         self.deadline(claims).saturating_sub(self.timeout / 12)
     }
 
-    /// The session is `Lost` three quarters of the timeout after what counts; the rest is the margin.
+    /// Returns the time of `Lost`: three quarters of the timeout after `base`. The rest is the margin.
     pub(crate) fn deadline(&self, claims: bool) -> Duration {
         (self.base(claims) + self.timeout * 3 / 4).max(self.short_deadline)
     }
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(proofs.heartbeat(false), seconds(109) + seconds(16) / 3);
     }
 
-    /// A lock taken right behind a read, and the follower cut off right behind the grant: the leader has heard of neither.
+    /// Acquires a lock right after a read. The follower is cut off right after the grant, and has reported neither.
     #[test]
     fn a_read_is_no_proof_for_what_is_granted_after_it() {
         let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
@@ -303,21 +303,21 @@ mod tests {
         proofs.holding_begins();
         assert_eq!(proofs.deadline(true), seconds(139 + 30), "nothing is held before the create is answered");
         proofs.answered(seconds(140), seconds(140), 1, true);
-        // What was sent at 126 is the newest that the leader certainly knows of: its time ends at 166.
+        // The request sent at 126 is the newest that the leader certainly knows of: its timeout ends at 166.
         assert_eq!(proofs.deadline(true), seconds(126 + 40));
     }
 
-    /// The follower is cut off right behind an answer: the leader has heard of the client a ping earlier at the latest.
+    /// Cuts the follower off right after a reply: its last report to the leader is up to T/4 older.
     #[test]
     fn a_write_proves_what_the_follower_had_reported_before() {
         let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
-        // Fresh enough: the session was made less than a quarter before.
+        // Fresh enough: the session was made less than a quarter of the timeout before.
         proofs.answered(seconds(105), seconds(105), 1, true);
         assert_eq!(proofs.deadline(true), seconds(105 + 30));
-        // The only thing that the leader certainly knows of is 13 s old: its time ends 40 s after that.
+        // The newest request that the leader certainly knows of is 13 s old: its timeout ends 40 s after it.
         proofs.answered(seconds(118), seconds(118), 1, true);
         assert_eq!(proofs.deadline(true), seconds(105 + 10 + 30));
-        // An answer that was late itself proves no more than what was reported before it was asked for.
+        // A late reply proves no more than what was reported before its request was sent.
         proofs.answered(seconds(119), seconds(130), 1, true);
         proofs.answered(seconds(131), seconds(131), 1, true);
         assert_eq!(proofs.deadline(true), seconds(118 + 10 + 30));
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    /// A leader that was deposed while it was frozen answers a connect request as if the session lived.
+    /// Lets a leader that was deposed while it was frozen answer a connect request as if the session was alive.
     #[test]
     fn a_connect_alone_proves_nothing_to_a_holder() {
         let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));

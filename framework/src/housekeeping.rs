@@ -1,4 +1,4 @@
-//! What a session cleans up and watches for its owners, in one task.
+//! The task of a session that deletes nodes and watches owned nodes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,9 +23,9 @@ use crate::reaper::{Idle, Reaper};
 use crate::session::Session;
 use crate::watch::{WakeReason, Watch};
 
-/// How many jobs run at once.
+/// The number of jobs that run at once.
 const AT_ONCE: usize = 16;
-/// So many that are gone are not worth the clearing.
+/// The least growth of the schedule before jobs of released nodes are removed from it.
 const LEAST_TO_CLEAR: usize = 32;
 /// The pause before a job is tried again on a connection that is up.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -33,40 +33,40 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// A node that is to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Remains {
-    /// What is left of a claim: its node, or if that is not certain whatever under the parent has the prefix.
+    /// An owned node that was dropped: its path, or, if that is uncertain, all nodes under the parent with the prefix.
     Claimed { parent: String, prefix: String, path: Option<String>, ephemeral: bool },
-    /// A node that somebody asked to delete for certain.
+    /// The node of a guaranteed delete.
     Guaranteed { path: String, delete: Delete },
 }
 
-/// How a node is to be deleted.
+/// The options of a delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Delete {
-    /// The version that it must have.
+    /// The version that the node must have.
     pub(crate) version: Option<i32>,
-    /// With all that is below it.
+    /// The nodes below it are deleted too.
     pub(crate) children: bool,
 }
 
 impl Remains {
-    /// Whether it goes with its session by itself.
+    /// Returns `true` if the server deletes the node at the end of its session.
     fn goes_with_session(&self) -> bool {
         matches!(self, Self::Claimed { ephemeral: true, .. })
     }
 }
 
-/// What outlived its session and is the next one's to delete.
+/// The nodes that have outlived their session, for the next session to delete.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     queue: Mutex<Vec<Remains>>,
     pub(crate) arrived: Notify,
-    /// How many operations are under way that may leave something.
+    /// The number of running operations that may leave a node to delete.
     owing: AtomicUsize,
     settled: Notify,
 }
 
-/// An operation is under way that may leave something to be deleted, in whichever session. Drop it behind whatever
-/// leaves it.
+/// The mark of a running operation that may leave a node to delete, in any session. Drop it after the operation has
+/// handed over that node.
 #[derive(Debug)]
 pub(crate) struct Owing(Arc<Leftovers>);
 
@@ -92,7 +92,7 @@ impl Leftovers {
         Owing(Arc::clone(self))
     }
 
-    /// Resolves when no operation is under way that may leave something.
+    /// Resolves when no running operation may leave a node to delete.
     pub(crate) async fn settled(&self) {
         loop {
             let settled = self.settled.notified();
@@ -104,23 +104,23 @@ impl Leftovers {
     }
 }
 
-/// Calls what is not ours; its panic must not end the housekeeping.
+/// Calls user code and catches its panic, which must not end the housekeeping.
 pub(crate) fn contained(call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!("what looks after a node that is held panicked");
     }
 }
 
-/// What is done about a node that is held.
+/// The job to do for an owned node.
 enum Attention {
     Watch,
-    /// Make the call that it keeps.
+    /// Runs the callback that the node keeps.
     Call,
-    /// Write its data once more. Whoever is to be told of that is told by its deletion as well.
+    /// Writes its data once more. A deletion of the node makes that superfluous, because it fires the same watches.
     Touch(Vec<u8>),
 }
 
-/// Where a session's jobs are left.
+/// The sender of a session's jobs.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
     jobs: mpsc::UnboundedSender<Job>,
@@ -131,12 +131,12 @@ pub(crate) struct Housekeeping {
 
 enum Job {
     Clean(Remains),
-    /// Was begun by whoever leaves it.
+    /// A job that its sender has begun.
     Finish(Running),
 }
 
-/// The nodes that are held and what is to be done about them. Most are given back before that is due: the task is
-/// only woken for what is due before anything that it waits for.
+/// The owned nodes and the jobs to do for them. Most nodes are released before their job is due. So a new job wakes the
+/// task only if it is due before all that the task waits for.
 #[derive(Debug, Default)]
 struct Attending {
     guarded: Mutex<Guarded>,
@@ -148,7 +148,7 @@ impl Attending {
         let is_earlier = {
             let mut guarded = self.guarded.lock();
             guarded.push(due, node, how);
-            // Behind a sleep of the machine the task's timer comes late, and the clock does not.
+            // After a sleep of the machine the task's timer is late, but the clock is not.
             guarded.waits_until.is_none_or(|until| due < until || until <= now)
         };
         if is_earlier {
@@ -160,7 +160,7 @@ impl Attending {
         self.guarded.lock().pop_due(now)
     }
 
-    /// Until when the task may wait, and does so from now on.
+    /// Records and returns the time until which the task waits.
     fn wait_until_due(&self) -> Option<Duration> {
         let mut guarded = self.guarded.lock();
         guarded.waits_until = guarded.next_due();
@@ -168,7 +168,7 @@ impl Attending {
     }
 }
 
-/// How many nodes are still to be deleted.
+/// The number of nodes that are still to be deleted.
 #[derive(Debug, Default)]
 struct Cleaning {
     open: AtomicUsize,
@@ -197,7 +197,7 @@ impl Housekeeping {
         (Self { jobs: sender, attending, cleaning, leftovers }, task)
     }
 
-    /// Deletes a node some time, for certain. Never blocks, never fails; works outside of a runtime too.
+    /// Queues the delete of a node. Never blocks, never fails, and works outside of a runtime too.
     pub(crate) fn clean(&self, session: &Session, remains: Remains) {
         if session.end_reason().is_none() {
             self.cleaning.open.fetch_add(1, Ordering::SeqCst);
@@ -213,7 +213,7 @@ impl Housekeeping {
         self.leave(remains);
     }
 
-    /// Begins at once, and sees to the end of it. Within a runtime only.
+    /// Polls a job once, at once, and leaves the rest of it to the task. Call it within a runtime.
     pub(crate) fn begin(&self, job: impl Future<Output = ()> + Send + 'static) {
         let cleaning = Arc::clone(&self.cleaning);
         cleaning.open.fetch_add(1, Ordering::SeqCst);
@@ -222,12 +222,12 @@ impl Housekeeping {
             cleaning.done();
             None
         });
-        // To be looked at by the task, and not by this one.
+        // Without a waker: the housekeeping task polls the job again, not the calling task.
         let mut unwatched = Context::from_waker(Waker::noop());
         if pin!(tokio::task::coop::unconstrained(&mut job)).poll(&mut unwatched).is_pending()
             && self.jobs.send(Job::Finish(job)).is_err()
         {
-            // The session is over; so is what was begun.
+            // The session is over, and the job is dropped with it.
             self.cleaning.done();
         }
     }
@@ -238,22 +238,22 @@ impl Housekeeping {
         }
     }
 
-    /// Watches a node from `due` on.
+    /// Schedules a watch on a node for `due`.
     pub(crate) fn guard(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>) {
         self.attending.push(now, due, node, Attention::Watch);
     }
 
-    /// Makes a node's call when it is still held at `due`.
+    /// Schedules the callback of a node for `due`, if the node is still held then.
     pub(crate) fn call(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>) {
         self.attending.push(now, due, node, Attention::Call);
     }
 
-    /// Writes a node's data once more, if it is held at `due`.
+    /// Schedules a write of a node's data for `due`, if the node is still held then.
     pub(crate) fn touch(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>, data: Vec<u8>) {
         self.attending.push(now, due, node, Attention::Touch(data));
     }
 
-    /// Resolves when there is nothing left to delete.
+    /// Resolves when no node is left to delete.
     pub(crate) async fn cleaned(&self) {
         loop {
             let changed = self.cleaning.changed.notified();
@@ -265,7 +265,7 @@ impl Housekeeping {
     }
 }
 
-/// The task that does the jobs of one session and ends with it.
+/// The task that runs the jobs of one session and ends with it.
 #[derive(Debug)]
 pub(crate) struct HousekeepingTask {
     jobs: mpsc::UnboundedReceiver<Job>,
@@ -275,13 +275,13 @@ pub(crate) struct HousekeepingTask {
     reaper: Arc<Reaper>,
 }
 
-/// A job under way; what could not be deleted comes back.
+/// A running job. It resolves with a node that could not be deleted.
 type Running = Pin<Box<dyn Future<Output = Option<Left>> + Send>>;
 
 /// A node that could not be deleted.
 struct Left {
     remains: Remains,
-    /// The server refused the delete, which is not tried again at once.
+    /// The server refused the delete, so it is not tried again at once.
     refused: bool,
 }
 
@@ -298,7 +298,7 @@ impl HousekeepingTask {
     pub(crate) async fn run(mut self, session: Session) {
         let mut waiting: VecDeque<Remains> = VecDeque::new();
         let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
-        // Beside them: whoever began these is not to keep the others waiting.
+        // Apart from `running`: these jobs must not take its slots from the others.
         let mut begun: FuturesUnordered<Running> = FuturesUnordered::new();
         loop {
             let now = session.clock().now();
@@ -314,7 +314,7 @@ impl HousekeepingTask {
                             }
                         }
                         Attention::Touch(data) => match node.upgrade() {
-                            // Until it is known what comes of that.
+                            // The outcome of the delete is not known yet, so look again later.
                             Some(held) if held.is_being_deleted() => {
                                 self.attending.push(now, now.saturating_add(RETRY_PAUSE), node, Attention::Touch(data));
                             }
@@ -335,7 +335,7 @@ impl HousekeepingTask {
                 _ = session.ended() => break,
                 Some(left) = running.next() => {
                     match left {
-                        // Beside the others, so that refused deletes do not hold them up.
+                        // Apart from `running`, so that refused deletes do not take its slots.
                         Some(Left { remains, refused: true }) => {
                             begun.push(Box::pin(wait_after_refusal(session.clone(), remains)));
                         }
@@ -353,7 +353,7 @@ impl HousekeepingTask {
                 () = sleep_until_due(next_due, now) => {}
             }
         }
-        // The session is over: what was ephemeral goes with it, the rest is for the next one.
+        // The session is over: the server deletes its ephemeral nodes, and the next session deletes the rest.
         self.jobs.close();
         running.extend(begun);
         while let Ok(job) = self.jobs.try_recv() {
@@ -381,13 +381,13 @@ async fn sleep_until_due(due: Option<Duration>, now: Duration) {
     }
 }
 
-/// Nodes to be watched, in the order in which that is due. They come in that order but for a few.
+/// The jobs for owned nodes, in the order in which they are due. Almost all are added in that order.
 #[derive(Default)]
 struct Guarded {
     nodes: VecDeque<(Duration, Weak<ClaimedNode>, Attention)>,
-    /// How many were left when those that are gone were cleared away.
+    /// The number of jobs after those of released nodes were last removed.
     kept: usize,
-    /// When the first of them was due at the last look.
+    /// The time until which the task waits: the first due time at its last look.
     waits_until: Option<Duration>,
 }
 
@@ -419,13 +419,13 @@ impl Guarded {
     }
 }
 
-/// Deletes a parent that nobody uses, if it is empty. Whatever comes of it is right: who creates in it at the same time
-/// is either first, and it is not empty, or finds it missing and makes it again.
+/// Deletes an idle parent if it is empty. A create below it at the same time is safe: it either comes first, and the
+/// parent is not empty, or it finds the parent missing and creates it again.
 async fn reap(session: Session, idle: Idle, reaper: Arc<Reaper>) -> Option<Left> {
     let deleted = match session.exists(&idle.path).await {
-        // What somebody else has made in its place is not ours.
+        // A node with another czxid is not the one that this client created.
         Ok(stat) if stat.is_none_or(|stat| stat.czxid != idle.czxid) => Err(Error::NoNode { path: idle.path.clone() }),
-        // As ZooKeeper's containers it goes after its last child, not before its first.
+        // Like a container of ZooKeeper, a parent is deleted after its last child, not before its first.
         Ok(Some(stat)) if stat.cversion == 0 => return None,
         Ok(stat) => session.delete(&idle.path, stat.map(|stat| stat.version)).await,
         Err(error) => Err(error),
@@ -436,13 +436,13 @@ async fn reap(session: Session, idle: Idle, reaper: Arc<Reaper>) -> Option<Left>
             reaper.gone(&idle);
         }
         Err(Error::NoNode { .. }) => reaper.gone(&idle),
-        // It is used by somebody else, or there is no connection: an interval later perhaps.
+        // It has children again, or the connection is lost: the reaper returns it again an interval later.
         Err(error) => tracing::debug!(path = idle.path, %error, "a parent stays"),
     }
     None
 }
 
-/// Deletes what is left; what cannot be deleted now is given back.
+/// Deletes the node, or returns it if that is not possible now.
 async fn clean(session: Session, remains: Remains, cleaning: Arc<Cleaning>) -> Option<Left> {
     match try_clean(&session, &remains).await {
         Ok(()) => {}
@@ -453,7 +453,7 @@ async fn clean(session: Session, remains: Remains, cleaning: Arc<Cleaning>) -> O
             return Some(Left { remains, refused: false });
         }
         Err(error) if remains.goes_with_session() => {
-            // It blocks every contender behind it until the session ends: it is tried until it is gone.
+            // The node blocks every contender behind it until the session ends, so the delete is tried again.
             tracing::warn!(%error, ?remains, tried_again = true, "a node cannot be deleted");
             return Some(Left { remains, refused: true });
         }
@@ -468,7 +468,7 @@ async fn try_clean(session: &Session, remains: &Remains) -> Result<()> {
         Remains::Guaranteed { path, delete } => delete_if_there(session, path, *delete).await,
         Remains::Claimed { path: Some(path), .. } => delete_if_there(session, path, Delete::default()).await,
         Remains::Claimed { parent, prefix, path: None, .. } => {
-            // The list may come from a server that is behind; an answered write is the proof that it is not.
+            // A server that lags could omit the node; after an answered write it does not.
             session.order().await?;
             let children = match session.get_children(parent).await {
                 Err(Error::NoNode { .. }) => return Ok(()),
@@ -493,7 +493,7 @@ async fn delete_if_there(session: &Session, path: &str, delete: Delete) -> Resul
     }
 }
 
-/// Writes a node's data once more, unless that was done.
+/// Writes a node's data, unless it was written since the create.
 async fn touch(session: Session, path: Arc<str>, data: Vec<u8>) -> Option<Left> {
     loop {
         match session.set_data(&path, data.clone(), Some(0)).await {
@@ -501,13 +501,13 @@ async fn touch(session: Session, path: Arc<str>, data: Vec<u8>) -> Option<Left> 
                 session.connected().await.ok()?;
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
-            // Done, or it was changed already, or it is gone: whoever watches it was woken.
+            // Written now or before, or deleted: each of these fires the watches. Other errors are final.
             _ => return None,
         }
     }
 }
 
-/// Tells the owner of a node that is held what its watch says, and sets the watch anew.
+/// Marks an owned node as deleted when its watch says so, and else sets the watch anew.
 pub(crate) fn attend(session: Session, node: &Weak<ClaimedNode>, watch: Watch) {
     let Some(turn) = node.upgrade().map(|node| node.next_turn()) else { return };
     let node = Weak::clone(node);
@@ -516,7 +516,7 @@ pub(crate) fn attend(session: Session, node: &Weak<ClaimedNode>, watch: Watch) {
         match reason {
             WakeReason::Event(EventType::NodeDeleted) => held.set_deleted(),
             WakeReason::SessionEnded(_) => {}
-            // Whoever has watched it since then sees to it.
+            // A newer watch on the node takes care of it.
             _ if !held.is_turn(turn) => {}
             _ => {
                 let now = session.clock().now();
@@ -526,7 +526,7 @@ pub(crate) fn attend(session: Session, node: &Weak<ClaimedNode>, watch: Watch) {
     });
 }
 
-/// Sets a watch on a node that is held, and tells its owner if it is gone.
+/// Sets a watch on an owned node, or marks it as deleted if it does not exist.
 async fn guard(session: Session, node: Weak<ClaimedNode>) -> Option<Left> {
     let path = node.upgrade()?.path.clone();
     let mut certain = false;
@@ -537,7 +537,7 @@ async fn guard(session: Session, node: Weak<ClaimedNode>) -> Option<Left> {
                 attend(session, &node, watch);
                 return None;
             }
-            // A server that is behind does not know the node yet; after an answered write it does.
+            // A server that lags may not have the node yet; after an answered write it has.
             Err(Error::NoNode { .. }) if !certain => certain = session.order().await.is_ok(),
             Err(Error::NoNode { .. }) => {
                 node.upgrade()?.set_deleted();

@@ -1,4 +1,4 @@
-//! The client's own task: connects, watches over the session, and connects again.
+//! The client's own task: connects, monitors the session, and connects again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::session::{Schedule, Session};
 use crate::zookeeper::client::hosts::Pause;
 use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, ServerList, SessionEnd};
 
-/// The longest sleep while a session lives: timers stop while the machine sleeps, so the clock is looked at often
+/// The longest sleep while a session lives. Timers stop while the machine sleeps, so the clock must be read often
 /// enough.
 const LONGEST_LOOK_AWAY: Duration = Duration::from_secs(1);
 
@@ -42,7 +42,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
             never = track(&shared.config, &session) => match never {},
         };
 
-        // Whoever holds something hears of it first; only then is there a next session.
+        // Owned nodes are marked as lost first; only then can a next session begin.
         session.finish(end);
         shared.is_closing(&**session.handle());
         tracing::info!(session = number, reason = %end, "session ended");
@@ -54,7 +54,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     }
 }
 
-/// Where to connect to now, as the provider says.
+/// Returns the servers of the provider's present connect string.
 fn current_servers(ensemble: &dyn EnsembleProvider, chroot: &str) -> Result<Vec<String>, ConnectError> {
     let connect_string = ensemble.connect_string();
     let wrong = |reason: String| Err(ConnectError::new(connect_string.clone(), reason));
@@ -78,20 +78,20 @@ fn host_address(data: &DefaultData) -> impl Future<Output = ()> + use<> {
     }
 }
 
-/// Tries to connect until it succeeds; `None` when the client is stopped.
+/// Tries to connect until it succeeds. Returns `None` when the client is stopped.
 async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
     let config = &shared.config;
     let servers = ServerList::new({
-        // Not the client: its last session may still have to be closed when that is dropped.
+        // Without the client: its last session may still have to be closed after the client is dropped.
         let (ensemble, chroot) = (Arc::clone(&config.ensemble), config.chroot.clone());
         move || current_servers(&*ensemble, &chroot)
     });
     let config_now = || ConnectConfig {
         servers: servers.clone(),
         session_timeout: config.session_timeout,
-        // A little less than a caller waits, so that the caller can be told what was wrong.
+        // A little less than a caller waits, so that the caller's error can name the cause.
         connection_timeout: config.connection_timeout * 9 / 10,
-        // A little less than `close` waits, so that the session's task has ended when that returns.
+        // A little less than `close` waits, so that the session's task has ended when `close` returns.
         close_timeout: config.max_close_wait * 9 / 10,
         closing: shared.closing(),
         max_frame: config.max_frame,
@@ -116,7 +116,7 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
                     shared.connect_failed(error);
                 }
             }
-            // Between two tries there is nothing that would have to be closed.
+            // Between two attempts no session exists that would have to be closed.
             tokio::select! {
                 biased;
                 () = shared.stopped(|stop| stop != Stop::Not) => return None,
@@ -135,7 +135,7 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
     tokio::select! {
         biased;
         () = shared.stopped(|stop| stop != Stop::Not) => {
-            // There may be a session by now, which only this attempt can close.
+            // The attempt may have established a session, which only this attempt can close.
             let attempted = tokio::time::timeout(config.max_close_wait, connecting).await;
             if let Ok(Some(Connection { handle, .. })) = attempted {
                 handle.end();
@@ -148,7 +148,7 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
     }
 }
 
-/// Watches over one session until it ends, and says why.
+/// Monitors one session until it ends, and returns the reason.
 async fn watch_over(
     shared: &Arc<Shared>,
     session: &Session,
@@ -160,7 +160,7 @@ async fn watch_over(
     let closing = async {
         shared.stopped(|stop| stop != Stop::Not).await;
         let drained = async {
-            // Operations under way end now, and some of them leave what is to be deleted.
+            // Running operations end now, and some of them leave nodes to delete.
             shared.leftovers.settled().await;
             for remains in shared.leftovers.take() {
                 session.housekeeping().clean(session, remains);
@@ -196,7 +196,7 @@ async fn watch_over(
             heartbeat = Some((session.handle().heartbeat(held), held));
             next_heartbeat = now + session.timeout() / 16;
         }
-        // Something may begin to be held meanwhile: the first heartbeat of a holder is due after an eighth.
+        // An owned node may begin meanwhile: then the first heartbeat is due after an eighth of the timeout.
         let mut wake = now + LONGEST_LOOK_AWAY.min(session.timeout() / 8);
         if deadline > now {
             wake = wake.min(deadline);

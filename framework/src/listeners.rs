@@ -16,15 +16,15 @@ use crate::randomness::{Randomness, unit};
 use crate::retry::RetryPolicy;
 use crate::safe_notify::SafeNotifyExecutor;
 
-/// The shortest time between two looks at an open circuit, so that a policy without pauses keeps no processor busy.
+/// The shortest time between two looks at an open circuit: a policy without pauses must not keep a processor busy.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
-/// Is told of every change of the connection state: Curator's `ConnectionStateListener`.
+/// A listener to all changes of the connection state: Curator's `ConnectionStateListener`.
 ///
 /// Implemented for closures `Fn(&CuratorFramework, ConnectionState)`.
 pub trait ConnectionStateListener: Send + Sync + 'static {
-    /// Called once for each change, in order, on a thread that is no runtime's worker. It may block, panic, call back
-    /// into the client and add or remove listeners, without harm to the session or to another listener.
+    /// Handles a change. The client calls it once for each change, in order, on a thread that is not a runtime's
+    /// worker. It may block, panic, call the client and add or remove listeners: the session and other listeners go on.
     fn state_changed(&self, client: &CuratorFramework, state: ConnectionState);
 }
 
@@ -37,7 +37,7 @@ where
     }
 }
 
-/// Names a listener, to remove it.
+/// The id with which a listener is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId(u64);
 
@@ -45,29 +45,29 @@ struct Entry {
     id: ListenerId,
     listener: Arc<dyn ConnectionStateListener>,
     executor: SafeNotifyExecutor,
-    /// Told past the circuit breaker.
+    /// The circuit breaker does not filter its states.
     directly: bool,
 }
 
 /// The listeners of one client: Curator's `getConnectionStateListenable()`.
 ///
-/// Each listener is told of the changes in their order, so of one session's changes before those of the next. Listeners
-/// do not wait for each other.
+/// Each listener gets the changes in their order, so those of one session before those of the next. Listeners do not
+/// wait for each other.
 ///
 /// # Circuit breaking
 ///
-/// A client can be built with a circuit breaker, which keeps a connection that comes and goes from shaking its
-/// listeners: Curator's `ConnectionStateListenerManagerFactory.circuitBreaking`. The first state without a connection is
-/// told and opens the circuit. While it is open only the first `Lost` after `Suspended` is told. After each pause of the
-/// breaker's retry policy the newest state is looked at: if it is a connection, or the policy gives up, the circuit
-/// closes and the newest state is told, unless it was already. A policy without retries never opens the circuit.
+/// A client can be built with a circuit breaker, which spares its listeners the changes of a flapping connection:
+/// Curator's `ConnectionStateListenerManagerFactory.circuitBreaking`. The first state without a connection passes and
+/// opens the circuit. An open circuit passes only the first `Lost` after `Suspended`. After each pause of the breaker's
+/// retry policy it looks at the newest state. If that is connected, or the policy gives up, the circuit closes and
+/// passes it, unless it has passed that one last. A policy without retries never opens the circuit.
 ///
-/// Locks and [`CuratorFramework::watch_connection_state`] are not behind the breaker.
+/// The breaker does not filter locks and [`CuratorFramework::watch_connection_state`].
 pub struct ConnectionStateListenable {
     inner: Arc<Inner>,
 }
 
-/// What a timer of the circuit shares with the client, without keeping it.
+/// The state that the client shares with the circuit's timer, which holds it weakly.
 struct Inner {
     entries: Mutex<Vec<Entry>>,
     next: AtomicU64,
@@ -80,7 +80,7 @@ struct Circuit {
     timer: Option<Timer>,
 }
 
-/// A task that ends when this is dropped.
+/// The timer's task, which is aborted on drop.
 struct Timer(AbortHandle);
 
 impl Drop for Timer {
@@ -94,7 +94,7 @@ impl ConnectionStateListenable {
         Self::with_circuit(None)
     }
 
-    /// Listeners that are told through one circuit breaker, which this policy holds open.
+    /// Creates listeners behind one circuit breaker, which this policy holds open.
     pub(crate) fn circuit_breaking(policy: impl RetryPolicy, randomness: Arc<dyn Randomness>) -> Self {
         let listener = CircuitBreakingConnectionStateListener::new(Arc::new(policy));
         Self::with_circuit(Some(Mutex::new(Circuit { listener, randomness, timer: None })))
@@ -104,23 +104,23 @@ impl ConnectionStateListenable {
         Self { inner: Arc::new(Inner { entries: Mutex::new(Vec::new()), next: AtomicU64::new(0), circuit }) }
     }
 
-    /// Adds a listener. It is told of the changes from now on, not of the state there is.
+    /// Adds a listener, which gets the changes from now on, not the present state.
     ///
-    /// It is given the client with each call: a listener that keeps a clone of its own keeps the client, whose
-    /// session then ends only with [`CuratorFramework::close`].
+    /// Each call passes the client. A listener that keeps a clone of its own keeps the client, and the session then
+    /// ends only with [`CuratorFramework::close`].
     pub fn add_listener(&self, listener: impl ConnectionStateListener) -> ListenerId {
         self.inner.add(listener, false)
     }
 
-    /// As [`add_listener`](Self::add_listener), for a listener that must hear of every change also where the client has
-    /// a circuit breaker: Curator's `ConnectionStateListener.doNotProxy`.
+    /// Adds a listener that gets every change, also if the client has a circuit breaker: Curator's
+    /// `ConnectionStateListener.doNotProxy`.
     pub fn add_listener_directly(&self, listener: impl ConnectionStateListener) -> ListenerId {
         self.inner.add(listener, true)
     }
 
-    /// Removes a listener. Changes that it was to be told of already may still reach it.
+    /// Removes a listener. Changes that happened before may still reach it.
     pub fn remove_listener(&self, id: ListenerId) {
-        // What a listener holds may do anything when it is dropped, so that is done outside of the lock.
+        // Dropped outside of the lock, because the `Drop` of a listener may run any code.
         let removed = {
             let mut entries = self.inner.entries.lock();
             let index = entries.iter().position(|entry| entry.id == id);
@@ -139,7 +139,7 @@ impl ConnectionStateListenable {
         drop(removed);
     }
 
-    /// Tells the listeners. With a circuit breaker this must be called in a runtime.
+    /// Notifies the listeners. With a circuit breaker, call it within a runtime.
     pub(crate) fn notify(&self, client: &CuratorFramework, state: ConnectionState) {
         let Some(circuit) = &self.inner.circuit else {
             self.inner.tell(client, state, |_| true);
@@ -154,12 +154,12 @@ impl ConnectionStateListenable {
             let timer = keep_looking(Arc::downgrade(&self.inner), client.downgrade(), pause);
             circuit.timer = Some(Timer(tokio::spawn(timer).abort_handle()));
         }
-        // Under the circuit's lock, so that a look that comes at the same time cannot tell what is older afterwards.
+        // Under the circuit's lock, so that a look at the same time cannot pass an older state afterwards.
         self.inner.tell_through(client, step);
     }
 }
 
-/// Looks at the open circuit until it is closed, or the client is gone.
+/// Looks at the open circuit until it is closed, or the client is dropped.
 async fn keep_looking(inner: Weak<Inner>, client: WeakClient, mut pause: Duration) {
     loop {
         tokio::time::sleep(pause.max(SHORTEST_LOOK)).await;
@@ -190,7 +190,7 @@ impl Inner {
         }
     }
 
-    /// Looks at the open circuit. When to look again, if it stays open.
+    /// Looks at the open circuit. Returns the pause before the next look, if it stays open.
     fn look(&self, client: &CuratorFramework) -> Option<Duration> {
         let mut circuit = self.circuit.as_ref()?.lock();
         let random = unit(&*circuit.randomness);
@@ -232,7 +232,7 @@ mod tests {
         ConnectionStateListenable::circuit_breaking(policy, Arc::new(ThreadRandomness))
     }
 
-    /// What a listener was told. Reading blocks the test's runtime, so that its time stands still.
+    /// The states that a listener got. Reading blocks the test's runtime, so that its time stands still.
     struct Told(Receiver<ConnectionState>);
 
     impl Told {
@@ -262,7 +262,7 @@ mod tests {
         tokio::runtime::Handle::current().metrics().num_alive_tasks()
     }
 
-    /// Runs whatever can run without the time going on.
+    /// Runs all tasks that are ready, without advancing the time.
     async fn settle() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -283,7 +283,7 @@ mod tests {
         directly.are(&noise);
         tokio::time::sleep(PAUSE + SHORTEST_LOOK).await;
         through.are(&[Reconnected]);
-        // The circuit is closed, so the next one passes and opens it again.
+        // The circuit is closed: both states pass, and the second one opens it again.
         listeners.notify(&client, ReadOnly);
         listeners.notify(&client, Suspended);
         through.are(&[ReadOnly, Suspended]);
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    /// Every listener gets the changes of many sessions in their order, also beside one that is slow.
+    /// Sends the changes of many sessions: every listener gets them in order, also beside a slow one.
     #[tokio::test(start_paused = true)]
     async fn every_listener_is_told_in_order() {
         let (client, listeners) = (client(), ConnectionStateListenable::new());

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How long the first session waits for the address of the host: with a DNS server that is down a lookup takes seconds.
+/// The time that the first session waits for the host's address: without a DNS server a lookup takes seconds.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
-/// The address that this host's name resolves to, as text: Java's `InetAddress.getLocalHost().getHostAddress()`, with
-/// which Curator marks the nodes that it creates. One lookup a process, on a thread of its own.
+/// The address that this host's name resolves to, as text: Java's `InetAddress.getLocalHost().getHostAddress()`,
+/// Curator's default data of new nodes. One lookup a process, on a thread of its own.
 pub(crate) static LOCAL_ADDRESS: LazyLock<LocalAddress> = LazyLock::new(|| LocalAddress::new(look_up));
 
-/// An address that is looked up once, when it is first wanted.
+/// An address that is looked up once, after the first call of `begin`.
 #[derive(Debug)]
 pub(crate) struct LocalAddress {
     /// `None` until the lookup has ended; empty if the name does not resolve.
@@ -43,7 +43,7 @@ impl LocalAddress {
         });
     }
 
-    /// The address; empty until it is known, and if it cannot be known.
+    /// Returns the address; empty until it is known, and if it cannot be known.
     pub(crate) fn get(&self) -> &'static str {
         self.address.borrow().unwrap_or_default()
     }

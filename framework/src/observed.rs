@@ -1,12 +1,12 @@
-//! A value that can be waited for.
+//! A value that can be awaited.
 
 use std::fmt;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// A value whose changes wake those who wait for it, in the order in which they came. (Tokio's `watch` wakes them in
-/// a random order, which a simulation cannot repeat.)
+/// A value whose changes wake the waiting tasks in the order of their calls. (Tokio's `watch` wakes them in a random
+/// order, which a simulation cannot repeat.)
 pub(crate) struct Observed<T> {
     value: Mutex<T>,
     changed: Notify,
@@ -21,7 +21,7 @@ impl<T: Clone> Observed<T> {
         self.value.lock().clone()
     }
 
-    /// Replaces the value and returns the one before.
+    /// Replaces the value and returns the old one.
     pub(crate) fn replace(&self, value: T) -> T {
         let before = std::mem::replace(&mut *self.value.lock(), value);
         self.changed.notify_waiters();
@@ -34,10 +34,10 @@ impl<T: Clone> Observed<T> {
         result
     }
 
-    /// Waits until the value is as wanted.
+    /// Resolves with the value when it is as wanted.
     pub(crate) async fn wait_for(&self, wanted: impl Fn(&T) -> bool) -> T {
         loop {
-            // From here on no change is missed.
+            // Created before the check, so that no later change is missed.
             let changed = self.changed.notified();
             {
                 let value = self.value.lock();

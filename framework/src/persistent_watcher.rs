@@ -1,4 +1,4 @@
-//! Watches that stay.
+//! Watches that stay when they fire.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use crate::operations::with_retries;
 use crate::root::Root;
 use crate::zookeeper::WatchEvents;
 
-/// What a [`PersistentWatcher`] watches: ZooKeeper's `AddWatchMode`.
+/// The scope of a [`PersistentWatcher`]: ZooKeeper's `AddWatchMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddWatchMode {
-    /// The node itself, and which children it has.
+    /// The node itself and the list of its children.
     Persistent,
-    /// The node and all that is below it. What is created or deleted is told by its own path, so there is no
-    /// [`NodeChildrenChanged`](crate::EventType::NodeChildrenChanged).
+    /// The node and all nodes below it. Each creation and deletion is an event with its own path, so
+    /// [`NodeChildrenChanged`](crate::EventType::NodeChildrenChanged) does not occur.
     PersistentRecursive,
 }
 
 /// A watch that stays when it fires, through reconnects and new sessions: Curator's `PersistentWatcher`, and its
-/// `watchers().add()`. The node need not be there. Dropping it removes the watch.
+/// `watchers().add()`. The node need not exist. Dropping it removes the watch.
 ///
 /// # Examples
 ///
@@ -68,24 +68,24 @@ impl PersistentWatcher {
         Ok(())
     }
 
-    /// The path that is watched.
+    /// Returns the path that is watched.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// What happened next. Events come in the order in which they happened, none is left out between two resets, and
-    /// none is made of two. They are kept until they are asked for. For servers before 3.9 see
-    /// [`add_watch`](CuratorFramework::add_watch): another watch of this client on the same path can take this one with it.
+    /// Resolves with the next event. Events come in the order of the changes. Between two resets none is left out, and
+    /// each stands for one change. They are queued until this takes them. With servers before 3.9 another watch of this
+    /// client on the same path can end this one: see [`add_watch`](CuratorFramework::add_watch).
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss`, `SessionExpired` if the watch could not be set anew and the retry policy gave up: the next call
-    /// tries again. `Closed`.
+    /// `ConnectionLoss`, `SessionExpired`: the watch is not set, because the retry policy gave up. The next call tries
+    /// again. `Closed`: the client was closed.
     ///
     /// # Cancel safety
     ///
-    /// No event is lost when it is dropped.
+    /// No event is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<PersistentEvent> {
         if let Some(current) = &mut self.current {
             match current.events.next().await {

@@ -1,4 +1,4 @@
-//! Where whatever must differ comes from: names, pauses, the order of servers.
+//! The source of random numbers: for names, pauses, the order of servers.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use uuid::Uuid;
 
-/// A source of random numbers. A test gives a seeded one and gets the same run again.
+/// A source of random numbers. A test passes a seeded one, to repeat a run.
 pub trait Randomness: Send + Sync + fmt::Debug + 'static {
-    /// A random number.
+    /// Returns a random number.
     fn next(&self) -> u64;
 }
 
@@ -23,14 +23,14 @@ impl Randomness for ThreadRandomness {
     }
 }
 
-/// Numbers that a seed determines. Not for production: names of nodes must differ between processes.
+/// The numbers that a seed determines. Not for production: names of nodes must differ between processes.
 #[derive(Debug)]
 pub struct SeededRandomness {
     generator: Mutex<StdRng>,
 }
 
 impl SeededRandomness {
-    /// The same seed gives the same numbers.
+    /// Creates a source. The same seed gives the same numbers.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { generator: Mutex::new(StdRng::seed_from_u64(seed)) }
@@ -43,7 +43,7 @@ impl Randomness for SeededRandomness {
     }
 }
 
-/// A random (version 4) UUID.
+/// Returns a random (version 4) UUID.
 pub(crate) fn uuid(source: &dyn Randomness) -> Uuid {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&source.next().to_be_bytes());
@@ -51,16 +51,16 @@ pub(crate) fn uuid(source: &dyn Randomness) -> Uuid {
     uuid::Builder::from_random_bytes(bytes).into_uuid()
 }
 
-/// A number in `[0, 1)`.
+/// Returns a number in `[0, 1)`.
 pub(crate) fn unit(source: &dyn Randomness) -> f64 {
-    // 53 bits, as many as the type holds.
+    // 53 bits, as many as the mantissa holds.
     #[expect(clippy::cast_precision_loss, reason = "both numbers are below 2^53 and exact")]
     let unit = (source.next() >> 11) as f64 / (1_u64 << 53) as f64;
     unit
 }
 
-/// The path of a node that cannot exist, under a parent that does not: so nobody but the leader can answer a write to
-/// it, whatever the root's access control list says.
+/// Returns the path of a node that cannot exist, under a parent that does not exist. So only the leader can answer a
+/// write to it, whatever the root's access control list says.
 pub(crate) fn nowhere(source: &dyn Randomness) -> String {
     format!("/{}/none", uuid(source))
 }

@@ -1,4 +1,4 @@
-//! Deletes the parents of nodes that nobody uses, where the client has no containers.
+//! The parents of nodes that are to be deleted when idle, where the client has no containers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The parents that this client has made in place of containers.
+/// The parents that this client has created in place of containers.
 #[derive(Debug, Default)]
 pub(crate) struct Reaper {
-    /// `None` if parents stay.
+    /// The idle time before a parent is deleted; `None` if parents stay.
     interval: Option<Duration>,
     parents: Mutex<Parents>,
     pub(crate) first_made: Notify,
@@ -18,13 +18,13 @@ pub(crate) struct Reaper {
 #[derive(Debug, Default)]
 struct Parents {
     by_path: BTreeMap<String, Parent>,
-    /// None was used last before this, so nothing is due an interval later.
+    /// The lower bound of all `last_used`: no parent is due until an interval after this.
     earliest: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Parent {
-    /// The transaction that made it: what somebody else makes in its place has another one.
+    /// The transaction that created it: a node that was created in its place has another one.
     czxid: i64,
     last_used: Duration,
 }
@@ -41,7 +41,7 @@ impl Reaper {
         Self { interval, ..Self::default() }
     }
 
-    /// A parent was made.
+    /// Records a parent that this client has created.
     pub(crate) fn made(&self, path: &str, czxid: i64, now: Duration) {
         if self.interval.is_some() {
             let first = {
@@ -52,14 +52,14 @@ impl Reaper {
                 parents.by_path.insert(path.to_owned(), Parent { czxid, last_used: now });
                 parents.by_path.len() == 1
             };
-            // With others there the next one to go is not this.
+            // If the map has other parents, one of those is due first.
             if first {
                 self.first_made.notify_one();
             }
         }
     }
 
-    /// Something was done below a parent, which may be one of ours.
+    /// Records a use of a parent, if this client has created it.
     pub(crate) fn used(&self, path: &str, now: Duration) {
         if self.interval.is_some() {
             if let Some(parent) = self.parents.lock().by_path.get_mut(path) {
@@ -68,7 +68,7 @@ impl Reaper {
         }
     }
 
-    /// When a parent may have been idle for long enough.
+    /// Returns the time from which on a parent may have been idle for long enough.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let parents = self.parents.lock();
         if parents.by_path.is_empty() {
@@ -77,14 +77,14 @@ impl Reaper {
         Some(parents.earliest.saturating_add(self.interval?))
     }
 
-    /// A parent that has been idle for long enough; it is looked at again an interval later unless it is gone.
+    /// Returns a parent that has been idle for long enough. It is due again an interval later unless it is deleted.
     pub(crate) fn take_due(&self, now: Duration) -> Option<Idle> {
         let interval = self.interval?;
         let mut parents = self.parents.lock();
         if parents.earliest.saturating_add(interval) > now {
             return None;
         }
-        // The deepest first, so that what is above it is empty when its turn comes.
+        // In reverse order, children come before their parents, so a parent is empty when its turn comes.
         let mut idle = parents.by_path.iter_mut().rev();
         let due = idle.find(|(_, parent)| parent.last_used.saturating_add(interval) <= now);
         let due = due.map(|(path, parent)| {
@@ -97,7 +97,7 @@ impl Reaper {
         due
     }
 
-    /// The parent is gone. If it was made again meanwhile it stays in the list.
+    /// Removes a parent that was deleted. If it was created again meanwhile it stays in the map.
     pub(crate) fn gone(&self, idle: &Idle) {
         let mut parents = self.parents.lock();
         if parents.by_path.get(&idle.path).is_some_and(|parent| parent.czxid == idle.czxid) {

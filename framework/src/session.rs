@@ -1,4 +1,4 @@
-//! One session with the ensemble, from its first answer to its end.
+//! One session with the ensemble, from its first reply to its end.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -33,23 +33,23 @@ use crate::zookeeper::{
     Connection, Done, Operation, Reattached, Reply, Request, Response, SessionEnd, WatchEvents, ZooKeeperHandle,
 };
 
-/// A request that takes longer than this part of the session timeout is slow.
+/// The part of the session timeout from which on a request is slow.
 const SLOW: u32 = 10;
 
 /// One ZooKeeper session. A recipe takes one for each attempt and sends every request of that attempt through it.
 ///
-/// When the session is over, every request fails with [`Error::SessionExpired`]; none is carried over to the next
-/// session. So nothing is ever decided on a node of an earlier one (CURATOR-604).
+/// After its end every request fails with [`Error::SessionExpired`], or with `Closed` if the client was closed. No
+/// request moves to the next session, so no decision rests on a node of an earlier session (CURATOR-604).
 ///
 /// # Cancel safety
 ///
-/// A request whose future is dropped may still be applied. What must not be left behind belongs in a [`NodeClaim`].
+/// If the future of a request is dropped, the request may still be applied. A [`NodeClaim`] deletes its node then.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
     /// The prefix of all paths that this handle sends.
     root: Root,
-    /// The connection on which its requests run.
+    /// The epoch to which the requests are bound.
     pinned: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ struct Inner {
     extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
-/// What is due when.
+/// The times at which the state of the session changes and a heartbeat is due.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
     pub(crate) deadline: Duration,
@@ -80,26 +80,26 @@ pub(crate) struct Schedule {
     pub(crate) held: bool,
 }
 
-/// What the deadline is computed from.
+/// The inputs of the deadline.
 struct Vital {
     proofs: Proofs,
     claims: usize,
-    /// The handle was told that the session owns nodes. It hears of the end with the next timer: locks come and go.
+    /// The handle knows that the session owns nodes. `settle_owning` takes that back later, because locks come and go.
     told_owning: bool,
 }
 
-/// The connection under the session.
+/// The state of the session's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Link {
     up: bool,
     /// The connection's number within the session.
     epoch: u64,
-    /// How often the connection was in a state that the client's policy takes for an error.
+    /// The number of changes to a state that the client's policy takes for an error.
     errors: u64,
 }
 
 impl Session {
-    /// A session that was just established, with its housekeeping task.
+    /// Creates the session of a new connection and spawns its housekeeping task.
     pub(crate) fn new(number: u64, connection: &Connection, config: &Config, leftovers: Arc<Leftovers>) -> Self {
         let (housekeeping, tasks) = Housekeeping::new(leftovers, Arc::clone(&config.reaper));
         let proofs = Proofs::new(connection.handle.negotiated_timeout(), connection.established, connection.sent);
@@ -128,7 +128,7 @@ impl Session {
         session
     }
 
-    /// The same session for paths below this root.
+    /// Returns the same session for paths below this root.
     pub(crate) fn below(&self, root: Root) -> Self {
         Self { inner: Arc::clone(&self.inner), root, pinned: self.pinned }
     }
@@ -137,39 +137,39 @@ impl Session {
         &self.root
     }
 
-    /// Whether it is the same session, for paths in the same namespace.
+    /// Returns `true` if both are the same session, for paths in the same namespace.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner) && self.root == other.root
     }
 
-    /// The session's number in its client, from 1. It is not ZooKeeper's session id, which is
+    /// Returns the session's number in its client, from 1. It is not ZooKeeper's session id, which is
     /// [`Stat::ephemeral_owner`] of its nodes.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.inner.number
     }
 
-    /// ZooKeeper's id of the session, as soon as the client knows it.
+    /// Returns ZooKeeper's id of the session, as soon as the client knows it.
     #[must_use]
     pub fn id(&self) -> Option<i64> {
         self.inner.handle.session_id()
     }
 
-    /// The session timeout that holds: the smallest one that a server has granted to this session.
+    /// Returns the session timeout in effect: the smallest one that a server has granted to this session.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.inner.vital.lock().proofs.timeout()
     }
 
-    /// Until when the session certainly lives, on the client's clock. While a claim exists only what the leader knows
-    /// counts.
+    /// Returns the deadline: until when the session is certainly alive, on the client's clock. While an owned node
+    /// exists, only what the leader knows counts.
     pub(crate) fn deadline(&self) -> Duration {
         let vital = self.inner.vital.lock();
         vital.proofs.deadline(vital.claims > 0)
     }
 
-    /// When the session is lost, when it is silent, and when a heartbeat is due; and whether something is held.
+    /// Returns the times of loss, of silence and of the next heartbeat, and whether an owned node exists.
     pub(crate) fn schedule(&self) -> Schedule {
         let vital = self.inner.vital.lock();
         let held = vital.claims > 0;
@@ -182,7 +182,7 @@ impl Session {
         }
     }
 
-    /// How long the session certainly lives from now on if nothing more is heard. Local, no request.
+    /// Returns how long the session is certainly alive if no further reply comes. Local, no request.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         if self.end_reason().is_some() {
@@ -191,20 +191,20 @@ impl Session {
         self.deadline().saturating_sub(self.inner.clock.now())
     }
 
-    /// Whether the session certainly lives. It compares the clock with the deadline and depends on no timer, so it is
-    /// right also at the first look after the process or the machine slept.
+    /// Returns `true` while the session is certainly alive. It compares the clock with the deadline and depends on no
+    /// timer, so it is right also at the first call after the process or the machine slept.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// Why the session is over, if it is.
+    /// Returns the reason of the session's end, or `None` while it lasts.
     #[must_use]
     pub fn end_reason(&self) -> Option<SessionEnd> {
         self.inner.end.get().copied()
     }
 
-    /// Resolves when the session is over, with the reason; at once if it is.
+    /// Resolves with the reason when the session ends, at once if it has ended.
     ///
     /// # Cancel safety
     ///
@@ -219,14 +219,14 @@ impl Session {
         }
     }
 
-    /// Whether the session has a connection that is proven.
+    /// Returns `true` while the session has a connection on which a server has accepted it.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.end_reason().is_none() && self.inner.link.get().up
     }
 
-    /// The number of the session's connection, which grows with each one. A request is sent on the connection that has this
-    /// number when it is submitted, or not at all. Of a [pinned](Self::pinned) session: the number of its connection.
+    /// Returns the epoch: the number of the session's connection, which grows with each connection. A request runs on
+    /// the connection that is current when it is submitted, or fails. A [pinned](Self::pinned) session keeps its epoch.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.pinned.unwrap_or_else(|| self.inner.link.get().epoch)
@@ -243,16 +243,16 @@ impl Session {
         Self { pinned: None, ..self.clone() }
     }
 
-    /// What a recipe keeps for the session: one value of each type, made when it is first asked for.
+    /// Returns the session's value of this type, for a recipe's state in it. The first call creates it.
     #[must_use]
     pub fn extension<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         let mut extensions = self.inner.extensions.lock();
         let kept = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
-        // The key is the value's type.
+        // The key is the value's type, so the downcast succeeds.
         Arc::clone(kept).downcast().unwrap_or_default()
     }
 
-    /// Resolves when the session has a newer connection than this.
+    /// Resolves when the session has a connection newer than `epoch`.
     pub(crate) async fn epoch_above(&self, epoch: u64) {
         self.inner.link.wait_for(|link| link.up && link.epoch > epoch).await;
     }
@@ -261,7 +261,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `SessionExpired` when it ends instead, which it does at its deadline at the latest; `Closed`.
+    /// `SessionExpired`: the session ended first, at its deadline at the latest. `Closed`: the client was closed.
     ///
     /// # Cancel safety
     ///
@@ -274,7 +274,7 @@ impl Session {
         }
     }
 
-    /// Ends the session: nobody is told anything else about it from now on.
+    /// Ends the session, once: resolves [`ended`](Self::ended), ends the handle and wakes all watches.
     pub(crate) fn finish(&self, end: SessionEnd) {
         if self.inner.end.set(end).is_err() {
             return;
@@ -284,15 +284,15 @@ impl Session {
         self.inner.watches.session_ended(end);
     }
 
-    /// The connection is in this state now; if the client's policy takes it for an error, everything held is lost.
+    /// Records a state of the connection. If the client's policy takes it for an error, all owned nodes count as lost.
     pub(crate) fn is_in(&self, state: ConnectionState) {
         if self.inner.error_policy.is_error_state(state) {
             self.inner.link.modify(|link| link.errors += 1);
         }
     }
 
-    /// How often the connection was in an error state. Where silence is one, it is looked at as well, so that the
-    /// first look after a sleep is right.
+    /// Returns how often the connection was in an error state. If silence is one, it compares the clock with the time
+    /// of silence too, so that the first call after a sleep is right.
     pub(crate) fn errors(&self) -> u64 {
         let errors = self.inner.link.get().errors;
         let silence_is_error = self.inner.error_policy.is_error_state(ConnectionState::Suspended);
@@ -305,7 +305,7 @@ impl Session {
         errors
     }
 
-    /// Resolves when the connection has been in an error state more often than this.
+    /// Resolves when the connection has been in an error state more often than `errors`.
     pub(crate) async fn errors_above(&self, errors: u64) {
         self.inner.link.wait_for(|link| link.errors > errors).await;
     }
@@ -334,7 +334,7 @@ impl Session {
         }
     }
 
-    /// Books the reply to a heartbeat.
+    /// Records the reply to a heartbeat.
     pub(crate) fn beaten(&self, reply: &Reply, through_leader: bool) {
         let alive = matches!(reply.result, Ok(_) | Err(Error::NoNode { .. }));
         if let (true, Some(sent)) = (alive, reply.sent) {
@@ -362,7 +362,7 @@ impl Session {
         vital.claims -= 1;
     }
 
-    /// Tells the handle if the session owns nothing any more.
+    /// Notifies the handle if the session no longer owns a node.
     pub(crate) fn settle_owning(&self) {
         let mut vital = self.inner.vital.lock();
         if vital.claims == 0 && std::mem::take(&mut vital.told_owning) {
@@ -394,13 +394,12 @@ impl Session {
         self.inner.schemas.as_deref()
     }
 
-    /// The path as the server knows it.
+    /// Returns the path as the server knows it.
     fn full(&self, path: &str) -> Arc<str> {
         Arc::from(&*self.root.full(path))
     }
 
-    /// As [`full`](Self::full) for a node that is to be created: a slash at the end, behind which the server appends a
-    /// number, stays.
+    /// Returns the [`full`](Self::full) path of a node to create. Keeps a final slash, to which a number is appended.
     fn full_new(&self, path: &str, mode: CreateMode) -> Arc<str> {
         match path.strip_suffix('/') {
             Some("") if mode.is_sequential() && self.root != Root::default() => format!("{}/", self.full("/")).into(),
@@ -408,7 +407,7 @@ impl Session {
         }
     }
 
-    /// The error of a request in a session that is over: `Closed` if the client was closed, else `SessionExpired`.
+    /// Returns the error of a request in an ended session: `Closed` if the client was closed, else `SessionExpired`.
     #[must_use]
     pub fn gone(&self, request: impl Into<String>) -> Error {
         match self.end_reason() {
@@ -417,12 +416,12 @@ impl Session {
         }
     }
 
-    /// Submits one request in this session, before the future is awaited. No retry.
+    /// Submits one request in this session, before the future is polled. No retry.
     fn request(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         self.request_with_epoch(request).map_ok(|(response, _)| response)
     }
 
-    /// As [`request`](Self::request), with the number of the connection that carried the reply.
+    /// Submits a [`request`](Self::request) and resolves also with the epoch that carried the reply.
     fn request_with_epoch(&self, request: Request) -> impl Future<Output = Result<(Response, u64)>> + Send {
         let through_leader = request.goes_through_leader();
         let path = request.shared_path();
@@ -434,7 +433,7 @@ impl Session {
         async move {
             let over = |sent: bool| {
                 let request = format!("{name} {path}");
-                // `Closed` would say that nothing was changed.
+                // `Closed` would mean that the write was not applied.
                 if through_leader && sent { Error::SessionExpired { request } } else { self.gone(request) }
             };
             let reply = tokio::select! {
@@ -442,7 +441,7 @@ impl Session {
                 reply = submitted? => reply,
                 _ = self.ended() => return Err(over(true)),
             };
-            // The end may have come in while the reply waited to be looked at.
+            // The session may have ended between the arrival of the reply and this poll.
             if self.end_reason().is_some() {
                 return Err(over(reply.sent.is_some()));
             }
@@ -460,7 +459,7 @@ impl Session {
             if let (true, Some(sent)) = (answered, reply.sent) {
                 self.answered_at(now, sent, reply.epoch, by_leader);
             }
-            // Before the caller acts on it: an owner knows of its loss when another contender may be granted.
+            // Before the caller sees the reply: an owner must know of its loss before another contender can be granted.
             match &reply.result {
                 Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => self.watches().is_missing(&path, reply.zxid),
                 Ok(Response::Children(names)) => self.watches().listed(&path, names, reply.zxid),
@@ -471,12 +470,12 @@ impl Session {
         }
     }
 
-    /// Polls a future once and writes all requests that it submits in that poll together: those that do not wait for each
+    /// Polls a future once and writes all requests that this poll submits together. Requests that do not await each
     /// other's replies leave in one packet.
     ///
     /// # Cancel safety
     ///
-    /// As the future.
+    /// That of `requests`.
     pub async fn in_one_write<F: Future>(&self, requests: F) -> F::Output {
         let mut requests = std::pin::pin!(requests);
         let first = std::future::poll_fn(|cx| {
@@ -499,13 +498,13 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the request goes on, and the node may come to exist. A [`claim`](Self::claim) cleans up then.
+    /// After the future is dropped the node may still be created. Use [`claim`](Self::claim) to have it deleted then.
     pub async fn create(&self, path: &str, data: Vec<u8>, acl: Vec<Acl>, mode: CreateMode) -> Result<(String, Stat)> {
         let (path, stat) = self.create_node(path, data, acl, mode).await?;
         Ok((self.root.local(&path).to_owned(), stat))
     }
 
-    /// As [`create`](Self::create); the path is the one that the server knows.
+    /// Creates a node as [`create`](Self::create) does, and returns its path as the server knows it.
     pub(crate) async fn create_node(
         &self,
         path: &str,
@@ -535,8 +534,8 @@ impl Session {
         }
     }
 
-    /// The access control list of a node that is given none: what the client's
-    /// [`AclProvider`](crate::AclProvider) says about its path, which it is given with the namespace.
+    /// Returns the access control list for a node that is created without one. The client's
+    /// [`AclProvider`](crate::AclProvider) chooses it by the path, which includes the namespace.
     #[must_use]
     pub fn acl_for(&self, path: &str) -> Vec<Acl> {
         self.provided_acl(&self.root.full(path))
@@ -547,17 +546,17 @@ impl Session {
         provider.acl_for_path(self.root.without_chroot(full)).unwrap_or_else(|| provider.default_acl())
     }
 
-    /// Creates what is missing above a node, empty: its parents, if the new node wants that, and in any case the node
-    /// of the namespace. Call it after `NoNode`, so that nothing above what exists is looked at. `Ok(false)` if there is
-    /// nothing that it may create.
+    /// Creates the missing parents of a new node that wants them, else only the node of the namespace. The lowest one
+    /// gets the parent data. It begins with that one, so it sends nothing for parents of nodes that exist. Call it
+    /// after `NoNode`. Returns `Ok(false)` if it may create nothing.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); `NoNode` if a chroot is missing, which is never created.
+    /// As [`create`](Self::create); `NoNode` if the chroot is missing, because the framework never creates it.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, some of them may exist.
+    /// After the future is dropped, some of the parents may exist.
     pub async fn create_parents(&self, path: &str, node: &NewNode<'_>) -> Result<bool> {
         let lowest = match node.parents {
             Parents::Expected => self.root.namespace_node().map(str::to_owned),
@@ -579,7 +578,7 @@ impl Session {
                 Some(acl) => acl.to_vec(),
                 None => self.provided_acl(parent),
             };
-            // A namespace outlives what is in it.
+            // Not a container: the node of a namespace must outlive the nodes in it.
             let container = node.parents == Parents::Containers && !of_namespace;
             let mode = match container && self.inner.handle.capabilities().containers {
                 true => CreateMode::Container,
@@ -614,12 +613,12 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the request goes on, and the node may be deleted.
+    /// After the future is dropped the node may still be deleted.
     pub async fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
         self.delete_node(self.full(path), version).await
     }
 
-    /// As [`delete`](Self::delete) for a path as the server knows it.
+    /// Deletes the node at a path as the server knows it.
     pub(crate) async fn delete_node(&self, path: Arc<str>, version: Option<i32>) -> Result<()> {
         match self.request(Request::Delete { path, version }).await? {
             Response::Deleted => Ok(()),
@@ -627,7 +626,7 @@ impl Session {
         }
     }
 
-    /// The stat of a node, or `None` if it does not exist.
+    /// Returns the stat of a node, or `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -643,7 +642,7 @@ impl Session {
         }
     }
 
-    /// As [`exists`](Self::exists), and a watch for the creation, change or deletion of the node.
+    /// Reads as [`exists`](Self::exists) does, and sets a watch for the creation, change or deletion of the node.
     ///
     /// # Errors
     ///
@@ -651,7 +650,7 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
+    /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
     pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
         let full = self.full(path);
         let mut watch = self.inner.watches.register(&full, WatchKind::Data);
@@ -667,7 +666,7 @@ impl Session {
         }
     }
 
-    /// A node's data and stat.
+    /// Returns a node's data and stat.
     ///
     /// # Errors
     ///
@@ -683,8 +682,8 @@ impl Session {
         }
     }
 
-    /// As [`get_data`](Self::get_data), and a watch for the change or deletion of the node. A missing node leaves no
-    /// watch on the server.
+    /// Reads as [`get_data`](Self::get_data) does, and sets a watch for the change or deletion of the node. A missing
+    /// node leaves no watch on the server.
     ///
     /// # Errors
     ///
@@ -692,7 +691,7 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
+    /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
     pub async fn get_data_watched(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
         let full = self.full(path);
         let mut watch = self.inner.watches.register(&full, WatchKind::Data);
@@ -706,9 +705,9 @@ impl Session {
         }
     }
 
-    /// A watch for the change or deletion of a node without a request, if in this session somebody watches it already.
-    /// As far as the session has been told it is there and unchanged since, and what happens to it resolves the watch,
-    /// in its order among other events.
+    /// Shares a watch that this session has already on a node, without a request. Returns `None` unless a read found
+    /// the node and its watch has not fired. As far as the session knows, the node is unchanged since that read. The
+    /// shared watch fires in order with all other events.
     #[must_use]
     pub fn join_watch(&self, path: &str) -> Option<Watch> {
         self.inner.watches.join(&self.full(path))
@@ -722,7 +721,7 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the request goes on, and the data may be changed.
+    /// After the future is dropped the data may still be changed.
     pub async fn set_data(&self, path: &str, data: Vec<u8>, version: Option<i32>) -> Result<Stat> {
         match self.request(Request::SetData { path: self.full(path), data, version }).await? {
             Response::Stat(stat) => Ok(stat),
@@ -730,7 +729,7 @@ impl Session {
         }
     }
 
-    /// The names of a node's children, in no order.
+    /// Returns the names of a node's children, in no particular order.
     ///
     /// # Errors
     ///
@@ -746,7 +745,7 @@ impl Session {
         }
     }
 
-    /// As [`get_children`](Self::get_children), and a watch for the creation or deletion of a child.
+    /// Reads as [`get_children`](Self::get_children) does, and sets a watch for the creation or deletion of a child.
     ///
     /// # Errors
     ///
@@ -754,7 +753,7 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped; a watch that was set wakes nobody then.
+    /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
     pub async fn get_children_watched(&self, path: &str) -> Result<(Vec<String>, Watch)> {
         let full = self.full(path);
         let watch = self.inner.watches.register(&full, WatchKind::Children);
@@ -764,7 +763,7 @@ impl Session {
         }
     }
 
-    /// A node's access control list and stat.
+    /// Returns a node's access control list and stat.
     ///
     /// # Errors
     ///
@@ -788,7 +787,7 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the request goes on, and the list may be changed.
+    /// After the future is dropped the list may still be changed.
     pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<i32>) -> Result<Stat> {
         match self.request(Request::SetAcl { path: self.full(path), acl, version }).await? {
             Response::Stat(stat) => Ok(stat),
@@ -800,8 +799,8 @@ impl Session {
         Error::Unsupported { request: request.to_owned(), client: self.inner.handle.client() }
     }
 
-    /// Waits until the server has seen what the leader has committed, so that what is read next is not older than
-    /// that: Curator's `sync()`.
+    /// Resolves when the connected server has applied what the leader had committed, so that later reads are not older
+    /// than that: Curator's `sync()`.
     ///
     /// # Errors
     ///
@@ -816,7 +815,7 @@ impl Session {
         }
     }
 
-    /// Changes which servers there are, and returns the new configuration. No retry.
+    /// Changes the servers of the ensemble and returns the new configuration. No retry.
     pub(crate) async fn reconfig(
         &self,
         joining: &[String],
@@ -834,8 +833,7 @@ impl Session {
         }
     }
 
-    /// Sets a watch that stays when it fires. Its events have the paths as the server knows them; dropping them removes the
-    /// watch.
+    /// Sets a persistent watch. Its events carry paths as the server knows them. Dropping the events removes the watch.
     pub(crate) async fn add_watch(&self, path: &str, recursive: bool) -> Result<WatchEvents> {
         if !self.inner.handle.capabilities().persistent_watches {
             return Err(self.unsupported("add persistent watches"));
@@ -847,12 +845,12 @@ impl Session {
         }
     }
 
-    /// Does all of the operations or none, and says what became of each. No retry.
+    /// Applies all of the operations or none, and returns the result of each. No retry.
     ///
     /// # Errors
     ///
-    /// `Transaction` for the first operation that cannot be done; `Unsupported`; `ConnectionLoss`, `SessionExpired`, the
-    /// latter also if the client is closed before the answer comes; `Closed` if nothing was sent.
+    /// * `Transaction` (of the first operation that fails), `Unsupported`, `Closed`: nothing was applied.
+    /// * `ConnectionLoss`, `SessionExpired`: the outcome may be unknown, also if the client is closed before the reply.
     pub async fn transaction(&self, operations: Vec<Operation>) -> Result<Vec<Done>> {
         let can = self.inner.handle.capabilities();
         if !can.transactions {
@@ -892,8 +890,8 @@ impl Session {
         }
     }
 
-    /// A write that changes nothing. When it is answered, every earlier write of this session is either applied or
-    /// never will be, and what is read next is not older than that.
+    /// Sends a write that changes nothing, as a barrier. After its reply, every earlier write of this session is
+    /// applied or never will be, and reads are not older than that.
     ///
     /// # Errors
     ///
@@ -909,7 +907,7 @@ impl Session {
         }
     }
 
-    /// A claim on a node under `parent` whose name will be `_c_<uuid>-<name>`, before anything is sent.
+    /// Returns an owned node under `parent`, to be named `_c_<uuid>-<name>`. Sends no request.
     #[must_use]
     pub fn claim(&self, parent: &str, name: &str, mode: CreateMode) -> NodeClaim {
         NodeClaim::new(self.clone(), parent, self.new_id(), name, mode)
@@ -919,7 +917,7 @@ impl Session {
         ProtectedId::new(&*self.inner.randomness)
     }
 
-    /// The path of a node under a claim, without its number.
+    /// Returns the path of an owned node, without its number.
     pub(crate) fn protected_path(parent: &str, id: ProtectedId, name: &str) -> String {
         to_protected_path(parent, name, id)
     }

@@ -1,7 +1,7 @@
 //! The framework's own watch registry.
 //!
-//! The server keeps one watch for each path and kind of a session; this registry keeps its waiters. An event wakes a waiter,
-//! and so does the end of the session; a reconnect does only where the client does not restore watches. A wake-up is a
+//! The server keeps one watch for each path and kind of a session; this registry keeps its waiters. An event or the end
+//! of the session wakes a waiter. A reconnect wakes it only if the client does not restore watches. A wake-up is a
 //! hint: the waiter reads again.
 
 use std::collections::{BTreeMap, HashSet};
@@ -20,40 +20,40 @@ use crate::model::{EventType, Stat, WatchedEvent};
 use crate::path::{node_from_path, parent_of};
 use crate::zookeeper::SessionEnd;
 
-/// What a watch that a read has left watches.
+/// The kind of a one-shot watch that a read sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum WatchKind {
-    /// The node itself: created, changed, deleted.
+    /// The node itself: it is created, changed or deleted.
     Data,
-    /// Its children.
+    /// The node's children.
     Children,
 }
 
-/// Why a waiter was woken.
+/// The reason why a waiter was woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WakeReason {
     /// The watched node changed.
     Event(EventType),
-    /// The connection was lost and is back, with a client that does not
-    /// [restore watches](crate::Capabilities::restores_watches). The watch is gone; what happened meanwhile is not known.
+    /// The session has reconnected, and its client does not [restore watches](crate::Capabilities::restores_watches).
+    /// The watch is gone, and changes since the disconnect are not known.
     Reconnected,
     /// The session is over.
     SessionEnded(SessionEnd),
 }
 
-/// So few owned nodes are looked up in a listing one by one.
+/// The most owned nodes that are looked up in a listing one by one.
 const FEW: usize = 4;
 
 type Callback = Box<dyn FnOnce(WakeReason) + Send>;
 
-/// How a waiter is woken.
+/// The way in which a waiter is woken.
 enum Wake {
-    /// Wakes through the future, under the registry's lock. A waiter that is not in the registry was therefore sent its
-    /// wake-up already.
+    /// Resolves the future, under the registry's lock. A waiter that is not in the registry therefore has its wake-up
+    /// already.
     Future(oneshot::Sender<Woken>),
-    /// By a call, outside of the lock.
+    /// Calls the callback, outside of the lock.
     Callback(Callback),
 }
 
@@ -64,14 +64,14 @@ struct Waiter {
     wake: Wake,
 }
 
-/// A node as the read that set a watch on it has found it.
+/// The state of a node in the read that set a watch on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Found {
-    /// The connection whose reply has told of the node and set the watch.
+    /// The epoch of the reply that showed the node and set the watch.
     pub epoch: u64,
     /// The session that owns the node if it is ephemeral, else 0.
     pub ephemeral_owner: i64,
-    /// How often the node's data was changed.
+    /// The version of the node's data, which counts its changes.
     pub version: i32,
 }
 
@@ -81,11 +81,11 @@ impl Found {
     }
 }
 
-/// What wakes a waiter.
+/// The wake-up of a waiter.
 #[derive(Debug, Clone, Copy)]
 struct Woken {
     reason: WakeReason,
-    /// The connection that carried the notification.
+    /// The epoch that carried the notification.
     epoch: Option<u64>,
 }
 
@@ -93,10 +93,10 @@ struct Woken {
 struct Waiters {
     next: u64,
     by_path: BTreeMap<Arc<str>, Vec<Waiter>>,
-    /// The nodes that this process owns.
+    /// The owned nodes of the session.
     owned: BTreeMap<Arc<str>, Weak<ClaimedNode>>,
     ended: Option<SessionEnd>,
-    /// The registry calls this when the last waiter of a watch is gone.
+    /// The registry calls this when the last waiter of a watch is dropped.
     forget: Option<Forget>,
 }
 
@@ -112,7 +112,7 @@ impl Waiters {
                 let waiter = Waiter { id: self.next, kind, found, wake: Wake::Future(sender) };
                 match self.by_path.get_mut(path) {
                     Some(list) => {
-                        // Most paths have one waiter or two, and a queue has many paths.
+                        // Exact, because most paths have one waiter or two, and a queue has many paths.
                         list.reserve_exact(usize::from(list.len() == 1));
                         list.push(waiter);
                     }
@@ -155,21 +155,21 @@ impl Waiters {
     }
 }
 
-/// Who waits for which watch in one session.
+/// The waiters for the watches of one session.
 #[derive(Clone, Default)]
 pub(crate) struct WatchRegistry {
     waiters: Arc<Mutex<Waiters>>,
 }
 
 impl WatchRegistry {
-    /// A registry that says which watches nobody needs any more. What it calls must not come back to the registry.
+    /// Creates a registry that calls `forget`, which must not use it, when a watch's last waiter is dropped.
     pub(crate) fn forgetting(forget: impl Fn(&str, WatchKind) + Send + 'static) -> Self {
         let registry = Self::default();
         registry.waiters.lock().forget = Some(Box::new(forget));
         registry
     }
 
-    /// Registers a waiter. Do it before the read that sets the watch on the server, or an event could come too early.
+    /// Registers a waiter. Call it before the read that sets the watch on the server, or an event could be missed.
     pub(crate) fn register(&self, path: &Arc<str>, kind: WatchKind) -> Watch {
         let mut waiters = self.waiters.lock();
         let (id, receiver) = waiters.add(path, kind, None);
@@ -177,7 +177,7 @@ impl WatchRegistry {
         self.watch(path, kind, None, id, receiver)
     }
 
-    /// Registers one more waiter for a node that is there and watched on the server already, if it is.
+    /// Registers a further waiter, if a read has found the node and its watch has not fired.
     pub(crate) fn join(&self, path: &Arc<str>) -> Option<Watch> {
         let kind = WatchKind::Data;
         let mut waiters = self.waiters.lock();
@@ -201,7 +201,7 @@ impl WatchRegistry {
         Watch { registry, path, kind, found, id, receiver, fired_in: None }
     }
 
-    /// Wakes the waiters for an event, which this connection carried.
+    /// Wakes the waiters for an event that the connection `epoch` carried.
     pub(crate) fn dispatch(&self, event: &WatchedEvent, epoch: u64) {
         let kinds: &[_] = match event.event_type {
             EventType::NodeDeleted => &[WatchKind::Data, WatchKind::Children],
@@ -211,7 +211,7 @@ impl WatchRegistry {
         let woken = Woken { reason: WakeReason::Event(event.event_type), epoch: Some(epoch) };
         self.wake(woken, |waiters| {
             if event.event_type == EventType::NodeDeleted {
-                // Before any waiter wakes: an owner knows of its loss when the next one may be granted.
+                // Before any waiter wakes: an owner must know of its loss before the next waiter can be granted.
                 if let Some(node) = waiters.owned.get(&*event.path).and_then(Weak::upgrade) {
                     node.set_deleted();
                 }
@@ -220,17 +220,17 @@ impl WatchRegistry {
         });
     }
 
-    /// A node of this path is owned in this process.
+    /// Records an owned node, to be marked when it is deleted.
     pub(crate) fn owns(&self, path: &Arc<str>, node: &Arc<ClaimedNode>) {
         self.waiters.lock().owned.insert(Arc::clone(path), Arc::downgrade(node));
     }
 
-    /// The node is not owned any more.
+    /// Removes an owned node.
     pub(crate) fn disowns(&self, path: &str) {
         self.waiters.lock().owned.remove(path);
     }
 
-    /// Marks the owned node at `path` as deleted, unless it was created after transaction `zxid`, which the reply reflects.
+    /// Marks the owned node at `path` as deleted, unless it is newer than transaction `zxid`, which the reply reflects.
     pub(crate) fn is_missing(&self, path: &str, zxid: i64) {
         let owned = self.waiters.lock().owned.get(path).and_then(Weak::upgrade);
         if let Some(node) = owned.filter(|node| node.czxid <= zxid) {
@@ -238,8 +238,8 @@ impl WatchRegistry {
         }
     }
 
-    /// Marks the owned nodes below `parent` that a listing lacks as deleted. A node that was created after transaction `zxid`,
-    /// which the listing reflects, stays unmarked.
+    /// Marks the owned nodes below `parent` that a listing lacks as deleted, unless they are newer than transaction
+    /// `zxid`, which the listing reflects.
     pub(crate) fn listed(&self, parent: &str, children: &[String], zxid: i64) {
         let owned: Vec<_> = {
             let waiters = self.waiters.lock();
@@ -292,12 +292,12 @@ impl WatchRegistry {
         }
     }
 
-    /// The paths that the waiters watch.
+    /// Returns the paths that the waiters watch.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.waiters.lock().by_path.keys().map(|path| path.to_string()).collect()
     }
 
-    /// How many waiters there are.
+    /// Returns the number of waiters.
     pub(crate) fn len(&self) -> usize {
         self.waiters.lock().by_path.values().map(Vec::len).sum()
     }
@@ -316,8 +316,8 @@ impl fmt::Debug for WatchRegistry {
 ///
 /// # Cancel safety
 ///
-/// Dropping it takes the waiter out of the registry. The server's watch goes with the last waiter where the client can
-/// [remove watches](crate::Capabilities::remove_watches), else it stays until it fires or the connection ends.
+/// Dropping it removes the waiter from the registry. With the last waiter the server's watch is removed, if the client
+/// can [remove watches](crate::Capabilities::remove_watches); else it stays until it fires or the connection ends.
 #[must_use = "futures do nothing unless polled"]
 pub struct Watch {
     registry: Weak<Mutex<Waiters>>,
@@ -330,27 +330,27 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The node as the read that set the watch has found it; `None` if it was not there, and of a watch on children.
+    /// Returns the node's state in the read that set the watch; `None` for a missing node and for a watch on children.
     #[must_use]
     pub const fn found(&self) -> Option<Found> {
         self.found
     }
 
-    /// The connection that carried the notification, once the watch has resolved with one. Notifications of one connection
-    /// come in the order of the server's transactions if the watch was [set](Found::epoch) on that connection too. Those that a
-    /// server replays after a reconnect come in any order.
+    /// Returns the epoch that carried the notification, once the watch has resolved with one. Notifications of one
+    /// connection come in the order of the server's transactions if the watch was [set](Found::epoch) on it too. A
+    /// server replays notifications after a reconnect in any order.
     #[must_use]
     pub const fn fired_in(&self) -> Option<u64> {
         self.fired_in
     }
 
-    /// Whether it has fired: a look that does not wait.
+    /// Returns `true` if the watch has fired, without waiting.
     #[must_use]
     pub fn has_fired(&self) -> bool {
         !self.receiver.is_empty() || self.receiver.is_terminated()
     }
 
-    /// The read that sets it on the server has found the node.
+    /// Records that the read that set the watch has found the node.
     pub(crate) fn confirm(&mut self, found: Found) {
         self.found = Some(found);
         if let Some(registry) = self.registry.upgrade() {
@@ -360,14 +360,14 @@ impl Watch {
         }
     }
 
-    /// Calls `callback` instead of resolving; at once if it has fired already.
+    /// Calls `callback` when the watch fires, instead of resolving; at once if it has fired.
     pub(crate) fn on_fire(mut self, callback: impl FnOnce(WakeReason) + Send + 'static) {
-        // Not found below: then there is nothing to take back either.
+        // No waiter has the id 0, so dropping `self` leaves the callback in the registry.
         let id = std::mem::take(&mut self.id);
         let registry = self.registry.upgrade();
         if let Some(registry) = &registry {
             if let Some(waiter) = registry.lock().find(&self.path, id) {
-                // Or the end of its sender would wake the task that runs here.
+                // Closed first: a dropped sender would wake the task that runs here.
                 self.receiver.close();
                 waiter.wake = Wake::Callback(Box::new(callback));
                 return;
@@ -383,7 +383,7 @@ impl Future for Watch {
     type Output = WakeReason;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WakeReason> {
-        // A sender that is gone without a word belonged to a session that was dropped whole.
+        // A sender that was dropped unused belonged to a session that was dropped as a whole.
         Pin::new(&mut self.receiver).poll(cx).map(|woken| match woken {
             Ok(Woken { reason, epoch }) => {
                 self.fired_in = epoch;
@@ -396,7 +396,7 @@ impl Future for Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // As above.
+        // Closed first: a dropped sender would wake the task that runs here.
         self.receiver.close();
         if let Some(registry) = self.registry.upgrade() {
             let taken = registry.lock().remove(&self.path, self.id);
@@ -466,7 +466,7 @@ mod tests {
         first.confirm(FOUND);
         let second = registry.join(&"/a".into()).unwrap();
         assert!(registry.join(&"/b".into()).is_none());
-        // It does not depend on the one that was there.
+        // The joined watch does not depend on the first one.
         drop(first);
         let third = registry.join(&"/a".into()).unwrap();
         registry.dispatch(&event(EventType::NodeDeleted, "/a"), 1);
@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn a_listing_marks_the_owned_nodes_that_it_lacks() {
-        // More of them are looked up in another way.
+        // More than `FEW` of them are looked up in a set.
         for others in [0, 2 * FEW] {
             let registry = WatchRegistry::default();
             let node = |path: &str, czxid| {
@@ -515,7 +515,7 @@ mod tests {
         assert_eq!(registry.len(), 0);
     }
 
-    /// Whatever the interleaving, a callback is called once.
+    /// Calls a callback once in every interleaving.
     #[test]
     fn a_callback_is_never_lost_between_two_threads() {
         let registry = WatchRegistry::default();

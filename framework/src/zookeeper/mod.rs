@@ -1,7 +1,7 @@
-//! The seam between the framework and a ZooKeeper client: our own, or a crate behind an adapter.
+//! The seam between the framework and a ZooKeeper client: the framework's own, or a crate behind an adapter.
 //!
-//! A [`ZooKeeperHandle`] lives for exactly one ZooKeeper session, and a reply that it delivers belongs to the request
-//! that it answers. Where a crate does not guarantee that, its adapter adds it.
+//! A [`ZooKeeperHandle`] lives for exactly one ZooKeeper session, and delivers each reply to its own request. Where a
+//! crate does not guarantee that, its adapter adds it.
 
 pub(crate) mod client;
 #[cfg(feature = "zookeeper-async")]
@@ -36,7 +36,7 @@ use crate::watch::WatchKind;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Request {
-    /// Create a node and return its stat.
+    /// Creates a node and returns its stat.
     Create {
         /// The path; the server appends a number if the mode is sequential.
         path: Arc<str>,
@@ -47,28 +47,28 @@ pub enum Request {
         /// The mode.
         mode: CreateMode,
     },
-    /// Delete a node.
+    /// Deletes a node.
     Delete {
         /// The path.
         path: Arc<str>,
         /// The version that the node must have.
         version: Option<i32>,
     },
-    /// Ask whether a node exists.
+    /// Reads the stat of a node that may not exist.
     Exists {
         /// The path.
         path: Arc<str>,
-        /// Whether to leave a data watch, also on a missing node.
+        /// `true` leaves a data watch, also on a missing node.
         watch: bool,
     },
-    /// Read a node's data.
+    /// Reads a node's data.
     GetData {
         /// The path.
         path: Arc<str>,
-        /// Whether to leave a data watch; none is left on a missing node.
+        /// `true` leaves a data watch, but not on a missing node.
         watch: bool,
     },
-    /// Change a node's data.
+    /// Changes a node's data.
     SetData {
         /// The path.
         path: Arc<str>,
@@ -77,19 +77,19 @@ pub enum Request {
         /// The version that the node must have.
         version: Option<i32>,
     },
-    /// List a node's children.
+    /// Lists a node's children.
     GetChildren {
         /// The path.
         path: Arc<str>,
-        /// Whether to leave a child watch; none is left on a missing node.
+        /// `true` leaves a child watch, but not on a missing node.
         watch: bool,
     },
-    /// Read a node's access control list.
+    /// Reads a node's access control list.
     GetAcl {
         /// The path.
         path: Arc<str>,
     },
-    /// Change a node's access control list.
+    /// Changes a node's access control list.
     SetAcl {
         /// The path.
         path: Arc<str>,
@@ -98,26 +98,26 @@ pub enum Request {
         /// The version that the list must have.
         version: Option<i32>,
     },
-    /// Wait until the server has seen what the leader has committed. Asked only of handles with
+    /// Waits until the server has applied every transaction that the leader has committed. Sent only to handles with
     /// [`Capabilities::sync`].
     Sync {
         /// The path.
         path: Arc<str>,
     },
-    /// All of the operations or none. Asked only of handles with [`Capabilities::transactions`]. If one cannot be done,
-    /// the answer is [`Error::Transaction`].
+    /// Applies all operations or none. Sent only to handles with [`Capabilities::transactions`]. If one operation
+    /// fails, the reply is [`Error::Transaction`].
     Transaction {
-        /// In this order, each on what the ones before have left.
+        /// The operations, in order. Each one sees the effects of those before it.
         operations: Vec<Operation>,
     },
-    /// Change which servers there are, and return the new configuration. Asked only of handles with
+    /// Changes the ensemble's members and returns the new configuration. Sent only to handles with
     /// [`Capabilities::reconfig`].
     Reconfig {
-        /// Servers that come, in the words of the configuration: `server.4=host:2888:3888:participant;host:2181`.
+        /// The servers to add, in the configuration's syntax: `server.4=host:2888:3888:participant;host:2181`.
         joining: Vec<String>,
-        /// The numbers of servers that go.
+        /// The numbers of the servers to remove.
         leaving: Vec<String>,
-        /// All servers that there are to be, in place of the other two; empty if those say it.
+        /// The complete list of servers, instead of the other two lists; empty if those are used.
         members: Vec<String>,
         /// The version that the configuration must have.
         version: Option<i64>,
@@ -128,7 +128,7 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Create a node.
+    /// Creates a node.
     Create {
         /// The path; the server appends a number if the mode is sequential.
         path: String,
@@ -139,14 +139,14 @@ pub enum Operation {
         /// The mode.
         mode: CreateMode,
     },
-    /// Delete a node.
+    /// Deletes a node.
     Delete {
         /// The path.
         path: String,
         /// The version that the node must have.
         version: Option<i32>,
     },
-    /// Change a node's data.
+    /// Changes a node's data.
     SetData {
         /// The path.
         path: String,
@@ -155,7 +155,7 @@ pub enum Operation {
         /// The version that the node must have.
         version: Option<i32>,
     },
-    /// Change nothing; the node must be there.
+    /// Changes nothing; fails if the node does not exist or has another version.
     Check {
         /// The path.
         path: String,
@@ -165,7 +165,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The path that the operation is about.
+    /// Returns the operation's path.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -176,7 +176,7 @@ impl Operation {
         }
     }
 
-    /// The operation's name, as ZooKeeper's documentation has it.
+    /// Returns the operation's name in ZooKeeper's documentation.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -194,7 +194,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What became of an [`Operation`] of a transaction that was done.
+/// The result of an [`Operation`] in a transaction that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Done {
@@ -209,12 +209,12 @@ pub enum Done {
     Deleted,
     /// The node's data was changed; its new stat.
     Set(Stat),
-    /// The node was there.
+    /// The node existed, with the version that was required.
     Checked,
 }
 
 impl Request {
-    /// The path that the request is about.
+    /// Returns the request's path: of a transaction, the first operation's.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -232,7 +232,7 @@ impl Request {
         }
     }
 
-    /// As [`path`](Self::path), without a copy where the request has one path.
+    /// Returns the [`path`](Self::path), without a copy where the request has one path.
     pub(crate) fn shared_path(&self) -> Arc<str> {
         match self {
             Self::Create { path, .. }
@@ -248,7 +248,7 @@ impl Request {
         }
     }
 
-    /// The request's name, as ZooKeeper's documentation has it.
+    /// Returns the request's name in ZooKeeper's documentation.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -266,9 +266,9 @@ impl Request {
         }
     }
 
-    /// Whether the request goes through the leader, so that its answer proves that the session is alive.
-    /// A read is answered by whatever server we are connected to, even one that is cut off from the others; a `sync` also
-    /// by a leader that the others have left.
+    /// Returns `true` if the leader must handle the request, so that its reply proves that the session is alive.
+    /// The connected server replies to a read even if it is partitioned from the quorum, and to a `sync` even if its
+    /// leader has lost the quorum.
     #[must_use]
     pub const fn goes_through_leader(&self) -> bool {
         matches!(
@@ -289,39 +289,39 @@ impl fmt::Display for Request {
     }
 }
 
-/// What the server answered to a [`Request`].
+/// The content of a successful reply to a [`Request`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Response {
-    /// To `Create`.
+    /// The reply to `Create`.
     Created {
         /// The node's path, with the number that the server appended.
         path: Arc<str>,
         /// Its stat.
         stat: Stat,
     },
-    /// To `Delete`.
+    /// The reply to `Delete`.
     Deleted,
-    /// To `Exists`.
+    /// The reply to `Exists`.
     Exists(Option<Stat>),
-    /// To `GetData` and `Reconfig`.
+    /// The reply to `GetData` and `Reconfig`.
     Data(Vec<u8>, Stat),
-    /// To `SetData` and `SetAcl`.
+    /// The reply to `SetData` and `SetAcl`.
     Stat(Stat),
-    /// To `GetChildren`.
+    /// The reply to `GetChildren`.
     Children(Vec<String>),
-    /// To `GetAcl`.
+    /// The reply to `GetAcl`.
     Acl(Vec<Acl>, Stat),
-    /// To `Sync`.
+    /// The reply to `Sync`.
     Synced,
-    /// To `Transaction`: what became of each operation.
+    /// The reply to `Transaction`: the result of each operation.
     Done(Vec<Done>),
-    /// To a heartbeat, and to a request that has no other answer.
+    /// The reply to a heartbeat, and to a request without another content.
     Acknowledged,
 }
 
 impl Response {
-    /// The kind of answer, for messages: what is in it does not belong there.
+    /// Returns the kind of reply for messages, which must not show its content.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -342,25 +342,25 @@ impl Response {
 /// A reply, with the moment at which its request was sent.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// When the request left, on the framework's [`Clock`]; `None` if it did not.
+    /// The moment at which the request was sent, on the framework's [`Clock`]; `None` if it was not.
     pub sent: Option<Duration>,
     /// The connection that carried the reply, counted within the session from 1; 0 if no connection carried one.
     pub epoch: u64,
-    /// The newest transaction that the server had applied when it replied; 0 where the client does not tell.
+    /// The newest transaction that the server had applied when it replied; 0 if the client does not report it.
     pub zxid: i64,
     /// The reply itself.
     pub result: Result<Response>,
 }
 
 impl Reply {
-    /// A request that was never written: it is safe to repeat.
+    /// Creates a reply that carries an error and no moment of sending.
     #[must_use]
     pub const fn not_sent(error: Error) -> Self {
         Self { sent: None, epoch: 0, zxid: 0, result: Err(error) }
     }
 }
 
-/// The reply that is to come. Dropping it does not take the request back.
+/// The future of a reply. Dropping it does not withdraw the request.
 #[must_use = "futures do nothing unless polled"]
 pub struct ReplyFuture(Source);
 
@@ -375,13 +375,13 @@ pub(crate) trait Flush: Send + Sync {
 }
 
 impl ReplyFuture {
-    /// Resolves with what `reply` resolves with.
+    /// Wraps a future that resolves with the reply.
     pub fn new(reply: impl Future<Output = Reply> + Send + 'static) -> Self {
         Self(Source::Boxed(Box::pin(reply)))
     }
 
-    /// Resolves with what the channel delivers. The first poll, or the drop, flushes: all requests that one task submits
-    /// before it waits leave in one write.
+    /// Wraps a channel that delivers the reply. The first poll, or the drop, flushes: one write sends all requests that
+    /// one task submits before it waits.
     pub(crate) fn from_channel(reply: oneshot::Receiver<Reply>, unsent: Arc<dyn Flush>) -> Self {
         Self(Source::Channel { reply, unsent: Some(unsent) })
     }
@@ -397,7 +397,7 @@ impl Future for ReplyFuture {
                 if let Some(unsent) = unsent.take() {
                     unsent.flush();
                 }
-                // The sender goes without a reply only when the client's task was dropped with its runtime.
+                // The sender is dropped without a reply only if the client's task was dropped with its runtime.
                 Pin::new(reply).poll(cx).map(|reply| {
                     reply.unwrap_or_else(|_gone| {
                         let request = "a request of a client whose runtime has ended".to_owned();
@@ -423,17 +423,17 @@ impl fmt::Debug for ReplyFuture {
     }
 }
 
-/// The events of a watch that is to be set.
+/// The future of a persistent watch: resolves with its events when the server has set it.
 pub type AddedWatch = Pin<Box<dyn Future<Output = Result<WatchEvents>> + Send>>;
 
-/// The events of a watch that stays. Dropping it removes the watch.
+/// The events of a persistent watch. Dropping it removes the watch.
 pub struct WatchEvents {
     events: mpsc::UnboundedReceiver<PersistentEvent>,
     remove: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 impl WatchEvents {
-    /// Events that come by a channel, and the call that removes their watch.
+    /// Wraps the channel of the events, and the call that removes their watch.
     pub fn new(
         events: mpsc::UnboundedReceiver<PersistentEvent>,
         remove: impl FnOnce() + Send + Sync + 'static,
@@ -441,7 +441,7 @@ impl WatchEvents {
         Self { events, remove: Some(Box::new(remove)) }
     }
 
-    /// The next event; `None` when the watch has ended with its session or its connection.
+    /// Resolves with the next event; `None` when the watch has ended with its session or its connection.
     ///
     /// # Cancel safety
     ///
@@ -465,7 +465,7 @@ impl fmt::Debug for WatchEvents {
     }
 }
 
-/// What a client can do beyond the first requests of [`Request`].
+/// The optional features that a client supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -475,27 +475,27 @@ pub struct Capabilities {
     pub ttl: bool,
     /// Transactions.
     pub transactions: bool,
-    /// A `sync` request.
+    /// The `sync` request.
     pub sync: bool,
     /// Removing a watch.
     pub remove_watches: bool,
-    /// Watches that stay when they fire, of one node or of all that is below it.
+    /// Persistent watches, on one node or on its whole subtree.
     pub persistent_watches: bool,
     /// Connecting to a read-only server.
     pub read_only: bool,
-    /// Sequential nodes whose name is the number alone: a path that ends with a slash.
+    /// Sequential nodes named by the number alone, from a path that ends with a slash.
     pub bare_numbers: bool,
-    /// Changing which servers there are.
+    /// Changing the ensemble's members.
     pub reconfig: bool,
     /// TLS.
     pub tls: bool,
     /// SASL with a user and a password (`DIGEST-MD5`).
     pub sasl: bool,
-    /// Watches that are set again after a reconnect, so that no change is missed.
+    /// Setting watches again after a reconnect, so that no change is missed.
     pub restores_watches: bool,
 }
 
-/// Why a session is over.
+/// The reason why a session is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SessionEnd {
@@ -503,9 +503,9 @@ pub enum SessionEnd {
     Expired,
     /// The local deadline passed: the server may expire the session from now on.
     DeadlinePassed,
-    /// The server's answers did not belong to this session or to our requests.
+    /// The server's replies did not belong to this session or to its requests.
     Inconsistent,
-    /// The server did not accept our credentials.
+    /// The server did not accept the credentials.
     AuthFailed,
     /// The client behind the seam stopped working.
     ClientFailed,
@@ -526,42 +526,42 @@ impl fmt::Display for SessionEnd {
     }
 }
 
-/// A connection that carries the session on.
+/// A new connection of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reattached {
-    /// When the newest answered request was sent: the connect request, where the client has sent nothing else.
+    /// The moment at which the newest answered request was sent, at least the connect request.
     pub sent: Duration,
-    /// When the newest answered write was sent, if there was one on this connection.
+    /// The moment at which the newest answered write on this connection was sent, if any.
     pub leader_sent: Option<Duration>,
-    /// The session timeout that holds from now on: the smallest one ever granted.
+    /// The session timeout from now on: the smallest one ever granted.
     pub timeout: Duration,
     /// The connection's number within the session.
     pub epoch: u64,
 }
 
-/// What a handle tells of its connection, in order.
+/// The events of a handle, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandleEvent {
-    /// The connection is gone, and why. Unless the client can [restore watches](Capabilities::restores_watches), those that
-    /// were set are lost with it.
+    /// The connection is lost, for this reason. Its watches are lost too, unless the client can
+    /// [restore watches](Capabilities::restores_watches).
     Disconnected(ConnectError),
-    /// The same session is connected again and its credentials are added. Watches that fired in between follow.
+    /// The same session is connected again and its credentials are added. The events of watches that fired follow.
     Reconnected(Reattached),
-    /// A server grants a shorter session timeout in the reply to a connect request that was sent then. Sent also if the
-    /// connection breaks before [`Reconnected`](Self::Reconnected): the server counts by this timeout all the same.
+    /// A connect response grants a shorter session timeout. Sent even if the connection breaks before
+    /// [`Reconnected`](Self::Reconnected), because the server already counts by this timeout.
     Shortened {
-        /// When the connect request was sent.
+        /// The moment at which the connect request was sent.
         sent: Duration,
         /// The timeout granted.
         timeout: Duration,
     },
-    /// No server could be reached in one round over all of them.
+    /// One round over all servers reached none.
     Unreachable(ConnectError),
-    /// The server is cut off from the others and serves reads only.
+    /// The server is partitioned from the quorum and serves reads only.
     ReadOnly,
-    /// The session is over. Nothing comes after it.
+    /// The session is over. This is the last event.
     Ended(SessionEnd),
     /// An event of a watch.
     Watched(WatchedEvent),
@@ -569,82 +569,82 @@ pub enum HandleEvent {
 
 /// One session with the ensemble.
 pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
-    /// Sends a request on the connection with this number. If that is gone the reply is `ConnectionLoss` with `sent: false`,
-    /// at once: no request runs on a connection that its caller does not know of. The request leaves at the latest when the reply is first polled or dropped.
+    /// Sends a request on the connection with this number, at the latest when the reply is first polled or dropped, or
+    /// when fewer requests are outstanding. If that connection is gone, replies `ConnectionLoss` with `sent: false`.
     fn submit(&self, request: Request, epoch: u64) -> ReplyFuture;
 
-    /// Calls `submit`, and writes all that it submits together, where the client can. Until then nothing is written.
+    /// Calls `submit`, and writes the requests that it submits together, where the client can.
     fn write_together(&self, submit: &mut dyn FnMut()) {
         submit();
     }
 
-    /// Sends a request that changes nothing, beside those of [`submit`](Self::submit). With `through_leader` an `Ok` proves
-    /// that the leader still has the session.
+    /// Sends a request that changes nothing, ahead of submitted requests that wait to be sent. With `through_leader`,
+    /// `Ok` or `NoNode` proves that the leader still has the session.
     fn heartbeat(&self, through_leader: bool) -> ReplyFuture;
 
-    /// The session timeout that holds: the smallest one that a server has granted.
+    /// Returns the current session timeout: the smallest one that a server has granted.
     fn negotiated_timeout(&self) -> Duration;
 
-    /// The session's id, as soon as the client knows it.
+    /// Returns the session's id, as soon as the client knows it.
     fn session_id(&self) -> Option<i64>;
 
-    /// Says whether the session owns nodes. A client that can look for another server does so sooner then.
+    /// Records whether the session owns nodes. If it does, a client may leave a silent server sooner.
     fn set_owning(&self, _owning: bool) {}
 
-    /// What the client can do.
+    /// Returns the client's features.
     fn capabilities(&self) -> Capabilities;
 
-    /// Sets a watch that stays when it fires, on one node or also on all that is below it. Its events end with the session,
-    /// or with the connection where the client does not [restore watches](Capabilities::restores_watches). Asked only of handles with
+    /// Sets a persistent watch on one node or on its whole subtree. Its events end with the session, or with the
+    /// connection if the client does not [restore watches](Capabilities::restores_watches). Called only on handles with
     /// [`Capabilities::persistent_watches`].
     fn add_watch(&self, path: &str, _recursive: bool) -> AddedWatch {
         let unsupported = Error::Unsupported { request: format!("addWatch {path}"), client: self.client() };
         Box::pin(async move { Err(unsupported) })
     }
 
-    /// Nobody waits any more for a watch of this kind that a read has left: it may be removed. Does not wait.
+    /// Allows the client to remove a one-shot watch of this kind, which has no waiter left. Does not block.
     fn forget_watch(&self, _path: &str, _kind: WatchKind) {}
 
-    /// Whether the server serves reads only, because it is cut off from the others. Such a handle ends when a server is
-    /// found that is not.
+    /// Returns `true` if the server is partitioned from the quorum and serves reads only. A session that such a server
+    /// created ends with its connection.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// The client's name, for messages.
+    /// Returns the client's name, for messages.
     fn client(&self) -> &'static str;
 
-    /// Ends the handle: from now on every answer is `SessionExpired`, and the session is closed on the server as soon
-    /// as that can be done.
+    /// Ends the handle: from now on every reply is `SessionExpired`, and the client closes the session on the server as
+    /// soon as it can.
     fn end(&self);
 
     /// Resolves when the session is closed, or never if no server can be reached. Call [`end`](Self::end) first.
     fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// The smallest session timeout of a client, asked for or granted.
+/// The smallest session timeout that a client requests or accepts.
 pub(crate) const MIN_SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// ZooKeeper's default for `jute.maxbuffer`: 1 MiB less one byte.
 pub const DEFAULT_MAX_FRAME: usize = 0xf_ffff;
 
-/// Says which servers there are now, `host:port` each.
+/// The current servers, `host:port` each.
 #[derive(Clone)]
 pub struct ServerList(Arc<dyn Fn() -> Result<Vec<String>, ConnectError> + Send + Sync>);
 
 impl ServerList {
-    /// A list that `current` reads anew each time. It must not block.
+    /// Creates a list that calls `current` each time. The call must not block.
     pub fn new(current: impl Fn() -> Result<Vec<String>, ConnectError> + Send + Sync + 'static) -> Self {
         Self(Arc::new(current))
     }
 
-    /// A list that does not change.
+    /// Creates a list that does not change.
     #[must_use]
     pub fn fixed(servers: Vec<String>) -> Self {
         Self::new(move || Ok(servers.clone()))
     }
 
-    /// The servers as they are now.
+    /// Returns the current servers.
     ///
     /// # Errors
     ///
@@ -660,12 +660,12 @@ impl fmt::Debug for ServerList {
     }
 }
 
-/// Says when the client closes.
+/// The moment at which the client closes.
 #[derive(Clone)]
 pub struct Closing(Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>);
 
 impl Closing {
-    /// Takes a function whose futures resolve when the client closes.
+    /// Wraps a function that returns futures which resolve when the client closes.
     pub fn new<F: Future<Output = ()> + Send + 'static>(begun: impl Fn() -> F + Send + Sync + 'static) -> Self {
         Self(Arc::new(move || Box::pin(begun())))
     }
@@ -682,19 +682,19 @@ impl fmt::Debug for Closing {
     }
 }
 
-/// Where to connect and how.
+/// The parameters of a connect.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConnectConfig {
-    /// The servers, asked for before each attempt.
+    /// The servers, read before each attempt.
     pub servers: ServerList,
-    /// The session timeout to ask for.
+    /// The session timeout to request.
     pub session_timeout: Duration,
-    /// How long one round over all servers may take.
+    /// The time limit of one round over all servers.
     pub connection_timeout: Duration,
-    /// How long the close of the session may take.
+    /// The time limit of the session's close.
     pub close_timeout: Duration,
-    /// Says when the client closes. A connect that waits for a login then closes the session that it has, and fails.
+    /// The moment at which the client closes. A connect with a session that waits for a login closes it then and fails.
     pub closing: Closing,
     /// The longest frame in either direction: ZooKeeper's `jute.maxbuffer`.
     pub max_frame: usize,
@@ -702,15 +702,15 @@ pub struct ConnectConfig {
     pub pacer: Arc<Pacer>,
     /// Credentials to add to every connection.
     pub auth: Vec<AuthInfo>,
-    /// Whether a server will do that serves reads only.
+    /// Allows a connection to a server that serves reads only.
     pub read_only: bool,
-    /// TLS, if the servers are to be reached by it.
+    /// The options of TLS, if the connections use it.
     pub tls: Option<TlsOptions>,
-    /// Who logs in by SASL, if somebody is to.
+    /// The user and password of a SASL login, if any.
     pub sasl: Option<SaslDigest>,
     /// The clock on which `sent` is measured.
     pub clock: Arc<dyn Clock>,
-    /// Where random names and orders come from.
+    /// The source of random names and orders.
     pub randomness: Arc<dyn Randomness>,
 }
 
@@ -721,18 +721,18 @@ pub struct Connection {
     pub handle: Arc<dyn ZooKeeperHandle>,
     /// Its events.
     pub events: mpsc::UnboundedReceiver<HandleEvent>,
-    /// When the newest answered request was sent.
+    /// The moment at which the newest answered request was sent.
     pub sent: Duration,
-    /// A moment before which the server cannot have made the session.
+    /// A moment before which the server cannot have created the session.
     pub established: Duration,
     /// The number of its connection.
     pub epoch: u64,
 }
 
-/// Makes sessions: Curator's `ZookeeperFactory`.
+/// A factory of sessions: Curator's `ZookeeperFactory`.
 #[async_trait]
 pub trait ZooKeeperFactory: Send + Sync + fmt::Debug + 'static {
-    /// Connects and returns when the session is proven by an answer and its credentials are added.
+    /// Connects, and resolves when a reply has proven the session and its credentials are added.
     ///
     /// # Errors
     ///
@@ -740,20 +740,20 @@ pub trait ZooKeeperFactory: Send + Sync + fmt::Debug + 'static {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the attempt is abandoned, and what it may have opened is closed.
+    /// Dropping the future abandons the attempt and closes the session that it may have opened.
     async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError>;
 
-    /// What its handles can do. An option of the client that needs more is refused when the client is built.
+    /// Returns the features of its handles. Building a client with an option that needs another feature fails.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
 
-    /// The client's name, for messages.
+    /// Returns the client's name, for messages.
     fn client(&self) -> &'static str {
         "this client"
     }
 
-    /// Whether it opens sockets of the runtime: a client is not started on a runtime without I/O then.
+    /// Returns `true` if it opens sockets of the runtime. Such a client does not start on a runtime without I/O.
     fn needs_io(&self) -> bool {
         true
     }

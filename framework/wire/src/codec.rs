@@ -2,16 +2,16 @@
 
 use std::io;
 
-/// Bytes that are not the record that was asked for.
+/// Bytes that are not the expected record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The input ends inside the record.
     #[error("input ends early: {needed} more bytes wanted, {available} left")]
     Truncated {
-        /// How many bytes the next field takes.
+        /// The number of bytes that the next field takes.
         needed: usize,
-        /// How many bytes are left.
+        /// The number of bytes that are left.
         available: usize,
     },
     /// A length is below −1.
@@ -38,19 +38,19 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first of `bytes`.
+    /// Creates a reader that starts at the first of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// The bytes not read yet.
+    /// Returns the bytes not read yet.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Whether everything was read.
+    /// Returns `true` if all bytes were read.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
     /// Reads a `buffer`, null as the empty one.
     ///
     /// # Errors
-    /// As [`optional_buffer`](Self::optional_buffer).
+    /// [`DecodeError::Truncated`] or [`DecodeError::NegativeLength`].
     pub fn buffer(&mut self) -> Result<&'a [u8], DecodeError> {
         Ok(self.optional_buffer()?.unwrap_or_default())
     }
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
     /// Reads a `ustring` that may be null.
     ///
     /// # Errors
-    /// As [`optional_buffer`](Self::optional_buffer), and [`DecodeError::NotUtf8`].
+    /// Any [`DecodeError`] but [`DecodeError::Null`].
     pub fn optional_string(&mut self) -> Result<Option<&'a str>, DecodeError> {
         match self.optional_buffer()? {
             Some(bytes) => match std::str::from_utf8(bytes) {
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
     /// Reads a `ustring`.
     ///
     /// # Errors
-    /// As [`optional_string`](Self::optional_string), and [`DecodeError::Null`].
+    /// Any [`DecodeError`].
     pub fn string(&mut self) -> Result<&'a str, DecodeError> {
         self.optional_string()?.ok_or(DecodeError::Null)
     }
@@ -157,8 +157,8 @@ impl<'a> Reader<'a> {
     /// bytes left is refused before anything is read.
     ///
     /// # Errors
-    /// [`DecodeError::Truncated`], [`DecodeError::NegativeLength`], or what
-    /// `element` says.
+    /// [`DecodeError::Truncated`], [`DecodeError::NegativeLength`], or an error of
+    /// `element`.
     pub fn vector<T>(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<T, DecodeError>,
@@ -183,19 +183,19 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts with nothing written.
+    /// Creates an empty writer.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes: Vec::new() }
     }
 
-    /// Appends to bytes that are there already: an encoder that keeps one buffer allocates nothing.
+    /// Creates a writer that appends to `bytes`: an encoder that keeps one buffer allocates nothing.
     #[must_use]
     pub const fn append_to(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
 
-    /// What was written: the inside of a frame, without its length.
+    /// Returns the written bytes: the inside of a frame, without its length.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes

@@ -2,7 +2,7 @@
 
 macro_rules! op_codes {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal;)*) => {
-        /// What a request asks for.
+        /// The operation of a request.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum OpCode {
             $($(#[$doc])* $variant,)*
@@ -11,7 +11,7 @@ macro_rules! op_codes {
         }
 
         impl OpCode {
-            /// The operation with this number on the wire.
+            /// Returns the operation with this number on the wire.
             #[must_use]
             pub const fn from_code(code: i32) -> Self {
                 match code {
@@ -20,7 +20,7 @@ macro_rules! op_codes {
                 }
             }
 
-            /// Its number on the wire.
+            /// Returns its number on the wire.
             #[must_use]
             pub const fn code(self) -> i32 {
                 match self {
@@ -29,7 +29,7 @@ macro_rules! op_codes {
                 }
             }
 
-            /// Its name in Apache's `ZooDefs.OpCode`.
+            /// Returns its name in Apache's `ZooDefs.OpCode`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -42,67 +42,67 @@ macro_rules! op_codes {
 }
 
 op_codes! {
-    /// Create a node; the reply is its path.
+    /// Creates a node; the reply is its path.
     Create = 1, "create";
-    /// Delete a node.
+    /// Deletes a node.
     Delete = 2, "delete";
-    /// Read a node's `Stat`.
+    /// Reads a node's `Stat`.
     Exists = 3, "exists";
-    /// Read a node's data.
+    /// Reads a node's data.
     GetData = 4, "getData";
-    /// Replace a node's data.
+    /// Replaces a node's data.
     SetData = 5, "setData";
-    /// Read a node's access list.
+    /// Reads a node's access list.
     GetAcl = 6, "getACL";
-    /// Replace a node's access list.
+    /// Replaces a node's access list.
     SetAcl = 7, "setACL";
-    /// List a node's children.
+    /// Lists a node's children.
     GetChildren = 8, "getChildren";
-    /// Wait until the server has caught up with the leader.
+    /// Waits until the server has caught up with the leader.
     Sync = 9, "sync";
-    /// Keep the session alive.
+    /// Keeps the session alive.
     Ping = 11, "ping";
-    /// List a node's children; the reply has the `Stat` as well.
+    /// Lists a node's children; the reply has the `Stat` as well.
     GetChildren2 = 12, "getChildren2";
-    /// Check a node's version, inside a multi.
+    /// Checks a node's version, inside a multi.
     Check = 13, "check";
-    /// Several writes at once.
+    /// Does several writes at once.
     Multi = 14, "multi";
-    /// Create a node; the reply is its path and `Stat`.
+    /// Creates a node; the reply is its path and `Stat`.
     Create2 = 15, "create2";
-    /// Change the ensemble's members.
+    /// Changes the ensemble's members.
     Reconfig = 16, "reconfig";
-    /// Ask whether a watch is set.
+    /// Checks that a watch is set.
     CheckWatches = 17, "checkWatches";
-    /// Take watches off a path.
+    /// Removes watches from a path.
     RemoveWatches = 18, "removeWatches";
-    /// Create a container.
+    /// Creates a container.
     CreateContainer = 19, "createContainer";
-    /// Delete an empty container; only the server itself asks for it.
+    /// Deletes an empty container; only the server itself sends it.
     DeleteContainer = 20, "deleteContainer";
-    /// Create a node with a time to live.
+    /// Creates a node with a time to live.
     CreateTtl = 21, "createTTL";
-    /// Several reads at once.
+    /// Does several reads at once.
     MultiRead = 22, "multiRead";
-    /// Add credentials to the connection.
+    /// Adds credentials to the connection.
     Auth = 100, "auth";
-    /// Set watches again after a reconnect.
+    /// Sets watches again after a reconnect.
     SetWatches = 101, "setWatches";
-    /// One step of a SASL login.
+    /// Does one step of a SASL login.
     Sasl = 102, "sasl";
-    /// List the session's ephemeral nodes.
+    /// Lists the session's ephemeral nodes.
     GetEphemerals = 103, "getEphemerals";
-    /// Count the nodes below a node.
+    /// Counts the nodes below a node.
     GetAllChildrenNumber = 104, "getAllChildrenNumber";
-    /// Set watches again after a reconnect, persistent ones included.
+    /// Sets watches again after a reconnect, persistent ones included.
     SetWatches2 = 105, "setWatches2";
-    /// Add a persistent watch.
+    /// Adds a persistent watch.
     AddWatch = 106, "addWatch";
-    /// Ask who the connection is authenticated as.
+    /// Reads the identities of the connection.
     WhoAmI = 107, "whoAmI";
-    /// Begin a session; never in a request, but in the server's request log.
+    /// Begins a session; never in a request, but in the server's request log.
     CreateSession = -10, "createSession";
-    /// End the session.
+    /// Ends the session.
     CloseSession = -11, "closeSession";
 }
 
@@ -117,7 +117,7 @@ impl std::fmt::Display for OpCode {
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $variant:ident = $code:literal;)*) => {
-        /// Why a request failed.
+        /// The error of a failed request.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ErrorCode {
@@ -125,7 +125,7 @@ macro_rules! error_codes {
         }
 
         impl ErrorCode {
-            /// The error with this number on the wire, if it is a known one.
+            /// Returns the error with this number on the wire, if it is a known one.
             #[must_use]
             pub const fn from_code(code: i32) -> Option<Self> {
                 match code {
@@ -134,7 +134,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// Its name here, which is that of Apache's `KeeperException.Code` in other letters.
+            /// Returns its name here: that of Apache's `KeeperException.Code`, spelled differently.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -148,7 +148,7 @@ macro_rules! error_codes {
 error_codes! {
     /// No error.
     Ok = 0;
-    /// Something went wrong inside the server.
+    /// An internal error of the server.
     SystemError = -1;
     /// The server found itself inconsistent.
     RuntimeInconsistency = -2;
@@ -168,7 +168,7 @@ error_codes! {
     NoNode = -101;
     /// The connection may not do this.
     NoAuth = -102;
-    /// The node's version is another one.
+    /// The node has another version.
     BadVersion = -103;
     /// An ephemeral node cannot have children.
     NoChildrenForEphemerals = -108;
@@ -186,7 +186,7 @@ error_codes! {
     SessionMoved = -118;
     /// The server is read-only.
     NotReadOnly = -119;
-    /// There is no such watch.
+    /// The watch does not exist.
     NoWatcher = -121;
     /// The ensemble's members cannot be changed by request.
     ReconfigDisabled = -123;
@@ -195,14 +195,14 @@ error_codes! {
 }
 
 impl ErrorCode {
-    /// Its number on the wire.
+    /// Returns its number on the wire.
     #[must_use]
     pub const fn code(self) -> i32 {
         self as i32
     }
 }
 
-/// What happened to a watched node.
+/// The change of a watched node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventKind {

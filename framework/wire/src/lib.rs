@@ -2,9 +2,9 @@
 //!
 //! A frame is a four-byte big-endian length and as many bytes of jute records.
 //! Numbers are big-endian, strings and buffers carry their length in front, and
-//! the length −1 stands for null. The first frame of a connection is a
-//! [`ConnectRequest`], answered by a [`ConnectResponse`]; each later frame is a
-//! [`RequestHeader`] and a body, answered by a [`ReplyHeader`] and a body.
+//! the length −1 means null. The first frame of a connection is a
+//! [`ConnectRequest`], and its reply a [`ConnectResponse`]. Each later request is
+//! a [`RequestHeader`] and a body, and its reply a [`ReplyHeader`] and a body.
 //!
 //! Decoding never panics and never allocates more than the input is long.
 //!
@@ -45,15 +45,15 @@ pub const MAX_FRAME: usize = 0xf_ffff;
 pub struct ConnectRequest {
     /// Always 0.
     pub protocol_version: i32,
-    /// The newest zxid the client knows of; a server that is behind it refuses.
+    /// The newest zxid that the client knows; a server that is behind it refuses.
     pub last_zxid_seen: i64,
-    /// The session timeout asked for, in milliseconds.
+    /// The requested session timeout, in milliseconds.
     pub timeout_ms: i32,
-    /// The session to go on with, or 0 for a new one.
+    /// The session to continue, or 0 for a new one.
     pub session_id: i64,
     /// The password of that session.
     pub password: Vec<u8>,
-    /// Whether a read-only server will do; `None` if the client is too old to say.
+    /// `true` accepts a read-only server; `None` if the client is too old to send it.
     pub read_only: Option<bool>,
 }
 
@@ -70,7 +70,7 @@ impl ConnectRequest {
     /// Reads the record.
     ///
     /// # Errors
-    /// A [`DecodeError`] if the bytes are something else.
+    /// Any [`DecodeError`], if the bytes are not this record.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             protocol_version: from.int()?,
@@ -88,13 +88,13 @@ impl ConnectRequest {
 pub struct ConnectResponse {
     /// Always 0.
     pub protocol_version: i32,
-    /// The session timeout that holds, in milliseconds; 0 if the session is refused.
+    /// The granted session timeout, in milliseconds; 0 if the session is refused.
     pub timeout_ms: i32,
     /// The session's id; 0 if it is refused.
     pub session_id: i64,
     /// The session's password; zeroes if it is refused.
     pub password: Vec<u8>,
-    /// Whether the server is read-only; `None` if the client is too old to be told.
+    /// `true` if the server is read-only; `None` if the client is too old for it.
     pub read_only: Option<bool>,
 }
 
@@ -111,7 +111,7 @@ impl ConnectResponse {
     /// Reads the record.
     ///
     /// # Errors
-    /// A [`DecodeError`] if the bytes are something else.
+    /// Any [`DecodeError`], if the bytes are not this record.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             protocol_version: from.int()?,
@@ -123,12 +123,12 @@ impl ConnectResponse {
     }
 }
 
-/// What stands in front of every request's body.
+/// The header in front of every request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHeader {
     /// The client's number of the request; the reply carries it.
     pub xid: i32,
-    /// What is asked for.
+    /// The operation.
     pub op: OpCode,
 }
 
@@ -147,12 +147,12 @@ impl RequestHeader {
     }
 }
 
-/// What stands in front of every reply's body.
+/// The header in front of every reply's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHeader {
     /// The number of the request, or [`XID_EVENT`].
     pub xid: i32,
-    /// The newest transaction the server has processed; −1 in an event.
+    /// The newest transaction that the server has processed; −1 in an event.
     pub zxid: i64,
     /// An [`ErrorCode`]; a body follows only if it is 0.
     pub err: i32,
@@ -173,30 +173,30 @@ impl ReplyHeader {
     }
 }
 
-/// What the server says about a node.
+/// The metadata of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
     /// The transaction that created the node.
     pub czxid: i64,
-    /// The transaction that wrote its data last.
+    /// The transaction that last wrote its data.
     pub mzxid: i64,
-    /// When it was created, in milliseconds since 1970.
+    /// The time of its creation, in milliseconds since 1970.
     pub ctime: i64,
-    /// When its data was written last, in milliseconds since 1970.
+    /// The time of the last write of its data, in milliseconds since 1970.
     pub mtime: i64,
-    /// How often its data was written.
+    /// The number of writes of its data.
     pub version: i32,
-    /// How often a child was created or deleted.
+    /// The number of creates and deletes of its children.
     pub cversion: i32,
-    /// How often its access list was written.
+    /// The number of writes of its access list.
     pub aversion: i32,
-    /// The session that owns it, 0 for a persistent node.
+    /// The session that owns it; 0 for a persistent node.
     pub ephemeral_owner: i64,
     /// The length of its data.
     pub data_length: i32,
-    /// How many children it has.
+    /// The number of its children.
     pub num_children: i32,
-    /// The transaction that created or deleted a child last.
+    /// The transaction that last created or deleted a child.
     pub pzxid: i64,
 }
 
@@ -235,14 +235,14 @@ impl Stat {
 pub struct Acl {
     /// The permissions, one bit each: read 1, write 2, create 4, delete 8, admin 16.
     pub perms: i32,
-    /// How the id is checked: `world`, `auth`, `digest`, `ip`.
+    /// The check of the id: `world`, `auth`, `digest`, `ip`.
     pub scheme: String,
-    /// Who, in the scheme's words.
+    /// The identity, in the scheme's syntax.
     pub id: String,
 }
 
 impl Acl {
-    /// The entry that lets everyone do everything (`world:anyone`).
+    /// Returns the entry that grants all permissions to all clients (`world:anyone`).
     #[must_use]
     pub fn open() -> Self {
         Self { perms: 0x1f, scheme: "world".to_owned(), id: "anyone".to_owned() }
@@ -256,7 +256,7 @@ impl Acl {
     /// Reads the record.
     ///
     /// # Errors
-    /// A [`DecodeError`] if the bytes are something else.
+    /// Any [`DecodeError`], if the bytes are not this record.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { perms: from.int()?, scheme: from.string()?.to_owned(), id: from.string()?.to_owned() })
     }
@@ -282,16 +282,16 @@ impl WatchEvent {
     /// Reads the record.
     ///
     /// # Errors
-    /// A [`DecodeError`] if the bytes are something else.
+    /// Any [`DecodeError`], if the bytes are not this record.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(Self { kind: from.int()?, state: from.int()?, path: from.string()?.to_owned() })
     }
 }
 
-/// The password of a session, as Apache's server makes it from the session's id.
+/// Returns the password that Apache's server makes from a session's id.
 ///
-/// It is no secret to one who knows the id, so a test can attach to any session
-/// whose id it has seen, for instance in [`Stat::ephemeral_owner`].
+/// The id alone is enough to compute it, so a test can attach to any session of
+/// known id, for instance from [`Stat::ephemeral_owner`].
 ///
 /// ```
 /// let password = curator_wire::session_password(0x1000_0012_3450_0001);
@@ -322,7 +322,7 @@ mod tests {
         writer.into_bytes()
     }
 
-    /// Every record that is cut short is an error, and nothing else.
+    /// Asserts that a record survives the way there and back, and that no part of it decodes to the same record.
     fn assert_round_trip<T: PartialEq + std::fmt::Debug>(
         record: &T,
         encode: impl Fn(&T, &mut Writer),

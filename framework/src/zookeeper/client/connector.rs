@@ -1,4 +1,4 @@
-//! How a byte stream to a server is opened.
+//! Opens byte streams to servers.
 
 use std::fmt;
 use std::io;
@@ -21,26 +21,26 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
-/// Opens connections to servers in a way of its own.
+/// A custom way to open connections to servers.
 #[async_trait]
 pub trait Connector: Send + Sync + fmt::Debug + 'static {
-    /// Opens a connection to a server, `host:port`. The client limits the time that it may take.
+    /// Opens a connection to a server, `host:port`. The client limits the time of the call.
     ///
     /// # Errors
     ///
-    /// What was wrong with the server.
+    /// An [`io::Error`] that says what is wrong with the server: the client tries the next one.
     async fn connect(&self, server: &str) -> io::Result<Box<dyn ByteStream>>;
 }
 
-/// A stream that the driver has.
+/// An open stream to a server.
 pub(super) enum Stream {
-    /// Callers write their requests themselves.
+    /// A TCP stream, to which callers write their own requests.
     Tcp(TcpStream),
-    /// The driver writes.
+    /// Another stream, to which only the driver writes.
     Other(Box<dyn ByteStream>),
 }
 
-/// Opens the streams of one session.
+/// The opener of one session's streams.
 pub(super) struct Opener {
     connector: Option<Arc<dyn Connector>>,
     #[cfg(feature = "tls")]
@@ -51,7 +51,7 @@ pub(super) struct Opener {
 impl Opener {
     /// # Errors
     ///
-    /// What is wrong with the options of TLS.
+    /// A [`ConnectError`] that says what is wrong with the options of TLS.
     pub(super) fn new(connector: Option<Arc<dyn Connector>>, config: &ConnectConfig) -> Result<Self, ConnectError> {
         Ok(Self {
             connector,
@@ -66,16 +66,16 @@ impl Opener {
         })
     }
 
-    /// The addresses of a server, in random order; none where the connector takes its name.
+    /// Returns the addresses of a server in random order, or one `None` if the connector takes its name.
     ///
     /// # Errors
     ///
-    /// That the name is not known.
+    /// An [`io::Error`] if the name cannot be resolved.
     pub(super) async fn resolve(&self, server: &str) -> io::Result<Vec<Option<SocketAddr>>> {
         if self.connector.is_some() {
             return Ok(vec![None]);
         }
-        // By tokio's threads for blocking work, anew each time: a name may move to another address.
+        // Resolved anew each time, on tokio's threads for blocking work: a name may move to another address.
         let found = tokio::net::lookup_host(server).await;
         let mut addresses: Vec<_> = found
             .map_err(|error| io::Error::new(error.kind(), format!("name not resolved: {error}")))?
@@ -85,11 +85,11 @@ impl Opener {
         Ok(addresses)
     }
 
-    /// Opens a stream to a server, at this address if there is one.
+    /// Opens a stream to a server, at `address` unless the connector takes its name.
     ///
     /// # Errors
     ///
-    /// What is wrong with the server.
+    /// An [`io::Error`] that says what is wrong with the server.
     pub(super) async fn open(&self, server: &str, address: Option<SocketAddr>) -> io::Result<Stream> {
         match (&self.connector, address) {
             (Some(connector), _) => connector.connect(server).await.map(Stream::Other),

@@ -1,4 +1,4 @@
-//! The state machine of the client under the bytes of a hostile server: for the decoder run of the project's tests.
+//! The client's state machine under the bytes of a hostile server, for the project's test of the decoder.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::zookeeper::{DEFAULT_MAX_FRAME, Request};
 
 const NOW: Duration = Duration::from_secs(100);
 
-/// Where the session stands when the bytes come.
+/// The stage of the session when the bytes arrive.
 #[derive(Debug, Clone)]
 pub enum Stage {
     /// The connect request was written.
@@ -21,7 +21,7 @@ pub enum Stage {
     LoggingIn,
     /// Credentials and watches were sent.
     Restoring,
-    /// These requests were written, from number 1 on, and behind them a ping and a watch that stays.
+    /// These requests were written, with numbers from 1, then a ping and a request for a persistent watch.
     Ready(Vec<Request>),
 }
 
@@ -37,7 +37,7 @@ impl Decoder {
     ///
     /// # Panics
     ///
-    /// If the state machine refuses what a correct server sends.
+    /// If the state machine refuses the bytes of a correct server.
     #[must_use]
     pub fn new(stage: Stage) -> Self {
         let (to, events) = mpsc::unbounded_channel();
@@ -84,16 +84,16 @@ impl Decoder {
         assert_eq!(self.feed(&frame.into_bytes()), Ok(41));
     }
 
-    /// The transport takes all output.
+    /// Takes all output, as the transport does.
     fn write(&mut self) {
         self.protocol.written(self.protocol.output().len());
     }
 
-    /// Receives bytes, and returns how many were taken.
+    /// Receives bytes, and returns the number of bytes that were taken.
     ///
     /// # Errors
     ///
-    /// What the server may not do.
+    /// The description of a violation of the protocol.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<usize, String> {
         let taken = self.protocol.receive(bytes, NOW);
         self.write();

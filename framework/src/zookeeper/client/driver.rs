@@ -1,8 +1,8 @@
 //! The task of one session: opens connections, carries bytes between a socket and [`Protocol`], keeps the one timer.
 //!
-//! Callers encode their requests into the protocol's output. Over plain TCP they write it themselves, all that one task
-//! has submitted in one system call, so that a request costs no switch to another task; what the socket does not take at
-//! once, and all output of other streams, is written by the task.
+//! Callers encode their requests into the protocol's output. Over plain TCP they also write it, in one system call for
+//! all that a task has submitted, so a request costs no switch to another task. The session's task writes what the
+//! socket does not take at once, and all output of other streams.
 
 use std::fmt;
 use std::io;
@@ -35,31 +35,31 @@ use crate::zookeeper::{
 
 type Token = oneshot::Sender<Reply>;
 
-/// Room for a read. Longer frames make the buffer grow, up to the frame limit.
+/// The room for a read. Longer frames make the buffer grow, up to the frame limit.
 const READ: usize = 8 * 1024;
-/// A buffer that has grown above this is given back when it is empty.
+/// The capacity above which an empty buffer is freed.
 const KEPT: usize = 64 * 1024;
-/// Room for events that is kept when they are delivered.
+/// The capacity for events that is kept after their delivery.
 const KEPT_EVENTS: usize = 64;
-/// The longest sleep of a connection's timer: the clock goes on while the machine sleeps, timers do not.
+/// The longest sleep of a connection's timer: the clock advances while the machine sleeps, timers do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// What handle and driver share.
+/// The state that handle and driver share.
 struct Shared {
     link: Mutex<Link>,
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
-    /// Wakes the driver where it waits without a connection.
+    /// Notifies the driver that the session has ended: the close timeout begins.
     ended: Notify,
 }
 
 struct Link {
     protocol: Protocol<Token>,
-    /// The stream of the connection that the protocol has.
+    /// The write half of the protocol's connection.
     writer: Option<Writer>,
     read_only: bool,
     driver: Option<Waker>,
-    /// How many callers are just submitting several requests: nothing is written meanwhile.
+    /// The number of callers that are submitting several requests: `flush` writes nothing meanwhile.
     gathering: usize,
 }
 
@@ -105,13 +105,13 @@ impl Link {
         }
     }
 
-    /// Writes what callers have submitted; the rest is left to the driver.
+    /// Writes the requests that callers have submitted, and leaves the rest to the driver.
     fn flush(&mut self) {
         if self.protocol.output().is_empty() || self.gathering > 0 {
             return;
         }
         if let Some(Writer::Tcp(stream)) = &self.writer {
-            // An error shows again where the driver reads.
+            // The driver gets the same error when it reads.
             if let Ok(written) = stream.try_write(self.protocol.output()) {
                 self.protocol.written(written);
                 if self.protocol.output().is_empty() {
@@ -130,7 +130,7 @@ impl Flush for Shared {
 }
 
 impl Shared {
-    /// Hands a request to the protocol with a channel for its reply.
+    /// Passes a request to the protocol with a channel for its reply.
     fn send(
         self: &Arc<Self>,
         submit: impl FnOnce(&mut Protocol<Token>, Token, Duration) -> Result<(), (Token, Error)>,
@@ -138,7 +138,7 @@ impl Shared {
         let (token, reply) = oneshot::channel();
         let now = self.clock.now();
         if let Err((token, error)) = submit(&mut self.link.lock().protocol, token, now) {
-            // The receiver is here.
+            // Never an error: the receiver still exists.
             let _received = token.send(Reply::not_sent(error));
         }
         ReplyFuture::from_channel(reply, Arc::clone(self) as Arc<dyn Flush>)
@@ -157,7 +157,7 @@ impl Shared {
     }
 }
 
-/// Holds back what is submitted until it is dropped.
+/// Holds back submitted requests until it is dropped.
 struct Gathering<'a>(&'a Shared);
 
 impl<'a> Gathering<'a> {
@@ -232,7 +232,7 @@ impl ZooKeeperHandle for Handle {
             Ok(())
         });
         let (shared, path) = (Arc::clone(&self.shared), path.to_owned());
-        // Removed also if the future is dropped before the reply.
+        // The watch is removed also if the future is dropped before the reply.
         let events = WatchEvents::new(events, move || {
             let mut link = shared.link.lock();
             link.protocol.unsubscribe(&path, recursive, id, shared.clock.now());
@@ -262,7 +262,7 @@ impl ZooKeeperHandle for Handle {
     fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut closed = self.closed.clone();
         Box::pin(async move {
-            // An error means that the task is gone, and with it the connection.
+            // An error means that the task is gone, and the connection with it.
             let _gone = closed.wait_for(|&closed| closed).await;
         })
     }
@@ -329,7 +329,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
     })
 }
 
-/// The first connect of a session. If it fails, or its caller goes away, a session that a server has made by then is closed.
+/// The first connect of a session. If it fails or is dropped, it closes a session that a server has made by then.
 struct FirstConnect {
     driver: Option<Driver>,
 }
@@ -340,11 +340,11 @@ impl FirstConnect {
             Some(driver) => driver.first_round().await,
             None => Err(ConnectError::new(CLIENT, "it was connected before")),
         };
-        // From here on a caller that goes away leaves the session to the server's timer.
+        // From here on, a dropped connect leaves the session to the server's timer.
         match (round, self.driver.take()) {
             (Ok((reader, attached)), Some(driver)) => Ok((reader, attached, driver)),
             (Err(error), Some(mut driver)) => {
-                // In the caller's time: a program that ends with the error leaves no session.
+                // Awaited before the error is returned: a program that exits on it leaves no session.
                 driver.abandon().await;
                 Err(error)
             }
@@ -363,7 +363,7 @@ impl Drop for FirstConnect {
     }
 }
 
-/// How a connection ends, or begins.
+/// The end of a connection, or its beginning.
 enum Step {
     Connected(Reattached),
     Lost(String),
@@ -371,7 +371,7 @@ enum Step {
     Over,
 }
 
-/// Until when the attempts of a round have to succeed.
+/// The time limit of a round's attempts.
 #[derive(Clone, Copy)]
 enum Limit {
     /// The first connection of a session: the client's connection timeout.
@@ -386,26 +386,26 @@ struct Driver {
     config: ConnectConfig,
     hosts: Hosts,
     events: mpsc::UnboundedSender<HandleEvent>,
-    /// Events that the protocol has told, on their way out of the lock.
+    /// Events taken from the protocol, to be delivered without its lock.
     told: Vec<Event<Token>>,
     /// The server of the current connection.
     server: String,
-    /// Its address, where the client has resolved it.
+    /// The address of this server, if the client has resolved it.
     address: Option<SocketAddr>,
     buffer: BytesMut,
     timer: Pin<Box<Sleep>>,
-    /// What the server did behind the frame that ended the step before.
+    /// A violation behind the frame that ended the last step: the next `poll_link` returns it.
     violation: Option<Violation>,
     /// The session has been attached before.
     attached: bool,
     /// The server has closed the session.
     closed: bool,
-    /// The next attempt does not wait for its turn.
+    /// The next attempt does not wait for the pacer.
     at_once: bool,
 }
 
 impl Driver {
-    /// Serves the session until it is over, and closed on the server as far as that is possible in its time.
+    /// Serves the session until it is over and closed on the server, at most for the close timeout after its end.
     async fn run(mut self, reader: Reader) {
         let (shared, close_timeout) = (Arc::clone(&self.shared), self.config.close_timeout);
         let closing = async {
@@ -419,7 +419,7 @@ impl Driver {
         }
     }
 
-    /// Tries each server once, until the client closes while a server that has made a session holds up the rest.
+    /// Tries each server once. Fails if the client closes while a server has made a session but not attached it.
     async fn first_round(&mut self) -> Result<(Reader, Reattached), ConnectError> {
         let (shared, closing) = (Arc::clone(&self.shared), self.config.closing.clone());
         let mut round = std::pin::pin!(self.round(Limit::First));
@@ -445,7 +445,7 @@ impl Driver {
             link.protocol.abandon();
         }
         if self.shared.has_session() {
-            // The program may end with this.
+            // The program may exit when the close is done, so it does not wait for the pacer.
             self.at_once = true;
             let (lost_at, limit) = (self.shared.clock.now(), self.config.close_timeout);
             let _in_time = tokio::time::timeout(limit, self.reattach(lost_at)).await;
@@ -457,7 +457,7 @@ impl Driver {
             let reason = match std::future::poll_fn(|cx| self.poll_link(&mut reader, cx)).await {
                 Step::Over => return,
                 Step::Lost(reason) => reason,
-                // Told by the attempt that opened the connection.
+                // The attempt that opened the connection has handled it.
                 Step::Connected(_) => continue,
             };
             drop(reader);
@@ -489,19 +489,19 @@ impl Driver {
         }
     }
 
-    /// Whether the session is over and need not be closed.
+    /// Returns `true` if the session is over and does not need a close.
     fn is_over(&self) -> bool {
         self.closed || self.shared.link.lock().protocol.over().is_some_and(|end| end != SessionEnd::Closed)
     }
 
-    /// Tries each server once, beginning behind the last one that was tried.
+    /// Tries each server once, from the one behind the last one tried.
     async fn round(&mut self, limit: Limit) -> Result<(Reader, Reattached), ConnectError> {
         let mut failures = Vec::new();
         let mut left = usize::MAX;
-        // What the pacer takes is not the servers' time.
+        // Set after the pacer's first wait, which does not count as the servers' time.
         let mut until = None;
         while left > 0 {
-            // The list may change, and what its names stand for.
+            // Read before each attempt, because the list may change.
             match self.config.servers.current() {
                 Ok(servers) => self.hosts.update(servers, &*self.config.randomness),
                 Err(error) if self.hosts.len() == 0 => return Err(error),
@@ -531,7 +531,7 @@ impl Driver {
         Err(ConnectError::from_failures(failures))
     }
 
-    /// Tries each address of a server. Each has its share of the time, for the connection and for the session.
+    /// Tries each address of a server, with an equal share of the time left to connect and to attach.
     async fn try_server(&mut self, server: &str, limit: Duration) -> Result<(Reader, Reattached), String> {
         let until = Instant::now() + limit;
         let resolved = tokio::time::timeout_at(until, self.opener.resolve(server)).await;
@@ -539,7 +539,7 @@ impl Driver {
             Ok(found) => found.map_err(|error| error.to_string())?,
             Err(_elapsed) => return Err(format!("name not resolved within {limit:.1?}")),
         };
-        // The address that was used last is the one that has failed.
+        // The address that was used last has failed, so it is tried last.
         addresses.sort_by_key(|address| address.is_some() && *address == self.address);
         let mut failed = "its name has no address".to_owned();
         for (tried, address) in addresses.iter().enumerate() {
@@ -563,13 +563,13 @@ impl Driver {
         Err(failed)
     }
 
-    /// How long one server may take, if so many are left.
+    /// Returns the time limit for one server, if `servers` are left in the round.
     fn attempt_limit(&self, limit: Limit, until: Instant, servers: usize) -> Duration {
         let left = match limit {
             Limit::First => until.saturating_duration_since(Instant::now()),
             Limit::LostAt(lost_at) => {
                 let (protocol, now) = (&self.shared.link.lock().protocol, self.shared.clock.now());
-                // Behind the limit the session may live for a while; each round gets a share of that.
+                // The session may outlive the limit, so each round gets at least a sixth of the timeout.
                 protocol.reattach_limit(lost_at).saturating_sub(now).max(protocol.timeout() / 6)
             }
         };
@@ -608,7 +608,7 @@ impl Driver {
         }
     }
 
-    /// The connection is gone.
+    /// Drops the connection, and ends its requests.
     fn lose(&mut self, cause: Option<ConnectError>) {
         {
             let mut link = self.shared.link.lock();
@@ -620,18 +620,18 @@ impl Driver {
     }
 
     fn tell(&self, event: HandleEvent) {
-        // Without a receiver the handle was dropped, and ends the session by itself.
+        // Without a receiver the handle was dropped, and its drop ends the session.
         let _gone = self.events.send(event);
     }
 
-    /// Delivers the events that the protocol has told.
+    /// Delivers the events taken from the protocol. Returns the step that they mean.
     fn deliver(&mut self) -> Option<Step> {
         let mut step = None;
         let mut told = std::mem::take(&mut self.told);
         for event in told.drain(..) {
             let event = match event {
                 Event::Reply(token, reply) => {
-                    // A caller that is gone leaves no trace but an ignored reply.
+                    // Without a receiver the caller is gone, and its reply is ignored.
                     let _gone = token.send(reply);
                     continue;
                 }
@@ -640,7 +640,7 @@ impl Driver {
                 Event::Connected { reattached, read_only } => {
                     step = Some(Step::Connected(reattached));
                     self.shared.link.lock().read_only = read_only;
-                    // The first one is told by the factory.
+                    // The factory reports the first connection.
                     if std::mem::replace(&mut self.attached, true) {
                         let _gone = self.events.send(HandleEvent::Reconnected(reattached));
                     }
@@ -669,7 +669,7 @@ impl Driver {
         step
     }
 
-    /// Carries bytes until something happens to the connection.
+    /// Carries bytes until the connection is attached or lost, or the session is over.
     fn poll_link(&mut self, reader: &mut Reader, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
             if let Some(Violation(reason)) = self.violation.take() {
@@ -702,18 +702,18 @@ impl Driver {
         &mut self.buffer
     }
 
-    /// The stream has ended.
+    /// Returns the step that the end of the stream means.
     fn stopped(&self, reason: &str) -> Step {
         let link = self.shared.link.lock();
         match link.protocol.over() {
-            // A session whose close was not answered is closed on the next connection.
+            // A close without a reply is repeated on the next connection.
             Some(end) if end != SessionEnd::Closed => Step::Over,
             _ if link.protocol.is_connecting() => Step::Lost(format!("{reason} without an answer")),
             _ => Step::Lost(reason.to_owned()),
         }
     }
 
-    /// Gives the protocol what was read and the transport what is to be written. Returns when to look again.
+    /// Passes read bytes to the protocol, and its output to the transport. Returns the pause until the next check.
     fn carry(&mut self, read: bool, cx: &mut Context<'_>) -> Result<Option<Duration>, Violation> {
         let now = self.shared.clock.now();
         let mut link = self.shared.link.lock();
@@ -744,7 +744,7 @@ impl Driver {
         }
     }
 
-    /// Sees to it that the task is polled again in this time. `true` if that is now.
+    /// Sets the timer to wake the task after `pause`. Returns `true` if that is now.
     fn wait_until(&mut self, pause: Option<Duration>, cx: &mut Context<'_>) -> bool {
         let Some(pause) = pause else { return false };
         if self.timer.is_elapsed() {
@@ -755,7 +755,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Also when the runtime ends: no caller waits for a reply that cannot come.
+    /// Replies to every caller, also when the runtime ends: no caller waits for a reply that cannot come.
     fn drop(&mut self) {
         {
             let mut link = self.shared.link.lock();
@@ -769,7 +769,7 @@ impl Drop for Driver {
     }
 }
 
-/// Writes what there is to be written, as far as the transport takes it.
+/// Writes the output as far as the transport takes it.
 fn write(protocol: &mut Protocol<Token>, writer: &mut Writer, cx: &mut Context<'_>) -> Result<(), Violation> {
     let failed = |error: io::Error| Violation(reason(&error));
     while !protocol.output().is_empty() {
@@ -786,7 +786,7 @@ fn write(protocol: &mut Protocol<Token>, writer: &mut Writer, cx: &mut Context<'
     }
 }
 
-/// What an error of a stream means: TLS reports a certificate that it does not like only when it reads.
+/// Describes a stream's error. TLS reports a certificate that it rejects only when it reads.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::InvalidData => format!("TLS: {error}"),

@@ -1,4 +1,4 @@
-//! Which server is tried next, and when.
+//! The order of the servers that are tried, and the pauses between attempts.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 
 use crate::randomness::{Randomness, unit};
 
-/// Attempts of one client in any second.
+/// The most attempts of one client in any second.
 const ATTEMPTS: usize = 5;
 /// The span over which attempts are counted.
 const SPAN: Duration = Duration::from_secs(1);
@@ -20,15 +20,15 @@ const JITTER: Duration = Duration::from_millis(250);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Spreads the attempts of one framework client to connect: at most five in any second, whatever the servers do, and
-/// across all of its sessions.
+/// The limit on one framework client's attempts to connect: at most five in any second, over all of its sessions,
+/// whatever the servers do.
 #[derive(Debug, Default)]
 pub struct Pacer {
     starts: Mutex<VecDeque<Duration>>,
 }
 
 impl Pacer {
-    /// Books an attempt and returns how long it has to wait, on the clock that gives `now`.
+    /// Books an attempt and returns the time that it must wait, on the clock that gives `now`.
     pub(crate) fn book(&self, now: Duration, randomness: &dyn Randomness) -> Duration {
         let mut starts = self.starts.lock();
         if starts.len() == ATTEMPTS {
@@ -46,8 +46,8 @@ impl Pacer {
     }
 }
 
-/// The pause behind a round over all servers that failed: it doubles, and half of it is random, so that clients that
-/// lost one server do not come back together.
+/// The pause after a failed round over all servers. It doubles, and half of it is random, so that clients that lost
+/// the same server do not reconnect together.
 #[derive(Debug, Default)]
 pub(crate) struct Pause {
     rounds: u32,
@@ -69,7 +69,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Takes the servers as they are now. The order is drawn anew only if they are others.
+    /// Sets the current servers. Draws a new order only if they have changed.
     pub(crate) fn update(&mut self, servers: Vec<String>, randomness: &dyn Randomness) {
         let is_known = |server: &String| self.order.contains(server);
         if servers.len() == self.order.len() && servers.iter().all(is_known) {
@@ -84,7 +84,7 @@ impl Hosts {
         self.order.len()
     }
 
-    /// The next server; after the last one comes the first.
+    /// Returns the next server; after the last one, the first.
     pub(crate) fn next(&mut self) -> Option<String> {
         let server = self.order.get(self.next % self.order.len().max(1)).cloned();
         self.next = (self.next + 1) % self.order.len().max(1);

@@ -1,6 +1,6 @@
-//! Our own client: one session, exactly.
+//! The framework's own client: a handle is exactly one session.
 //!
-//! | file | what it does | I/O |
+//! | file | task | I/O |
 //! | --- | --- | --- |
 //! | `protocol.rs` | decides everything about a session: numbers, timeouts, watches, outcomes | none |
 //! | `records.rs`, `watches.rs`, `sasl.rs`, `hosts.rs` | requests as bytes, armed watches, the login, the order of servers | none |
@@ -44,22 +44,22 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     restores_watches: true,
 };
 
-/// Makes sessions with the framework's own client: the default, under Curator's name for it.
+/// The factory of the framework's own client: the default, with Curator's name.
 ///
-/// The page [`default_client`](crate::default_client) says what it promises.
+/// The page [`default_client`](crate::default_client) lists its guarantees.
 #[derive(Debug, Clone, Default)]
 pub struct DefaultZooKeeperFactory {
     connector: Option<Arc<dyn Connector>>,
 }
 
 impl DefaultZooKeeperFactory {
-    /// Reaches the servers by TCP, or by TLS if the client is built with [`TlsOptions`](crate::TlsOptions).
+    /// Connects to the servers by TCP, or by TLS if the client is built with [`TlsOptions`](crate::TlsOptions).
     #[must_use]
     pub const fn new() -> Self {
         Self { connector: None }
     }
 
-    /// Reaches the servers by connections that `connector` opens: through a proxy, over Unix sockets, in a simulation.
+    /// Connects to the servers by `connector`: through a proxy, over Unix sockets, in a simulation.
     #[must_use]
     pub fn with_connector(connector: impl Connector) -> Self {
         Self { connector: Some(Arc::new(connector)) }

@@ -1,8 +1,8 @@
 //! One ZooKeeper session as a state machine without I/O: bytes in, bytes out, time as an argument, events out.
 //!
-//! The driver opens connections, carries bytes and calls [`Protocol::lost`]; everything that a session means is decided
-//! here. What the server may not do (a reply out of order, a frame above the limit, a record that does not decode) is a
-//! [`Violation`]: the driver closes the connection, and every outstanding request ends as `ConnectionLoss`.
+//! The driver opens connections, carries bytes and calls [`Protocol::lost`]; this module makes all decisions about the
+//! session. A reply out of order, a frame above the limit or a record that does not decode is a [`Violation`]: the
+//! driver closes the connection, and every outstanding request ends as `ConnectionLoss`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::secure::SaslDigest;
 use crate::watch::WatchKind;
 use crate::zookeeper::{MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, SessionEnd};
 
-/// A connect response is 37 or 41 bytes; a frame that is much longer is not one.
+/// A connect response has 36 or 37 bytes; a frame that is much longer is not one.
 const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=1024;
-/// What stands beside the path in an addWatch request: header, length and mode.
+/// The bytes of an addWatch request beside the path: header, length and mode.
 const ADD_WATCH_OVERHEAD: usize = 16;
-/// Requests of one session that are outstanding at once. The server queues what it has not answered, and its replies:
-/// thousands of listings at once would cost it its memory.
+/// The number of outstanding requests of one session above which others wait. The server queues requests and replies:
+/// thousands of listings at once would exhaust its memory.
 const WINDOW: usize = 512;
-/// Room for events, and for bytes of output, that is kept when they are taken.
+/// The capacities for events, and for bytes of output, that are kept when these are taken.
 const KEPT_EVENTS: usize = 64;
 const KEPT_OUTPUT: usize = 16 * 1024;
 /// `ZooDefs.WatcherType`.
@@ -38,7 +38,7 @@ const WATCHER_CHILDREN: i32 = 1;
 const WATCHER_DATA: i32 = 2;
 const WATCHER_ANY: i32 = 3;
 
-/// What a session is asked for with.
+/// The parameters of a session.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) session_timeout: Duration,
@@ -48,7 +48,7 @@ pub(super) struct Settings {
     pub(super) max_frame: usize,
 }
 
-/// What a server did that the protocol does not allow, or why it cannot be used.
+/// A server's violation of the protocol, or the reason why the server cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Violation(pub(super) String);
 
@@ -58,13 +58,13 @@ impl Violation {
     }
 }
 
-/// What the session tells, in order.
+/// The events of the session, in order.
 #[derive(Debug)]
 pub(super) enum Event<T> {
     /// The connection can be used: the session is attached, logged in, and its watches are set again.
     Connected { reattached: Reattached, read_only: bool },
-    /// A server grants a shorter timeout: it may end the session that long after the connect request was sent, also if
-    /// the connection breaks before it can be used.
+    /// A server grants a shorter timeout, counted from the connect request. This holds also if the connection breaks
+    /// before it can be used.
     Shortened { sent: Duration, timeout: Duration },
     /// A request has ended.
     Reply(T, Reply),
@@ -81,20 +81,20 @@ pub(super) enum Event<T> {
 pub(super) struct Protocol<T> {
     settings: Settings,
     session: Option<SessionKey>,
-    /// The smallest timeout ever granted; before the first connect the one to ask for.
+    /// The smallest timeout ever granted; before the first connect, the one to request.
     timeout: Duration,
     epoch: u64,
-    /// Numbers go on over all connections: servers match commits to waiting writes by session and number.
+    /// Continues over all connections, because servers match commits to waiting writes by session and number.
     next_xid: i32,
-    /// The newest transaction that a reply has told of.
+    /// The newest zxid in a reply.
     last_seen: i64,
-    /// The transaction from which the server replays what watches have missed: frozen from the loss of a connection until
-    /// all watches are set again, however many connections that takes.
+    /// The zxid from which the server replays missed events of watches. Frozen from the loss of a connection until all
+    /// watches are set again, however many connections that takes.
     watch_base: Option<i64>,
     armed: Armed,
-    /// Events that came while watches were set again: they are told behind `Connected`, be it on a later connection.
+    /// Events that arrived while watches were set again. They follow the next `Connected`, even on a later connection.
     held_back: Vec<WatchedEvent>,
-    /// Since when the session owns nodes.
+    /// The moment since which the session owns nodes.
     owning_since: Option<Duration>,
     connection: Option<Connection<T>>,
     over: Option<SessionEnd>,
@@ -102,12 +102,12 @@ pub(super) struct Protocol<T> {
     output: Vec<u8>,
 }
 
-/// What a re-attach needs.
+/// The identity of the session, which a re-attach sends.
 #[derive(Debug)]
 struct SessionKey {
     id: i64,
     password: Vec<u8>,
-    /// Granted by a server that is cut off from the others, and not known to those.
+    /// The session was created by a read-only server. The other servers do not know it.
     local: bool,
 }
 
@@ -115,12 +115,12 @@ struct SessionKey {
 struct Connection<T> {
     phase: Phase,
     connect_sent: Duration,
-    /// When the newest byte came.
+    /// The moment at which the newest byte arrived.
     heard: Duration,
-    /// Bytes handed out by [`Protocol::output`] and taken by the transport.
+    /// The number of bytes of [`Protocol::output`] that the transport has taken.
     written: u64,
     outstanding: VecDeque<Outstanding<T>>,
-    /// What waits until fewer requests are outstanding, in order.
+    /// The queue of requests that wait until fewer are outstanding.
     waiting: VecDeque<Waiting<T>>,
     pings: VecDeque<(T, Duration)>,
     read_only: bool,
@@ -132,7 +132,7 @@ enum Phase {
     Connecting,
     /// The client logs in by SASL.
     LoggingIn(DigestMd5),
-    /// Replies to credentials and to lists of watches are awaited.
+    /// So many replies to credentials and to lists of watches are outstanding.
     Restoring {
         credentials: usize,
         parts: usize,
@@ -144,7 +144,7 @@ enum Phase {
 #[derive(Debug)]
 enum Waiting<T> {
     Request(Request, T),
-    /// The removal of a watch: never ahead of a read that sets it.
+    /// The removal of a watch, never sent ahead of a read that sets it.
     Forget(String, WatchKind),
 }
 
@@ -152,7 +152,7 @@ enum Waiting<T> {
 #[derive(Debug)]
 struct Outstanding<T> {
     xid: i32,
-    /// Where it begins in the bytes of the connection.
+    /// The request's first byte, counted from the connection's first one.
     offset: u64,
     sent: Duration,
     asked: Asked<T>,
@@ -173,7 +173,7 @@ enum Asked<T> {
     },
     Sasl,
     Close,
-    /// Its caller was answered when the session ended.
+    /// The caller got its reply when the session ended.
     Abandoned,
 }
 
@@ -209,7 +209,7 @@ impl<T> Protocol<T> {
         self.over
     }
 
-    /// Whether requests can be submitted.
+    /// Returns `true` if requests can be submitted.
     pub(super) fn is_ready(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| matches!(connection.phase, Phase::Ready))
     }
@@ -265,7 +265,7 @@ impl<T> Protocol<T> {
         }
     }
 
-    /// Sends a request on the connection with this number. If it cannot be sent, the token comes back with the reason.
+    /// Sends a request on the connection with this number, or queues it. Otherwise returns the token and the reason.
     pub(super) fn submit(&mut self, request: Request, epoch: u64, token: T, now: Duration) -> Result<(), (T, Error)> {
         if let Err(error) = self.check_ready(epoch, &request) {
             return Err((token, error));
@@ -296,7 +296,7 @@ impl<T> Protocol<T> {
         });
         let size = self.output.len() - begun - 4;
         if size > self.settings.max_frame {
-            // The server would close the connection, again and again.
+            // The server would close the connection at every retry.
             self.output.truncate(begun);
             let limit = self.settings.max_frame;
             return Err((token, Error::RequestTooLarge { request: request.to_string(), size, limit }));
@@ -310,7 +310,7 @@ impl<T> Protocol<T> {
         Ok(())
     }
 
-    /// Sends requests that wait for the window, as far as it has room.
+    /// Sends waiting requests, as far as the window has room.
     fn send_waiting(&mut self, now: Duration) {
         while let Some(Connection { outstanding, waiting, .. }) = &mut self.connection {
             if outstanding.len() >= WINDOW {
@@ -354,7 +354,7 @@ impl<T> Protocol<T> {
         Ok(())
     }
 
-    /// Sets a watch that stays, and returns the number of the subscriber.
+    /// Sets a persistent watch, and returns the number of the subscriber.
     pub(super) fn add_watch(
         &mut self,
         path: &str,
@@ -371,14 +371,14 @@ impl<T> Protocol<T> {
             let (request, limit) = (format!("addWatch {path}"), self.settings.max_frame);
             return Err((token, Error::RequestTooLarge { request, size, limit }));
         }
-        // Before the reply: the first event may come with it.
+        // Subscribed before the reply, because the first event may arrive with it.
         let id = self.armed.subscribe(path, recursive, to);
         let asked = Asked::AddWatch { path: path.to_owned(), recursive, id, token };
         self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, recursive, to));
         Ok(id)
     }
 
-    /// Removes a subscriber; with the last one its watch goes from the server.
+    /// Removes a subscriber and, with the last one, its watch on the server, unless the path has a one-shot watch.
     pub(super) fn unsubscribe(&mut self, path: &str, recursive: bool, id: u64, now: Duration) {
         let was_last = self.armed.unsubscribe(path, recursive, id);
         if was_last && self.is_ready() && !self.armed.has_one_shot(path) && !self.is_setting_one_shot(path) {
@@ -386,7 +386,7 @@ impl<T> Protocol<T> {
         }
     }
 
-    /// Whether a read that leaves a watch at the path is outstanding: a removal behind it would take that watch too.
+    /// Returns `true` if a read that sets a watch at the path is outstanding: a removal would remove that watch too.
     fn is_setting_one_shot(&self, path: &str) -> bool {
         let sets = |outstanding: &Outstanding<T>| match &outstanding.asked {
             Asked::Request(
@@ -400,15 +400,15 @@ impl<T> Protocol<T> {
         self.connection.as_ref().is_some_and(|connection| connection.outstanding.iter().any(sets))
     }
 
-    /// Removes a one-shot watch that has no waiter any more.
+    /// Removes a one-shot watch without waiters.
     pub(super) fn forget(&mut self, path: &str, kind: WatchKind, now: Duration) {
         let is_ready = self.is_ready();
         match &mut self.connection {
-            // It is not set again.
+            // The next connection does not set it again.
             None => self.armed.disarm(path, kind),
             Some(_) if !self.armed.can_remove(path) => {}
             Some(connection) if is_ready && connection.waiting.is_empty() => self.remove_watch(path, Some(kind), now),
-            // Behind the requests that wait, or behind the watches that are being set again.
+            // Sent behind the requests that wait, or behind the watches that are being set again.
             Some(connection) => connection.waiting.push_back(Waiting::Forget(path.to_owned(), kind)),
         }
     }
@@ -423,18 +423,18 @@ impl<T> Protocol<T> {
         self.numbered(OpCode::RemoveWatches, now, asked, |to| _ = to.string(path).int(watcher));
     }
 
-    /// Says whether the session owns nodes: then silence is taken for a broken connection sooner.
+    /// Records whether the session owns nodes: if so, silence counts as a broken connection sooner.
     pub(super) fn set_owning(&mut self, owning: bool, now: Duration) {
         self.owning_since = owning.then_some(now);
     }
 
-    /// Ends the session: every caller is answered, and closeSession goes out behind what was sent.
+    /// Ends the session: replies to every caller, and sends closeSession behind the earlier requests.
     pub(super) fn close(&mut self, now: Duration) {
         self.end(SessionEnd::Closed);
         self.send_close(now);
     }
 
-    /// The task that serves the session is gone, and every caller is answered.
+    /// Ends the session because its task is gone: replies to every caller.
     pub(super) fn fail(&mut self) {
         self.end(SessionEnd::ClientFailed);
     }
@@ -448,18 +448,18 @@ impl<T> Protocol<T> {
         }
     }
 
-    /// Has nothing but the close of the session left to do, and does that without credentials: the server may not like them.
+    /// Leaves only the close of the session to do, without credentials, because the server may have rejected them.
     pub(super) fn abandon(&mut self) {
         self.settings.auth = Vec::new();
         self.settings.sasl = None;
         self.over = Some(SessionEnd::Closed);
     }
 
-    /// The session is over: every caller is answered.
+    /// Ends the session: replies to every caller.
     fn end(&mut self, end: SessionEnd) {
         if self.over.is_some() {
             if end == SessionEnd::Expired {
-                // There is nothing left to be closed.
+                // The server does not have the session any more, so a close is not needed.
                 self.events.push_back(Event::Closed);
             }
             return;
@@ -493,7 +493,7 @@ impl<T> Protocol<T> {
         self.events.push_back(Event::Ended(end));
     }
 
-    /// The connection is gone: what was outstanding is lost, and what was never written is known to be so.
+    /// Ends the outstanding requests of a lost connection as `ConnectionLoss`, with `sent: false` if never written.
     pub(super) fn lost(&mut self, cause: Option<ConnectError>) {
         let Some(connection) = self.connection.take() else { return };
         let cause = cause.map(Arc::new);
@@ -533,18 +533,18 @@ impl<T> Protocol<T> {
         }
         self.output.clear();
         self.watch_base.get_or_insert(self.last_seen);
-        // The servers that are not cut off do not know this session.
+        // Only the read-only server knows this session.
         if was_ready && self.session.as_ref().is_some_and(|session| session.local) {
             self.end(SessionEnd::Expired);
         }
     }
 
-    /// The bytes to be written.
+    /// Returns the bytes to be written.
     pub(super) fn output(&self) -> &[u8] {
         &self.output
     }
 
-    /// The transport has taken this many bytes of the output.
+    /// Removes the bytes that the transport has taken from the output.
     pub(super) fn written(&mut self, count: usize) {
         if let Some(connection) = &mut self.connection {
             connection.written += count as u64;
@@ -557,7 +557,7 @@ impl<T> Protocol<T> {
         }
     }
 
-    /// Takes the events that were not taken before.
+    /// Takes the oldest event.
     pub(super) fn next_event(&mut self) -> Option<Event<T>> {
         let event = self.events.pop_front();
         if self.events.is_empty() && self.events.capacity() > KEPT_EVENTS {
@@ -566,30 +566,30 @@ impl<T> Protocol<T> {
         event
     }
 
-    /// When the connection is given up if no byte comes until then.
+    /// Returns the moment at which the driver gives the connection up if no byte arrives before.
     pub(super) fn silence_limit(&self) -> Option<Duration> {
         let connection = self.connection.as_ref().filter(|connection| matches!(connection.phase, Phase::Ready))?;
         let idle = connection.heard + self.timeout * 2 / 3;
-        // Heartbeats are rarer before the session owns nodes, so the shorter limit counts from there.
+        // Heartbeats are rarer before the session owns nodes, so the shorter limit counts from that moment.
         Some(self.owning_since.map_or(idle, |since| idle.min(connection.heard.max(since) + self.timeout / 3)))
     }
 
-    /// How long the connection has been silent.
+    /// Returns the time since the newest byte arrived.
     pub(super) fn silence(&self, now: Duration) -> Duration {
         self.connection.as_ref().map_or(Duration::ZERO, |connection| now.saturating_sub(connection.heard))
     }
 
-    /// Until when another server should have been found. A connection that was given up for its silence leaves a third
-    /// of the timeout to that, so that the session is attached again before two thirds are over.
+    /// Returns the moment until which the session should be attached again: a third of the timeout after the loss. A
+    /// session that owns nodes gives a silent connection up after another third, so two thirds of the timeout pass.
     pub(super) fn reattach_limit(&self, lost_at: Duration) -> Duration {
         lost_at + self.timeout / 3
     }
 
-    /// Takes as many whole frames as there are, and returns how many bytes those were.
+    /// Takes all whole frames, and returns the number of their bytes.
     ///
     /// # Errors
     ///
-    /// What the server did that it may not do; the connection must be closed then.
+    /// A [`Violation`] by the server: the driver must close the connection.
     pub(super) fn receive(&mut self, bytes: &[u8], now: Duration) -> Result<usize, Violation> {
         let mut consumed = 0;
         if let Some(connection) = &mut self.connection {
@@ -608,7 +608,7 @@ impl<T> Protocol<T> {
     fn frame_length(&self, length: i32, connection: &Connection<T>) -> Result<usize, Violation> {
         let is_first = self.is_connecting();
         if is_first && connection.written == 0 {
-            // A response is evidence only if its request came before it.
+            // A response is evidence only if its request was sent before.
             return Err(Violation::new("it spoke first"));
         }
         let limit = self.settings.max_frame;
@@ -622,7 +622,7 @@ impl<T> Protocol<T> {
         }
     }
 
-    /// Whether the connect response is still to come.
+    /// Returns `true` if the connect response is outstanding.
     pub(super) fn is_connecting(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| match &connection.phase {
             Phase::Connecting => true,
@@ -648,7 +648,7 @@ impl<T> Protocol<T> {
                 if let (Some(event), Some(connection)) = (event, &mut self.connection) {
                     let was_armed = self.armed.fired(&event);
                     match connection.phase {
-                        // At most one for each watch, however many the server sends.
+                        // At most one event for each watch, however many the server sends.
                         Phase::Restoring { .. } if was_armed => self.held_back.push(event),
                         Phase::Ready => self.events.push_back(Event::Notification(event)),
                         _ => {}
@@ -694,7 +694,7 @@ impl<T> Protocol<T> {
         }
         let granted = Duration::from_millis(u64::from(response.timeout_ms.unsigned_abs()));
         if self.session_id() == Some(response.session_id) && granted < self.timeout {
-            // Whatever becomes of this connection: the server counts by this timeout from now on.
+            // Even if this connection fails, the server counts by this timeout from now on.
             self.timeout = granted;
             if let Some(connection) = &self.connection {
                 self.events.push_back(Event::Shortened { sent: connection.connect_sent, timeout: granted });
@@ -734,7 +734,7 @@ impl<T> Protocol<T> {
         Ok(())
     }
 
-    /// Sends credentials, then the watches of the session, and awaits the replies to both.
+    /// Sends credentials, then the watches of the session. The replies to both are outstanding.
     fn restore(&mut self, now: Duration) {
         let auth = std::mem::take(&mut self.settings.auth);
         for AuthInfo { scheme, auth } in &auth {
@@ -782,7 +782,7 @@ impl<T> Protocol<T> {
         }
         connection.phase = Phase::Ready;
         if self.over.is_some() {
-            // The session was ended while there was no connection to close it on.
+            // The session has ended without a connection that could carry its close.
             return self.send_close(now);
         }
         self.watch_base = None;
@@ -797,7 +797,7 @@ impl<T> Protocol<T> {
     fn replied(&mut self, header: ReplyHeader, from: &mut Reader<'_>, now: Duration) -> Result<(), Violation> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let outstanding = &mut connection.outstanding;
-        // A server that does not know a request says so at once, ahead of older replies.
+        // A server replies to an unknown operation at once, ahead of older replies.
         let index = if header.err == ErrorCode::Unimplemented.code() {
             outstanding.iter().position(|outstanding| outstanding.xid == header.xid).unwrap_or(0)
         } else {
@@ -852,7 +852,7 @@ impl<T> Protocol<T> {
         Ok(())
     }
 
-    /// Goes on with the login by SASL.
+    /// Continues the login by SASL.
     fn logged_in(&mut self, err: i32, from: &mut Reader<'_>, now: Duration) -> Result<(), Violation> {
         let Some(Phase::LoggingIn(login)) = self.connection.as_mut().map(|connection| &mut connection.phase) else {
             return Err(Violation::new("a reply to a login that was not begun"));
@@ -870,7 +870,7 @@ impl<T> Protocol<T> {
     }
 }
 
-/// The request without the data that is in the output already.
+/// Returns the request without the data that is in the output already.
 fn without_data(mut request: Request) -> Request {
     match &mut request {
         Request::Create { data, acl, .. } => {
@@ -884,7 +884,7 @@ fn without_data(mut request: Request) -> Request {
     request
 }
 
-/// The watch that a read has left on the server.
+/// Returns the watch that a read has left on the server.
 fn left_by<'a>(request: &'a Request, result: &Result<Response, Error>) -> Option<(&'a Arc<str>, Left)> {
     match (request, result) {
         (Request::Exists { path, watch: true }, Ok(Response::Exists(Some(_)))) => Some((path, Left::Data)),

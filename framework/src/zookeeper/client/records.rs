@@ -10,10 +10,10 @@ use crate::zookeeper::{Done, Operation, Request, Response};
 const ADD_WATCH_PERSISTENT: i32 = 0;
 const ADD_WATCH_RECURSIVE: i32 = 1;
 
-/// What stands in a sequence of multi records.
+/// The error field in the headers of a multi request.
 const NO_ERROR: i32 = -1;
 
-/// Any version.
+/// The version that matches any version.
 const ANY: i32 = -1;
 
 pub(super) fn op_of(request: &Request) -> OpCode {
@@ -118,7 +118,7 @@ pub(super) fn encode_add_watch(path: &str, recursive: bool, to: &mut Writer) {
     to.string(path).int(if recursive { ADD_WATCH_RECURSIVE } else { ADD_WATCH_PERSISTENT });
 }
 
-/// Reads the body of a reply whose header has no error; a transaction can have failed all the same.
+/// Reads the body of a reply without an error in its header. A failed transaction has none there either.
 pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Result<Response, Error>, DecodeError> {
     Ok(Ok(match request {
         Request::Create { .. } => Response::Created { path: from.string()?.into(), stat: decode_stat(from)? },
@@ -139,7 +139,7 @@ pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Result<
     }))
 }
 
-/// What a request ends with whose reply has an error in its header.
+/// Returns the outcome of a request from the error in its reply's header.
 pub(super) fn decode_error(request: &Request, code: i32) -> Result<Response, Error> {
     match (ErrorCode::from_code(code), request) {
         (Some(ErrorCode::NoNode), Request::Exists { .. }) => Ok(Response::Exists(None)),
@@ -147,7 +147,7 @@ pub(super) fn decode_error(request: &Request, code: i32) -> Result<Response, Err
     }
 }
 
-/// Reads one result of a transaction: the operation's code, or its error.
+/// Reads one result of a transaction: the operation's effect or its error code, `None` at the end of the results.
 fn decode_result(from: &mut Reader<'_>) -> Result<Option<Result<Done, i32>>, DecodeError> {
     let (op, done) = (OpCode::from_code(from.int()?), from.bool()?);
     from.int()?;
@@ -166,8 +166,8 @@ fn decode_result(from: &mut Reader<'_>) -> Result<Option<Result<Done, i32>>, Dec
     }))
 }
 
-/// The results of a transaction, one for each operation. Of a failed one those before the failed operation have the
-/// result 0, those behind it another error.
+/// Reads the results of a transaction, one for each operation. If it failed, operations before the failed one have the
+/// error code 0, those behind it another one.
 fn decode_transaction(operations: &[Operation], from: &mut Reader<'_>) -> Result<Result<Response, Error>, DecodeError> {
     let (mut all, mut failed) = (Vec::new(), None);
     for (index, operation) in operations.iter().enumerate() {
@@ -199,7 +199,7 @@ fn decode_stat(from: &mut Reader<'_>) -> Result<Stat, DecodeError> {
     curator_wire::Stat::decode(from).map(Stat::from)
 }
 
-/// The event of a notification; `None` for a change of state, which a client finds out by itself.
+/// Reads the event of a notification; `None` for a change of state, which a client detects by itself.
 pub(super) fn decode_event(from: &mut Reader<'_>) -> Result<Option<WatchedEvent>, String> {
     let event = curator_wire::WatchEvent::decode(from).map_err(|error| error.to_string())?;
     let event_type = match event.kind {
@@ -225,7 +225,7 @@ mod tests {
         curator_wire::Stat::default().encode(to);
     }
 
-    /// Each kind of request with a body that answers it.
+    /// Returns each kind of request with the body of a reply.
     fn replies() -> Vec<(Request, Vec<u8>)> {
         let acl = Acl::open_unsafe;
         let mode = CreateMode::Persistent;
@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Each four bytes in turn, so each length and count too: the result may be an error, and is never larger than the body.
+    /// Replaces every four bytes in turn, so every length and count too. The result may be an error.
     #[test]
     fn no_length_or_count_makes_a_reply_panic() {
         for (request, body) in replies() {

@@ -8,7 +8,7 @@ use crate::secure::SaslDigest;
 
 const SERVICE: &str = "zookeeper/zk-sasl-md5";
 
-/// A login under way: an empty first token, an answer to the challenge, and a proof that the server knows the password.
+/// A login: an empty first token, a response to the challenge, and a proof that the server knows the password.
 pub(super) struct DigestMd5 {
     user: String,
     password: String,
@@ -34,7 +34,7 @@ impl DigestMd5 {
         Self { user, password, nonce: format!("{nonce:016x}"), state: State::New }
     }
 
-    /// Logs in with this nonce of the client.
+    /// Replaces the client's nonce.
     #[cfg(test)]
     pub(super) fn with_nonce(self, nonce: &str) -> Self {
         Self { nonce: nonce.to_owned(), ..self }
@@ -44,17 +44,17 @@ impl DigestMd5 {
         !matches!(self.state, State::New)
     }
 
-    /// The first token.
+    /// Returns the first token.
     pub(super) fn begin(&mut self) -> Vec<u8> {
         self.state = State::AwaitsChallenge;
         Vec::new()
     }
 
-    /// Answers the server's token; `None` if the login is complete.
+    /// Returns the response to the server's token; `None` if the login is complete.
     ///
     /// # Errors
     ///
-    /// What is wrong with the token.
+    /// A text that says what is wrong with the token.
     pub(super) fn step(&mut self, token: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let token = std::str::from_utf8(token).map_err(|_| "the server's token is not UTF-8".to_owned())?;
         match &self.state {
@@ -69,7 +69,7 @@ impl DigestMd5 {
         }
     }
 
-    /// The answer to a challenge, and what the server has to prove with.
+    /// Returns the response to a challenge, and the proof that the server must send.
     fn answer(&self, challenge: &str) -> Result<(Vec<u8>, String), String> {
         let wanted = |name: &str| value(challenge, name).ok_or_else(|| format!("the challenge has no {name}"));
         let server_nonce = wanted("nonce")?;
@@ -105,7 +105,7 @@ fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// The value of a directive in `name=value,name="value",…`.
+/// Returns the value of a directive in `name=value,name="value",…`.
 fn value(directives: &str, name: &str) -> Option<String> {
     let mut rest = directives;
     loop {
@@ -124,7 +124,7 @@ fn value(directives: &str, name: &str) -> Option<String> {
     }
 }
 
-/// The text up to the closing quote, and what follows.
+/// Returns the text up to the closing quote, and the rest behind it.
 fn unquote(quoted: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = quoted.char_indices();

@@ -23,12 +23,12 @@ pub(super) struct Tls {
 impl Tls {
     /// # Errors
     ///
-    /// What is wrong with the options.
+    /// A text that says what is wrong with the options.
     pub(super) fn new(options: &TlsOptions) -> Result<Self, String> {
         Ok(Self { connector: TlsConnector::from(Arc::new(config(options)?)) })
     }
 
-    /// Shakes hands: the server's certificate must be signed by the authority, be valid now, and carry its name.
+    /// Does the handshake: the server's certificate must be signed by the authority, be valid now, and carry its name.
     pub(super) async fn connect(&self, stream: TcpStream, server: &str) -> io::Result<Stream> {
         let name = name_of(server).map_err(io::Error::other)?;
         let stream = self.connector.connect(name, stream).await.map_err(|error| match error.kind() {
@@ -42,14 +42,14 @@ impl Tls {
     }
 }
 
-/// The configuration of rustls for these options.
+/// Returns the configuration of rustls for these options.
 ///
 /// # Errors
 ///
-/// What is wrong with the options.
+/// A text that says what is wrong with the options.
 pub(crate) fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
     if CryptoProvider::get_default().is_none() {
-        // Without one, a program whose crates ask for several gets a panic. Another thread may have been first.
+        // Without a default, rustls panics if a program's crates enable several. Another thread may install it first.
         let _other = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
     let certificates = |pem: &str, what: &str| {
@@ -74,11 +74,11 @@ pub(crate) fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
     builder.with_client_auth_cert(chain, key).map_err(|error| format!("the client certificate: {error}"))
 }
 
-/// The name that a server's certificate must have.
+/// Returns the name that a server's certificate must have.
 ///
 /// # Errors
 ///
-/// That the name cannot be in a certificate.
+/// A text, if the name cannot be in a certificate.
 pub(crate) fn name_of(server: &str) -> Result<ServerName<'static>, String> {
     let host = server.rsplit_once(':').map_or(server, |(host, _port)| host);
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 use crate::model::{EventType, PersistentEvent, WatchedEvent};
 use crate::watch::WatchKind;
 
-/// The longest part of a list of watches that is set again in one request: Java's client has the same.
+/// The most bytes of watches that one request sets again, as in Java's client.
 const PART: usize = 128 * 1024;
-/// Header, zxid and five counts, at most.
+/// The room for header, zxid and five counts.
 const PART_OVERHEAD: usize = 64;
 
-/// Which one-shot watches a path has.
+/// The one-shot watches of a path, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct OneShot(u8);
 
@@ -23,7 +23,7 @@ const DATA: u8 = 1;
 const EXIST: u8 = 2;
 const CHILD: u8 = 4;
 
-/// Watches that stay, with the receivers of their events.
+/// The subscribers of a persistent watch: their numbers and the senders of their events.
 type Subscribers = Vec<(u64, mpsc::UnboundedSender<PersistentEvent>)>;
 
 /// The armed watches of a session.
@@ -34,7 +34,7 @@ pub(super) struct Armed {
     next: u64,
 }
 
-/// Where a one-shot watch was left.
+/// The kind of one-shot watch that a read has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     Data,
@@ -53,7 +53,7 @@ impl Left {
 }
 
 impl Armed {
-    /// The reply to a read says that its watch is set.
+    /// Adds a watch that the reply to a read confirms.
     pub(super) fn arm(&mut self, path: &Arc<str>, left: Left) {
         match self.one_shot.get_mut(path) {
             Some(bits) => bits.0 |= left.bit(),
@@ -61,7 +61,7 @@ impl Armed {
         }
     }
 
-    /// The server has removed a watch on request.
+    /// Removes a watch that the server has removed on request, or that is not set again.
     pub(super) fn disarm(&mut self, path: &str, kind: WatchKind) {
         self.clear(
             path,
@@ -81,7 +81,7 @@ impl Armed {
         }
     }
 
-    /// Takes out the watches that an event has used up, and notifies the subscribers. `true` if there were such watches.
+    /// Removes the one-shot watches that an event uses up, and notifies subscribers. Returns `true` if one was armed.
     pub(super) fn fired(&mut self, event: &WatchedEvent) -> bool {
         let bits = match event.event_type {
             EventType::NodeDeleted => DATA | EXIST | CHILD,
@@ -96,20 +96,20 @@ impl Armed {
                 false => event.path == *path,
             };
             if concerns {
-                // A subscriber that is gone takes its watch away by itself.
+                // Without a receiver the subscriber is gone: its drop removes the watch.
                 subscribers.iter().for_each(|(_, to)| drop(to.send(PersistentEvent::Changed(event.clone()))));
             }
         }
         was_armed
     }
 
-    /// Whether nothing but this watch is set at the path, so that the server can be told to remove it: before 3.9 it
-    /// would take a persistent watch with it.
+    /// Returns `true` if the path has no persistent watch: before 3.9 a server that removes a one-shot watch would
+    /// remove a persistent one too.
     pub(super) fn can_remove(&self, path: &str) -> bool {
         ![false, true].into_iter().any(|recursive| self.persistent.contains_key(&(path.to_owned(), recursive)))
     }
 
-    /// Whether a read has left a watch at the path.
+    /// Returns `true` if a read has left a watch at the path.
     pub(super) fn has_one_shot(&self, path: &str) -> bool {
         self.one_shot.contains_key(path)
     }
@@ -120,7 +120,7 @@ impl Armed {
         self.next
     }
 
-    /// Takes a subscriber out. `true` if it was the last one of its watch.
+    /// Removes a subscriber. Returns `true` if it was the last one of its watch.
     pub(super) fn unsubscribe(&mut self, path: &str, recursive: bool, id: u64) -> bool {
         let key = (path.to_owned(), recursive);
         let Some(subscribers) = self.persistent.get_mut(&key) else { return false };
@@ -132,15 +132,15 @@ impl Armed {
         was_last
     }
 
-    /// All watches are set again: whatever happened before was not told to those that stay.
+    /// Sends `Reset` to all subscribers: a persistent watch that is set again has missed the events in between.
     pub(super) fn restored(&self) {
         for (_, to) in self.persistent.values().flatten() {
             drop(to.send(PersistentEvent::Reset));
         }
     }
 
-    /// The bodies of the requests that set all watches again, each of at most [`PART`] bytes and below the frame limit;
-    /// `true` for those that need `setWatches2`. The server replays what has happened to a one-shot watch since `zxid`.
+    /// Returns the bodies of the requests that set all watches again, each at most [`PART`] bytes and below the frame
+    /// limit; `true` if one needs `setWatches2`. For one-shot watches the server replays the events since `zxid`.
     pub(super) fn parts(&self, zxid: i64, max_frame: usize) -> Vec<(bool, Vec<u8>)> {
         let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
         let mut parts = Vec::new();
@@ -151,7 +151,7 @@ impl Armed {
                 .filter(|(bit, _)| bits.0 & bit != 0)
                 .map(move |(_, list)| (list, &**path))
         });
-        // A persistent watch comes last: before 3.9 a one-shot watch that is set later takes its place.
+        // Persistent watches are last: before 3.9 a one-shot watch that is set later would replace one.
         let persistent = self.persistent.keys().map(|(path, recursive)| (3 + usize::from(*recursive), path.as_str()));
         for (list, path) in one_shot.chain(persistent) {
             if part.length + path.len() + 4 > longest {
@@ -165,7 +165,7 @@ impl Armed {
     }
 }
 
-/// Whether a path is `above` or below it.
+/// Returns `true` if a path is `above` or below it.
 fn is_at_or_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || above == "/")
 }

@@ -1,29 +1,29 @@
-//! The session's ephemeral nodes, whose owner is the session's id.
+//! The session's ephemeral nodes: their owner is the session's id.
 
 use std::collections::VecDeque;
 
 use crate::path::parent_of;
 
-/// How many paths are kept. Nodes also go without a reply to this session, so the paths of all would pile up.
+/// The most paths that are kept. Nodes can be deleted without a reply to this session, so all paths would pile up.
 const KEPT: usize = 32;
 
-/// What is known of the session's ephemeral nodes.
+/// The known ephemeral nodes of the session.
 #[derive(Debug, Default)]
 pub(crate) struct Ephemerals {
     session_id: Option<i64>,
     /// Nodes that the session may own, the newest last.
     paths: VecDeque<String>,
-    /// Whether the session may own nodes that are not in `paths`. Never cleared: their deletes are not recognized.
+    /// The session may own nodes that are not in `paths`. Never cleared: their deletes are not recognized.
     others: bool,
 }
 
 impl Ephemerals {
-    /// The session's id, which the first answered create has shown.
+    /// Returns the session's id, which the first answered create has shown.
     pub(crate) const fn session_id(&self) -> Option<i64> {
         self.session_id
     }
 
-    /// Books the owner of a created node. Returns `false` if it is not the session of the creates before.
+    /// Records a created node. Returns `false` if its owner is not that of the earlier creates.
     #[must_use]
     pub(crate) fn created(&mut self, path: &str, owner: i64) -> bool {
         if *self.session_id.get_or_insert(owner) != owner {
@@ -33,7 +33,7 @@ impl Ephemerals {
         true
     }
 
-    /// Books a node that the session owns if it exists.
+    /// Records a node that the session owns if it exists.
     pub(crate) fn may_exist(&mut self, path: &str) {
         if self.paths.iter().any(|known| known == path) {
             return;
@@ -45,27 +45,27 @@ impl Ephemerals {
         self.paths.push_back(path.to_owned());
     }
 
-    /// Books a create without a reply. The node has a name that is not known, where it is sequential.
+    /// Records a create without a reply. The name of a sequential node is not known.
     pub(crate) fn outcome_unknown(&mut self, asked: &str) {
         self.others |= !self.paths.iter().any(|known| known == asked);
     }
 
-    /// Books that a node does not exist.
+    /// Records that a node does not exist.
     pub(crate) fn deleted(&mut self, path: &str) {
         self.paths.retain(|known| known != path);
     }
 
-    /// Whether the session may own a node.
+    /// Returns `true` if the session may own a node.
     pub(crate) fn may_own(&self) -> bool {
         self.others || !self.paths.is_empty()
     }
 
-    /// The known nodes whose paths end so.
+    /// Returns the known paths that end with `suffix`.
     pub(crate) fn ending_with(&self, suffix: &str) -> Vec<String> {
         self.paths.iter().filter(|path| path.ends_with(suffix)).cloned().collect()
     }
 
-    /// The root, then the parents of the known nodes whose paths do not end so, the newest first.
+    /// Returns the root, then the parents of the other known paths, the newest first.
     pub(crate) fn parents(&self, unless_ending_with: &str, limit: usize) -> Vec<String> {
         let mut parents = vec!["/".to_owned()];
         let own = self.paths.iter().rev().filter(|path| !path.ends_with(unless_ending_with));
@@ -121,7 +121,7 @@ mod tests {
         ephemerals.outcome_unknown("/locks/lock-");
         ephemerals.deleted("/locks/lock-0000000000");
         assert!(ephemerals.may_own());
-        // Where the name is known, its delete is recognized.
+        // If the name is known, its delete is recognized.
         let mut ephemerals = Ephemerals::default();
         ephemerals.may_exist("/session");
         ephemerals.outcome_unknown("/session");

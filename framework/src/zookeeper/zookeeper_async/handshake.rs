@@ -1,8 +1,8 @@
-//! A short talk with the ensemble before the client crate connects: which server answers, and which session timeout
-//! is granted.
+//! A handshake with the ensemble before the client crate connects: it finds a server that replies, and the session
+//! timeout that this server grants.
 //!
-//! The client crate hides the negotiated timeout, abandons a server that answers slowly, and has no bound on its
-//! connects; so one session is opened here and closed again at once (two quorum writes a connect).
+//! The client crate hides the negotiated timeout, abandons a server that replies slowly, and does not limit the time
+//! of its connects. So the handshake opens a session and closes it at once (two quorum writes a connect).
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,21 +21,21 @@ use crate::error::ConnectError;
 use crate::randomness::Randomness;
 use crate::zookeeper::MIN_SESSION_TIMEOUT;
 
-/// A connect response is 41 bytes; nothing much longer is one.
+/// A connect response has 36 or 37 bytes; a much longer frame is not one.
 const MAX_RESPONSE: usize = 1024;
-/// How long the other names have when one is known.
+/// The time limit of the other lookups after the first name is resolved.
 const OTHER_NAMES: Duration = Duration::from_millis(500);
 
-/// What the handshake found out.
+/// The result of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Greeting {
-    /// All servers' addresses; the one that answered stands first.
+    /// The addresses of all servers, first that of the server that replied.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// The session timeout that it granted.
+    /// The session timeout that this server granted.
     pub(crate) negotiated: Duration,
 }
 
-/// Asks one server after the other, in random order, until one answers.
+/// Tries one server after the other, in random order, until one replies.
 pub(crate) async fn shake_hands(
     servers: &[String],
     session_timeout: Duration,
@@ -47,7 +47,7 @@ pub(crate) async fn shake_hands(
     let mut addresses = resolve(servers, budget, &mut failures).await;
     addresses.shuffle(&mut StdRng::seed_from_u64(randomness.next()));
     for (tried, (server, address)) in addresses.iter().enumerate() {
-        // What is left is shared evenly among those still to be tried.
+        // The time left is shared evenly among the addresses still to be tried.
         let left = end.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
         let negotiated = match timeout(share, greet(*address, session_timeout)).await {
@@ -72,7 +72,7 @@ pub(crate) async fn shake_hands(
     Err(ConnectError::from_failures(failures))
 }
 
-/// The addresses of all servers. Names are looked up at once; when one is known, the others have a moment left.
+/// Looks up all names concurrently. When one is resolved, the others have [`OTHER_NAMES`] left.
 async fn resolve<'a>(
     servers: &'a [String],
     budget: Duration,
@@ -96,7 +96,7 @@ async fn resolve<'a>(
         }
     }
     failures.extend(unknown.into_iter().map(|server| (server.clone(), "name not resolved in time".to_owned())));
-    // The same order whichever came first, so that only the given randomness decides.
+    // Sorted, so that only the given randomness decides the order.
     resolved.sort();
     resolved
 }
@@ -131,7 +131,7 @@ pub(crate) async fn greet(address: SocketAddr, session_timeout: Duration) -> io:
     }
 
     stream.write_all(&framed(|to| RequestHeader { xid: 1, op: OpCode::CloseSession }.encode(to))).await?;
-    // The end of the stream is the server's word that it has read the close.
+    // The end of the stream shows that the server has read the close.
     let mut rest = Vec::new();
     stream.take(MAX_RESPONSE as u64).read_to_end(&mut rest).await?;
     Ok(Duration::from_millis(u64::from(granted.unsigned_abs())))

@@ -1,4 +1,4 @@
-//! A request between whoever asked it, whoever drives it, and its answer.
+//! A request between its caller, the task that drives it, and its reply.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::zookeeper::{Reply, Request};
 
-/// A request that was asked. `P` is what it occupies until it is answered.
+/// A submitted request. `P` is what it occupies until its reply.
 pub(crate) struct InFlight<P> {
     request: Request,
     state: Mutex<State<P>>,
@@ -17,30 +17,30 @@ pub(crate) struct InFlight<P> {
 
 struct State<P> {
     stage: Stage<P>,
-    /// Of whoever asked.
+    /// The caller's waker.
     waker: Option<Waker>,
 }
 
 enum Stage<P> {
-    /// It waits for its turn, or somebody else drives it.
+    /// The request is queued, or another task drives it.
     Elsewhere,
-    /// Whoever asked drives it. It knows the request, so it must be taken out in the end.
+    /// The caller drives the request. `Driven` refers back to it, so it must be taken out in the end.
     Here(Driven<P>),
     Answered(Reply),
-    /// Nobody is left who could answer.
+    /// No task is left that could reply.
     Forsaken,
-    /// Whoever asked has the answer, or is gone.
+    /// The caller has the reply, or is gone.
     Over,
 }
 
-/// A request that was sent, what it occupies, and where its answer goes.
+/// A request that was sent, the sender of its reply, and what it occupies.
 pub(crate) struct Driven<P> {
     pub(crate) reply: Pin<Box<dyn Future<Output = Reply> + Send>>,
     pub(crate) answer: Answerer<P>,
     pub(crate) occupied: P,
 }
 
-/// Where the answer goes. Dropping it says that there will be none.
+/// The sender of a reply. Dropping it notifies the caller that no reply will come.
 pub(crate) struct Answerer<P>(Arc<InFlight<P>>);
 
 impl<P> InFlight<P> {
@@ -54,12 +54,12 @@ impl<P> InFlight<P> {
         &self.request
     }
 
-    /// From now on whoever asked drives it.
+    /// Lets the caller drive the request from now on.
     pub(crate) fn leave_here(&self, driven: Driven<P>) {
         self.state.lock().stage = Stage::Here(driven);
     }
 
-    /// Takes it from whoever asked, if he drives it.
+    /// Takes the request from its caller, if the caller drives it.
     pub(crate) fn take(&self) -> Option<Driven<P>> {
         let stage = &mut self.state.lock().stage;
         match stage {
@@ -68,18 +68,18 @@ impl<P> InFlight<P> {
         }
     }
 
-    /// Whoever asked is gone. What he drove is for somebody else to finish.
+    /// Records that the caller is gone. Returns the request that it drove, for another task to finish.
     pub(crate) fn give_up(&self) -> Option<Driven<P>> {
         let stage = std::mem::replace(&mut self.state.lock().stage, Stage::Over);
         stage.into_driven()
     }
 
-    /// Whether whoever asked has the answer, or is gone.
+    /// Returns `true` if the caller has the reply, or is gone.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state.lock().stage, Stage::Over)
     }
 
-    /// Looks after it, or whether there is an answer; `None` if there will be none.
+    /// Drives the request, if the caller does, and resolves with the reply; `None` if none will come.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Reply>> {
         let mut state = self.state.lock();
         let reply = match &mut state.stage {
@@ -103,7 +103,7 @@ impl<P> InFlight<P> {
             return Poll::Pending;
         }
         let driven = std::mem::replace(&mut state.stage, Stage::Over);
-        // What it occupied is left, and its answerer dropped, without the lock.
+        // Dropped without the lock: the answerer's drop takes it.
         drop(state);
         drop(driven);
         Poll::Ready(reply)
@@ -120,7 +120,7 @@ impl<P> Stage<P> {
 }
 
 impl<P> Driven<P> {
-    /// Drives it to its end, for whoever asked.
+    /// Drives the request until its reply, and sends that to the caller.
     pub(crate) async fn finish(self) {
         let Self { reply, answer, occupied } = self;
         answer.send(reply.await);
@@ -137,7 +137,7 @@ impl<P> Answerer<P> {
         self.end(Stage::Answered(reply));
     }
 
-    /// For whoever waits for it; what he drives himself is none of it.
+    /// Ends the request for a waiting caller. Changes nothing if the caller itself drives it.
     fn end(&self, stage: Stage<P>) {
         let waker = {
             let mut state = self.0.state.lock();
@@ -181,7 +181,7 @@ mod tests {
         Reply { sent: Some(Duration::from_secs(7)), epoch: 1, zxid: 0, result: Ok(Response::Deleted) }
     }
 
-    /// A request that is answered by a word, what it occupies, and who else knows of it in the end.
+    /// Returns a request, the sender that triggers its reply, and a weak reference to what it occupies.
     fn driven(answer: Answerer<Arc<()>>) -> (Driven<Arc<()>>, oneshot::Sender<()>, Weak<()>) {
         let (word, told) = oneshot::channel::<()>();
         let in_flight = Arc::clone(answer.in_flight());
@@ -195,7 +195,7 @@ mod tests {
         (Driven { reply, answer, occupied }, word, occupies)
     }
 
-    /// Somebody who waits for the answer already, and in the end says when the request was sent.
+    /// Spawns a caller that waits for the reply, and then returns the moment at which the request was sent.
     async fn waiting(own: &Own) -> JoinHandle<Option<Duration>> {
         let own = Arc::clone(own);
         let waits = tokio::spawn(async move { poll_fn(|cx| own.poll(cx)).await?.sent });

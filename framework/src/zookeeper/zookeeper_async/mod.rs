@@ -1,21 +1,20 @@
-//! The adapter to the crate `zookeeper-async`, the only file that names it.
+//! The adapter to the crate `zookeeper-async`, the only file that uses it.
 //!
-//! The crate goes on under a new session after an expiry, matches replies by their order alone, does not repeat
-//! credentials or watches, and can neither say which session it has nor be told to stop. All guard rails against that
-//! live here:
+//! The crate starts a new session after an expiry, and matches replies by their order alone. It does not repeat
+//! credentials or watches, cannot say which session it has, and cannot be stopped. So the adapter keeps these rules:
 //!
-//! * The state callback itself ends the handle at an expiry, before anything else; every reply is delivered only
+//! * The state callback itself ends the handle at an expiry, before anything else. Every reply is delivered only
 //!   after that flag was read.
-//! * Each reply belongs to the connection on which its request was submitted; after a reconnect it counts as lost.
-//! * After every connect, once all older requests are answered or dropped, the credentials go first, then probes,
-//!   alone: reads whose answers are known and differ; then, where the session owns ephemeral nodes, a create that
-//!   shows the session's id. Only then is the handle connected.
-//! * The answer to every create is compared with its request, and its owner with that of the creates before.
-//! * At most [`PLACES`] requests are inside the crate, whose queue of 64 can block itself. Whoever asks drives his
-//!   request, until he goes away, or places run out, or the connection is lost: from then on the handle's own task
-//!   does. So a caller that goes away, or does not look, neither frees its request's place nor keeps it. A panic of
-//!   the crate over a reply ends the handle.
-//! * An ended handle's close goes last into the queue and is repeated until the crate says that it was sent.
+//! * Each reply belongs to the connection on which its request was submitted. After a reconnect it counts as lost.
+//! * A connection counts only when it is proven. First all older requests are answered or dropped. Then the adapter
+//!   sends the credentials and two probes, one by one: reads with known, different results. If the session owns
+//!   ephemeral nodes, a create shows the session's id.
+//! * The reply to every create is compared with its request, and its owner with that of earlier creates.
+//! * At most [`PLACES`] requests are inside the crate, because its queue of 64 can block itself. A caller drives its
+//!   request until it drops it, or slots run out, or the connection is lost. From then on the monitor does. So a caller
+//!   that stops polling neither frees its request's slot nor blocks it.
+//! * A panic of the crate over a reply ends the handle.
+//! * An ended handle's close is queued last, and repeated until the crate says that it was sent.
 
 mod ephemerals;
 pub(crate) mod handshake;
@@ -56,29 +55,29 @@ use crate::zookeeper::{
 };
 
 const CLIENT: &str = "zookeeper-async";
-/// Requests inside the crate at once. Its queue has 64 places; the rest is for probe, credentials, heartbeat, close
+/// The most requests inside the crate. Its queue has 64 slots; the rest is for probe, credentials, heartbeat, close
 /// and its own ping.
 const PLACES: usize = 58;
 /// The pause between the crate's tries to reach a server, and between our tries to probe and to close.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// In how many places a proof of the session's id is tried.
+/// The most parents below which a proof of the session's id is tried.
 const IDENTITY_TRIES: usize = 8;
-/// How many requests one session sends. The crate numbers them in 32 bits and goes on through the reserved numbers: the
-/// reply to the request −1 would be taken for a notification, the one to −2 for a ping's, and each later reply for that
-/// of the request before. The session ends below 2^31, with room for the requests of its close.
+/// The most requests of one session. The crate's 32-bit numbers continue into the reserved ones: it would take the
+/// reply to request −1 for a notification, that to −2 for a ping's, and each later reply for its predecessor's. The
+/// session ends below 2^31, with room for the requests of its close.
 const MAX_REQUESTS: u64 = (1 << 31) - (1 << 20);
-/// How long the first probe waits to hear of the first connect, which the crate may have told before we could listen.
+/// The longest wait for the crate's report of the first connection, which may precede the adapter's listener.
 const FIRST_CONNECT: Duration = Duration::from_millis(200);
 
 /// Connects with the crate `zookeeper-async`: `.zookeeper_factory(ZooKeeperAsyncFactory)`.
 ///
-/// The adapter ends the session where the crate cannot go on safely:
+/// The adapter ends the session if the crate cannot continue it safely:
 ///
-/// | | the session ends with |
+/// | case | the session ends with |
 /// | --- | --- |
-/// | a reply is not that of its request, or a reconnect carries another session | [`SessionEnd::Inconsistent`] |
+/// | a reply does not match its request, or a reconnect carries another session | [`SessionEnd::Inconsistent`] |
 /// | a reconnect cannot be proven: the reply to the session's first ephemeral create was lost, or no node may be created below the root or beside the session's nodes | [`SessionEnd::Inconsistent`] |
-/// | 2^31 requests (less a million) were sent, since the crate's numbers run out | [`SessionEnd::ClientFailed`] |
+/// | 2^31 requests (less a million) were sent: the crate's numbers run out | [`SessionEnd::ClientFailed`] |
 ///
 /// # Logging
 ///
@@ -104,7 +103,7 @@ impl ZooKeeperFactory for ZooKeeperAsyncFactory {
 }
 
 impl ZooKeeperAsyncFactory {
-    /// Connects a session that sends at most so many requests.
+    /// Connects a session that sends at most `max_requests` requests.
     async fn connect_for(max_requests: u64, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         let started = tokio::time::Instant::now();
         let greeting = shake_hands(
@@ -128,13 +127,13 @@ impl ZooKeeperAsyncFactory {
         let connecting = ZooKeeper::connect_with_retry_time(
             &connect_string,
             greeting.negotiated,
-            // The closure does nothing but note and send: a panic in it would kill the crate's tasks.
+            // The closure only converts and sends: a panic in it would kill the crate's tasks.
             move |event: crate_api::WatchedEvent| {
                 let _lives: &mpsc::Sender<Infallible> = &crate_lives;
                 let Some(event) = from_crate_event(event) else { return };
-                // A new connection is told under this lock, so its events come behind it.
+                // The monitor reports a new connection under this lock, so its events arrive behind that report.
                 let _not_meanwhile = proving.lock();
-                // Nobody listens any more when the handle was dropped.
+                // Without a receiver the handle was dropped.
                 let _gone = watched.send(HandleEvent::Watched(event));
             },
             RETRY_PAUSE,
@@ -164,7 +163,7 @@ fn join_addresses(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// What the crate's state callback tells the monitor.
+/// The reports of the crate's state callback to the monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transport {
     Lost,
@@ -172,37 +171,37 @@ enum Transport {
     Expired,
 }
 
-/// What handle, callback and monitor share.
+/// The state that handle, callback and monitor share.
 struct Shared {
     zookeeper: ZooKeeper,
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
     negotiated: Duration,
     auth: Vec<AuthInfo>,
-    /// Set by the state callback at an expiry, and by whoever ends the handle. Never cleared.
+    /// Set by the state callback at an expiry, and by every other end of the handle. Never cleared.
     ended: AtomicBool,
-    /// Why the session ended, unless a reply has shown it. Set just before `ended`.
+    /// The reason of the session's end, set just before `ended`; unset after a wrong reply.
     why: OnceLock<SessionEnd>,
-    /// The requests that the crate has numbered, or may have. Its own pings have a reserved number.
+    /// The number of requests that the crate has numbered, or may have. Its own pings have a reserved number.
     requests: AtomicU64,
     max_requests: u64,
-    /// Tells the monitor that an answer has ended the handle.
+    /// Notifies the monitor that a reply, or the last request number, has ended the handle.
     disproved: Notify,
-    /// Counts connections: grows at every loss of the transport.
+    /// The number of the connection, incremented at every loss of the transport.
     epoch: AtomicU64,
-    /// The epoch whose connection is proven; requests are submitted in that one only.
+    /// The epoch with a proven connection. Requests are submitted in no other.
     ready: AtomicU64,
-    /// The epoch in which the crate said "connected".
+    /// The epoch in which the crate has reported a connection.
     up: watch::Sender<u64>,
     places: Places<Asked>,
-    /// The crate takes a request at its future's first poll; polled one by one, none of them ever waits for another
-    /// there.
+    /// Held during the first poll of a request's future, when the crate takes the request: one by one, none waits for
+    /// another there.
     submitting: Mutex<()>,
-    /// What those who ask drive themselves.
+    /// The requests that their callers drive.
     in_flight: Mutex<Vec<Weak<InFlight>>>,
-    /// What the monitor is to drive.
+    /// The requests for the monitor to drive.
     to_drive: mpsc::UnboundedSender<ToDrive>,
-    /// The name of the node that shows the session's id; it may be left of an earlier proof.
+    /// The name of the node that shows the session's id. A proof that was cut off may leave one.
     identity: String,
     ephemerals: Arc<Mutex<Ephemerals>>,
 }
@@ -211,10 +210,10 @@ type InFlight = in_flight::InFlight<Option<Place>>;
 type Answerer = in_flight::Answerer<Option<Place>>;
 type Driven = in_flight::Driven<Option<Place>>;
 
-/// A request that was not begun: its data apart, which goes to the crate, and where its answer goes.
+/// A request that was not begun. Its data is apart, because the crate takes it by value.
 struct Asked {
     data: Vec<u8>,
-    /// The connection on which it is sent, or not at all.
+    /// The only connection on which the request may be sent.
     epoch: u64,
     answer: Answerer,
 }
@@ -229,14 +228,14 @@ impl Asked {
         (Self { data, epoch, answer }, in_flight)
     }
 
-    /// Answers that the request was not sent.
+    /// Replies that the request was not sent.
     fn refuse(self, error: impl FnOnce(String) -> Error) {
         let error = error(self.answer.in_flight().request().to_string());
         self.answer.send(Reply::not_sent(error));
     }
 }
 
-/// A request's place inside the crate.
+/// A request's slot inside the crate, freed when it is dropped.
 struct Place(Arc<Shared>);
 
 impl Drop for Place {
@@ -245,20 +244,20 @@ impl Drop for Place {
     }
 }
 
-/// The monitor is gone, and with it the connection.
+/// Returns the reply to a request that has no connection.
 fn lost(request: String, sent: bool) -> Reply {
     Reply::not_sent(Error::ConnectionLoss { request, sent, cause: None })
 }
 
-/// What the monitor is to drive from now on.
+/// The requests that the monitor drives from now on.
 enum ToDrive {
-    /// A request whose caller went away, or that waited for its place.
+    /// A request that its caller has dropped, or that has waited for a slot.
     One(Driven),
-    /// All there are: somebody waits for a place.
+    /// All requests that callers drive: another one waits for a slot, or the connection is gone.
     All,
 }
 
-/// The answer that is to come. Dropping it leaves the request to the monitor.
+/// The future of a reply. Dropping it leaves the request to the monitor.
 struct Answer {
     shared: Arc<Shared>,
     in_flight: Arc<InFlight>,
@@ -269,7 +268,7 @@ impl Future for Answer {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
         let reply = std::task::ready!(self.in_flight.poll(cx));
-        // Without the monitor it is not known what became of it.
+        // Without the monitor the request's outcome is unknown.
         Poll::Ready(reply.unwrap_or_else(|| lost(self.in_flight.request().to_string(), true)))
     }
 }
@@ -282,12 +281,12 @@ impl Drop for Answer {
     }
 }
 
-/// The number by which the framework knows a connection.
+/// Returns the framework's number of a connection, which counts from 1.
 const fn number_of(epoch: u64) -> u64 {
     epoch + 1
 }
 
-/// No connection is proven yet.
+/// The epoch that stands for "no connection yet".
 const NOT_READY: u64 = u64::MAX;
 
 impl Shared {
@@ -295,7 +294,7 @@ impl Shared {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Why, if no answer was wrong: the crate's own word, else the answer.
+    /// Returns the reason of the session's end; without one, a reply was wrong.
     fn why_ended(&self) -> SessionEnd {
         self.why.get().copied().unwrap_or(SessionEnd::Inconsistent)
     }
@@ -308,7 +307,7 @@ impl Shared {
         self.ready.load(Ordering::SeqCst) == epoch && self.epoch() == epoch
     }
 
-    /// Sends a request beside the places: for what goes alone, or must not wait.
+    /// Sends a request without a slot: a probe, which is alone, or a heartbeat, which must not wait.
     async fn send(self: &Arc<Self>, request: Request, epoch: u64) -> Reply {
         let (asked, in_flight) = Asked::new(request, epoch);
         let driven = self.begin(asked, None, &self.submitting.lock());
@@ -317,7 +316,7 @@ impl Shared {
     }
 
     fn leave_to_monitor(&self, driven: Driven) {
-        // Without a monitor the handle has ended; whoever asked learns it from his channel.
+        // Without a monitor the handle has ended, and the dropped request notifies its caller.
         let _monitor_gone = self.to_drive.send(ToDrive::One(driven));
     }
 
@@ -330,7 +329,7 @@ impl Shared {
             }
             in_flight.push(Arc::downgrade(request));
         }
-        // The monitor may have taken all there were just before.
+        // The monitor may have taken over all requests just before this one was added.
         if self.epoch() != epoch || self.has_ended() {
             if let Some(driven) = request.take() {
                 self.leave_to_monitor(driven);
@@ -344,10 +343,10 @@ impl Shared {
         in_flight.into_iter().filter_map(|request| request.upgrade()?.take()).collect()
     }
 
-    /// Gives a request to the crate. What is left has to be driven until it is answered.
+    /// Passes a request to the crate. The result must be driven until the reply arrives.
     ///
-    /// The crate takes a request at its future's first poll, if nobody else is about to: so one by one, and whatever is
-    /// left of the task's budget.
+    /// The crate takes a request at its future's first poll, unless it is taking another. So the caller holds the lock,
+    /// and the poll ignores the task's budget.
     fn begin(self: &Arc<Self>, asked: Asked, place: Option<Place>, _alone: &MutexGuard<'_, ()>) -> Driven {
         let Asked { data, epoch, answer } = asked;
         let in_flight = Arc::clone(answer.in_flight());
@@ -355,7 +354,7 @@ impl Shared {
         let sent = self.clock.now();
         let shared = Arc::clone(self);
         let mut reply: Pin<Box<dyn Future<Output = Reply> + Send>> = Box::pin(async move {
-            // The crate decodes a reply where it is waited for, and panics on some.
+            // The crate decodes a reply in the request's future, and panics on some replies.
             let answered =
                 AssertUnwindSafe(crate_request(&shared.zookeeper, in_flight.request(), data)).catch_unwind().await;
             let answered = answered.unwrap_or(Err(ZkError::MarshallingError));
@@ -380,7 +379,7 @@ impl Shared {
         }
     }
 
-    /// What an answer is worth.
+    /// Checks a reply, and records an ephemeral create without a known outcome.
     fn judge(&self, answer: Result<Response, ZkError>, epoch: u64, request: &Request) -> Result<Response> {
         let result = self.judge_answer(answer, epoch, request);
         if let (Request::Create { path, mode, .. }, Err(error)) = (request, &result) {
@@ -396,7 +395,7 @@ impl Shared {
             return Err(Error::SessionExpired { request: request.to_string() });
         }
         if self.epoch() != epoch {
-            // Whose answer this is cannot be known.
+            // Across a reconnect the crate may match a reply with another request.
             return Err(Error::ConnectionLoss { request: request.to_string(), sent: true, cause: None });
         }
         match answer {
@@ -410,7 +409,7 @@ impl Shared {
                 self.end_because(SessionEnd::Expired);
                 Err(Error::SessionExpired { request: request.to_string() })
             }
-            // The answer was none to this request, or none at all.
+            // The reply does not decode as one to this request.
             Err(ZkError::MarshallingError) => {
                 self.disprove();
                 Err(Error::SessionExpired { request: request.to_string() })
@@ -430,16 +429,16 @@ impl Shared {
         self.disprove();
     }
 
-    /// The handle is of no use any more.
+    /// Ends the handle and notifies the monitor.
     fn disprove(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.disproved.notify_one();
     }
 
-    /// Begins a request that has a place, if there is somebody to answer it; else says so.
+    /// Begins a request that has a slot; `None` if its caller is gone, or if it is refused.
     fn begin_in_place(self: &Arc<Self>, asked: Asked, alone: &MutexGuard<'_, ()>) -> Option<(Driven, u64)> {
         let epoch = asked.epoch;
-        // Without a monitor whoever asked learns by the end of his channel that it was lost.
+        // Without a monitor the dropped request ends as lost for its caller.
         if asked.answer.in_flight().is_over() || self.to_drive.is_closed() {
             return None;
         }
@@ -454,12 +453,12 @@ impl Shared {
         Some((self.begin(asked, Some(Place(Arc::clone(self))), alone), epoch))
     }
 
-    /// Leaves a place to the next request in line that can begin.
+    /// Passes a slot on to the next request in the queue that can begin.
     fn leave_place(self: &Arc<Self>) {
         loop {
             let begun = {
-                // Those in line begin in their order, and nobody's request begins behind what he asks after he has
-                // given it up: his clean-up stands in line here too.
+                // Under the lock, queued requests begin in their order. A caller's clean-up needs the lock too, so a
+                // request that the caller has dropped never begins behind its clean-up.
                 let alone = self.submitting.lock();
                 let Some(next) = self.places.leave() else { return };
                 self.begin_in_place(next, &alone)
@@ -470,14 +469,14 @@ impl Shared {
         }
     }
 
-    /// Those in line were not sent, and are not to wait for another connection.
+    /// Refuses the queued requests: they were not sent, and must not wait for another connection.
     fn refuse_waiting(&self) {
         for asked in self.places.take_waiting() {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
         }
     }
 
-    /// Compares an answer with its request, and keeps the book of the session's ephemeral nodes.
+    /// Returns `true` if a reply matches its request. Records the session's ephemeral nodes.
     fn is_expected(&self, request: &Request, response: &Response) -> bool {
         match (request, response) {
             (Request::Create { path: asked, mode, .. }, Response::Created { path, stat }) => {
@@ -506,19 +505,19 @@ impl Shared {
         }
     }
 
-    /// Waits until the crate says that it is connected and no request of an older connection is open.
+    /// Waits until the crate reports a connection and every slot is free. Returns the epoch.
     async fn settle(&self, first: bool) -> u64 {
         let mut up = self.up.subscribe();
         loop {
             let epoch = self.epoch();
             let connected = up.wait_for(|&up| up == epoch || self.epoch() != epoch);
             if first && epoch == 0 {
-                // The first "connected" may have been told before anybody could listen.
+                // The crate may have reported the first connection before the listener was added.
                 let _told = tokio::time::timeout(FIRST_CONNECT, connected).await;
             } else if connected.await.is_err() || self.epoch() != epoch {
                 continue;
             }
-            // Nothing new begins as long as the connection is not proven.
+            // The slots become free: no request begins before the connection is proven.
             self.places.all_free().await;
             if self.epoch() == epoch {
                 return epoch;
@@ -526,7 +525,7 @@ impl Shared {
         }
     }
 
-    /// Whether the crate's I/O task is gone: then its queue takes nothing, and says so at once.
+    /// Returns `true` if the crate's I/O task is gone: its queue then refuses every request at once.
     fn is_dead(&self) -> bool {
         let path = nowhere(&*self.randomness);
         self.count_request();
@@ -534,20 +533,20 @@ impl Shared {
         asking.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// Waits until a server has answered the crate's connect; for the first one, which may have been missed, a moment
-    /// at most.
+    /// Waits until a server has accepted the crate's connect. The first wait is short, because the adapter may have
+    /// missed that report.
     async fn reached(&self) {
         let mut up = self.up.subscribe();
         let reached = up.wait_for(|&up| up == self.epoch());
         if self.epoch() == 0 {
             let _told = tokio::time::timeout(FIRST_CONNECT, reached).await;
         } else {
-            // The sender is in `self`.
+            // Never an error: the sender is in `self`.
             let _told = reached.await;
         }
     }
 
-    /// Proves a new connection: see the module's documentation. Returns when the newest answered requests were sent.
+    /// Proves a new connection: see the module's documentation.
     async fn establish(self: Arc<Self>, first: bool) -> Result<Proven, SessionEnd> {
         loop {
             let epoch = self.settle(first).await;
@@ -569,8 +568,7 @@ impl Shared {
                 _ => return Err(Disproof::Lost),
             }
         }
-        // Two reads whose answers are known and differ: with replies shifted by one, at least one of them gets
-        // another one's answer.
+        // Two reads with known, different results: if the crate's replies are shifted by one, at least one is wrong.
         let missing = Request::Exists { path: nowhere(&*self.randomness).into(), watch: false };
         let reply = self.send(missing, epoch).await;
         match Disproof::check(reply.result)? {
@@ -587,10 +585,10 @@ impl Shared {
         Ok((leader_sent.unwrap_or(sent).max(sent), leader_sent))
     }
 
-    /// A server may swap the session silently at a reconnect. Where the session may own ephemeral nodes, a lock would be
-    /// held on the node of another session. So one more is created, and its owner compared. It goes below the root;
-    /// where that is forbidden, beside one of those nodes, where its name sorts behind every contender's. The next proof
-    /// deletes what a lost connection leaves of it. A session that cannot be proven ends.
+    /// Proves the session's id. A server may swap the session silently at a reconnect: a lock would then be held
+    /// on another session's node. A session that may own ephemeral nodes creates one more, and compares its owner. That
+    /// node is below the root or, if this is forbidden, beside one of the others, where its name sorts behind every
+    /// contender's. The next proof deletes a node that a lost connection leaves. A session that cannot be proven ends.
     async fn prove_identity(self: &Arc<Self>, epoch: u64) -> Result<Option<Duration>, Disproof> {
         let (left, parents) = {
             let ephemerals = self.ephemerals.lock();
@@ -598,7 +596,7 @@ impl Shared {
                 return Ok(None);
             }
             if ephemerals.session_id().is_none() {
-                // Only a lost reply would have shown the id.
+                // No create was answered: only the lost reply would have shown the id.
                 return Err(Disproof::Ended(SessionEnd::Inconsistent));
             }
             (ephemerals.ending_with(&self.identity), ephemerals.parents(&self.identity, IDENTITY_TRIES))
@@ -612,7 +610,7 @@ impl Shared {
             let acl = Acl::open_unsafe();
             let create =
                 Request::Create { path: path.as_str().into(), data: Vec::new(), acl, mode: CreateMode::Ephemeral };
-            // The reply may get lost.
+            // Recorded before the create, because its reply may be lost.
             self.ephemerals.lock().may_exist(&path);
             let created = self.send(create, epoch).await;
             match created.result {
@@ -631,19 +629,19 @@ impl Shared {
     }
 }
 
-/// A connection that is proven.
+/// A proven connection.
 struct Proven {
     epoch: u64,
-    /// When the newest answered requests were sent.
+    /// The moment at which the newest answered request was sent; below, the newest answered write.
     sent: Duration,
     leader_sent: Option<Duration>,
 }
 
-/// Why a connection is not proven.
+/// The reason why a connection is not proven.
 enum Disproof {
-    /// It was lost meanwhile.
+    /// The connection was lost meanwhile.
     Lost,
-    /// It is not the session's, or of no use.
+    /// The session must end, for this reason.
     Ended(SessionEnd),
 }
 
@@ -655,7 +653,7 @@ impl Disproof {
         })
     }
 
-    /// Whatever the server says, it has answered.
+    /// Accepts every reply of the server, also an error. Fails if the connection or the session ended.
     fn unless_answered(result: Result<Response>) -> Result<(), Self> {
         match result {
             Err(error @ (Error::ConnectionLoss { .. } | Error::SessionExpired { .. })) => {
@@ -666,8 +664,8 @@ impl Disproof {
     }
 }
 
-/// What the crate would refuse by itself, without a word to the server: a reply of the crate must be one of the server.
-/// The crate's rule for paths is that of its `validate_path`.
+/// Returns the error of a request that the crate would refuse by itself: each reply of the crate must be one of the
+/// server's. The rules for paths are those of the crate's `validate_path`.
 fn refused_here(request: &Request) -> Option<Error> {
     let path = request.path();
     let reason = match request {
@@ -695,7 +693,7 @@ async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) 
                 CreateMode::PersistentSequential => crate_api::CreateMode::PersistentSequential,
                 CreateMode::Ephemeral => crate_api::CreateMode::Ephemeral,
                 CreateMode::EphemeralSequential => crate_api::CreateMode::EphemeralSequential,
-                // Refused before.
+                // `refused_here` has refused these.
                 CreateMode::Container
                 | CreateMode::PersistentWithTtl(_)
                 | CreateMode::PersistentSequentialWithTtl(_) => return Err(crate_api::ZkError::Unimplemented),
@@ -730,13 +728,13 @@ async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) 
             let stat = zookeeper.set_acl(path, acl, *version).await?;
             Ok(Response::Stat(from_crate_stat(&stat)))
         }
-        // Refused before.
+        // `refused_here` has refused these.
         Request::Sync { .. } | Request::Transaction { .. } | Request::Reconfig { .. } => Err(ZkError::Unimplemented),
     }
 }
 
-/// Whether the server appended this to a sequential name: ten digits, or a minus sign and ten digits after the
-/// counter's end.
+/// Returns `true` if a server may have appended this to a sequential name: ten digits, or a minus sign and nine or
+/// ten digits after the counter's overflow.
 fn is_sequence(suffix: &str) -> bool {
     let digits = suffix.strip_prefix('-').unwrap_or(suffix);
     digits.len() >= 9 && digits.len() <= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -745,7 +743,7 @@ fn is_sequence(suffix: &str) -> bool {
 /// One session of the crate.
 struct Handle {
     shared: Arc<Shared>,
-    /// Ends the monitor when it is dropped or told.
+    /// Ends the monitor when it is set or dropped.
     end: watch::Sender<bool>,
     closed: watch::Receiver<bool>,
 }
@@ -767,7 +765,7 @@ impl ZooKeeperHandle for Handle {
         let shared = Arc::clone(&self.shared);
         let current = shared.epoch();
         let (asked, in_flight) = Asked::new(request, current);
-        // Nobody waits in line for a connection.
+        // A request does not wait in the queue for a connection.
         let is_current = number_of(current) == epoch && shared.is_ready(current);
         if !is_current && !shared.has_ended() {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
@@ -778,7 +776,7 @@ impl ZooKeeperHandle for Handle {
                 None => shared.leave_place(),
             }
         } else {
-            // Whoever has a place may not look whether it is free.
+            // A caller that has a slot may not poll: from now on the monitor drives its request.
             let _monitor_gone = shared.to_drive.send(ToDrive::All);
         }
         ReplyFuture::new(Answer { shared, in_flight })
@@ -825,7 +823,7 @@ impl ZooKeeperHandle for Handle {
     fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut closed = self.closed.clone();
         Box::pin(async move {
-            // An error means that the monitor is gone, and with it the session.
+            // An error means that the monitor is gone, and the session with it.
             let _gone = closed.wait_for(|&closed| closed).await;
         })
     }
@@ -837,7 +835,7 @@ impl Drop for Handle {
     }
 }
 
-/// Sets up what listens to the crate, and the monitor that owns the session until it is closed.
+/// Adds the listener to the crate, and spawns the monitor that owns the session until it is closed.
 fn start(
     zookeeper: ZooKeeper,
     (events, ephemerals, crate_gone): (
@@ -873,7 +871,7 @@ fn start(
     });
     let (transport_sender, transport) = mpsc::unbounded_channel();
     let listening = Arc::downgrade(&shared);
-    // Runs inside the crate's I/O task: flags first, then a word to the monitor, nothing else.
+    // Runs inside the crate's I/O task: sets flags, then notifies the monitor, nothing else.
     shared.zookeeper.add_listener(move |state| {
         let Some(shared) = listening.upgrade() else { return };
         let told = match state {
@@ -885,7 +883,7 @@ fn start(
                 shared.epoch.fetch_add(1, Ordering::SeqCst);
                 Transport::Lost
             }
-            // Closed is our own doing; what is left are the ways of the crate to say that the session is over.
+            // The adapter itself closes. Each of the crate's other states says that the session is over.
             ZkState::Closed => return,
             _ => {
                 let _known = shared.why.set(SessionEnd::Expired);
@@ -905,13 +903,13 @@ fn start(
     Handle { shared, end, closed }
 }
 
-/// The handle's own task.
+/// The handle's task.
 struct Monitor {
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<HandleEvent>,
     running: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
     driven: mpsc::UnboundedReceiver<ToDrive>,
-    /// Says so by its end.
+    /// Ends when the crate's tasks drop the event closure.
     crate_gone: mpsc::Receiver<Infallible>,
 }
 
@@ -936,7 +934,7 @@ impl Monitor {
     }
 
     fn tell(&self, event: HandleEvent) {
-        // Nobody listens any more when the handle was dropped; the end comes by its own way then.
+        // Without a receiver the handle was dropped, and its drop ends the monitor.
         let _gone = self.events.send(event);
     }
 
@@ -975,10 +973,10 @@ impl Monitor {
                 proof = async { match &mut establishing { Some(future) => future.await, None => std::future::pending().await } } => {
                     establishing = None;
                     match proof {
-                        // A loss that came in between is the next thing that the transport tells.
+                        // The transport reports a loss in between next.
                         Ok(Proven { epoch, sent, leader_sent }) => {
                             told_connected = true;
-                            // No event of a watch that is set on this connection comes before the word of it.
+                            // Under this lock no watch of this connection delivers an event before the report.
                             let _no_event = self.shared.ephemerals.lock();
                             self.shared.ready.store(epoch, Ordering::SeqCst);
                             let (timeout, epoch) = (self.shared.negotiated, number_of(epoch));
@@ -992,15 +990,14 @@ impl Monitor {
         }
     }
 
-    /// Closes the session behind everything that is in the crate's queue, as often as it takes: a reconnect throws
-    /// the queue away. The crate has no other way to be stopped: a session of which nobody knows would be kept alive
-    /// for ever.
+    /// Closes the session behind all requests in the crate's queue, and repeats that until it is sent: a reconnect
+    /// discards the queue. The crate cannot be stopped otherwise, and would keep an abandoned session alive.
     async fn close(mut self) {
         loop {
             let shared = Arc::clone(&self.shared);
             let closing = async move {
-                // The crate drops the connection as soon as the close is written, so the close must go on one that is
-                // known to work: not on one that is broken already, and not right behind a connect request.
+                // The crate drops the connection as soon as the close is written. So the close needs a connection that
+                // has just carried a reply: not a broken one, and not one that still waits for its connect response.
                 shared.reached().await;
                 shared.count_request();
                 match shared.zookeeper.exists(&nowhere(&*shared.randomness), false).await {
@@ -1019,7 +1016,7 @@ impl Monitor {
             };
             match closed {
                 Ok(()) => return,
-                // With its tasks gone the crate answers at once, and its connection is gone too.
+                // Without its tasks the crate refuses at once, and its connection is gone too.
                 Err(_) if self.crate_gone.is_closed() && self.shared.is_dead() => return,
                 Err(error) => tracing::debug!(%error, "the session is not closed yet"),
             }
@@ -1110,7 +1107,7 @@ mod tests {
         Ok(bytes)
     }
 
-    /// Answers on one connection as a server that has the root alone, and tells the number of each request.
+    /// Serves one connection with the root as the only node, and sends the number of each request to `xids`.
     async fn serve(mut stream: TcpStream, xids: mpsc::UnboundedSender<i32>) -> std::io::Result<()> {
         read_frame(&mut stream).await?;
         let granted = ConnectResponse {
@@ -1181,12 +1178,12 @@ mod tests {
             assert!(answered <= MAX, "the session goes on");
         };
         assert!(matches!(refused, Error::SessionExpired { .. }), "{refused}");
-        // The others were the two probes of the connection.
+        // The other two were the probes of the connection.
         assert_eq!(answered, MAX - 2);
         assert_eq!(events.recv().await, Some(HandleEvent::Ended(SessionEnd::ClientFailed)));
         handle.closed().await;
         server.abort();
-        // One that ended the session, and one before its close.
+        // The request that ended the session, and the read before its close.
         let last = std::iter::from_fn(|| numbers.try_recv().ok()).max().unwrap();
         assert!(i64::from(last) <= MAX as i64 + 2, "{last} requests");
     }

@@ -1,12 +1,12 @@
-//! A bounded number of places, and a queue before them that needs nobody to look at it.
+//! A bounded number of slots, and a queue for them that advances without a poll of its waiters.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Places for so many at once; who finds none free waits in line. Unlike with a semaphore, a place is never given to a
-/// future that nobody polls: what waits is the thing itself, and whoever leaves a place begins the next one.
+/// A bounded number of slots, and the queue for them. Unlike a semaphore, it never gives a slot to a future that is
+/// not polled: the queue has the things themselves, and the task that leaves a slot begins the next one.
 #[derive(Debug)]
 pub(crate) struct Places<T> {
     state: Mutex<State<T>>,
@@ -25,7 +25,7 @@ impl<T> Places<T> {
         Self { state: Mutex::new(State { free: all, waiting: VecDeque::new() }), all, idle: Notify::new() }
     }
 
-    /// Gives a thing a place, and the thing back to begin it; or puts it in line.
+    /// Gives a thing a slot and returns it to be begun, or puts it into the queue.
     pub(crate) fn enter(&self, thing: T) -> Option<T> {
         let mut state = self.state.lock();
         if state.free == 0 {
@@ -36,7 +36,7 @@ impl<T> Places<T> {
         Some(thing)
     }
 
-    /// Leaves a place. The next thing in line has it, and is to begin.
+    /// Leaves a slot. Returns the next thing in the queue, which now has the slot, to be begun.
     pub(crate) fn leave(&self) -> Option<T> {
         let mut state = self.state.lock();
         let next = state.waiting.pop_front();
@@ -49,12 +49,12 @@ impl<T> Places<T> {
         next
     }
 
-    /// Takes out all who wait.
+    /// Takes out all things in the queue.
     pub(crate) fn take_waiting(&self) -> VecDeque<T> {
         std::mem::take(&mut self.state.lock().waiting)
     }
 
-    /// Resolves when every place is free.
+    /// Resolves when every slot is free.
     pub(crate) async fn all_free(&self) {
         loop {
             let idle = self.idle.notified();

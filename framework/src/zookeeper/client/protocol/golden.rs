@@ -1,4 +1,4 @@
-//! Requests and replies are those of Java's client and Apache's server, byte for byte.
+//! Compares requests and replies with those of Java's client and Apache's server, byte for byte.
 
 use std::fmt::Write as _;
 
@@ -12,12 +12,12 @@ mod exchanges;
 
 const NOW: Duration = Duration::from_secs(100);
 
-/// The request of ours that corresponds to an exchange.
+/// The call of our client that corresponds to an exchange.
 enum Ours {
     Connect(Box<Settings>),
-    /// A connection of the session that was attached before.
+    /// Another connection of the session.
     Reattach,
-    /// The first connection of a client that was given the id and the password of a session.
+    /// The first connection of a client that has the id and the password of a session.
     AttachForeign,
     Request(Request),
     AddWatch {
@@ -34,7 +34,7 @@ enum Ours {
     },
     Ping,
     Close,
-    /// Our client has no such request: credentials are sent with each connect request, and `create` is `create2`.
+    /// Our client has no such call: each connection sends the credentials, and `create` is `create2`.
     None,
 }
 
@@ -252,10 +252,10 @@ fn ensemble() -> Vec<(&'static str, Ours)> {
     ]
 }
 
-/// Our client in the place of Java's.
+/// Our client, which replaces Java's.
 struct Player {
     protocol: Protocol<u32>,
-    /// Frames that our client has sent and the recording has not come to.
+    /// The frames that our client has sent and the recording has not reached.
     sent: VecDeque<Vec<u8>>,
     /// The subscribers of persistent watches.
     subscribers: Vec<(&'static str, u64, mpsc::UnboundedReceiver<PersistentEvent>)>,
@@ -353,7 +353,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The text that the recorder writes for a value.
+/// Returns the text that the recorder writes for a value.
 fn describe(result: Result<Response, Error>) -> String {
     match result {
         Ok(Response::Created { path, stat }) => format!("{path} {}", stat_text(stat)),
@@ -423,7 +423,7 @@ fn with_xid(frame: &[u8], xid: i32) -> Vec<u8> {
     [&xid.to_be_bytes(), &frame[4..]].concat()
 }
 
-/// Replaces what both clients choose freely: the numbers of requests, and the order of SASL's directives.
+/// Replaces the free choices of a client: the numbers of requests, and the order of SASL's directives.
 fn normalised(frame: &[u8]) -> Vec<u8> {
     let frame = match xid_of(frame) {
         XID_PING | XID_AUTH => frame.to_vec(),
@@ -446,7 +446,7 @@ fn normalised(frame: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Our client makes the requests of a recording, and gets the recorded replies.
+/// Plays a recording: our client sends the requests, and receives the recorded replies.
 fn play(recording: &str, table: Vec<(&'static str, Ours)>) {
     let mut rows = VecDeque::from(table);
     let mut player = Player {
@@ -500,10 +500,10 @@ fn play(recording: &str, table: Vec<(&'static str, Ours)>) {
         }
         assert_eq!(player.sent.len(), 0, "{name}: too many requests");
         let (mut decoded, mut recorded) = (std::mem::take(&mut player.values), exchange.values);
-        // The order of a notification and the reply behind it is kept by the frames.
+        // Sorted, because the frames keep the order of a notification and the reply behind it.
         decoded.sort();
         recorded.sort();
-        // What Java's client does not tell: the reply to a ping, the results behind a failed one.
+        // Java's client does not report the reply to a ping, nor the results behind a failed one.
         recorded.iter_mut().for_each(|value| *value = value.trim_end_matches(" -2").to_owned());
         recorded.retain(|value| value != "removed");
         match name.as_str() {
@@ -515,7 +515,7 @@ fn play(recording: &str, table: Vec<(&'static str, Ours)>) {
     assert_eq!(rows.len(), 0, "a row without a recorded exchange");
 }
 
-/// The client's nonce in the recorded login.
+/// Returns the client's nonce in the recorded login.
 fn nonce_of(recording: &str) -> Option<String> {
     let frames = Exchange::all(recording).into_iter().flat_map(|exchange| exchange.frames);
     let texts = frames.map(|(exchanges::Frame::FromClient(bytes) | exchanges::Frame::FromServer(bytes))| {

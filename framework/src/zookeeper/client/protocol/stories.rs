@@ -1,4 +1,4 @@
-//! Stories of one session on a virtual clock: a server made of bytes, and no socket.
+//! Tests of one session on a virtual clock, with a server made of bytes and without sockets.
 
 use curator_wire::Stat as WireStat;
 
@@ -13,13 +13,13 @@ fn settings() -> Settings {
     Settings { session_timeout: TIMEOUT, auth: Vec::new(), sasl: None, read_only: false, max_frame: DEFAULT_MAX_FRAME }
 }
 
-/// A session, its clock, and the frames that have come to its server.
+/// A session and its clock.
 struct Story {
     protocol: Protocol<&'static str>,
     now: Duration,
 }
 
-/// A request as a server sees it.
+/// A request as the server reads it.
 #[derive(Debug)]
 struct Seen {
     xid: i32,
@@ -125,7 +125,7 @@ impl Story {
         std::iter::from_fn(|| self.protocol.next_event()).collect()
     }
 
-    /// The only event: the reply to a request.
+    /// Returns the newest event, which must be a reply.
     fn ended(&mut self) -> (&'static str, Reply) {
         match self.events().pop() {
             Some(Event::Reply(token, reply)) => (token, reply),
@@ -151,7 +151,7 @@ fn delete(path: &str) -> Request {
     Request::Delete { path: path.into(), version: None }
 }
 
-/// The zxid of a list of watches, and how many paths each of its lists has.
+/// Returns the zxid of a list of watches, and the number of paths in each of its lists.
 fn watches(seen: &Seen) -> (i64, Vec<usize>) {
     let mut from = Reader::new(&seen.body);
     let zxid = from.long().unwrap();

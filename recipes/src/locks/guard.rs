@@ -1,4 +1,4 @@
-//! What a holder has.
+//! The guard of a lock.
 
 use std::fmt;
 use std::future::Future;
@@ -10,10 +10,10 @@ use futures_util::future::select_all;
 use crate::error::{LockError, Result};
 use crate::locks::hold::{Place, Release};
 
-/// A lock, as long as it is kept: what the guards of all locks have in common. Dropping it releases in the background;
-/// [`release`](Self::release) also tells how that went.
+/// The guard of any lock: all other guards dereference to it. Dropping it releases the lock in the background;
+/// [`release`](Self::release) waits for the reply and returns the outcome.
 ///
-/// It may be sent to other tasks and shared in an `Arc`; whoever has it may release it.
+/// A guard may be sent to other tasks and shared in an `Arc`. Any task that has it may release the lock.
 #[must_use = "if unused the lock is released at once"]
 pub struct LockGuard {
     parts: Parts,
@@ -21,7 +21,7 @@ pub struct LockGuard {
 
 enum Parts {
     One(Place),
-    /// Of a multi lock, in the order in which they were acquired; never empty, each of them one.
+    /// The guards of a multi lock, in the order of their acquires: at least one, and each has one lock.
     All(Vec<LockGuard>),
 }
 
@@ -30,7 +30,7 @@ impl LockGuard {
         Self { parts: Parts::One(place) }
     }
 
-    /// Those of a multi lock within a multi lock are taken out of it.
+    /// Returns one guard for several. A multi lock inside a multi lock is replaced by its parts.
     pub(crate) fn all(guards: Vec<Self>) -> Self {
         let single = |guard: Self| match guard.parts {
             Parts::One(_) => vec![guard],
@@ -39,7 +39,7 @@ impl LockGuard {
         Self { parts: Parts::All(guards.into_iter().flat_map(single).collect()) }
     }
 
-    /// The guards of a multi lock's locks, in its order; of any other lock itself.
+    /// Returns the guards of a multi lock's locks, in their order. For any other lock, returns this guard alone.
     pub fn parts(&self) -> impl DoubleEndedIterator<Item = &Self> {
         match &self.parts {
             Parts::One(_) => std::slice::from_ref(self).iter(),
@@ -47,17 +47,17 @@ impl LockGuard {
         }
     }
 
-    /// The path of the lock.
+    /// Returns the path of the lock.
     pub(crate) fn lock_path(&self) -> &str {
         self.place().hold().lock_path()
     }
 
-    /// Why it is lost, if any part of it is.
+    /// Returns the reason of the loss, if any part is lost.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         self.parts().find_map(|part| part.place().hold().loss())
     }
 
-    /// The place of a lock that is one, or of the first of several.
+    /// Returns the share in the hold of the only lock, or of the first of several.
     pub(crate) fn place(&self) -> &Place {
         match &self.parts {
             Parts::One(place) => place,
@@ -65,19 +65,19 @@ impl LockGuard {
         }
     }
 
-    /// Releases the lock and says whether it was held until now. May be called again, after an error or a success;
-    /// the answer stays the same. A multi lock is released in the reverse order, all of it also when some of it fails;
-    /// it was lost if any part was.
+    /// Releases the lock and returns whether it was held until now. After a success, further calls return the same
+    /// outcome. A multi lock releases its parts in the reverse order, and goes on if one of them fails. It was lost if
+    /// any part was.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` if the node could not be deleted and the retry policy gave up. The lock is still to be
-    /// released: call it again, or drop the guard.
+    /// `ConnectionLoss` if the node could not be deleted and the retry policy gave up: call `release` again, or drop
+    /// the guard.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the lock is not held any more; the node is deleted when the guard is dropped, or
-    /// by the next call.
+    /// When the future is dropped, the guard does not hold the lock any more. The next call, or the drop of the guard,
+    /// deletes the node.
     pub async fn release(&self) -> Result<Release> {
         let guards = match &self.parts {
             Parts::One(place) => return place.release().await,
@@ -94,8 +94,8 @@ impl LockGuard {
         outcome
     }
 
-    /// Resolves when the lock is lost, with the reason; of a multi lock when any of it is. It never resolves for a lock
-    /// that is released in time.
+    /// Resolves with the reason when the lock, or any part of a multi lock, is lost. Never resolves for a lock that was
+    /// released before.
     ///
     /// # Cancel safety
     ///
@@ -107,8 +107,8 @@ impl LockGuard {
         }
     }
 
-    /// Whether the lock is certainly held now, a multi lock the whole of it. Local and cheap: it compares the clock with
-    /// the session's deadline, so it is right also at the first look after the process slept.
+    /// Returns whether the lock, or every part of a multi lock, is certainly held now. Compares the clock with the
+    /// session's deadline, without a request, so the first call after the machine has slept is right too.
     #[must_use]
     pub fn is_held(&self) -> bool {
         match &self.parts {
@@ -117,7 +117,7 @@ impl LockGuard {
         }
     }
 
-    /// How long the lock is certainly held from now on if nothing more is heard from the server; zero if it is not.
+    /// Returns how long the lock is certainly held if the server sends nothing more; zero if it is not held.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match &self.parts {
@@ -126,12 +126,13 @@ impl LockGuard {
         }
     }
 
-    /// Asks the server whether the lock is held: a round trip to the leader and a read of the node. Where a paused
-    /// process or a killed session matter, ask before what cannot be undone; a fence at the resource is still better.
+    /// Asks the server whether the lock is held: a round trip to the leader and a read of the node. Call it before a
+    /// step that cannot be undone, because `is_held` does not see a killed session at once. Fencing is safer still.
     ///
     /// # Errors
     ///
-    /// `LockLost` if it is not held; `ConnectionLoss` and other errors of the framework if that is not known.
+    /// `LockLost` if the lock is lost; `InvalidArgument` if the guard was released; `ConnectionLoss` or another error
+    /// of the framework if the server did not reply.
     ///
     /// # Cancel safety
     ///
@@ -148,15 +149,15 @@ impl LockGuard {
         }
     }
 
-    /// Runs work while the lock is held: when it is lost the work is dropped where it stands.
+    /// Runs `work` while the lock is held. A loss of the lock drops the unfinished `work`.
     ///
     /// # Errors
     ///
-    /// `LockLost` if the lock was lost before the work was done.
+    /// `LockLost` if the lock was lost before `work` was done; `InvalidArgument` if the guard was released before.
     ///
     /// # Cancel safety
     ///
-    /// As the work.
+    /// That of `work`.
     ///
     /// # Examples
     ///
@@ -177,7 +178,7 @@ impl LockGuard {
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
         let mut work = std::pin::pin!(work);
         let looked_after = std::future::poll_fn(|cx| {
-            // A look before each step: a timer may be late, a look is not.
+            // Compares the clock before each poll: the timer behind `lost` may be late.
             if self.is_held() { work.as_mut().poll(cx).map(Some) } else { std::task::Poll::Ready(None) }
         });
         let reason = tokio::select! {
@@ -194,8 +195,8 @@ impl LockGuard {
         Err(LockError::LockLost { path: self.lock_path().to_owned(), reason })
     }
 
-    /// Resolves when somebody asks for the lock to be given back, with a [`Revoker`](crate::Revoker), also if that was
-    /// before. The first call sends one read.
+    /// Resolves when a client has requested the release of the lock with a [`Revoker`](crate::Revoker), even before
+    /// this call. The first call sends one read.
     ///
     /// # Cancel safety
     ///
@@ -209,31 +210,31 @@ impl LockGuard {
         }
     }
 
-    /// A number (the node's `czxid`) that grows with every exclusive grant of this lock. Give it to the resource with
-    /// every write; a resource that refuses a smaller number than one it has seen is safe from a holder that does not
-    /// know of its loss. It survives the lock's path and changes of leader, not a restored backup.
+    /// Returns a number that grows with every exclusive grant of this lock: the node's `czxid`. Send it to the resource
+    /// with every write. A resource that refuses a smaller number than one it has seen is safe from a holder that does
+    /// not know of its loss. Deleting the path or a new leader does not reset the number; restoring a backup does.
     ///
-    /// Of a lease or a read lock it identifies the holder and orders the creation of the nodes, no more, since several
-    /// hold at once; a read lock that was downgraded carries the number of the write lock. Of a multi lock it is the
-    /// number of its first lock: each of the [`parts`](Self::parts) has its own.
+    /// Leases and read locks have several holders at once: there the number only identifies the holder and orders the
+    /// creates. A downgraded read lock has the number of the write lock, and a multi lock that of its first lock; each
+    /// of the [`parts`](Self::parts) has its own.
     #[must_use]
     pub fn fencing_token(&self) -> i64 {
         self.place().fencing_token()
     }
 
-    /// The path of the node that holds the lock: Curator's `getLockPath`; of a multi lock the first one.
+    /// Returns the path of the node that holds the lock, in a multi lock the first lock: Curator's `getLockPath`.
     #[must_use]
     pub fn path(&self) -> &str {
         self.place().path()
     }
 
-    /// The name of the node that holds the lock.
+    /// Returns the name of the node that holds the lock, in a multi lock the first lock.
     #[must_use]
     pub fn node_name(&self) -> &str {
         node_from_path(self.path())
     }
 
-    /// Another guard on the same hold, without a request. The last one that goes releases it.
+    /// Returns another share in the same hold, without a request. The last share deletes the node.
     pub(crate) fn beside(&self) -> Result<Place> {
         let hold = self.place().hold();
         if let Some(reason) = hold.loss() {
@@ -252,7 +253,7 @@ impl fmt::Debug for LockGuard {
     }
 }
 
-/// A guard of its own name for one kind of lock.
+/// Defines the guard of one kind of lock.
 macro_rules! guard_of_its_own {
     ($(#[$doc:meta])* $name:ident) => {
         $crate::locks::guard::guard_of_its_own!(of several $(#[$doc])* $name);
@@ -266,7 +267,7 @@ macro_rules! guard_of_its_own {
     (of several $(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
-        /// All that guards have in common is in [`LockGuard`](crate::LockGuard), to which it dereferences.
+        /// It dereferences to [`LockGuard`](crate::LockGuard), which has the methods of all guards.
         #[must_use = "if unused the lock is released at once"]
         #[derive(Debug)]
         pub struct $name {
@@ -289,11 +290,11 @@ macro_rules! guard_of_its_own {
     };
 }
 
-/// `reenter` for the guards of reentrant locks.
+/// Defines `reenter` for the guard of a reentrant lock.
 macro_rules! reenter {
     ($name:ident) => {
         impl $name {
-            /// Another guard on the same lock, without a request. The last one that goes releases it.
+            /// Returns another guard on the same lock, without a request. The last of these guards releases the lock.
             ///
             /// # Errors
             ///
@@ -305,12 +306,12 @@ macro_rules! reenter {
     };
 }
 
-/// `transaction` for the guards of exclusive locks.
+/// Defines `transaction` for the guard of an exclusive lock.
 macro_rules! transaction {
     ($name:ident) => {
         impl $name {
-            /// Begins changes in ZooKeeper that are made only if the lock is held when the server makes them. With the
-            /// client `zookeeper-async` the commit fails with `Unsupported`.
+            /// Begins a transaction that the server carries out only if the lock is held at that moment. With the
+            /// client `zookeeper-async`, the commit fails with `Unsupported`.
             pub fn transaction(&self) -> $crate::locks::guarded::GuardedTransaction<'_> {
                 $crate::locks::guarded::GuardedTransaction::new(self.guard.place(), Vec::new())
             }

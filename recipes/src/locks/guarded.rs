@@ -1,4 +1,4 @@
-//! Writes that are made only while a lock is held.
+//! Transactions that succeed only while a lock is held.
 
 use curator_framework::{
     CuratorOp, CuratorTransaction, CuratorTransactionResult, Error, LossReason, Operation, SessionEnd,
@@ -7,16 +7,15 @@ use curator_framework::{
 use crate::error::{LockError, Result};
 use crate::locks::hold::{Hold, Place};
 
-/// Changes in ZooKeeper that are made together, and only if the lock is held when the server makes them: each such
-/// transaction carries a check of the lock's node, of a multi lock one for each of its locks. The counterpart of etcd's
-/// `IsOwner`.
+/// Changes in ZooKeeper that the server makes together, and only if the lock is held at that moment. The transaction
+/// begins with a check of the lock's node, or of the nodes of a multi lock. The counterpart of etcd's `IsOwner`.
 ///
-/// What [`LockGuard::verify`](crate::LockGuard::verify) and a write after it cannot give, since a process may be stopped in
-/// between, this does: a holder that does not know of its loss changes nothing. It needs no fencing token, and protects
-/// what is in ZooKeeper only.
+/// Calling [`LockGuard::verify`](crate::LockGuard::verify) and then writing is not safe: the process can be paused in
+/// between. Here the server checks and writes in one step, so a holder that does not know of its loss changes nothing.
+/// This needs no fencing token, but protects only what is in ZooKeeper.
 ///
-/// Guards of exclusive locks have it; leases and read locks have not, since there are others beside them. (A multi lock
-/// may have read locks among its locks: then it says of those that they are held, and nothing of others beside them.)
+/// Leases and read locks have no transactions, because they have several holders. If a multi lock contains a read lock,
+/// the transaction checks that the read lock is held. Other readers may hold it too.
 ///
 /// # Examples
 ///
@@ -33,7 +32,7 @@ use crate::locks::hold::{Hold, Place};
 #[must_use = "nothing is changed before commit"]
 pub struct GuardedTransaction<'a> {
     first: &'a Place,
-    /// Of a multi lock, in the order of its locks.
+    /// The other locks of a multi lock, in order.
     others: Vec<&'a Place>,
     transaction: CuratorTransaction<'a>,
 }
@@ -62,36 +61,36 @@ impl<'a> GuardedTransaction<'a> {
         self.with(|transaction| transaction.set_data(path, data))
     }
 
-    /// Changes nothing; the node must be there.
+    /// Requires that a node exists, and changes nothing.
     pub fn check(self, path: impl Into<String>) -> Self {
         self.with(|transaction| transaction.check(path))
     }
 
-    /// Any operation, with a version, a mode and the like.
+    /// Adds any operation, with a version, a mode and the like.
     pub fn operation(self, operation: CuratorOp) -> Self {
         self.with(|transaction| transaction.operation(operation))
     }
 
-    /// Several operations.
+    /// Adds several operations.
     pub fn operations(self, operations: impl IntoIterator<Item = CuratorOp>) -> Self {
         self.with(|transaction| transaction.operations(operations))
     }
 }
 
 impl GuardedTransaction<'_> {
-    /// Makes the changes, in the session that holds the lock.
+    /// Sends the changes, in the session that holds the lock.
     ///
     /// # Errors
     ///
-    /// `LockLost` if the lock is not held: nothing was changed, unless [the session ended](LossReason::Session) while this
-    /// waited for the answer; read then. `InvalidArgument` if the guard was released, and for a multi lock whose locks are not
-    /// all of one client and namespace. Of the framework: `Transaction` for the first of the
-    /// operations that cannot be done, `NoAuth` where the lock's own node may not be read, and `ConnectionLoss` when the retry policy gives up, or at once if the changes
-    /// may have been made; else as [`CuratorTransaction::commit`].
+    /// Those of [`CuratorTransaction::commit`], and:
+    /// * `LockLost`: the lock is lost, and nothing was changed. But if the session ended before the reply (the reason
+    ///   is [`Session`](LossReason::Session)), the changes may have been made: read the nodes.
+    /// * `InvalidArgument`: the guard was released, or a multi lock has several clients or namespaces.
+    /// * `NoAuth`: the ACL forbids the check of the lock's node.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the changes may be made.
+    /// When the future is dropped, the changes may still be made.
     pub async fn commit(self) -> Result<Vec<CuratorTransactionResult>> {
         let places = || std::iter::once(self.first).chain(self.others.iter().copied());
         let holds: Vec<&Hold> = places().map(|place| &**place.hold()).collect();
@@ -109,7 +108,7 @@ impl GuardedTransaction<'_> {
                 Err(error) => error,
             };
             match error {
-                // Of a check itself, which is none of the caller's operations.
+                // The checks precede the caller's operations.
                 Error::Transaction { index, source, .. } if index < holds.len() => {
                     return Err(match *source {
                         Error::NoNode { .. } => lost(holds[index], LossReason::NodeDeleted),

@@ -1,4 +1,4 @@
-//! What a holder has: one node, shared by the guards of one owner.
+//! The hold: one node that was granted the lock, shared by the guards of one owner.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,32 +13,32 @@ use crate::error::{LockError, Result};
 use crate::locks::engine::{Acquired, Entry};
 use crate::locks::revoker::Revocation;
 
-/// What became of a lock that was to be released.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Release {
-    /// It was held until now. An inner guard of an owner only steps back; the last one deletes the node.
+    /// The lock was held until now. The last guard of an owner deletes the node; the others only give up their share.
     Released,
-    /// It had been lost before, for this reason; somebody else may have held it meanwhile.
+    /// The lock was lost before, for this reason. Another client may have held it meanwhile.
     AlreadyLost(LossReason),
 }
 
-/// One node that has the lock, and how many guards share it.
+/// One node that holds the lock, shared by guards.
 pub(crate) struct Hold {
     lock_path: String,
     path: String,
     fencing_token: i64,
     session: Session,
     signal: LossSignal,
-    /// Keeps the session while something is held.
+    /// Keeps the client open while the lock is held.
     client: CuratorFramework,
     since: Instant,
     revocation: OnceLock<Revocation>,
     shares: Mutex<Shares>,
-    /// Contenders of the same session find it as long as it is held.
+    /// Lets contenders of the same session find the holder.
     _entry: Option<Entry>,
 }
 
-/// Who shares a hold, and the node that goes with the last of them.
+/// The number of guards that share a hold, and the owned node that the last of them deletes.
 struct Shares {
     guards: usize,
     /// Taken by the guard that releases it last, or dropped with it.
@@ -70,7 +70,7 @@ impl Hold {
         self.signal.loss()
     }
 
-    /// Whether a guard has it now.
+    /// Returns whether at least one guard shares it.
     pub(crate) fn is_shared(&self) -> bool {
         self.shares.lock().guards > 0
     }
@@ -83,7 +83,7 @@ impl Hold {
         &self.session
     }
 
-    /// Asks the leader whether it is held.
+    /// Asks the leader whether the node is there. Returns the reason of a loss.
     pub(crate) async fn verify(&self) -> Result<Option<LossReason>, Error> {
         self.signal.verify().await
     }
@@ -96,7 +96,7 @@ impl Hold {
         self.fencing_token
     }
 
-    /// What tells of requests to give the lock back; `None` if it was given back.
+    /// Returns the node's revocation requests. The first call sets the watch, or returns `None` after the release.
     fn revocation(&self) -> Option<&Revocation> {
         if let Some(revocation) = self.revocation.get() {
             return Some(revocation);
@@ -106,12 +106,12 @@ impl Hold {
         Some(self.revocation.get_or_init(|| Revocation::watch(&self.client, claim, None)))
     }
 
-    /// Tells those who listen how it ended.
+    /// Logs the end of the hold.
     fn log_end(&self, outcome: &str) {
         tracing::debug!(path = self.lock_path, node = self.path, hold = ?self.since.elapsed(), outcome, "lock released");
     }
 
-    /// Deletes the node.
+    /// Deletes the node, with retries in its session.
     async fn delete(&self, claim: &mut NodeClaim) -> Result<Release> {
         let lost = || {
             let end = self.session.end_reason().unwrap_or(SessionEnd::Expired);
@@ -136,32 +136,32 @@ impl Hold {
     }
 }
 
-/// One guard's share of a [`Hold`].
+/// One guard's share in a [`Hold`].
 pub(crate) struct Place {
     hold: Arc<Hold>,
-    /// Changes under the lock of the hold's shares only.
+    /// Changes only under the mutex of the hold's shares.
     left: AtomicBool,
-    /// Why it was lost when it was left, if it was.
+    /// The reason of a loss that preceded the release of this share.
     lost_before: OnceLock<LossReason>,
     release: tokio::sync::Mutex<Leaving>,
 }
 
-/// How far a release has come.
+/// The state of a release, kept for the next call.
 #[derive(Default)]
 struct Leaving {
-    /// What the last guard has to delete; dropped half-way it goes to the session's housekeeping.
+    /// The owned node, if this was the last share. If it is dropped, the session's housekeeping deletes the node.
     claim: Option<NodeClaim>,
     outcome: Option<Release>,
 }
 
 impl Place {
-    /// The first guard's place.
+    /// Returns the first guard's share.
     pub(crate) fn first(hold: Arc<Hold>) -> Self {
         hold.shares.lock().guards += 1;
         Self::new(hold)
     }
 
-    /// A further guard's place, if there still is a guard.
+    /// Returns a further guard's share, if a guard still shares the hold.
     pub(crate) fn join(hold: &Arc<Hold>) -> Option<Self> {
         let mut shares = hold.shares.lock();
         if shares.guards == 0 {
@@ -172,7 +172,7 @@ impl Place {
         Some(Self::new(Arc::clone(hold)))
     }
 
-    /// A place beside this one, if it was not left.
+    /// Returns another share in the same hold, if this share was not released.
     pub(crate) fn beside(&self) -> Option<Self> {
         let mut shares = self.hold.shares.lock();
         if self.left.load(Ordering::SeqCst) {
@@ -192,7 +192,7 @@ impl Place {
         }
     }
 
-    /// Leaves, once. Whoever is the last has the claim from then on.
+    /// Gives up the share, once. The last share takes the owned node.
     fn leave(&self) -> Option<NodeClaim> {
         let loss = self.hold.loss();
         let mut shares = self.hold.shares.lock();
@@ -200,7 +200,7 @@ impl Place {
             return None;
         }
         if let Some(loss) = loss {
-            // Nobody else sets it: leaving is done once.
+            // Cannot fail: `left` is set once.
             let _first = self.lost_before.set(loss);
         }
         self.left.store(true, Ordering::SeqCst);
@@ -208,7 +208,7 @@ impl Place {
         if shares.guards == 0 { shares.claim.take() } else { None }
     }
 
-    /// Leaves without waiting for the node to go.
+    /// Gives up the share without waiting for the node's deletion.
     pub(crate) fn let_go(&self) {
         if let Some(claim) = self.leave() {
             drop(claim);
@@ -228,11 +228,11 @@ impl Place {
         if let Some(claim) = self.leave() {
             leaving.claim = Some(claim);
         }
-        // What happened after it was left is no loss.
+        // A loss after the release does not count.
         let loss = self.lost_before.get().copied();
         let released = match &mut leaving.claim {
             Some(claim) => match (self.hold.delete(claim).await?, loss) {
-                // What was told to be lost was not held until now, also if its node was still there.
+                // A lock that was reported as lost was not held until now, even if its node was still there.
                 (Release::Released, Some(reason)) => Release::AlreadyLost(reason),
                 (released, _) => released,
             },
@@ -258,13 +258,13 @@ impl Place {
     pub(crate) async fn lost(&self) -> LossReason {
         let reason = self.hold.signal.lost().await;
         if self.left.load(Ordering::SeqCst) && self.lost_before.get().is_none() {
-            // It was given back in time: whatever happens now is no loss.
+            // The release preceded the loss of the node.
             return std::future::pending().await;
         }
         self.lost_before.get().copied().unwrap_or(reason)
     }
 
-    /// As far as is known here.
+    /// Fails if the share was released or a loss is known, without a request.
     pub(crate) fn check_held(&self) -> Result<()> {
         if self.left.load(Ordering::SeqCst) {
             return Err(LockError::invalid("guard", "it was released"));
@@ -303,7 +303,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The last one drops the claim, which hands the node to the session's housekeeping.
+        // The last share drops the owned node, and the session's housekeeping deletes it.
         if let Some(claim) = self.leave() {
             drop(claim);
             self.hold.log_end("dropped");

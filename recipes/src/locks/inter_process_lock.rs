@@ -1,4 +1,4 @@
-//! Any lock.
+//! The trait of all locks.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::locks::mutex::InterProcessMutex;
 use crate::locks::read_write::{ReadLock, WriteLock};
 use crate::locks::semaphore_mutex::InterProcessSemaphoreMutex;
 
-/// A lock of whatever kind, for code that does not care: Curator's `InterProcessLock`.
+/// A lock of any kind, for code that takes all kinds: Curator's `InterProcessLock`.
 ///
 /// # Examples
 ///
@@ -37,17 +37,17 @@ use crate::locks::semaphore_mutex::InterProcessSemaphoreMutex;
 /// ```
 #[async_trait]
 pub trait InterProcessLock: Send + Sync + fmt::Debug {
-    /// Waits for the lock as long as it takes. Errors and cancel safety are those of the lock's own method.
+    /// Waits for the lock without a limit. Errors and cancel safety are those of the lock's own method.
     async fn acquire(&self) -> Result<LockGuard>;
 
-    /// Waits for the lock for at most `budget`, which covers everything; `Ok(None)` if it was not granted in that time.
-    /// Errors and cancel safety are those of the lock's own method.
+    /// Waits for the lock for at most `budget`, connection included. Returns `Ok(None)` if it was not granted in that
+    /// time. Errors and cancel safety are those of the lock's own method.
     async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>>;
 
-    /// Asks once; `Ok(None)` if somebody else has the lock. Errors and cancel safety are those of the lock's own method.
+    /// Tries once; `Ok(None)` if the lock is taken. Errors and cancel safety are those of the lock's own method.
     async fn try_acquire(&self) -> Result<Option<LockGuard>>;
 
-    /// Whether it is held through this object or a clone of it.
+    /// Returns whether this object or a clone of it holds the lock.
     fn is_acquired_in_this_process(&self) -> bool;
 }
 

@@ -1,31 +1,31 @@
-//! What every lock is asked in the same words.
+//! The methods that all locks have.
 
-/// `acquire`, `acquire_timeout` and `try_acquire`, for a lock that has
+/// Defines `acquire`, `acquire_timeout` and `try_acquire`, for a lock that has
 /// `acquire_for(Option<LockOwner>, WaitMode) -> Result<Option<Guard>>`.
 macro_rules! acquire_methods {
     ($lock:ident => $guard:ty) => {
         impl $lock {
-            /// Waits for the lock as long as it takes.
+            /// Waits for the lock without a limit.
             ///
             /// # Errors
             ///
-            /// * `ConnectionLoss` if there was no connection for the connection timeout and the retry policy gave up.
-            /// * `SessionExpired` if the session ended while waiting and the retry policy does not allow another try.
-            /// * `LockLost` if the owner already holds the lock and has lost it.
-            /// * `Upgrade` of a write lock whose owner holds the read lock.
-            /// * `NotStarted`, `Closed`, `NoAuth`.
+            /// * `ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+            /// * `SessionExpired`: the session ended while waiting, and the retry policy allows no further try.
+            /// * `LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
+            /// * `Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
+            /// * `ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+            /// * `NotStarted`, `Closed`: the client does not run. `NoAuth`: the ACL forbids a request.
             ///
             /// # Cancel safety
             ///
-            /// When the future is dropped, the place in the queue is given up, and a node that was created is deleted in
-            /// the background.
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background.
             pub async fn acquire(&self) -> $crate::error::Result<$guard> {
                 let granted = self.acquire_for(LockOwner::current(), WaitMode::Forever).await?;
                 granted.ok_or_else($crate::locks::engine::no_end)
             }
 
-            /// Waits for the lock for at most `budget`, which covers everything: the connection, missing parents, the
-            /// queue. `Ok(None)` if it was not granted in that time. With a budget of zero it asks once, as
+            /// Waits for the lock for at most `budget`, which covers the connection, missing parents and the queue.
+            /// Returns `Ok(None)` if the lock was not granted in that time. A budget of zero is a
             /// [`try_acquire`](Self::try_acquire).
             ///
             /// # Errors
@@ -39,11 +39,11 @@ macro_rules! acquire_methods {
                 self.acquire_for(LockOwner::current(), WaitMode::within(budget)).await
             }
 
-            /// Asks once: `Ok(None)` if somebody else has the lock. Bounded by the connection timeout.
+            /// Tries once, for at most the connection timeout. Returns `Ok(None)` if the lock is taken.
             ///
             /// # Errors
             ///
-            /// As [`acquire`](Self::acquire); `ConnectionLoss` also if there was no answer in the connection timeout.
+            /// As [`acquire`](Self::acquire); `ConnectionLoss` also without a reply in the connection timeout.
             ///
             /// # Cancel safety
             ///
@@ -55,11 +55,11 @@ macro_rules! acquire_methods {
     };
 }
 
-/// `acquire_as` and `acquire_timeout_as`, for a lock that is reentrant.
+/// Defines `acquire_as` and `acquire_timeout_as`, for a reentrant lock.
 macro_rules! owner_methods {
     ($lock:ident => $guard:ty) => {
         impl $lock {
-            /// As [`acquire`](Self::acquire), for an owner by name.
+            /// Waits for the lock without a limit, for this owner.
             ///
             /// # Errors
             ///
@@ -73,7 +73,7 @@ macro_rules! owner_methods {
                 granted.ok_or_else($crate::locks::engine::no_end)
             }
 
-            /// As [`acquire_timeout`](Self::acquire_timeout), for an owner by name.
+            /// Waits for the lock for at most `budget`, for this owner: see [`acquire_timeout`](Self::acquire_timeout).
             ///
             /// # Errors
             ///

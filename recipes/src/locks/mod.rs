@@ -1,4 +1,4 @@
-//! The locks: thin faces over one engine.
+//! The locks: thin types over one engine.
 
 mod engine;
 mod guard;

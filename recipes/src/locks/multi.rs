@@ -18,19 +18,18 @@ use crate::locks::owner::LockOwner;
 
 /// Several locks that are acquired together or not at all: Curator's `InterProcessMultiLock`. Cheap to clone.
 ///
-/// The locks are acquired one after the other in their order, and released in the reverse one. If one cannot be had,
-/// those that were acquired are released.
+/// The locks are acquired one after the other in their order, and released in the reverse order. If one is not granted,
+/// those before it are released.
 ///
 /// # Deadlocks
 ///
-/// Two multi locks that name the same locks in another order can block each other. Sort the paths the same way
+/// Two multi locks with the same locks in different orders can block each other. Sort the paths in the same way
 /// everywhere.
 ///
 /// # Reentrancy and losing the lock
 ///
-/// As those of the locks. The guard is held while all of its parts are, and lost with the first of them.
-/// If a part is lost while the others are waited for, all are released and acquired again; `try_acquire` then fails with
-/// `LockLost`.
+/// Those of the locks. The guard is held while all of its parts are held, and lost with the first loss of a part. If a
+/// part is lost before all are granted, all are released and acquired again; `try_acquire` fails with `LockLost`.
 ///
 /// # Examples
 ///
@@ -53,8 +52,8 @@ use crate::locks::owner::LockOwner;
 ///
 /// # Differences from Curator
 ///
-/// One budget covers all locks, where Curator gives it to each anew. An error ends the attempt at once, where Curator
-/// goes on to the other locks.
+/// One budget covers all locks; in Curator it covers each lock anew. An error ends the attempt at once; Curator goes on
+/// to the other locks.
 ///
 /// # ZooKeeper layout and cost
 ///
@@ -67,25 +66,24 @@ pub struct InterProcessMultiLock {
 acquire_methods!(InterProcessMultiLock => MultiLockGuard);
 
 guard_of_its_own! { of several
-    /// Several locks, as long as it is kept.
+    /// The guard of an [`InterProcessMultiLock`].
     MultiLockGuard
 }
 
 impl MultiLockGuard {
-    /// Begins changes in ZooKeeper that are made only if all of the locks are held when the server makes them. They must
-    /// be locks of one client, in one namespace. With the client `zookeeper-async` the commit fails with
-    /// `Unsupported`.
+    /// Begins a transaction that the server carries out only if all of the locks are held at that moment. The locks
+    /// must have one client and one namespace. With the client `zookeeper-async`, the commit fails with `Unsupported`.
     pub fn transaction(&self) -> GuardedTransaction<'_> {
         GuardedTransaction::new(self.guard.place(), self.guard.parts().skip(1).map(LockGuard::place).collect())
     }
 }
 
 impl InterProcessMultiLock {
-    /// A mutex for each path.
+    /// Creates a multi lock with a mutex for each path.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`; `InvalidArgument` for no path at all, for the root, and for a path that is named twice.
+    /// `InvalidPath`; `InvalidArgument` for an empty list, for the root, and for a path that is named twice.
     pub fn new<I>(client: CuratorFramework, paths: I) -> Result<Self>
     where
         I: IntoIterator,
@@ -107,12 +105,12 @@ impl InterProcessMultiLock {
         Self::from_locks(locks)
     }
 
-    /// These locks, which may be of different kinds. None may be there twice: outside of a [`LockOwner`](crate::LockOwner) an
-    /// acquire would wait for itself.
+    /// Creates a multi lock of these locks, which may be of different kinds. Name each lock once: without a
+    /// [`LockOwner`], an acquire of the second would wait for the first.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if there is none.
+    /// `InvalidArgument` for an empty list.
     pub fn from_locks(locks: impl IntoIterator<Item = Arc<dyn InterProcessLock>>) -> Result<Self> {
         let locks: Arc<[_]> = locks.into_iter().collect();
         if locks.is_empty() {
@@ -121,20 +119,20 @@ impl InterProcessMultiLock {
         Ok(Self { locks })
     }
 
-    /// Whether all of the locks are held through this object, its parts or clones of them.
+    /// Returns whether all of the locks are held through this object, its parts or clones of them.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.locks.iter().all(|lock| lock.is_acquired_in_this_process())
     }
 
-    /// The owner is the same for all locks, since they are acquired in one future.
+    /// Acquires all locks in one future, so that each lock finds the same current owner.
     async fn acquire_for(&self, _owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<MultiLockGuard>> {
         let began = Instant::now();
         loop {
             match self.acquire_all(began, mode).await? {
                 Outcome::Granted(guard) => return Ok(Some(MultiLockGuard { guard })),
                 Outcome::NotGranted => return Ok(None),
-                // A part was lost while the others were waited for: all of it again, unless it is asked once.
+                // A caller that tries once gets the error; for the others the loop acquires all locks again.
                 Outcome::Lost(error) if mode == WaitMode::Once => return Err(error),
                 Outcome::Lost(error) => tracing::debug!(%error, "a part of a multi lock was lost, it is acquired anew"),
             }
@@ -147,7 +145,7 @@ impl InterProcessMultiLock {
             let granting = async {
                 match mode {
                     WaitMode::Forever => lock.acquire().await.map(Some),
-                    // A budget that is used up must not become a look.
+                    // A used-up budget must not become a budget of zero, which would try once more.
                     WaitMode::Until(_) => match mode.left() {
                         Some(left) if !left.is_zero() => lock.acquire_timeout(left).await,
                         _ => Ok(None),
@@ -166,7 +164,7 @@ impl InterProcessMultiLock {
             match granted {
                 Ok(Some(guard)) => taken.0.push(guard),
                 Ok(None) if mode == WaitMode::Once => {
-                    // Gone when this is answered, as of a single lock.
+                    // `None` is returned after the deletes, as by a single lock.
                     let released = async {
                         for guard in taken.0.iter().rev() {
                             guard.release().await?;
@@ -180,7 +178,7 @@ impl InterProcessMultiLock {
                 Err(error) => return Err(error),
             }
         }
-        // The last look, at the clock too.
+        // The last check, of the clock too.
         let lost = taken.0.iter().find_map(|guard| Some((guard.lock_path().to_owned(), guard.loss()?)));
         match lost {
             Some((path, reason)) => Ok(Outcome::Lost(LockError::LockLost { path, reason })),
@@ -189,8 +187,7 @@ impl InterProcessMultiLock {
     }
 }
 
-/// Who asks once has an answer in the connection timeout, counted from the beginning for all locks together. The first
-/// one sees to that itself.
+/// Bounds a try by the connection timeout, counted once for all locks. The first lock bounds itself.
 async fn in_time<T>(taken: &[LockGuard], began: Instant, answer: impl Future<Output = Result<T>>) -> Result<T> {
     let Some(client) = taken.first().map(|guard| guard.place().hold().client()) else { return answer.await };
     match tokio::time::timeout_at(began + client.connection_timeout(), answer).await {
@@ -199,15 +196,15 @@ async fn in_time<T>(taken: &[LockGuard], began: Instant, answer: impl Future<Out
     }
 }
 
-/// What came of one try.
+/// The outcome of one attempt.
 enum Outcome {
     Granted(LockGuard),
     NotGranted,
-    /// A part was lost before all of them were had.
+    /// A part was lost before all of them were granted.
     Lost(LockError),
 }
 
-/// Resolves when one of them is lost.
+/// Resolves when one of the locks is lost.
 async fn any_lost(guards: &[LockGuard]) -> LossReason {
     if guards.is_empty() {
         return std::future::pending().await;
@@ -215,7 +212,7 @@ async fn any_lost(guards: &[LockGuard]) -> LossReason {
     select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
 }
 
-/// Locks that are given back in the reverse order if the others cannot be had.
+/// The locks acquired so far. If dropped, it releases them in the reverse order.
 struct Taken(Vec<LockGuard>);
 
 impl Taken {

@@ -20,34 +20,35 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 
 /// A mutex across processes: Curator's `InterProcessMutex`.
 ///
-/// Where `tokio::sync::Mutex` excludes the tasks of one process, this one excludes everybody who uses the same path
-/// on the same ensemble, Java's Curator included. Cheap to clone; all clones are one mutex.
+/// `tokio::sync::Mutex` excludes the tasks of one process. This mutex excludes all clients of the same path on the same
+/// ensemble, Java's Curator included. Clones are cheap, and all clones are one mutex.
 ///
 /// # Reentrancy
 ///
-/// Each acquire stands for itself, unless it runs inside [`LockOwner::scope`] or names an owner with
-/// [`acquire_as`](Self::acquire_as): within one owner an inner acquire returns at once, without a request, and the
-/// last guard that goes deletes the node. `guard.reenter()` gives a further guard without any owner. A plain acquire
-/// beneath a guard of the same task waits like anybody else, which is for ever if nobody releases that guard; it logs
-/// one warning (in tasks; `block_on` is none).
+/// By default, an acquire waits for the release of every other guard. A task that acquires twice deadlocks, unless
+/// another task releases the first guard. The first such acquire in a spawned task logs a warning. For nested acquires,
+/// use [`LockOwner::scope`] or [`acquire_as`](Self::acquire_as): an inner acquire of the same owner returns at once,
+/// without a request, and the owner's last guard deletes the node. `guard.reenter()` does the same without an owner.
 ///
 /// # Losing the lock
 ///
-/// A lock in ZooKeeper lives in a session, and a session can end. [`LockGuard::lost`](crate::LockGuard::lost) tells of it; how soon depends
-/// on what happened:
+/// The lock ends with the client's session. [`LockGuard::lost`](crate::LockGuard::lost) reports its loss:
 ///
-/// | certainly before anybody else gets the lock | promptly (one event, one reconnect or one heartbeat) | not at all |
-/// | --- | --- | --- |
-/// | silent network, frozen server, server cut off from its leader, machine asleep (seen when it wakes) | session killed on the server, node deleted by somebody, session swapped by the server | process paused between a look and the write that follows; server data restored from a backup |
+/// | cause of the loss | `lost` resolves |
+/// | --- | --- |
+/// | silent network, frozen server, server cut off from its leader | before another client can acquire the lock |
+/// | machine asleep | when the machine wakes |
+/// | killed session, deleted node, server that confuses sessions | soon: after one event, reconnect or heartbeat |
+/// | process paused between a check and its write, server data restored from a backup | too late, or never |
 ///
-/// Against the second and third column give the [`LockGuard::fencing_token`](crate::LockGuard::fencing_token) to the resource, and let the resource
-/// refuse a token smaller than one it has seen: see [fencing](crate::choosing#fencing). There is a
-/// [picture](crate::how_it_works#loss) of a loss.
+/// For the last two cases, send the [`fencing_token`](crate::LockGuard::fencing_token) to the resource. The resource
+/// refuses a smaller token than one it has seen: see [fencing](crate::choosing#fencing). For a picture of a loss, see
+/// [how it works](crate::how_it_works#loss).
 ///
 /// # Fairness
 ///
-/// First come, first served, in the order in which the server created the nodes. A waiter whose session ends joins
-/// again at the back.
+/// First come, first served, in the order in which the server created the nodes. A waiter that loses its session joins
+/// the queue again at its end.
 ///
 /// # Examples
 ///
@@ -70,40 +71,43 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 ///
 /// # Differences from Curator
 ///
-/// A guard is the holder, not a thread: it may move between tasks, and whoever has it may release it. Loss is told.
-/// Children that are no contenders are ignored, where Curator lets them block. A lock that was made revocable stays
-/// so, where Curator's must be made so again before each acquire.
+/// The guard holds the lock, not a thread: any task that has the guard may release it. The guard reports a loss.
+/// Children that are not contenders are ignored; in Curator they block. A revocable lock stays revocable; in Curator it
+/// must be made revocable before each acquire.
 ///
 /// # Beside other clients
 ///
-/// Java's `InterProcessMutex` and this one take turns on the same path, in one queue, and can revoke each other's locks.
-/// With kazoo's `Lock` see [`LockOptions::extra_lock_patterns`].
+/// On the same path, Java's `InterProcessMutex` and this mutex share one queue and can revoke each other's locks. For
+/// kazoo's `Lock` see [`LockOptions::extra_lock_patterns`].
 ///
-/// What Java cannot follow is the end of the sequence numbers: from 2^31 − 1 nodes under one path on, the server gives the
-/// same number to several nodes. Here they are ordered by their creation then, and a warning is logged. Java's Curator
-/// goes by the order of the listing and may get a lock that is held. Use another path before that, or no Java. It is the
-/// same with all locks.
+/// After 2^31 − 1 nodes under one path, the server gives the same number to several nodes. This crate then orders them
+/// by their creation, and logs a warning. Java's Curator orders them as they are listed, and may grant a lock that is
+/// held. Before that, change the path or stop the Java clients. The same is true of all locks.
 ///
 /// # ZooKeeper layout
 ///
-/// `<path>/_c_<uuid>-lock-<number>`, ephemeral and sequential, as Curator's.
+/// `<path>/_c_<uuid>-lock-<number>`, ephemeral and sequential, as in Curator.
 ///
 /// # Cost
 ///
-/// Without contention three requests in two round trips: create and list, delete. A hold longer than a tenth of the
-/// session timeout adds one read. A waiter watches the node before the one ahead of it, and when that is gone lists, and
-/// watches the node ahead and its own: four reads more, and its grant is one event. Behind the holder alone, or in a
-/// session with the one ahead: the node ahead and its own, two reads and no listing. Its own node it also watches when the
-/// wait lasts for a tenth of the session timeout. What somebody in the session watches already takes no read: in a queue
-/// of one session a hand-off is the delete and nothing else. A listing grows with the queue (55 bytes a contender). An
-/// inner acquire of an owner: none.
+/// | case | requests |
+/// | --- | --- |
+/// | no contention | 3 in 2 round trips: create and listing, then delete |
+/// | one contender ahead, or a predecessor in the same session | 2 more: watch the predecessor and the own node |
+/// | several contenders ahead | 4 more: watch the second node ahead; after its deletion, list and watch as above |
+/// | lock held for more than a tenth of the session timeout | 1 more, unless the own node is watched already |
+/// | acquire by an owner that holds the lock | 0 |
+///
+/// A grant to a waiter is one event. A waiter watches its own node after a tenth of the session timeout at the latest.
+/// A watch that the session already has costs no request: in a queue of one session, a hand-off sends only the delete.
+/// A listing takes 55 bytes for each contender.
 #[derive(Clone)]
 pub struct InterProcessMutex {
     lock: Arc<Reentrant>,
 }
 
 guard_of_its_own! {
-    /// A mutex that is held.
+    /// The guard of an [`InterProcessMutex`].
     MutexGuard
 }
 reenter!(MutexGuard);
@@ -112,7 +116,7 @@ acquire_methods!(InterProcessMutex => MutexGuard);
 owner_methods!(InterProcessMutex => MutexGuard);
 
 impl InterProcessMutex {
-    /// A mutex at a path. Nothing is sent.
+    /// Creates a mutex at a path, without a request.
     ///
     /// # Errors
     ///
@@ -121,7 +125,7 @@ impl InterProcessMutex {
         Self::with_options(client, path, LockOptions::new())
     }
 
-    /// A mutex whose contenders are sorted and chosen by a driver of your own.
+    /// Creates a mutex with a driver of your own, which sorts and chooses the contenders.
     ///
     /// # Errors
     ///
@@ -134,7 +138,7 @@ impl InterProcessMutex {
         Self::with_options(client, path, LockOptions::new().driver(driver))
     }
 
-    /// A mutex with options.
+    /// Creates a mutex with options.
     ///
     /// # Errors
     ///
@@ -148,14 +152,14 @@ impl InterProcessMutex {
         Ok(Self { lock: Arc::new(Reentrant::new(internals, Arc::default())) })
     }
 
-    /// The path of the lock.
+    /// Returns the path of the lock.
     #[must_use]
     pub fn path(&self) -> &str {
         self.lock.internals().base_path()
     }
 
-    /// Whether it is held through this object or a clone of it: Curator's `isAcquiredInThisProcess`. A lock that is lost
-    /// is not. (Curator's does not notice.)
+    /// Returns whether this object or a clone of it holds the lock: Curator's `isAcquiredInThisProcess`. A lost lock is
+    /// not held; Curator does not notice the loss.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.lock.internals().is_held()
@@ -165,11 +169,11 @@ impl InterProcessMutex {
         Ok(self.lock.acquire_for(owner, mode).await?.map(MutexGuard::new))
     }
 
-    /// The paths of all contenders, holder first: Curator's `getParticipantNodes`.
+    /// Returns the paths of all contenders, holder first: Curator's `getParticipantNodes`.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    /// `NotStarted`, `Closed`; `NoAuth` if the ACL forbids reading; `ConnectionLoss`, `SessionExpired`: call again.
     ///
     /// # Cancel safety
     ///
@@ -178,7 +182,7 @@ impl InterProcessMutex {
         self.lock.internals().participant_nodes().await
     }
 
-    /// Who holds the lock and who waits for it, in order. A listing and one read for each contender.
+    /// Returns the holder and the waiters, in order. Costs a listing and one read for each contender.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What can be chosen for any lock.
+//! The options of a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::locks::engine::driver::LockInternalsDriver;
 use crate::locks::revoker::{RevocationListener, RevocationSpec};
 
-/// What can be chosen for a lock beyond its path. Each constructor `with_options` takes it.
+/// The options of a lock, for the constructors `with_options` and `with_protocol`.
 ///
 /// # Examples
 ///
@@ -36,30 +36,30 @@ pub struct LockOptions {
 }
 
 impl LockOptions {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sorts and chooses the contenders: Curator's `LockInternalsDriver`. All contenders of a lock must agree on it. Not
-    /// for read-write locks, which bring their own.
+    /// Sorts and chooses the contenders: Curator's `LockInternalsDriver`. All contenders of a lock must use the same
+    /// driver. Read-write locks and semaphores have their own.
     pub fn driver(mut self, driver: impl LockInternalsDriver) -> Self {
         self.driver = Some(Arc::new(driver));
         self
     }
 
-    /// The data of the lock's nodes, for those who look: Curator's `getLockNodeBytes`, `lockData` and `setNodeData`.
-    /// Default: the client's default data. The nodes of a lock that is [revocable](Self::revocable) begin empty, as in
+    /// Sets the data of the lock's nodes, for inspection: Curator's `getLockNodeBytes`, `lockData` and `setNodeData`.
+    /// Default: the client's default data. The nodes of a [revocable](Self::revocable) lock are created empty, as in
     /// Curator.
     pub fn node_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.node_data = Some(data.into());
         self
     }
 
-    /// Names beside the lock's own that make a child with a number at its end a contender, as in kazoo: for paths that
-    /// clients with other names use too. An [`InterProcessMutex`](crate::InterProcessMutex) and kazoo's `Lock` exclude
-    /// each other if this is given `"__lock__"` and kazoo's `extra_lock_patterns` are given `"lock-"`; without it
-    /// neither sees the other. Java's Curator has no such option, and kazoo's read and write locks are not for this.
+    /// Counts children with these names and a number as contenders too: kazoo's option of that name, for paths shared
+    /// with other clients. An [`InterProcessMutex`](crate::InterProcessMutex) and kazoo's `Lock` exclude each other if
+    /// this is given `"__lock__"`, and kazoo's option `"lock-"`; otherwise they ignore each other. Java's Curator does
+    /// not have this option. Do not use it beside kazoo's read and write locks.
     pub fn extra_lock_patterns<I>(mut self, patterns: I) -> Self
     where
         I: IntoIterator,
@@ -69,14 +69,14 @@ impl LockOptions {
         self
     }
 
-    /// Logs a warning, once, when the lock is held for longer than this. Default: never.
+    /// Logs a warning when the lock is held for longer than this, once for each grant. Default: never.
     pub fn warn_after(mut self, held: Duration) -> Self {
         self.warn_after = Some(held);
         self
     }
 
-    /// Is told when somebody asks for the lock to be given back: Curator's `makeRevocable`. See
-    /// [`Revoker`](crate::Revoker).
+    /// Calls `listener` when a client requests the release of the lock with a [`Revoker`](crate::Revoker): Curator's
+    /// `makeRevocable`.
     pub fn revocable(mut self, listener: impl RevocationListener) -> Self {
         self.revocation = Some(RevocationSpec::new(listener));
         self

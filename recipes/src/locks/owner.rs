@@ -1,4 +1,4 @@
-//! Who holds a lock, where that matters.
+//! The owners of reentrant locks.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,28 +9,28 @@ tokio::task_local! {
 
 /// An owner of locks: the counterpart of Curator's thread.
 ///
-/// A lock that an owner holds can be acquired by the same owner again, at once and without a request. In Curator the
-/// owner is the thread. A task is no thread: guards move to workers, and futures that are joined or buffered share
-/// their task. So without an owner each acquire stands for itself, and owners are explicit: inside of
-/// [`scope`](Self::scope), or by name with [`InterProcessMutex::acquire_as`](crate::InterProcessMutex::acquire_as).
+/// An owner can acquire a lock that it holds again, at once and without a request. In Curator the owner is the thread.
+/// A task cannot be the owner: guards move between tasks, and futures that are joined or buffered share a task. So an
+/// acquire has an owner only inside of [`scope`](Self::scope), or if the caller passes one to
+/// [`InterProcessMutex::acquire_as`](crate::InterProcessMutex::acquire_as).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LockOwner {
     id: u64,
 }
 
 impl LockOwner {
-    /// An owner that is nobody else.
+    /// Creates a new owner, distinct from all others.
     #[must_use]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self { id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Runs a future whose acquires all have one new owner. Nothing that it spawns inherits it.
+    /// Runs a future with one new owner for all its acquires. Tasks that it spawns do not inherit the owner.
     ///
     /// # Cancel safety
     ///
-    /// As the future.
+    /// That of the future.
     ///
     /// # Examples
     ///
@@ -59,7 +59,7 @@ impl LockOwner {
         CURRENT.scope(Self::new(), future).await
     }
 
-    /// The owner in whose scope this runs, if there is one.
+    /// Returns the owner of the innermost enclosing scope, or `None` outside of a scope.
     #[must_use]
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Clone::clone).ok()

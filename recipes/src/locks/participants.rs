@@ -1,4 +1,4 @@
-//! Who holds a lock and who waits for it.
+//! The holders and the waiters of a lock.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::locks::engine::LockInternals;
 use crate::locks::engine::driver::SortedChildren;
 
-/// What a contender contends for.
+/// The kind of lock that a contender wants or holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ParticipantKind {
@@ -22,19 +22,19 @@ pub enum ParticipantKind {
     Write,
 }
 
-/// One contender of a lock, as its node tells.
+/// One contender of a lock, as read from its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
     /// The path of its node.
     pub path: String,
-    /// What it contends for.
+    /// The kind of lock that it wants or holds.
     pub kind: ParticipantKind,
     /// The number that the server gave the node.
     pub sequence: i64,
-    /// Its place in the order, from 0.
+    /// Its position in the order, from 0.
     pub position: usize,
-    /// Whether it has the lock, else it waits.
+    /// `true` for a holder, `false` for a waiter.
     pub holds: bool,
     /// The node's data.
     pub data: Vec<u8>,
@@ -42,26 +42,26 @@ pub struct Participant {
     pub session: i64,
     /// The transaction that created the node: the holder's fencing token.
     pub czxid: i64,
-    /// When the node was created, on the server's clock.
+    /// The time when the node was created, on the server's clock.
     pub created: SystemTime,
 }
 
 impl Participant {
-    /// For how long it has held or waited, as far as this host's clock and the server's agree.
+    /// Returns the node's age, which is right if this host's clock and the server's agree.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.created.elapsed().unwrap_or_default()
     }
 }
 
-/// What a listing says about one contender.
+/// The kind and the state of one contender in a listing.
 pub(crate) struct Standing {
     pub(crate) kind: ParticipantKind,
     pub(crate) holds: bool,
 }
 
 impl LockInternals {
-    /// Reads the contenders' nodes, one after the other; those that go meanwhile are left out.
+    /// Reads the contenders' nodes, one after the other. Leaves out nodes that are deleted meanwhile.
     pub(crate) async fn participants(
         &self,
         standing: impl Fn(&SortedChildren, &str) -> Option<Standing>,
@@ -69,14 +69,14 @@ impl LockInternals {
         let sorted = self.sorted().await?;
         let mut participants = Vec::with_capacity(sorted.len());
         for (position, name) in sorted.names().enumerate() {
-            // Near the end of the counter the order is that of creation, and the number still the server's.
+            // The server's number: near the end of the counter, `numbered` returns the creation instead.
             let Some(sequence) = self.sequence(name) else { continue };
             let Some(Standing { kind, holds }) = standing(&sorted, name) else { continue };
             let path = make_path(self.base_path(), name);
             let (data, stat) = match self.client().get_data().for_path(&path).await {
                 Ok(read) => read,
                 Err(Error::NoNode { .. }) => continue,
-                // Somebody else compresses, or does not: what is there is better than nothing.
+                // Clients may differ in compression: the stored bytes are better than an error.
                 Err(Error::Compression { .. }) => {
                     match self.client().get_data().undecompressed().for_path(&path).await {
                         Err(Error::NoNode { .. }) => continue,
@@ -101,12 +101,12 @@ impl LockInternals {
         Ok(participants)
     }
 
-    /// The paths of the contenders' nodes, in order.
+    /// Returns the paths of the contenders' nodes, in order.
     pub(crate) async fn participant_nodes(&self) -> Result<Vec<String>> {
         Ok(self.sorted().await?.names().map(|name| make_path(self.base_path(), name)).collect())
     }
 
-    /// The contenders, in order.
+    /// Lists the contenders, in order.
     async fn sorted(&self) -> Result<SortedChildren> {
         match self.client().get_children().for_path(self.base_path()).await {
             Ok(children) => {

@@ -24,28 +24,27 @@ const WRITE_NAME: &str = "__WRIT__";
 
 /// A read-write lock across processes: Curator's `InterProcessReadWriteLock`. Cheap to clone; all clones are one lock.
 ///
-/// Many may read at once; who writes is alone.
+/// The read lock may have many holders at once. The write lock has one, and excludes all readers.
 ///
 /// # Reentrancy
 ///
-/// Explicit, as that of [`InterProcessMutex`](crate::InterProcessMutex#reentrancy), and of each half for itself. An
-/// owner that writes may also read: see downgrading. An owner that reads and asks to write gets
-/// [`LockError::Upgrade`], where Curator waits for ever.
+/// Each half is reentrant for an owner, as an [`InterProcessMutex`](crate::InterProcessMutex#reentrancy) is. An owner
+/// of the write lock can also acquire the read lock: see downgrading. The reverse fails with [`LockError::Upgrade`]; in
+/// Curator it deadlocks.
 ///
 /// # Downgrading
 ///
-/// [`WriteGuard::downgrade`] turns the write lock into a read lock, without letting a queued writer in between; within
-/// an owner Curator's way works too: acquire the read lock, release the write lock. The read lock carries the fencing
-/// token of the write lock. (Near the end of ZooKeeper's sequence numbers a downgraded read lock keeps the others out,
-/// readers too.)
+/// [`WriteGuard::downgrade`] turns the write lock into a read lock, without letting a queued writer in between. With an
+/// owner, Curator's way works too: acquire the read lock, then release the write lock. The read lock has the fencing
+/// token of the write lock. Near the end of ZooKeeper's sequence numbers, a downgraded read lock excludes readers too.
 ///
 /// # Losing the lock
 ///
-/// As a mutex: see [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock).
+/// Each half can be lost as a mutex can: see [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock).
 ///
 /// # Fairness
 ///
-/// First come, first served: a waiting writer lets no later reader pass.
+/// First come, first served: a reader does not overtake a waiting writer.
 ///
 /// # Examples
 ///
@@ -70,24 +69,24 @@ const WRITE_NAME: &str = "__WRIT__";
 ///
 /// # Differences from Curator
 ///
-/// Those of the mutex. A waiting reader watches the last writer ahead of it, where Curator's watches the first and is
-/// woken by each.
+/// Those of the mutex. A waiting reader watches the last writer ahead of it. In Curator it watches the first, so each
+/// of the writers wakes it.
 ///
 /// # Beside Java's Curator
 ///
-/// Both take turns on the same path, in one queue; a downgrade here lets none of Java's writers in. Java's Curator before
-/// 5.5 lets a queued writer in when it downgrades itself (CURATOR-621), this crate's too: both hold the lock then. And
-/// see [`InterProcessMutex`](crate::InterProcessMutex#beside-other-clients) for the end of the sequence numbers.
+/// On the same path, Java's clients and this lock share one queue. A downgrade here lets no Java writer in. A downgrade
+/// in Java's Curator before 5.5 lets in a queued writer of either crate, and both hold the lock (CURATOR-621). For the
+/// end of the sequence numbers see [`InterProcessMutex`](crate::InterProcessMutex#beside-other-clients).
 ///
 /// # ZooKeeper layout
 ///
 /// `<path>/_c_<uuid>-__READ__<number>` and `<path>/_c_<uuid>-__WRIT__<number>`, ephemeral and sequential; the read node
-/// of a downgrade has the number of the write node and is not sequential. All as Curator's.
+/// of a downgrade has the number of the write node and is not sequential. All as in Curator.
 ///
 /// # Cost
 ///
-/// As the mutex. A downgrade: one create, a look whether the write lock is still held (two requests), and one delete in
-/// the background.
+/// Acquire and release cost as much as those of the [mutex](crate::InterProcessMutex#cost). A downgrade sends one
+/// create, two requests that check the write lock, and one delete in the background.
 #[derive(Clone)]
 pub struct InterProcessReadWriteLock {
     halves: Arc<Halves>,
@@ -112,14 +111,14 @@ pub struct WriteLock {
 }
 
 guard_of_its_own! {
-    /// A read lock that is held.
+    /// The guard of a [`ReadLock`].
     ReadGuard
 }
 reenter!(ReadGuard);
 
-/// A write lock that is held.
+/// The guard of a [`WriteLock`].
 ///
-/// All that guards have in common is in [`LockGuard`](crate::LockGuard), to which it dereferences.
+/// It dereferences to [`LockGuard`](crate::LockGuard), which has the methods of all guards.
 #[must_use = "if unused the lock is released at once"]
 #[derive(Debug)]
 pub struct WriteGuard {
@@ -150,7 +149,7 @@ acquire_methods!(WriteLock => WriteGuard);
 owner_methods!(WriteLock => WriteGuard);
 
 impl InterProcessReadWriteLock {
-    /// A lock at a path. Nothing is sent.
+    /// Creates a lock at a path, without a request.
     ///
     /// # Errors
     ///
@@ -159,11 +158,11 @@ impl InterProcessReadWriteLock {
         Self::with_options(client, path, LockOptions::new())
     }
 
-    /// A lock with options.
+    /// Creates a lock with options.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `InvalidArgument` also for a driver, since the lock brings its own.
+    /// As [`new`](Self::new); `InvalidArgument` also for a driver, because the lock has its own.
     pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
         if options.driver.is_some() {
             return Err(LockError::invalid("driver", "a read-write lock has its own"));
@@ -172,36 +171,36 @@ impl InterProcessReadWriteLock {
         let half = |name, driver: Arc<dyn LockInternalsDriver>| {
             LockInternals::new(client.clone(), path.clone(), Shape::exclusive(name, driver), options.clone())
         };
-        // An owner reads or writes or waits for one of them at a time.
+        // Shared, so that an owner's acquires of the two halves cannot overlap and miss an upgrade.
         let turns = Arc::default();
         let read = Reentrant::new(half(READ_NAME, Arc::new(ReadDriver))?, Arc::clone(&turns));
         let write = Reentrant::new(half(WRITE_NAME, Arc::new(WriteDriver))?, turns);
         Ok(Self { halves: Arc::new(Halves { read, write }) })
     }
 
-    /// The path of the lock.
+    /// Returns the path of the lock.
     #[must_use]
     pub fn path(&self) -> &str {
         self.halves.write.internals().base_path()
     }
 
-    /// The lock to read under.
+    /// Returns the read half.
     #[must_use]
     pub fn read_lock(&self) -> ReadLock {
         ReadLock { halves: Arc::clone(&self.halves) }
     }
 
-    /// The lock to write under.
+    /// Returns the write half.
     #[must_use]
     pub fn write_lock(&self) -> WriteLock {
         WriteLock { halves: Arc::clone(&self.halves) }
     }
 
-    /// Who reads or writes and who waits, in order. A listing and one read for each contender.
+    /// Returns the holders and waiters of both halves, in order. Costs a listing and one read for each contender.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    /// `NotStarted`, `Closed`; `NoAuth` if the ACL forbids reading; `ConnectionLoss`, `SessionExpired`: call again.
     ///
     /// # Cancel safety
     ///
@@ -214,23 +213,23 @@ impl InterProcessReadWriteLock {
 macro_rules! half {
     ($lock:ident, $half:ident, $kind:ident) => {
         impl $lock {
-            /// The path of the lock.
+            /// Returns the path of the lock.
             #[must_use]
             pub fn path(&self) -> &str {
                 self.halves.$half.internals().base_path()
             }
 
-            /// Whether this half is held through this object or a clone of it: Curator's `isAcquiredInThisProcess`.
+            /// Returns whether this object or a clone of it holds this half: Curator's `isAcquiredInThisProcess`.
             #[must_use]
             pub fn is_acquired_in_this_process(&self) -> bool {
                 self.halves.$half.internals().is_held()
             }
 
-            /// The paths of this half's contenders, in order: Curator's `getParticipantNodes`.
+            /// Returns the paths of this half's contenders, in order: Curator's `getParticipantNodes`.
             ///
             /// # Errors
             ///
-            /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+            /// As [`InterProcessMutex::participant_nodes`](crate::InterProcessMutex::participant_nodes).
             ///
             /// # Cancel safety
             ///
@@ -240,7 +239,7 @@ macro_rules! half {
                 Ok(nodes.into_iter().filter(|node| kind_of(node) == ParticipantKind::$kind).collect())
             }
 
-            /// Who holds this half and who waits for it, in order. A listing and one read for each contender.
+            /// Returns the holders and waiters of this half, in order. Costs a listing and one read for each contender.
             ///
             /// # Errors
             ///
@@ -300,7 +299,7 @@ impl WriteLock {
 }
 
 impl WriteGuard {
-    /// Another guard on the same lock, without a request. The last one that goes releases it.
+    /// Returns another guard on the same lock, without a request. The last of these guards releases the lock.
     ///
     /// # Errors
     ///
@@ -310,20 +309,19 @@ impl WriteGuard {
         Ok(Self { guard, halves: Arc::clone(&self.halves), owner: self.owner.clone() })
     }
 
-    /// Turns this write lock into a read lock, without letting a queued writer in between. This guard is released then;
-    /// while others of the same write lock are left it is still held too. The read lock carries the fencing token of the
-    /// write lock.
+    /// Turns this write lock into a read lock, without letting a queued writer in between, and releases this guard.
+    /// Other guards of the same write lock still hold it. The read lock has the fencing token of the write lock.
     ///
     /// # Errors
     ///
-    /// `LockLost` if the lock is lost; `InvalidArgument` if this guard was released; `ConnectionLoss` if the retry policy
-    /// gave up. This guard still holds the write lock after an error, unless it is lost.
+    /// `LockLost` if the lock is lost; `InvalidArgument` if this guard was released; `ConnectionLoss` if the retry
+    /// policy gave up. After an error, this guard still holds the write lock unless it is lost or released.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the write lock is still held by this guard.
+    /// When the future is dropped, this guard still holds the write lock.
     pub async fn downgrade(&self) -> Result<ReadGuard> {
-        // Keeps the write lock, however long this takes.
+        // Keeps the write lock until the read lock is granted, even if this guard is released meanwhile.
         let writing = self.guard.beside()?;
         let read = match &self.owner {
             None => self.halves.read_beside(writing.hold(), WaitMode::Forever).await?,
@@ -339,7 +337,7 @@ impl WriteGuard {
 }
 
 impl Halves {
-    /// A read lock for an owner, who may read or write already.
+    /// Acquires the read lock for an owner that may hold either half already.
     async fn read_for(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<Place>> {
         match self.read.enter(owner.clone(), mode).await? {
             Entry::Inner(place) => Ok(Some(place)),
@@ -357,8 +355,8 @@ impl Halves {
         }
     }
 
-    /// A read lock beside a write lock that is held: its node gets the number of the write node, so that it stands
-    /// before everybody who waits (CURATOR-621).
+    /// Acquires a read lock beside a held write lock. The read node gets the number of the write node, so it precedes
+    /// all waiters (CURATOR-621).
     async fn read_beside(&self, writing: &Arc<Hold>, mode: WaitMode) -> Result<Option<Place>> {
         let lost = || writing.loss().map(|reason| LockError::LockLost { path: writing.lock_path().to_owned(), reason });
         if let Some(lost) = lost() {
@@ -368,16 +366,16 @@ impl Halves {
         let name = node_from_path(writing.path());
         let number = name.rsplit_once(WRITE_NAME).map(|(_, number)| number).unwrap_or_default();
         if !number.parse().is_ok_and(is_far_from_the_end) {
-            // Numbers do not tell the order there, and a new node would stand behind those who wait: the write node stays
-            // and stands for the reader.
+            // Near the end the creation orders the nodes, and a new node would be behind all waiters. So the write node
+            // stays, and is the reader's.
             return Ok(Place::join(writing));
         }
         let mut retries = internals.client().retry_loop();
         let name = format!("{READ_NAME}{number}");
         let created = async {
             let claim = internals.create_named(writing.session(), &name, &mut retries).await?;
-            // If the write node is there now, whoever comes next finds ours in its place. If somebody has deleted it,
-            // the next one may write already.
+            // If the write node still exists, every later listing has the read node at its position. If the write node
+            // was deleted, another writer may hold the lock already.
             loop {
                 match writing.verify().await {
                     Ok(_) => return Result::Ok(claim),
@@ -386,7 +384,7 @@ impl Halves {
             }
         };
         let created = mode.bound(internals.client(), "a read lock beside a write lock", created).await;
-        // If the write lock was lost meanwhile, somebody else may write.
+        // After a loss of the write lock, another writer may hold it.
         if let Some(lost) = lost() {
             return Err(lost);
         }
@@ -410,24 +408,24 @@ impl Halves {
     }
 }
 
-/// The first node that has the number of this one: a writer that reads too has two, which stand and go for themselves.
+/// Returns the first node with the same number. An owner of both halves has two such nodes, each deleted on its own.
 fn first_of_its_number<'a>(sorted: &'a SortedChildren, name: &'a str) -> &'a str {
     let number = sorted.numbered().find_map(|(number, other)| (other == name).then_some(number));
     sorted.numbered().find_map(|(other, first)| (Some(other) == number).then_some(first)).unwrap_or(name)
 }
 
-/// The half that a node belongs to, by its name or its path.
+/// Returns the half that a node belongs to, by its name or its path.
 fn kind_of(node: &str) -> ParticipantKind {
     let name = node_from_path(node);
     if standard_sequence(name, WRITE_NAME).is_some() { ParticipantKind::Write } else { ParticipantKind::Read }
 }
 
-/// The number of a node of either half.
+/// Returns the number of a node of either half.
 fn sequence(name: &str) -> Option<i64> {
     standard_sequence(name, WRITE_NAME).or_else(|| standard_sequence(name, READ_NAME))
 }
 
-/// Lets a reader in when no writer is ahead.
+/// Grants the lock to a reader when no writer is ahead.
 #[derive(Debug)]
 pub(super) struct ReadDriver;
 
@@ -443,13 +441,13 @@ impl LockInternalsDriver for ReadDriver {
         match (first, writers.next_back()) {
             (None, _) => Predicate::Acquired,
             (Some(only), None) => Predicate::WatchNode { node: only.to_owned(), blocks_alone: true },
-            // Those before it are gone when it is, but for those that give up.
+            // The earlier writers are deleted before the last one, unless the last one gives up while it waits.
             (Some(_), Some(last)) => Predicate::WatchNode { node: last.to_owned(), blocks_alone: false },
         }
     }
 }
 
-/// Lets a writer in when nobody is ahead.
+/// Grants the lock to a writer when no contender is ahead.
 #[derive(Debug)]
 pub(super) struct WriteDriver;
 
@@ -460,7 +458,7 @@ impl LockInternalsDriver for WriteDriver {
 
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, _max_leases: usize) -> Predicate {
         match StandardLockInternalsDriver.gets_the_lock(children, ours, 1) {
-            // The writer ahead may downgrade: when its node goes, a reader's is there.
+            // A writer ahead may downgrade: after the deletion of its node, a read node is ahead.
             Predicate::WatchNode { node, .. } => Predicate::WatchNode { node, blocks_alone: false },
             decided => decided,
         }

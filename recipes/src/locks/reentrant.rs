@@ -12,13 +12,13 @@ use crate::locks::engine::{LockInternals, WaitMode, acquire};
 use crate::locks::hold::{Hold, Place};
 use crate::locks::owner::LockOwner;
 
-/// What an owner holds.
+/// The hold of an owner.
 #[derive(Debug, Default)]
 struct Owned {
     held: Mutex<Weak<Hold>>,
 }
 
-/// Whose turn it is to acquire for an owner; shared by the halves of a read-write lock.
+/// A mutex for each owner, so that its acquires do not overlap. Shared by the halves of a read-write lock.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     by_owner: Mutex<HashMap<LockOwner, Arc<tokio::sync::Mutex<()>>>>,
@@ -32,37 +32,37 @@ impl Turns {
     }
 }
 
-/// The turn to acquire for an owner.
+/// The only acquire of an owner at this time.
 pub(crate) struct Turn {
     owned: Arc<Owned>,
     _acquiring: tokio::sync::OwnedMutexGuard<()>,
 }
 
 impl Turn {
-    /// From now on the owner holds this.
+    /// Records the owner's hold.
     pub(crate) fn has(&self, hold: &Arc<Hold>) {
         *self.owned.held.lock() = Arc::downgrade(hold);
     }
 }
 
-/// A lock of the engine, and who holds it through this object.
+/// A lock of the engine, with the owners that hold it through this object.
 #[derive(Debug)]
 pub(crate) struct Reentrant {
     internals: LockInternals,
     turns: Arc<Turns>,
     by_owner: Mutex<HashMap<LockOwner, Arc<Owned>>>,
-    /// The task that got the lock last without an owner, to warn it of itself.
+    /// The task of the last grant without an owner, which is warned before it waits for itself.
     last_task: Mutex<Option<(tokio::task::Id, Weak<Hold>)>>,
     warned: AtomicBool,
 }
 
-/// How an owner comes in.
+/// The state in which an owner's acquire begins.
 pub(crate) enum Entry {
-    /// It holds the lock already.
+    /// The owner holds the lock already.
     Inner(Place),
-    /// It is its turn to acquire.
+    /// The owner does not hold the lock.
     Turn(Turn),
-    /// The time is over: another acquire of the same owner takes longer.
+    /// The budget ended during another acquire of the same owner.
     TimeOver,
 }
 
@@ -85,7 +85,7 @@ impl Reentrant {
     pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<Place>> {
         match owner {
             None => self.acquire_for_nobody(mode).await,
-            // On the heap: waiters with an owner are few.
+            // Boxed: few waiters have an owner, and the future of the others stays small.
             Some(owner) => Box::pin(self.acquire_for_owner(owner, mode)).await,
         }
     }
@@ -109,7 +109,7 @@ impl Reentrant {
         Ok(Some(Place::first(hold)))
     }
 
-    /// Two acquires of one owner at once: the second waits for the first, and enters beside it.
+    /// Begins an owner's acquire. It waits for an earlier acquire of the owner, and then shares its hold.
     pub(crate) async fn enter(&self, owner: LockOwner, mode: WaitMode) -> Result<Entry> {
         let turn = self.turns.of(&owner).lock_owned();
         let owned = self.owned_by(owner);
@@ -135,14 +135,14 @@ impl Reentrant {
         Ok(Entry::Turn(Turn { owned, _acquiring: acquiring }))
     }
 
-    /// What the owner holds now, if it holds something.
+    /// Returns the owner's hold, if a guard shares it.
     pub(crate) fn held_by(&self, owner: &LockOwner) -> Option<Arc<Hold>> {
         let owned = self.by_owner.lock().get(owner).map(Arc::clone)?;
         let hold = owned.held.lock().upgrade()?;
         hold.is_shared().then_some(hold)
     }
 
-    /// What the owner holds is from now on none of this lock.
+    /// Forgets the owner's hold, which the other half of a read-write lock has taken over.
     pub(crate) fn forget(&self, owner: &LockOwner) {
         self.by_owner.lock().remove(owner);
     }
@@ -153,7 +153,7 @@ impl Reentrant {
         Ok(acquired.map(|acquired| internals.hold(internals.base_path(), acquired)))
     }
 
-    /// What is known of an owner.
+    /// Returns the record of an owner.
     fn owned_by(&self, owner: LockOwner) -> Arc<Owned> {
         let mut by_owner = self.by_owner.lock();
         make_room(&mut by_owner, |owned| Arc::strong_count(owned) > 1 || owned.held.lock().strong_count() > 0);
@@ -175,12 +175,12 @@ impl Reentrant {
     }
 }
 
-/// Removes the owners that neither hold nor acquire, if the map would grow. So the map is at most twice as large as needed,
-/// and the cost of a scan is spread over as many insertions.
+/// Removes the owners that neither hold nor acquire, if the map would grow. So the map is at most twice as large as
+/// needed, and as many insertions as owners share the cost of a scan.
 fn make_room<T>(by_owner: &mut HashMap<LockOwner, T>, is_used: impl Fn(&T) -> bool) {
     if by_owner.len() == by_owner.capacity() {
         by_owner.retain(|_, value| is_used(value));
-        // Or a map that stays nearly full would be scanned each time.
+        // Otherwise each insertion into a nearly full map would scan it.
         if by_owner.len() * 2 > by_owner.capacity() {
             by_owner.reserve(by_owner.len().max(1));
         }

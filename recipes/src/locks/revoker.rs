@@ -1,4 +1,4 @@
-//! Asking a holder to give the lock back.
+//! Requests to release a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,19 +9,20 @@ use tokio::sync::watch;
 
 use crate::error::Result;
 
-/// What Curator writes into a node that is to be given back.
+/// The data that requests the release of a node, as in Curator.
 const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 
-/// Asks holders of locks to give them back: Curator's `Revoker`.
+/// Requests the release of locks: Curator's `Revoker`.
 #[derive(Debug, Clone, Copy)]
 pub struct Revoker;
 
 impl Revoker {
-    /// Asks the owner of a node, which holds a lock or waits for it, to give it back. The node's path comes from
+    /// Requests that a contender releases its lock, or stops waiting. The path of its node comes from
     /// [`participant_nodes`](crate::InterProcessMutex::participant_nodes) or
-    /// [`participants`](crate::InterProcessMutex::participants). Nothing is forced: the owner is told if it asked to be
-    /// ([`LockOptions::revocable`](crate::LockOptions::revocable),
-    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested)). A node that is gone is no error.
+    /// [`participants`](crate::InterProcessMutex::participants). A contender is notified by
+    /// [`LockOptions::revocable`](crate::LockOptions::revocable) or
+    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested), and may ignore the request. A node
+    /// that does not exist is not an error.
     ///
     /// # Errors
     ///
@@ -29,7 +30,7 @@ impl Revoker {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped the owner may have been asked.
+    /// When the future is dropped, the request may have been made.
     pub async fn attempt_revoke(client: &CuratorFramework, node_path: &str) -> Result<()> {
         match client.set_data().with_data(REVOKE_MESSAGE).for_path(node_path).await {
             Ok(_) | Err(Error::NoNode { .. }) => Ok(()),
@@ -38,12 +39,12 @@ impl Revoker {
     }
 }
 
-/// Is told when a lock is to be given back: Curator's `RevocationListener`.
+/// A callback for requests to release a lock: Curator's `RevocationListener`.
 ///
 /// Implemented for closures `Fn(&str)`.
 pub trait RevocationListener: Send + Sync + 'static {
-    /// Somebody asks for the lock, which this node holds or waits for. Called once for each request, or once for several
-    /// that follow each other at once, on a thread that is no runtime's worker; it may block.
+    /// Handles a request to release the lock that this node holds or waits for. Several requests in quick succession
+    /// may be one call. The calling thread is not a runtime's worker, so this may block.
     fn revocation_requested(&self, node_path: &str);
 }
 
@@ -53,7 +54,7 @@ impl<F: Fn(&str) + Send + Sync + 'static> RevocationListener for F {
     }
 }
 
-/// A listener and where it runs.
+/// A listener and its executor.
 #[derive(Clone)]
 pub(crate) struct RevocationSpec {
     listener: Arc<dyn RevocationListener>,
@@ -77,18 +78,18 @@ impl fmt::Debug for RevocationSpec {
     }
 }
 
-/// Whether the owner of a node was asked to give it back.
+/// The state of the requests to release one node.
 #[derive(Debug, Clone)]
 pub(crate) struct Revocation {
     requested: watch::Receiver<bool>,
 }
 
 impl Revocation {
-    /// Watches a claimed node for requests, from now on and for those that were made before.
+    /// Watches an owned node for requests, and reads whether one was made before.
     pub(crate) fn watch(client: &CuratorFramework, claim: &NodeClaim, listener: Option<RevocationSpec>) -> Self {
         let (sender, requested) = watch::channel(false);
         let (client, path) = (client.clone(), claim.path().unwrap_or_default().to_owned());
-        // Each request is a change of the data; the same one is read again after a reconnect.
+        // The same request is read again after a reconnect, with the same `mzxid`.
         let newest = AtomicI64::new(0);
         claim.observe_data(move |data, stat| {
             let plain = client.from_stored(&path, data.to_vec(), None);
@@ -104,11 +105,11 @@ impl Revocation {
         Self { requested }
     }
 
-    /// Resolves when a request was made.
+    /// Resolves when a request was made, also before this call.
     pub(crate) async fn requested(&self) {
         let mut requested = self.requested.clone();
         if requested.wait_for(|requested| *requested).await.is_err() {
-            // The node is gone, and with it the question.
+            // The node was deleted, so no request can follow.
             std::future::pending().await
         }
     }

@@ -13,16 +13,16 @@ use crate::locks::owner::LockOwner;
 use crate::locks::participants::Participant;
 use crate::locks::semaphore::InterProcessSemaphoreV2;
 
-/// A mutex that is not reentrant, whoever the owner is: Curator's `InterProcessSemaphoreMutex`. Cheap to clone; all
-/// clones are one mutex.
+/// A mutex that is not reentrant for any owner: Curator's `InterProcessSemaphoreMutex`. Cheap to clone; all clones are
+/// one mutex.
 ///
-/// It is a semaphore with one lease, with the semaphore's layout, so it and an
-/// [`InterProcessMutex`](crate::InterProcessMutex) on the same path do not know of each other. It costs more than that;
-/// use it where Java processes do.
+/// It is a semaphore with one lease, so an [`InterProcessMutex`](crate::InterProcessMutex) on the same path is another
+/// lock. It costs more than that mutex: use it where Java processes use it.
 ///
 /// # Losing the lock and fairness
 ///
-/// As those of [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock): loss is told, first come, first served.
+/// Those of [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock): the guard reports a loss, and waiters are
+/// served first come, first served.
 ///
 /// # Examples
 ///
@@ -45,7 +45,7 @@ use crate::locks::semaphore::InterProcessSemaphoreV2;
 ///
 /// # Differences from Curator
 ///
-/// Whoever has the guard releases it, once; in Curator any thread may, with the same object.
+/// Only the guard releases the lock; in Curator any thread can, with the same object.
 ///
 /// # ZooKeeper layout and cost
 ///
@@ -55,9 +55,9 @@ pub struct InterProcessSemaphoreMutex {
     semaphore: InterProcessSemaphoreV2,
 }
 
-/// A mutex that is held.
+/// The guard of an [`InterProcessSemaphoreMutex`].
 ///
-/// All that guards have in common is in [`LockGuard`], to which it dereferences.
+/// It dereferences to [`LockGuard`], which has the methods of all guards.
 #[must_use = "if unused the lock is released at once"]
 #[derive(Debug)]
 pub struct SemaphoreMutexGuard {
@@ -82,7 +82,7 @@ transaction!(SemaphoreMutexGuard);
 acquire_methods!(InterProcessSemaphoreMutex => SemaphoreMutexGuard);
 
 impl InterProcessSemaphoreMutex {
-    /// A mutex at a path. Nothing is sent.
+    /// Creates a mutex at a path, without a request.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl InterProcessSemaphoreMutex {
         Self::with_options(client, path, LockOptions::new())
     }
 
-    /// A mutex with options.
+    /// Creates a mutex with options.
     ///
     /// # Errors
     ///
@@ -100,13 +100,13 @@ impl InterProcessSemaphoreMutex {
         Ok(Self { semaphore: InterProcessSemaphoreV2::with_options(client, path, 1, options)? })
     }
 
-    /// The path of the lock.
+    /// Returns the path of the lock.
     #[must_use]
     pub fn path(&self) -> &str {
         self.semaphore.path()
     }
 
-    /// Whether it is held through this object or a clone of it: Curator's `isAcquiredInThisProcess`.
+    /// Returns whether this object or a clone of it holds the lock: Curator's `isAcquiredInThisProcess`.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.semaphore.is_acquired_in_this_process()
@@ -117,11 +117,11 @@ impl InterProcessSemaphoreMutex {
         Ok(lease.map(|lease| SemaphoreMutexGuard { guard: lease.into() }))
     }
 
-    /// Who holds the lock and who has the turn to take it, in order.
+    /// Returns the holder and the waiters, in order.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    /// `NotStarted`, `Closed`; `NoAuth` if the ACL forbids reading; `ConnectionLoss`, `SessionExpired`: call again.
     ///
     /// # Cancel safety
     ///

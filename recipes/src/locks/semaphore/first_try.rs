@@ -1,12 +1,12 @@
-//! A free lease without the queue, on Curator's layout and beside Java's clients.
+//! An optimisation: a client takes a free lease without the queue, on Curator's layout and beside Java's clients.
 //!
-//! Most leases are taken while some are free, and then the queue costs two requests and a round trip for nothing. So a client
-//! creates its lease, lists the leases and looks at the queue, in one write. The lease is held if fewer than `max_leases`
-//! nodes are older, and no contender is queued. Every queued client counts the leases behind its own turn, so it counts
-//! this one too.
+//! Most leases are taken while some are free, and then the queue would cost two requests and a round trip for nothing.
+//! So a client creates its lease node, lists the leases and checks the queue, in one write. The lease is held if fewer
+//! than `max_leases` nodes are older and no contender is queued. A queued client lists the leases after it has got the
+//! turn, so it counts this lease too.
 //!
-//! A refused try deletes its node, which may make a queued client count one lease too many for a moment: a stream of tries
-//! would starve the queue. So a client creates nothing before it has seen the path free: it looks, or it queues.
+//! Until a refused try has deleted its node, a queued client may count one lease too many. A stream of tries would
+//! starve the queue. So a client creates no lease node before it has seen the path free or has joined the queue.
 
 use curator_framework::{CreateMode, Error, LossReason, NewNode, NodeClaim, RetryLoop, Session};
 use futures_util::future::{join, join_all};
@@ -17,10 +17,10 @@ use crate::locks::engine::{Acquired, settle, survive};
 use crate::locks::semaphore::take::Taking;
 use crate::locks::semaphore::{LEASE_NAME, SemaphoreProtocol};
 
-/// More leases than this are taken in turn: each has a node, and all of them are created in one write.
+/// The most leases of a first try, because it creates their nodes in one write.
 const MOST: usize = 64;
 
-/// What this client's last look at the path has shown.
+/// The result of this client's last look at the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum LastLook {
     /// The client has not looked yet.
@@ -31,41 +31,41 @@ pub(super) enum LastLook {
     Taken,
 }
 
-/// The leases and the queue, as two reads on one connection have found them.
+/// The leases and the state of the queue, from two reads on one connection.
 struct Look {
     leases: Vec<String>,
     is_queue_empty: bool,
 }
 
-/// How leases are taken.
+/// The way to take leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     FirstTry,
     InTurn,
-    /// Not at all: the client asks once, and too few are free.
+    /// None: the caller tries once, and too few leases are free.
     Refused,
 }
 
-/// What came of a try.
+/// The outcome of a first try.
 pub(super) enum Tried {
     Granted(Vec<Acquired>),
-    /// The nodes are to be deleted.
+    /// The owned nodes, which the caller deletes.
     Refused(Vec<NodeClaim>),
 }
 
-/// Whether all `own` leases are held, according to a listing that was sent after their creates. Children that are not leases
-/// count as older leases: Java's clients count them too.
+/// Returns whether all `own` leases are held, by a listing that was sent after their creates. Children that are not
+/// leases count as older leases, because Java's clients count them too.
 fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: usize) -> bool {
     let positions: Option<Vec<usize>> = own.iter().map(|name| sorted.position(name)).collect();
     let Some(last) = positions.and_then(|positions| positions.into_iter().max()) else { return false };
-    // Near the end of the sequence numbers these do not tell which nodes are older.
+    // Near the end, sequence numbers do not order the nodes, so all others count as older.
     let older = if sorted.is_near_the_end() { listed.saturating_sub(1) } else { listed - sorted.len() + last };
     older < max_leases
 }
 
 impl Taking<'_> {
-    /// How the leases are to be taken. The first try is for Curator's protocol with a limit that never changes, and for a client
-    /// whose last look has shown enough free leases and an empty queue.
+    /// Chooses the way. The first try needs Curator's protocol, a limit that never changes, and a last look that showed
+    /// enough free leases and an empty queue.
     pub(super) async fn way(&self, session: &Session, asks_once: bool) -> Result<Way, Error> {
         let is_direct = self.semaphore.protocol == SemaphoreProtocol::Direct;
         let tries_first = !is_direct && self.semaphore.leases.limit().is_fixed() && self.wanted <= MOST;
@@ -73,12 +73,11 @@ impl Taking<'_> {
         match last_look {
             LastLook::Free if tries_first => return Ok(Way::FirstTry),
             LastLook::None if tries_first => {}
-            // A client in the queue looks again, at no further cost.
+            // The queue lists the leases anyway.
             _ if !asks_once || (is_direct && self.wanted == 1) => return Ok(Way::InTurn),
             _ => {}
         }
-        // A client that asks once looks again behind the first reply: else the node of a guard that was just dropped would be
-        // in the way.
+        // A caller that tries once looks twice: the node of a just-dropped guard may still be in the first look.
         let is_free = self.is_free(session).await? || (asks_once && self.is_free(session).await?);
         if !is_free {
             *self.semaphore.last_look.lock() = LastLook::Taken;
@@ -90,14 +89,14 @@ impl Taking<'_> {
         })
     }
 
-    /// Whether no contender is queued, and enough leases are free.
+    /// Returns whether no contender is queued and enough leases are free.
     async fn is_free(&self, session: &Session) -> Result<bool, Error> {
         let Look { leases, is_queue_empty } = self.look(&session.pinned()).await?;
         let limit = self.semaphore.leases.limit().get();
         Ok(is_queue_empty && limit.checked_sub(leases.len()).is_some_and(|left| self.wanted <= left))
     }
 
-    /// Creates the nodes of the leases and looks, in one write.
+    /// Creates the nodes of the leases and looks at the path, in one write.
     pub(super) async fn try_first(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Tried> {
         let leases = &self.semaphore.leases;
         let new_claim = || session.claim(leases.base_path(), LEASE_NAME, CreateMode::EphemeralSequential);
@@ -107,7 +106,7 @@ impl Taking<'_> {
         let at = session.pinned();
         let creates = join_all(claims.iter_mut().map(|claim| claim.create(&node)));
         let (created, look) = match asks_once {
-            // Behind the reply: else the node of a guard that was just dropped would be in the way.
+            // Looks after the reply: the node of a just-dropped guard may be in an earlier look.
             true => (creates.await, None),
             false => {
                 let (created, look) = at.in_one_write(join(creates, self.look(&at))).await;
@@ -121,7 +120,7 @@ impl Taking<'_> {
                 Err(error) => (is_sure, failed) = (false, failed.or(Some(error))),
             }
         }
-        // One retry for all: a lost connection fails all of them at once.
+        // One retry for all creates: a lost connection fails all of them at once.
         if let Some(error) = failed {
             survive(error, session, retries).await?;
             for claim in claims.iter_mut().filter(|claim| claim.node_name().is_none()) {
@@ -138,7 +137,7 @@ impl Taking<'_> {
         let sorted = leases.sort(listed);
         let own: Vec<&str> = claims.iter().filter_map(NodeClaim::node_name).collect();
         let max_leases = leases.limit().get();
-        // Another reply of the session may have told meanwhile.
+        // Another request of this session may have found a node deleted since the look.
         let is_gone = |claim: &NodeClaim| claim.loss_signal().loss() == Some(LossReason::NodeDeleted);
         let is_granted = is_queue_empty
             && own.len() == self.wanted
@@ -155,7 +154,7 @@ impl Taking<'_> {
         Ok(Tried::Granted(granted.collect()))
     }
 
-    /// The leases and the queue, in one write.
+    /// Reads the leases and the queue, in one write.
     async fn look(&self, at: &Session) -> Result<Look, Error> {
         let (leases, queue) = (self.semaphore.leases.base_path(), self.semaphore.lock.base_path());
         let (leases, queue) = at.in_one_write(join(at.get_children(leases), at.exists(queue))).await;
@@ -166,7 +165,7 @@ impl Taking<'_> {
         Ok(Look { leases, is_queue_empty: queue?.is_none_or(|queue| queue.num_children == 0) })
     }
 
-    /// Looks behind the creates, also when some of their replies were lost.
+    /// Looks after the creates, and settles those whose replies were lost.
     async fn look_for_own(
         &self,
         session: &Session,
@@ -199,7 +198,7 @@ impl Look {
         self.leases.iter().any(|name| name == own)
     }
 
-    /// Takes out the other nodes of a claim that has been settled, which were deleted.
+    /// Removes the names of the nodes that settling has deleted.
     fn forget_deleted(&mut self, claim: &NodeClaim) {
         let (prefix, kept) = (claim.protected_id().prefix(), claim.node_name());
         if !claim.is_uncertain() {

@@ -30,35 +30,35 @@ use crate::shared::{Follower, SharedCount};
 const LEASE_NAME: &str = "lease-";
 const LOCKS: &str = "locks";
 const LEASES: &str = "leases";
-/// The data of the leases and of the queue on a path of the direct protocol.
+/// The data of the nodes `leases` and `locks` on a path of the direct protocol.
 const DIRECT_MARK: &[u8] = b"__DIRECT__";
 
 /// A semaphore across processes: Curator's `InterProcessSemaphoreV2`.
 ///
-/// Where `tokio::sync::Semaphore` counts the permits of one process, this one counts the leases of all clients of the
-/// same path on the same ensemble, Java's Curator included. All clients must use the same limit: it is not stored in
-/// ZooKeeper. Cheap to clone; all clones are one semaphore.
+/// `tokio::sync::Semaphore` counts the permits of one process. This semaphore counts the leases of all clients of the
+/// same path on the same ensemble, Java's Curator included. All clients must use the same limit, because ZooKeeper does
+/// not store it. Cheap to clone; all clones are one semaphore.
 ///
 /// # Reentrancy
 ///
-/// None: every acquire takes a lease of its own.
+/// A semaphore is not reentrant: each acquire takes a lease of its own.
 ///
 /// # Losing the lock
 ///
-/// A lease can be lost as a mutex can: see [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock), and
+/// A lease can be lost as a mutex can: see [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock) and
 /// [`LockGuard::lost`](crate::LockGuard::lost).
 ///
 /// # Fairness
 ///
-/// First come, first served among those that wait. A client that finds a lease free and no contender in the queue takes it at
-/// once. No lease stays free while a contender waits. Where two clients try for the last lease within one round trip, a
-/// `try_acquire` may be refused, and so may Java's timed acquire.
+/// Waiters are served first come, first served, and no lease stays free while one waits. If no contender is queued, a
+/// client takes a free lease at once. If two clients try for the last lease within one round trip, a `try_acquire` may
+/// be refused, and so may Java's timed acquire.
 ///
 /// # Several leases at once
 ///
-/// [`acquire_many`](Self::acquire_many) takes all or none. It holds the mutex while it takes several leases, whatever the
-/// protocol, so two calls cannot block each other. Java's `acquire(qty)` takes the mutex anew for each lease. Such a client
-/// and an `acquire_many` can block each other: give both a budget.
+/// [`acquire_many`](Self::acquire_many) takes all leases or none. With either protocol, a client that waits for several
+/// leases holds a [mutex](#zookeeper-layout), so two calls cannot deadlock. Java's `acquire(qty)` releases the mutex
+/// between leases, and can deadlock with `acquire_many`. On a path shared with Java, give both a time limit.
 ///
 /// # Examples
 ///
@@ -81,41 +81,41 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 ///
 /// # Differences from Curator
 ///
-/// A lease tells of its loss. A free lease is taken without the mutex, unless the limit follows a [`SharedCount`]. Where the
-/// mutex is needed it is released in the background, so a grant does not wait for it. There is a
-/// [direct protocol](SemaphoreProtocol::Direct) without the mutex.
+/// A lease reports its loss. A free lease is taken without the mutex, unless the limit follows a [`SharedCount`]. A
+/// grant never waits for the release of the mutex. The [direct protocol](SemaphoreProtocol::Direct) uses the mutex only
+/// for several leases.
 ///
 /// # Beside Java's Curator
 ///
-/// With Curator's protocol both take turns on the same path, in one queue, also with a limit that follows a
-/// [`SharedCount`]. Not with the direct protocol, and not beyond the end of the
-/// [sequence numbers](crate::InterProcessMutex#beside-other-clients); and mind several leases at once.
+/// With Curator's protocol, Java's clients and this semaphore share one queue on the same path, also with a limit that
+/// follows a [`SharedCount`]. Do not share a path of the direct protocol, or near the end of the
+/// [sequence numbers](crate::InterProcessMutex#beside-other-clients). For several leases at once, see above.
 ///
 /// # ZooKeeper layout
 ///
-/// `<path>/locks/_c_<uuid>-lock-<number>`, a mutex that is held while waiting for a lease, and
-/// `<path>/leases/_c_<uuid>-lease-<number>`, as Curator's.
+/// `<path>/locks/_c_<uuid>-lock-<number>` for the mutex, which a client holds while it waits for a lease, and
+/// `<path>/leases/_c_<uuid>-lease-<number>` for the leases, as in Curator.
 ///
 /// # Cost
 ///
 /// | acquire and release | requests | round trips before the grant |
 /// | --- | --- | --- |
 /// | a lease is free | 4 | 1 (a `try_acquire`: 2) |
-/// | none is free, or the limit follows a count | 8 | as long as it takes: 1 behind the end of a lease |
-/// | the direct protocol | 3 | 1 |
+/// | a lease is free, and the limit follows a count | 6 | 2 |
+/// | no lease is free | 8 | 1 after the release of a lease |
+/// | a lease is free, direct protocol | 3 | 1 |
 /// | a `try_acquire` that is refused | 4 reads | 2 |
 ///
-/// The first acquire of an object looks at the path before it creates a node there: three reads more, in the same round trip.
-/// One of them shows which protocol is in use and sets a watch; it is repeated when the watch fires. A client
-/// that was refused goes through the queue, until it has seen a free lease there: that is two requests more, and one round
-/// trip.
+/// The first acquire of an object sends three more reads in one more round trip: it checks the protocol and looks for a
+/// free lease. The check sets a watch, and is repeated when the watch has fired. A client that found no free lease uses
+/// the queue for its next lease, even if that is free: two more requests and one more round trip.
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
     inner: Arc<Inner>,
 }
 
 guard_of_its_own! {
-    /// A lease that is held.
+    /// The guard of a lease of an [`InterProcessSemaphoreV2`].
     Lease
 }
 acquire_methods!(InterProcessSemaphoreV2 => Lease);
@@ -125,7 +125,7 @@ struct Inner {
     protocol: SemaphoreProtocol,
     lock: LockInternals,
     leases: LockInternals,
-    /// A watch on the node that shows the protocol, from when it was found to be ours. It fires when the path is deleted.
+    /// The watch on the node with the mark, set when the mark was as expected. It fires when the path is deleted.
     agreed: Mutex<Option<Watch>>,
     last_look: Mutex<LastLook>,
 }
@@ -140,7 +140,7 @@ impl Inner {
 }
 
 impl InterProcessSemaphoreV2 {
-    /// A semaphore at a path, with Curator's protocol. Nothing is sent.
+    /// Creates a semaphore at a path, with Curator's protocol, without a request.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl InterProcessSemaphoreV2 {
         Self::with_options(client, path, max_leases, LockOptions::new())
     }
 
-    /// As [`new`](Self::new), with data for the nodes of the leases, for those who look: Curator's `setNodeData`.
+    /// Creates a semaphore with data for the nodes of its leases: Curator's `setNodeData`.
     ///
     /// # Errors
     ///
@@ -163,11 +163,11 @@ impl InterProcessSemaphoreV2 {
         Self::with_options(client, path, max_leases, LockOptions::new().node_data(node_data))
     }
 
-    /// As [`new`](Self::new), with options, which are those of the leases.
+    /// Creates a semaphore with options for its leases.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `InvalidArgument` also for a driver, since leases have their own.
+    /// As [`new`](Self::new); `InvalidArgument` also for a driver, because leases have their own.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -177,7 +177,7 @@ impl InterProcessSemaphoreV2 {
         Self::with_protocol(client, path, max_leases, SemaphoreProtocol::Curator, options)
     }
 
-    /// As [`new`](Self::new), with a protocol and options.
+    /// Creates a semaphore with a protocol and options.
     ///
     /// # Errors
     ///
@@ -195,15 +195,15 @@ impl InterProcessSemaphoreV2 {
         Self::build(client, path.into(), Arc::new(Limit::Fixed(max_leases)), protocol, options)
     }
 
-    /// As [`with_protocol`](Self::with_protocol), with a limit that follows a shared count: Curator's `SharedCountReader`
-    /// constructor. A raised limit wakes the waiters. A lowered limit revokes no lease that is held: it applies to later
-    /// grants. A limit below one grants no lease. Start the count and keep it: the semaphore follows it only while it runs.
-    /// All clients of the semaphore must follow the same count.
+    /// Creates a semaphore with a limit that follows a shared count: Curator's `SharedCountReader` constructor. Raising
+    /// the limit wakes waiters. Lowering it does not revoke leases already granted. While the limit is zero or
+    /// negative, no lease is granted. Start the count and keep it: the semaphore follows it only while it runs. All
+    /// clients of the semaphore must follow the same count.
     ///
     /// # Errors
     ///
-    /// As [`with_options`](Self::with_options); `InvalidArgument` also if the count's node holds none, and for
-    /// [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes.
+    /// As [`with_options`](Self::with_options); `InvalidArgument` also if the count's node holds another kind of data,
+    /// and for [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes.
     pub fn with_shared_count(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -256,25 +256,25 @@ impl InterProcessSemaphoreV2 {
         Ok(Self { inner: Arc::new(Inner { path, protocol, lock, leases, agreed, last_look }) })
     }
 
-    /// The path of the semaphore.
+    /// Returns the path of the semaphore.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.inner.path
     }
 
-    /// How many leases there are now.
+    /// Returns the present limit of leases.
     #[must_use]
     pub fn max_leases(&self) -> usize {
         self.inner.leases.limit().get()
     }
 
-    /// How the clients agree.
+    /// Returns the protocol.
     #[must_use]
     pub fn protocol(&self) -> SemaphoreProtocol {
         self.inner.protocol
     }
 
-    /// Whether a lease is held through this object or a clone of it.
+    /// Returns whether this object or a clone of it holds a lease.
     #[must_use]
     pub fn is_acquired_in_this_process(&self) -> bool {
         self.inner.leases.is_held()
@@ -284,22 +284,22 @@ impl InterProcessSemaphoreV2 {
         Ok(self.take(1, mode).await?.and_then(|mut leases| leases.pop()))
     }
 
-    /// Waits for several leases at once, as long as it takes: all or none. Curator's `acquire(qty)`.
+    /// Waits for several leases without a limit of time, and takes all or none: Curator's `acquire(qty)`.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); `InvalidArgument` for none at all, and for more than there are, also when their
-    /// number is lowered meanwhile.
+    /// As [`acquire`](Self::acquire); `InvalidArgument` for zero leases, and for more than the limit, also when it is
+    /// lowered meanwhile.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire); leases that were taken already are given back.
+    /// As [`acquire`](Self::acquire); leases that were taken already are released.
     pub async fn acquire_many(&self, leases: usize) -> Result<Vec<Lease>> {
         self.take(leases, WaitMode::Forever).await?.ok_or_else(no_end)
     }
 
-    /// As [`acquire_many`](Self::acquire_many) within a budget, which covers everything. `Ok(None)` if they were not all
-    /// granted in that time.
+    /// Waits for several leases for at most `budget`, which covers the connection, missing parents and the queue.
+    /// Returns `Ok(None)` if not all of them were granted in that time.
     ///
     /// # Errors
     ///
@@ -312,7 +312,7 @@ impl InterProcessSemaphoreV2 {
         self.take(leases, WaitMode::within(budget)).await
     }
 
-    /// Asks once for several leases: `Ok(None)` if there are not enough free ones.
+    /// Tries once to take several leases. Returns `Ok(None)` if too few are free.
     ///
     /// # Errors
     ///
@@ -339,11 +339,11 @@ impl InterProcessSemaphoreV2 {
         Ok(Some(taken.into_iter().map(lease).collect()))
     }
 
-    /// The names of the nodes that have a lease or wait for one, in order: Curator's `getParticipantNodes`.
+    /// Returns the names of the nodes that hold a lease or wait for one, in order: Curator's `getParticipantNodes`.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss`, `SessionExpired`, `NoAuth`, `NotStarted`, `Closed`.
+    /// `NotStarted`, `Closed`; `NoAuth` if the ACL forbids reading; `ConnectionLoss`, `SessionExpired`: call again.
     ///
     /// # Cancel safety
     ///
@@ -353,8 +353,8 @@ impl InterProcessSemaphoreV2 {
         Ok(nodes.iter().map(|node| curator_framework::node_from_path(node).to_owned()).collect())
     }
 
-    /// Returns the holders of leases and the waiters for one, in order, and behind them the contenders for the mutex. Costs
-    /// one listing for the leases, one for the mutex, and one read for each contender.
+    /// Returns the contenders for leases, in order, and behind them the contenders for the mutex. Costs one listing for
+    /// the leases, one for the mutex, and one read for each contender.
     ///
     /// # Errors
     ///
@@ -369,7 +369,7 @@ impl InterProcessSemaphoreV2 {
             Some(Standing { kind: ParticipantKind::Lease, holds: leases.decide(sorted, name) == Predicate::Acquired })
         };
         let mut participants = leases.participants(lease).await?;
-        // Who has the turn waits in the other list.
+        // The holder of the mutex waits for a lease.
         let waits = |_: &_, _: &str| Some(Standing { kind: ParticipantKind::Lock, holds: false });
         participants.extend(lock.participants(waits).await?);
         Ok(participants)
@@ -386,7 +386,7 @@ impl fmt::Debug for InterProcessSemaphoreV2 {
     }
 }
 
-/// How many leases a count stands for.
+/// Returns the limit for a count.
 fn leases_of(count: i32) -> usize {
     usize::try_from(count).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! How the clients of a path agree on the protocol.
+//! The mark in the path, by which its clients agree on the protocol.
 
 use std::fmt;
 
@@ -8,22 +8,22 @@ use crate::error::{LockError, Result};
 use crate::locks::engine::LockInternals;
 use crate::locks::semaphore::{DIRECT_MARK, Inner, LEASE_NAME};
 
-/// How the clients of a semaphore agree on who is next. All clients of a path must use the same.
+/// The protocol that decides which client gets the next lease. All clients of a path must use the same protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SemaphoreProtocol {
-    /// Curator's: a mutex is held while a lease is taken. For paths that Java processes use too. The default.
+    /// Curator's protocol, the default: a client holds a mutex while it takes a lease. For paths shared with Java.
     #[default]
     Curator,
-    /// Without the mutex, also where leases are scarce: a lease takes two requests, and a hand-off one round trip less. For
-    /// paths that only this crate uses.
+    /// A protocol without the mutex, for paths that only this crate uses. If no lease is free, it saves requests, and a
+    /// hand-off takes one round trip less.
     ///
     /// The first client creates the path with a mark. On a path that exists without the mark, an acquire fails with
-    /// [`LockError::ProtocolMismatch`]. On a path with the mark, an acquire by Curator's protocol fails so too. To change
-    /// over, delete the path.
+    /// [`LockError::ProtocolMismatch`]. So does an acquire by Curator's protocol on a path with the mark. To change the
+    /// protocol, delete the path.
     ///
-    /// Java's clients do not check the mark. At a limit of one, a waiting Java client and a direct client behind it would
-    /// block each other for ever. The limit cannot follow a [`SharedCount`](crate::SharedCount).
+    /// Java's clients do not check the mark. At a limit of one, a waiting Java client and a direct client behind it
+    /// deadlock. The limit cannot follow a [`SharedCount`](crate::SharedCount).
     Direct,
 }
 
@@ -36,12 +36,12 @@ impl fmt::Display for SemaphoreProtocol {
     }
 }
 
-/// What stands in a node of the semaphore.
+/// The mark in a node of the semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Missing,
     Direct,
-    /// None: the node is of Curator's protocol.
+    /// The node has no mark, so it is of Curator's protocol.
     None,
 }
 
@@ -52,8 +52,8 @@ impl Mark {
 }
 
 impl Inner {
-    /// Fails if the path is used with the other protocol. A path that does not exist is not agreed on: a client of the other
-    /// protocol may still create it.
+    /// Fails if the path is used with the other protocol. Does not record a path that does not exist as agreed, because
+    /// a client of the other protocol may still create it.
     pub(super) async fn agree(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
         if self.has_agreed() {
             return Ok(());
@@ -75,8 +75,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether the path is known to be used with our protocol. A grant's reply that reflects a deleted path comes behind the
-    /// notification of the deletion, so the look behind a grant is exact.
+    /// Returns whether the path is known to be used with this protocol. The notification of a deleted path precedes
+    /// every reply that reflects the deletion, so a check after a grant is exact.
     pub(super) fn has_agreed(&self) -> bool {
         self.agreed.lock().as_ref().is_some_and(|watch| !watch.has_fired())
     }
@@ -112,7 +112,7 @@ impl Inner {
     async fn mark(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
         self.create_marked(session, &self.lock, retries).await?;
         let marked = self.create_marked(session, &self.leases, retries).await;
-        // Only `acquire_many` uses the queue's node, and creates it. Left empty and unused, the node would stay for ever.
+        // Only `acquire_many` uses the queue's node, and creates it. An unused empty node would never be deleted.
         match session.delete(self.lock.base_path(), None).await {
             Ok(()) | Err(Error::NoNode { .. } | Error::NotEmpty { .. }) => marked,
             Err(error) => marked.and(Err(error.into())),
@@ -131,7 +131,7 @@ impl Inner {
             match self.mark_of(session, part).await? {
                 Mark::Direct => return Ok(()),
                 Mark::None => return Err(self.is_used_with(SemaphoreProtocol::Curator)),
-                // Another direct client has deleted the queue's node behind the mark.
+                // Another direct client has deleted the queue's node after marking the path.
                 Mark::Missing if self.mark_of(session, &self.leases).await? == Mark::Direct => return Ok(()),
                 Mark::Missing => {}
             }

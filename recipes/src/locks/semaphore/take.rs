@@ -1,4 +1,4 @@
-//! Taking some leases at once: all or none.
+//! An acquire of one or several leases: all or none.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use crate::locks::engine::{Acquired, Attempt, survive};
 use crate::locks::semaphore::first_try::{LastLook, Tried, Way};
 use crate::locks::semaphore::{Inner, SemaphoreProtocol};
 
-/// Taking some leases at once.
+/// An acquire of one or several leases.
 pub(super) struct Taking<'a> {
     pub(super) semaphore: &'a Inner,
     pub(super) wanted: usize,
@@ -39,7 +39,7 @@ impl Attempt for Taking<'_> {
 }
 
 impl Taking<'_> {
-    /// Agrees on the protocol and finds out how the leases are to be taken: where both read, in one write.
+    /// Agrees on the protocol and chooses the way to take the leases. The reads of both leave in one write.
     async fn prepare(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Way> {
         loop {
             let both = join(self.semaphore.agree(session, retries), self.way(session, asks_once));
@@ -86,7 +86,7 @@ impl Taking<'_> {
         asks_once: bool,
     ) -> Result<Option<Vec<Acquired>>> {
         let Inner { protocol, lock, leases, last_look, .. } = self.semaphore;
-        // Dropped when the leases are decided, whichever way: its node is deleted in the background.
+        // Dropped at an early return, which deletes its node in the background.
         let turn = match (protocol, self.wanted) {
             (SemaphoreProtocol::Direct, 1) => None,
             _ => match self.bounded(Box::pin(lock.attempt(session, retries, asks_once))).await? {
@@ -99,7 +99,7 @@ impl Taking<'_> {
             let lease = self.bounded(Box::pin(leases.attempt(session, retries, asks_once)));
             match keep(session, &turn, &taken, lease).await? {
                 Some(lease) => taken.push(lease),
-                // Those that were taken are given back.
+                // Drops the taken leases, which deletes their nodes.
                 None => return Ok(None),
             }
         }
@@ -112,13 +112,13 @@ impl Taking<'_> {
             let max_leases = leases.limit().get();
             let was_free = turn.queue_position == 0 && taken.iter().all(|lease| lease.queue_position < max_leases);
             *last_look.lock() = if was_free { LastLook::Free } else { LastLook::Taken };
-            // The next contender waits for it.
+            // Begins the delete at once: the next contender waits for it.
             turn.claim.let_go();
         }
         Ok(Some(taken))
     }
 
-    /// Finds out whether all leases are held at one moment.
+    /// Fails if not all leases are held in one listing.
     async fn check(&self, session: &Session, taken: &[Acquired]) -> Result<()> {
         let leases = &self.semaphore.leases;
         let children = match session.get_children(leases.base_path()).await {
@@ -133,8 +133,8 @@ impl Taking<'_> {
         }
     }
 
-    /// Runs `attempt`, and fails when the limit falls below the wanted number. An attempt at one lease goes on even at a
-    /// limit of zero.
+    /// Runs `attempt`, and fails when the limit falls below the wanted number. An attempt at one lease continues even
+    /// at a limit of zero.
     ///
     /// Pass a boxed `attempt`: a future that is passed by value takes its size twice.
     async fn bounded<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
@@ -154,7 +154,7 @@ impl Taking<'_> {
 }
 
 /// Runs `step` while the turn and all taken leases are held, and fails when one of them is lost. Without the turn, two
-/// clients could wait for each other's leases. The end of a taken lease could free the next one for this very acquire.
+/// clients could wait for each other's leases. If a taken lease ended, this acquire could be granted it a second time.
 async fn keep<T>(
     session: &Session,
     turn: &Option<Acquired>,
@@ -173,7 +173,7 @@ async fn keep<T>(
     let lost = |(reason, path): (LossReason, &str)| -> LockError {
         match reason {
             LossReason::Session(_) => session.gone("taking leases").into(),
-            // Again, at the back.
+            // The caller attempts again, at the end of the queue.
             _ => Error::NoNode { path: path.to_owned() }.into(),
         }
     };
@@ -190,7 +190,7 @@ async fn keep<T>(
     }
 }
 
-/// As [`survive`].
+/// Calls [`survive`] for an error of the framework, and returns any other error.
 async fn outlive(error: LockError, session: &Session, retries: &mut RetryLoop) -> Result<()> {
     match error {
         LockError::Framework(error) => Ok(survive(error, session, retries).await?),
@@ -198,7 +198,7 @@ async fn outlive(error: LockError, session: &Session, retries: &mut RetryLoop) -
     }
 }
 
-/// Deletes nodes. The session deletes those whose reply is lost.
+/// Deletes nodes. After a lost reply, the session's housekeeping deletes the node.
 async fn give_back(claims: Vec<NodeClaim>) {
     let deletes = claims.into_iter().map(|mut claim| async move { claim.delete().await.map(drop) });
     for deleted in futures_util::future::join_all(deletes).await {

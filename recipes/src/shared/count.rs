@@ -69,7 +69,7 @@ pub(crate) trait Follower: Send + Sync {
 
 /// A number that all processes share, with a local copy that is kept up to date: Curator's `SharedCount`.
 ///
-/// It is a [`SharedValue`] whose data is a signed number of 32 bits. Cheap to clone; all clones are one count.
+/// It is a [`SharedValue`] with a signed number of 32 bits as its data. Cheap to clone; all clones are one count.
 ///
 /// # Examples
 ///

@@ -24,7 +24,7 @@ const ANY_VERSION: i32 = -1;
 ///
 /// # Reads return a local copy
 ///
-/// The copy lags by the time of a notification and a read, and stays unchanged while there is no connection. It is read
+/// The copy lags by the time of a notification and a read, and stays unchanged without a connection. It is read
 /// again after each reconnect and in each new session. Only a value with a larger `mzxid` replaces it. To change the
 /// certainly newest value use [`try_set_value`](Self::try_set_value).
 ///

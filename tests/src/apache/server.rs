@@ -286,8 +286,8 @@ impl ApacheServer {
 
     /// Resumes a frozen process (`SIGCONT`).
     ///
-    /// It first answers the requests that have arrived meanwhile. Sessions whose time ran out during the freeze end
-    /// soon, except those whose client's request is read first.
+    /// It first answers the requests that have arrived meanwhile. Sessions that ran out of time during the freeze
+    /// end soon, unless a request of their client is read first.
     ///
     /// # Errors
     /// [`ApacheError::Stopped`] after a [`stop`](Self::stop), and [`ApacheError::Io`]

@@ -82,7 +82,7 @@ enum Target {
     Children,
 }
 
-/// A node that stands between a contender and the lock.
+/// A node ahead that blocks a contender.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Blocker {
     node: Arc<str>,

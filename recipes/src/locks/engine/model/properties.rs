@@ -3,14 +3,14 @@
 //! | property | checked | statement |
 //! | --- | --- | --- |
 //! | proof | at each grant | There is a state of the log in which the own node exists and no node ahead of it blocks it. For a listing it is not older than the state of the session's server when the request was sent; for a hand-off not older than the notified deletion. |
-//! | exclusion | at each grant | Of the holders that were not notified of a loss, those whose nodes exist at the leader are compatible with the new one. |
+//! | exclusion | at each grant | Of the holders that were not notified of a loss, those with a node at the leader are compatible with the new one. |
 //! | same session | at each grant | A holder of the same session was notified of the loss of its node if the session was. |
 //! | no stuck waiter | when nothing is outstanding | No waiter with a node could be granted; a waiter that watches its own node has one; each node has a contender; a holder has a node. |
 //! | progress | over the whole search | The steps that happen by themselves come to an end. |
 //!
 //! *First come, first served* follows from *proof*: no node ahead that blocks exists.
 //!
-//! A holder whose node was deleted by a fault (a kill, an administrator) may be notified after the next grant. That is
+//! A holder that lost its node to a fault (a kill, an administrator) may be notified after the next grant. That is
 //! prompt, not provable, so exclusion counts only holders with a node. One transaction of an administrator that deletes
 //! the nodes of the holder and of the waiter is such a fault: the hand-off may name the state just before it.
 

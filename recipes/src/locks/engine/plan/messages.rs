@@ -48,13 +48,13 @@ pub(crate) enum Input<'a> {
     },
     /// The node that the contender waits for was written.
     Written,
-    /// The watch on that node must be set anew.
+    /// The watch on that node must be set again.
     Unwatched,
     /// The awaited holder, of this session, reports that it is first.
     HolderIsFirst,
     /// The own node's watch reports its deletion.
     OwnDeleted,
-    /// The own node was changed, or its watch must be set anew.
+    /// The own node was changed, or its watch must be set again.
     OwnChanged,
     /// The wait has lasted so long that the own node is now watched.
     WaitsLong,

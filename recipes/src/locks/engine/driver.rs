@@ -130,8 +130,8 @@ pub enum Predicate {
 ///
 /// A driver only decides: the engine creates nodes, lists and sets watches.
 pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
-    /// Returns the number that orders a child, or `None` for a child that is not a contender. Curator's `fixForSorting`, as
-    /// a number.
+    /// Returns the number that orders a child, or `None` for a child that is not a contender. Curator's
+    /// `fixForSorting`, as a number.
     ///
     /// Numbers below zero or close to 2^31 (less than 2^20 away) are taken for those of ZooKeeper's counter at its end:
     /// they come after all others, in the order of creation.
@@ -173,8 +173,8 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
     }
 }
 
-/// Orders the contenders for leases. The first waiter watches the children, since any deletion ahead frees a lease. Each
-/// waiter behind it watches its predecessor, which signals when it is granted a lease.
+/// Orders the contenders for leases. The first waiter watches the children, since any deletion ahead frees a lease.
+/// Each waiter behind it watches its predecessor, which signals when it is granted a lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseDriver {
     /// At most one contender waits at a time, so every waiter is the first one.

@@ -18,7 +18,7 @@ enum Part {
 impl Core {
     /// Carries out all writes or none.
     ///
-    /// The reply's header has no error. If one of the writes fails, all its results are errors: 0 before the failed one, and
+    /// The reply's header has no error. If a write fails, all results are errors: 0 before the failed one, and
     /// `RuntimeInconsistency` behind it.
     pub(super) fn multi(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
         let at = self.next_stamp();

@@ -160,8 +160,8 @@ impl Plan {
             Predicate::WatchNode { node, blocks_alone } => {
                 self.wait_for_node(node.into(), blocks_alone, armed, listing, rules)
             }
-            // The predecessor has signalled before: it holds a lease under a limit that was lowered since, or its node was
-            // written otherwise.
+            // The predecessor has signalled before: it holds a lease under a limit that was lowered since, or another
+            // client wrote its node.
             Predicate::WatchNeighbour { .. } | Predicate::WatchChildren if self.watches_children => {
                 self.waits_for = Target::Children;
                 self.wait(rules)

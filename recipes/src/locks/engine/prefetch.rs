@@ -22,8 +22,8 @@ impl Early {
 }
 
 impl Contender<'_> {
-    /// Creates the node and lists. A contender that asks once skips this listing: the node of a guard that was just dropped
-    /// may still be in it.
+    /// Creates the node and lists. A contender that asks once skips this listing: the node of a guard that was just
+    /// dropped may still be in it.
     pub(super) async fn create_and_list(
         &mut self,
         retries: &mut RetryLoop,

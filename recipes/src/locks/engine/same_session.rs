@@ -1,8 +1,9 @@
 //! An optimisation: contenders of one session in one process share what they would otherwise read from the server.
 //!
-//! A holder records here that it is first. A successor in the same session then knows without a listing that only the holder
-//! is ahead. The successor also reads here whether the server has answered the holder's delete. In a queue of one session a
-//! hand-off therefore costs one request, the delete: the benchmark's row *300 waiters of one session, drained* shows it.
+//! A holder records here that it is first. A successor in the same session then knows without a listing that only the
+//! holder is ahead. It also reads here whether the server has answered the holder's delete. In a queue of one session a
+//! hand-off therefore costs one request, the delete: the benchmark's row *300 waiters of one session, drained* shows
+//! it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

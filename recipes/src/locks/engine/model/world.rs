@@ -12,8 +12,8 @@
 //! | stragglers | a write of a lost connection may still commit, until a later write of its session does |
 //!
 //! A server applies a transaction of another session at once, unless it has to choose an order of notifications, or the
-//! session has caused or been notified of later transactions. This leaves nothing out: to a session that cannot know of a
-//! transaction, a server that is behind is a leader that commits later.
+//! session has caused or been notified of later transactions. This leaves nothing out: to a session that cannot know of
+//! a transaction, a server that is behind is a leader that commits later.
 
 use crate::locks::engine::model::contender::{Claim, Contender, Delete, Phase, Watch};
 use crate::locks::engine::model::scenario::{Fault, Kind, Quirk, Scenario};

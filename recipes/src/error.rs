@@ -1,4 +1,4 @@
-//! What can go wrong with a lock.
+//! The errors of locks.
 
 use curator_framework::LossReason;
 
@@ -7,30 +7,30 @@ use crate::locks::SemaphoreProtocol;
 /// The result of a lock's operations.
 pub type Result<T, E = LockError> = std::result::Result<T, E>;
 
-/// An error of a lock recipe. That somebody else has the lock is none: timed and try calls answer `Ok(None)` then.
+/// An error of a lock recipe. A lock held by another contender is not one: timed and try calls return `Ok(None)`.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// An error of the framework: no connection, no permission, a client that is closed …
+    /// An error of the framework: no connection, no permission, a closed client …
     #[error(transparent)]
     Framework(#[from] curator_framework::Error),
-    /// The owner's lock is lost, so it cannot be acquired again inside of itself. Let all its guards go first.
+    /// The owner's lock is lost, so a reentrant acquire is refused. Drop all its guards, then acquire again.
     #[error("the lock {path} is lost: {reason}")]
     LockLost {
         /// The lock's path.
         path: String,
-        /// Why.
+        /// The reason of the loss.
         reason: LossReason,
     },
-    /// Whoever holds the read lock wants the write lock: both readers that do that would wait for each other. (Curator
-    /// waits for ever.) Release the read lock first.
+    /// The owner holds the read lock and asked for the write lock. Two readers that upgrade would deadlock, so the
+    /// upgrade is refused (Curator deadlocks). Release the read lock first.
     #[error("the read lock {path} is held by the same owner and cannot be upgraded")]
     Upgrade {
         /// The lock's path.
         path: String,
     },
-    /// The semaphore is used with the other protocol. All clients of a path must use the same: a waiting Java client
-    /// and a direct one behind it would block each other.
+    /// The semaphore is used with the other protocol. All clients of a path must use the same one: a waiting Java
+    /// client and a direct contender behind it would block each other.
     #[error("the semaphore {path} is used with the {found} protocol")]
     ProtocolMismatch {
         /// The semaphore's path.
@@ -43,7 +43,7 @@ pub enum LockError {
     InvalidArgument {
         /// The argument's name.
         argument: &'static str,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         reason: String,
     },
 }

@@ -1,47 +1,44 @@
-//! What happens in ZooKeeper when a lock is taken, handed on and lost, in three pictures. (There is nothing in this
-//! module but the text.)
+//! The acquire, hand-off and loss of a lock in ZooKeeper, in three pictures. This module contains only text.
 //!
 //! # Acquire
 //!
-//! A lock is a node, and its children stand in line. Who wants it creates a child that ZooKeeper numbers and that goes
-//! with the session; who has the smallest number holds the lock.
+//! A lock is a node, and its children form a queue. A contender creates an ephemeral child, which ZooKeeper numbers and
+//! deletes with the session. The contender with the smallest number holds the lock.
 //!
 #![doc = include_str!("../docs/acquire.svg")]
 //!
-//! The list is asked for before the answer to the create has come, so that an acquire without contention is one round
-//! trip. If the reply to the create is lost, the node is found again by the random name before its number. If the
-//! caller goes away meanwhile, the node is deleted in the background.
+//! The list request is sent before the reply to the create arrives, so an acquire without contention takes one round
+//! trip. If that reply is lost, the node is found by the random name before its number. If the caller drops the future,
+//! the node is deleted in the background.
 //!
-//! A reader of an [`InterProcessReadWriteLock`] holds when no writer is ahead of it, a lease of an
-//! [`InterProcessSemaphoreV2`] when fewer than N are.
+//! A read lock of an [`InterProcessReadWriteLock`] is granted when no writer is ahead of it. A lease of an
+//! [`InterProcessSemaphoreV2`] is granted when fewer than N contenders are ahead.
 //!
 //! # Hand-off
 //!
-//! Nobody polls, and a release wakes two, however many wait: the next one, who has the lock with that and asks nothing
-//! more, and the one behind it, who looks meanwhile who is left. So a hand-off is one round trip: the delete and its
-//! event.
+//! A release wakes two waiters, whatever the queue length; no waiter polls. The first now holds the lock and sends no
+//! request. The second lists the queue meanwhile. So a hand-off is one round trip: the delete and its event.
 //!
 #![doc = include_str!("../docs/hand_off.svg")]
 //!
-//! A waiter with two or more ahead of it watches the one before the one ahead; of waiters in one session each watches the
-//! one ahead, and hears from it, without ZooKeeper, that it is the next; its own node is watched by the one behind it.
-//! If a waiter in the middle gives up, another one is woken, sees who is ahead now, and waits again.
-//! A reader watches the last writer ahead of it. Of the waiters for a lease the first watches the whole list, since any
-//! lease that is given back is for it.
+//! A waiter with two or more contenders ahead watches the node ahead of its predecessor. Waiters in the same session
+//! watch their predecessors, and notify each other in memory when they reach the head of the queue.
+//! If a waiter in the middle gives up, a waiter behind it is woken, lists the queue, and waits again.
+//! A reader watches the last writer ahead of it. Only the first waiter for a lease watches all children, since any
+//! released lease is for it.
 //!
 //! # Loss
 //!
-//! The node goes when its session ends, and a session ends when the server has heard nothing for the session timeout.
-//! The server counts from when a request *came*, the holder from when it was *sent*, which is earlier; and the holder
-//! stops at three quarters.
+//! ZooKeeper deletes the node when its session ends. A session ends when the server has received nothing for the
+//! session timeout. The server counts from when a request *arrived*, the holder from when it was *sent*, which is
+//! earlier. The holder also stops at three quarters of the timeout.
 //!
 #![doc = include_str!("../docs/loss.svg")]
 //!
-//! That is certain while the holder runs: [`LockGuard::is_held`] compares the clock, which goes on while the machine
-//! sleeps, and needs no timer that may be late. Where the server itself ends the session, or somebody deletes the node,
-//! nothing can be known before; the holder hears of it by an event or with the next heartbeat. And a process that is
-//! paused between its look and its write cannot know either: against that stands the
-//! [fencing token](crate::choosing#fencing).
+//! This is certain while the holder runs: [`LockGuard::is_held`] compares the clock, which runs on while the machine
+//! sleeps, and needs no timer that may be late. A holder cannot foresee that the server ends the session or that an
+//! administrator deletes the node: an event or the next heartbeat reports it. A process that is paused between its
+//! check and its write cannot know either: the [fencing token](crate::choosing#fencing) protects that write.
 //!
 //! # What is in ZooKeeper
 //!

@@ -10,7 +10,7 @@
 //! | [`InterProcessSemaphoreMutex`] | one at a time, never reentrant |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //!
-//! All locks give a guard that tells of its loss, carries a fencing token, and leaves nothing behind however it goes.
+//! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped.
 //!
 //! # Examples
 //!
@@ -50,7 +50,7 @@
 //!
 //! # Tracing
 //!
-//! Names and fields that stay, at the level *debug* but for the last:
+//! These names and fields are stable. The level is *debug*, except for the last event:
 //!
 //! | event | fields |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Certificates that are made at run time.
+//! Certificates made at run time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 
-/// How a server of a test is reached.
+/// The names by which clients reach a test's server.
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "::1", "localhost"];
 
 /// A certificate could not be made.
@@ -18,8 +18,8 @@ pub struct CertificateError(#[from] rcgen::Error);
 
 /// A certificate authority for one test, which issues certificates to servers and clients.
 ///
-/// Nothing is written to disk, and nobody else trusts it. Two of them do not know each other: what one has issued
-/// is foreign to those who trust the other. Clones are the same authority.
+/// Nothing is written to disk. Only processes that are given its certificate trust it, and two authorities do not trust
+/// each other. Clones are the same authority.
 ///
 /// # Examples
 /// ```no_run
@@ -40,13 +40,13 @@ pub struct TestAuthority {
 }
 
 impl TestAuthority {
-    /// A new authority with a key of its own.
+    /// Creates an authority with a key of its own.
     ///
     /// # Errors
     /// [`CertificateError`] if no key can be made.
     pub fn new() -> Result<Self, CertificateError> {
         let mut params = CertificateParams::default();
-        // A name of its own: a client should find another's unknown, not its signature wrong.
+        // A unique name: a client must find another authority unknown, not its signature wrong.
         params.distinguished_name = named(&format!("authority {:016x}", rand::random::<u64>()));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -55,13 +55,13 @@ impl TestAuthority {
         Ok(Self { issuer: Arc::new(Issuer::new(params, key)), pem })
     }
 
-    /// The authority's own certificate in PEM, for those who trust it.
+    /// Returns the authority's own certificate in PEM, which clients and servers can trust.
     #[must_use]
     pub fn certificate_pem(&self) -> &str {
         &self.pem
     }
 
-    /// Issues a certificate to a server that is reached as `127.0.0.1`, `::1` or `localhost`.
+    /// Issues a certificate to a server with the names `127.0.0.1`, `::1` and `localhost`.
     ///
     /// # Errors
     /// [`CertificateError`] if no key can be made.
@@ -69,7 +69,7 @@ impl TestAuthority {
         self.issue(server(LOOPBACK)?)
     }
 
-    /// Issues a certificate to a server of another name or address, so that clients find the wrong one.
+    /// Issues a certificate to a server with another name or address, so that clients see a wrong name.
     ///
     /// # Errors
     /// [`CertificateError`] for a name that no certificate can have, or if no key can be made.
@@ -77,7 +77,7 @@ impl TestAuthority {
         self.issue(server([name])?)
     }
 
-    /// As [`server_certificate`](Self::server_certificate), but its time was over years ago.
+    /// Issues a certificate like [`server_certificate`](Self::server_certificate) that expired years ago.
     ///
     /// # Errors
     /// [`CertificateError`] if no key can be made.
@@ -93,7 +93,7 @@ impl TestAuthority {
         self.issue(client(name))
     }
 
-    /// As [`client_certificate`](Self::client_certificate), but its time was over years ago.
+    /// Issues a certificate like [`client_certificate`](Self::client_certificate) that expired years ago.
     ///
     /// # Errors
     /// [`CertificateError`] if no key can be made.
@@ -125,13 +125,13 @@ pub struct TestCertificate {
 }
 
 impl TestCertificate {
-    /// The certificate in PEM.
+    /// Returns the certificate in PEM.
     #[must_use]
     pub fn certificate_pem(&self) -> &str {
         &self.certificate
     }
 
-    /// The private key in PEM (PKCS #8).
+    /// Returns the private key in PEM (PKCS #8).
     #[must_use]
     pub fn key_pem(&self) -> &str {
         &self.key

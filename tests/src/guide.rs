@@ -1,11 +1,11 @@
-//! How to test your own code with this crate. (There is nothing in this module but the text.)
+//! Tests of your own code with this crate. This module contains only text.
 //!
-//! Add `curator-test` to the `dev-dependencies` of your crate, and give your code a client of one of these servers.
+//! Add `curator-test` to the `dev-dependencies` of your crate, and connect your code to one of these servers.
 //!
 //! # In ten lines
 //!
-//! A test of a function that prints under a lock, on a server in the test's own process. It starts in about a
-//! millisecond, needs neither Java nor a network, and each test may have one of its own:
+//! This tests a function that prints under a lock, on a server in the test's own process. The server starts in about a
+//! millisecond and needs neither Java nor a network, so each test can have its own:
 //!
 //! ```
 //! # use std::time::Duration;
@@ -27,7 +27,7 @@
 //!
 //! # The bad day
 //!
-//! What does your code do when its lock is lost? Let the server end the session:
+//! Test that your code stops when its lock is lost. Let the server end the session:
 //!
 //! ```
 //! # use std::time::Duration;
@@ -47,7 +47,7 @@
 //! # }
 //! ```
 //!
-//! Or let a reply get lost, so that a node is made that its maker does not know of:
+//! Or lose a reply, so that a node exists that its creator does not know of:
 //!
 //! ```
 //! # use std::time::Duration;
@@ -69,31 +69,31 @@
 //! # }
 //! ```
 //!
-//! | what happens | how to make it happen |
+//! | fault | method |
 //! | --- | --- |
-//! | the network goes silent, and comes back | [`FaultProxy::partition`], [`FaultProxy::repair`] |
+//! | the network goes silent, and recovers | [`FaultProxy::partition`], [`FaultProxy::repair`] |
 //! | the connection breaks | [`FaultProxy::reset`], [`FaultProxy::refuse`] |
 //! | a request, a reply or half of it is lost | [`FaultProxy::drop_request`], [`FaultProxy::drop_reply`], [`FaultProxy::cut_frame`] |
 //! | the network is slow | [`FaultProxy::latency`], [`FaultProxy::late_connect_answer`] |
 //! | the session ends | [`TestingServer::kill_session`], [`kill_session`](crate::kill_session) on any server |
-//! | the server hands out another session in silence | [`FaultProxy::swap_session`] |
-//! | the server stands still | [`TestingServer::freeze`], [`ApacheServer::freeze`] |
+//! | the server grants another session in silence | [`FaultProxy::swap_session`] |
+//! | the server stops responding | [`TestingServer::freeze`], [`ApacheServer::freeze`] |
 //! | the server starts again | [`TestingServer::restart`], [`ApacheServer::restart`] |
-//! | a server is behind the others | [`TestingServer::stale_reads`], [`ApacheCluster::isolate`] |
-//! | the sequence numbers come to their end | [`TestingServer::set_next_sequence`] |
-//! | the leader dies | [`ApacheCluster::kill`] |
+//! | a server lags behind the others | [`TestingServer::stale_reads`], [`ApacheCluster::isolate`] |
+//! | the sequence numbers reach their end | [`TestingServer::set_next_sequence`] |
+//! | the leader crashes | [`ApacheCluster::kill`] |
 //!
 //! # Real servers
 //!
-//! [`ApacheServer`] and [`ApacheCluster`] start Apache ZooKeeper itself where Debian's package `zookeeper` is installed;
-//! they have the same verbs. What is tested on [`TestingServer`] behaves the same there: both answer the same
-//! conformance tests, request by request.
+//! [`ApacheServer`] and [`ApacheCluster`] start Apache ZooKeeper itself where Debian's package `zookeeper` is
+//! installed. They have the same methods. Code that is tested on [`TestingServer`] behaves the same there: both pass
+//! the same conformance tests, request by request.
 //!
 //! # TLS and SASL
 //!
-//! An [`ApacheServer`] can have a port for TLS, on which clients show certificates, and users who authenticate with SASL.
-//! A [`TestAuthority`] issues the certificates, expired ones and those for another name too; two of them do not trust
-//! each other.
+//! An [`ApacheServer`] can have a port for TLS, on which clients show certificates, and users that authenticate with
+//! SASL. A [`TestAuthority`] issues the certificates, also expired ones and those for another name. Two authorities do
+//! not trust each other.
 //!
 //! ```no_run
 //! use curator_test::{ApacheServer, TestAuthority};
@@ -109,9 +109,9 @@
 //!
 //! # A thousand storms in a second
 //!
-//! [`SimulatedEnsemble`] is an ensemble and its network inside of paused time, from one seed: minutes of faults pass in
-//! milliseconds, and the same seed gives the same run again. Its clients are `CuratorFramework`s like any other. What
-//! happens to a lock goes into a [`History`](crate::history::History), which says what was wrong about it.
+//! [`SimulatedEnsemble`] simulates an ensemble and its network under paused time, from one seed. Minutes of faults pass
+//! in milliseconds, and the same seed repeats the run. Its clients are ordinary `CuratorFramework`s. Record the steps
+//! of a lock in a [`History`](crate::history::History), which reports the violations.
 //!
 //! ```
 //! use std::time::Duration;

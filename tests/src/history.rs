@@ -1,34 +1,34 @@
-//! What happened to a lock, and whether that was right.
+//! The steps of a lock, and the check for violations.
 //!
 //! A [`History`] is a list of steps with their times, from a simulation or from real processes. [`History::check`]
-//! finds what must not happen: too many holders, readers beside a writer, tokens that do not grow, somebody served
-//! out of turn, a free place beside somebody who waits, something left at the end.
+//! finds violations: too many holders, readers beside a writer, tokens that do not grow, a grant out of order, a free
+//! lease beside a waiter, a node left at the end.
 //!
-//! A holder holds from its grant until it begins to release or is told of its loss. Where the *server* ended a
-//! session or a node, nobody can tell the holder in time; such an end is a step of its own, [`Step::Revoked`]:
-//! exclusion counts the holder until then, and its loss must be told within [`Rules::prompt`].
+//! A holder holds from its grant until it begins to release or is notified of its loss. If the *server* ended a session
+//! or a node, the holder cannot be notified in time; such an end is a step of its own, [`Step::Revoked`]: exclusion
+//! counts the holder until then, and its loss must be notified within [`Rules::prompt`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// Who: one attempt of one contender, from asking to the end. Never used twice.
+/// The id of one attempt of one contender, from its start to its end. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(pub u64);
 
-/// How a place is held.
+/// The kind of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// A mutex, a lease, a write lock.
     Exclusive,
     /// A read lock.
     Shared,
-    /// So many leases of a semaphore, taken at once: all or none.
+    /// This number of leases of a semaphore, taken at once: all or none.
     Leases(usize),
 }
 
 impl Mode {
-    /// How many places it takes.
+    /// Returns the number of leases that it takes.
     const fn places(self) -> usize {
         match self {
             Self::Leases(leases) => leases,
@@ -37,82 +37,82 @@ impl Mode {
     }
 }
 
-/// One thing that happened to an attempt.
+/// One step of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
     /// It began to wait.
     Asked(Mode),
-    /// It stopped waiting without the lock: time over, an error, a dropped future.
+    /// It stopped waiting without a grant: timeout, an error, a dropped future.
     GaveUp,
     /// It has the lock, with this fencing token.
     Granted(i64),
-    /// It wrote and from now on reads only, with this fencing token: the one that it had.
+    /// It wrote and from now on reads only, with this fencing token: the same as before.
     Downgraded(i64),
-    /// The server took its node away: session killed, node deleted, session swapped. If it comes to a contender that waits,
-    /// the grant that follows was on its way then: that holds nothing, and must be told so.
+    /// The server took its node away: session killed, node deleted, session swapped. For a waiter, a following grant
+    /// was on its way then: it holds nothing, and must be notified of its loss.
     Revoked,
-    /// As [`Revoked`](Self::Revoked), of a contender that waits: the server took its node away at this time already. A grant
-    /// may follow that was on its way then, and none whose listing was sent later: see [`Rules::on_its_way`].
+    /// Like [`Revoked`](Self::Revoked), for a waiter whose node the server took away at this earlier time. A grant may
+    /// follow only if its listing was sent before: see [`Rules::on_its_way`].
     RevokedSince(Duration),
-    /// It was told that the lock is lost, or saw it at a look.
+    /// It was notified of its loss, or saw it when it checked.
     Lost,
-    /// It began to release: from now on it does not count on the lock.
+    /// It began to release: from now on it does not rely on the lock.
     Releasing,
-    /// The release was answered, or handed over to the background.
+    /// The release was answered, or handed to the background.
     Released,
 }
 
 /// A step with its time and its attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Since the history's beginning.
+    /// The time since the history's beginning.
     pub at: Duration,
-    /// Whose step.
+    /// The attempt.
     pub attempt: Attempt,
-    /// Which step.
+    /// The step.
     pub step: Step,
 }
 
-/// What the history is held to.
+/// The rules that a history must obey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// How many exclusive holders there may be at once: 1 for a mutex, n for a semaphore.
+    /// The number of exclusive holders allowed at once: 1 for a mutex, n for a semaphore.
     pub max_leases: usize,
-    /// Whether tokens must grow from grant to grant, which is also first come, first served: of a writer's above all
-    /// others, of a reader's above all writers'.
+    /// True if tokens must grow from grant to grant, which is also first come, first served: a writer's above all
+    /// others, a reader's above all writers'.
     pub growing_tokens: bool,
-    /// Within which time after [`Step::Revoked`] the loss must be told. `None` if that is not looked at.
+    /// The limit of the time from [`Step::Revoked`] to the notification of the loss. `None`: not checked.
     pub prompt: Option<Duration>,
-    /// How long a grant may be on its way, outside of [slow](History::slow) times, from the moment at which the server took the node away: as long as
-    /// a listing takes that was sent just before. `None` if that is not looked at.
+    /// The limit of the time for which a grant may be on its way after the server took the node away, outside of
+    /// [slow](History::slow) times: the time of a listing that was sent just before. `None`: not checked.
     pub on_its_way: Option<Duration>,
-    /// How long somebody may wait beside a free place outside of faults while nobody is served.
+    /// The limit of a wait beside a free lease outside of faults, without any grant.
     pub patience: Duration,
-    /// Whether nobody may lose what it holds outside of faults.
+    /// True if no holder may lose its lock outside of faults.
     pub kept_in_calm: bool,
 }
 
 impl Rules {
-    /// The rules of a mutex.
+    /// Returns the rules of a mutex.
     #[must_use]
     pub const fn mutex(patience: Duration) -> Self {
         Self { max_leases: 1, growing_tokens: true, prompt: None, on_its_way: None, patience, kept_in_calm: false }
     }
 
-    /// The rules of a read-write lock: readers beside each other, writers alone, nobody past a writer who came before.
+    /// Returns the rules of a read-write lock: shared readers, exclusive writers, no reader past an earlier writer.
     #[must_use]
     pub const fn read_write(patience: Duration) -> Self {
         Self::mutex(patience)
     }
 
-    /// The rules of a semaphore with this many leases. Its tokens identify the leases, no more; of a single lease
+    /// Returns the rules of a semaphore with this many leases. Its tokens only identify the leases; with a single lease
     /// they grow.
     #[must_use]
     pub const fn semaphore(max_leases: usize, patience: Duration) -> Self {
         Self { max_leases, ..Self::mutex(patience) }.with_growing_tokens(max_leases == 1)
     }
 
-    /// As these, and nobody may lose what it holds outside of faults. Not for processes that may be slow.
+    /// Adds that no holder may lose its lock outside of faults. Not for processes that may be slow.
     #[must_use]
     pub const fn no_loss_in_calm(mut self) -> Self {
         self.kept_in_calm = true;
@@ -124,14 +124,14 @@ impl Rules {
         self
     }
 
-    /// As these, and no grant may come later than this behind the end of its node.
+    /// Adds that no grant may come later than this after the end of its node.
     #[must_use]
     pub const fn on_its_way(mut self, within: Duration) -> Self {
         self.on_its_way = Some(within);
         self
     }
 
-    /// As these, and a loss told by the server must reach the holder within this time.
+    /// Adds that a revoked holder must be notified of its loss within this time.
     #[must_use]
     pub const fn prompt(mut self, within: Duration) -> Self {
         self.prompt = Some(within);
@@ -139,79 +139,79 @@ impl Rules {
     }
 }
 
-/// What must not have happened.
+/// A violation of the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
     /// More holders at once than allowed, or a reader beside a writer.
     TooManyHolders {
-        /// When the last of them was granted.
+        /// The time of the last grant among them.
         at: Duration,
-        /// All of them.
+        /// The holders.
         holders: Vec<Attempt>,
     },
-    /// A grant whose token is not above those before it.
+    /// A grant with a token not above those before it.
     TokenDoesNotGrow {
-        /// When.
+        /// The time.
         at: Duration,
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
         /// Its token.
         token: i64,
-        /// The largest one before.
+        /// The largest token before.
         newest: i64,
     },
     /// A downgrade with another token than the write lock's.
     TokenChanged {
-        /// When.
+        /// The time.
         at: Duration,
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
-        /// Its token now.
+        /// Its new token.
         token: i64,
     },
-    /// Somebody waited beside a free place for too long.
+    /// A waiter waited beside a free lease for too long.
     FreePlace {
-        /// Since when the place was free and somebody waited.
+        /// The time from which a lease was free beside a waiter.
         from: Duration,
-        /// Until when.
+        /// The time until which it was.
         until: Duration,
-        /// Who waited.
+        /// The waiters.
         waiting: Vec<Attempt>,
     },
-    /// A holder that lost its place although nothing was wrong.
+    /// A holder that lost its lock outside of faults.
     LostInCalm {
-        /// When.
+        /// The time.
         at: Duration,
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
     },
-    /// A holder whose place the server took away was not told in time.
+    /// A revoked holder was not notified in time.
     NotTold {
-        /// When it was taken away.
+        /// The time of the revocation.
         at: Duration,
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
     },
     /// A grant on a node that the server had taken away before the listing was sent.
     GrantedOnARevokedNode {
-        /// When.
+        /// The time.
         at: Duration,
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
-        /// When the node was taken away.
+        /// The time of the revocation.
         since: Duration,
     },
     /// A step that cannot follow the ones before it.
     OutOfOrder {
-        /// When.
+        /// The time.
         at: Duration,
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
-        /// Which.
+        /// The step.
         step: Step,
     },
-    /// Something was left in ZooKeeper or in a client.
+    /// A node in ZooKeeper or a state in a client was left at the end.
     LeftBehind(String),
 }
 
@@ -241,7 +241,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Where one attempt stands.
+/// The state of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Contender {
     mode: Mode,
@@ -253,19 +253,19 @@ struct Contender {
 enum Stage {
     Waiting,
     Holding,
-    /// The server took away what is about to be granted.
+    /// The server took away the node of a grant that may be on its way.
     Void,
-    /// The server took it away; not yet told.
+    /// The server took its node away, and it was not yet notified.
     Taken {
         at: Duration,
     },
-    /// Told, or releasing.
+    /// It was notified, or is releasing.
     Leaving,
     Gone,
 }
 
 impl Contender {
-    /// A place that is being given back, or was taken away unnoticed, is not free yet.
+    /// Returns whether it occupies a lease: a hold that is being released, or was revoked without notice, still does.
     const fn is_busy(&self) -> bool {
         !matches!(self.stage, Stage::Waiting | Stage::Gone)
     }
@@ -281,45 +281,45 @@ pub struct History {
 }
 
 impl History {
-    /// An empty history.
+    /// Creates an empty history.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a step; times must not go back.
+    /// Adds a step; times must not decrease.
     pub fn record(&mut self, at: Duration, attempt: Attempt, step: Step) {
         self.entries.push(Entry { at, attempt, step });
     }
 
-    /// Notes a time in which places may stay free: a fault, and the time that it takes to recover.
+    /// Records a time in which leases may stay free: a fault, and the recovery from it.
     pub fn fault(&mut self, from: Duration, until: Duration) {
         self.faults.push((from, until));
     }
 
-    /// Notes a time in which messages may be held up: a fault of the network or of a server, not one of a session or a node.
+    /// Records a time in which messages may be delayed: a fault of the network or a server, not of a session or a node.
     pub fn slow(&mut self, from: Duration, until: Duration) {
         self.slow.push((from, until));
     }
 
-    /// Notes something that was still there at the end.
+    /// Records something that was left at the end.
     pub fn left_behind(&mut self, what: impl Into<String>) {
         self.left_behind.push(what.into());
     }
 
-    /// The steps.
+    /// Returns the steps.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// How many grants there were.
+    /// Returns the number of grants.
     #[must_use]
     pub fn grants(&self) -> usize {
         self.entries.iter().filter(|entry| matches!(entry.step, Step::Granted(_))).count()
     }
 
-    /// Everything that must not have happened, in the order of time.
+    /// Returns all violations, in the order of time.
     #[must_use]
     pub fn check(&self, rules: &Rules) -> Vec<Violation> {
         let mut checker = Checker {
@@ -349,7 +349,7 @@ impl History {
     }
 }
 
-/// How much of a time was free of these faults, at the longest stretch.
+/// Returns the longest stretch of a time without these faults.
 fn calm_stretch(faults: &[(Duration, Duration)], from: Duration, until: Duration) -> Duration {
     let mut faults: Vec<_> = faults.iter().filter(|(start, end)| *start < until && *end > from).collect();
     faults.sort();
@@ -365,13 +365,13 @@ fn calm_stretch(faults: &[(Duration, Duration)], from: Duration, until: Duration
 struct Checker<'a> {
     rules: &'a Rules,
     history: &'a History,
-    /// Those that wait or hold, and nothing else: each step looks at all of them.
+    /// The attempts that wait or hold, and no others: each step visits all of them.
     contenders: BTreeMap<Attempt, Contender>,
     gone: BTreeSet<Attempt>,
     newest: i64,
-    /// Of those that exclude all others.
+    /// The newest token of a holder that excludes all others.
     newest_written: i64,
-    /// Since when a place is free while somebody waits.
+    /// The time from which a lease is free beside a waiter.
     free_from: Option<Duration>,
     found: Vec<Violation>,
 }
@@ -388,7 +388,7 @@ impl Checker<'_> {
         }
         let is_gone = self.gone.contains(&attempt);
         let after = match (step, before) {
-            // It may hit a holder that has just released.
+            // A revocation may hit a holder that has just released.
             (Step::Revoked, None) if is_gone => return,
             (Step::Asked(mode), None) if !is_gone => Some(Contender { mode, stage: Stage::Waiting, token: 0 }),
             (_, Some(before)) => self.next(at, attempt, step, before),
@@ -406,7 +406,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Where somebody stands after a step, if it may follow.
+    /// Returns the state of an attempt after a step, if the step may follow.
     fn next(&mut self, at: Duration, attempt: Attempt, step: Step, before: Contender) -> Option<Contender> {
         let stage = match (step, before.stage) {
             (Step::GaveUp, Stage::Waiting | Stage::Void) => Stage::Gone,
@@ -432,7 +432,7 @@ impl Checker<'_> {
                 Stage::Void
             }
             (Step::Revoked, Stage::Holding) => Stage::Taken { at },
-            // It may hit somebody who is about to release.
+            // A revocation may hit an attempt that is about to release.
             (Step::Revoked, stage) => stage,
             (Step::Lost | Step::Releasing, Stage::Holding | Stage::Taken { .. } | Stage::Leaving) => Stage::Leaving,
             (Step::Released, Stage::Leaving) => Stage::Gone,
@@ -475,14 +475,14 @@ impl Checker<'_> {
         self.contenders.iter().filter(move |(_, contender)| waits(contender)).map(|(who, c)| (*who, c.mode))
     }
 
-    /// Whether there is room for whoever of those that wait is the first. That may be the one that wants most.
+    /// Returns whether enough leases are free for any waiter, even for the largest request.
     fn is_room(&self) -> bool {
         let Some(most) = self.waiting().map(|(_, mode)| mode.places()).max() else { return false };
         let busy = || self.contenders.values().filter(|contender| contender.is_busy());
         let readers = busy().filter(|contender| contender.mode == Mode::Shared).count();
         let places: usize = busy().map(|contender| contender.mode.places()).sum();
         if readers > 0 {
-            // Readers read beside them, if no writer waits.
+            // Readers may join them, if no writer waits.
             return places == readers && self.waiting().all(|(_, mode)| mode == Mode::Shared);
         }
         places + most <= self.rules.max_leases
@@ -647,7 +647,7 @@ mod tests {
         };
         let rules = Rules::read_write(seconds(5));
         assert_eq!(downgrade(5, READ, 6).check(&rules), []);
-        // A writer that is let in while a downgraded reader holds.
+        // A writer is granted the lock while a downgraded reader holds it.
         let writer = downgrade(5, ASKED, 6).check(&rules);
         assert_eq!(writer, [Violation::TooManyHolders { at: seconds(3), holders: vec![Attempt(1), Attempt(2)] }]);
         let fresh = downgrade(7, READ, 8).check(&rules);

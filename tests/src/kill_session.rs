@@ -13,46 +13,44 @@ use crate::wire::{
     session_password,
 };
 
-/// How long the whole may take.
+/// The limit of the whole call.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long one connection may take, so that a stuck one does not use up the whole.
+/// The limit of one connection, so that a stuck one does not use up the whole time.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(2);
-/// Lets a client that is coming back settle, before it is thrown out again.
+/// The pause that lets a returning client settle before it is disconnected again.
 ///
-/// Apache may forget one of two connections that attach to a session at the same moment. If
-/// that is the client's, nothing can throw it out, and its requests are never answered.
+/// Apache may forget one of two connections that attach to a session at the same moment. If it forgets the client's,
+/// nothing can disconnect it, and its requests are never answered.
 const PAUSE: Duration = Duration::from_millis(20);
 const CLOSE_XID: i32 = 1;
-/// Asked for on attaching: if the close got lost, the session would soon end by itself.
+/// Requested on attaching: if the close got lost, the session would soon end by itself.
 const SESSION_TIMEOUT_MS: i32 = 1000;
 
 /// Ends a session of any client, as if that client had closed it.
 ///
-/// It attaches to the session with its id and its password, which follows from the id
-/// ([`session_password`]), and closes it. The server drops the connection of the client
-/// meanwhile. The client may attach again in between, so this goes on until the server
-/// answers that the session is gone. Its ephemeral nodes are gone then as well.
+/// It attaches to the session with its id and its password, which follows from the id ([`session_password`]), and
+/// closes it. The server then drops the client's connection. The client may attach again in between, so this repeats
+/// until the server replies that the session has ended. Its ephemeral nodes are deleted then.
 ///
-/// It works for every server that makes its passwords as Apache ZooKeeper does, such as
-/// [`ApacheServer`](crate::ApacheServer) and [`TestingServer`](crate::TestingServer). A
-/// session that the server does not know counts as gone.
+/// It works with every server that makes its passwords like Apache ZooKeeper, such as
+/// [`ApacheServer`](crate::ApacheServer) and [`TestingServer`](crate::TestingServer). A session that the server does
+/// not know counts as ended.
 ///
-/// An Apache server with several I/O threads, which is its default, may rarely leave a client
-/// that comes back at that very moment with a connection that is never answered. The session is
-/// gone all the same, but this client learns it by its own timeout only. The servers of this
-/// crate do not.
+/// An Apache server with several I/O threads, its default, may rarely leave a client that attaches at that very moment
+/// with a connection that is never answered. The session has ended all the same, but this client notices it only by its
+/// own timeout. The servers of this crate do not do that.
 ///
-/// It runs on real time, also in a test whose clock is paused.
+/// It runs on real time, even in a test with a paused clock.
 ///
 /// # Errors
-/// [`TimedOut`](io::ErrorKind::TimedOut) if the session is not gone after 10 seconds, as
-/// with a frozen server; the message has the last trouble.
+/// [`TimedOut`](io::ErrorKind::TimedOut) if the session has not ended after 10 seconds, as with a frozen server. The
+/// message has the last failure.
 ///
 /// # Cancel safety
-/// If the future is dropped, the work goes on for at most 10 seconds.
+/// If the future is dropped, the work continues for at most 10 seconds.
 ///
 /// # Panics
-/// Outside of a tokio runtime.
+/// Panics outside of a tokio runtime.
 ///
 /// # Examples
 /// ```no_run
@@ -63,8 +61,8 @@ const SESSION_TIMEOUT_MS: i32 = 1000;
 /// # }
 /// ```
 pub async fn kill_session(address: SocketAddr, session_id: i64) -> io::Result<()> {
-    // A runtime of its own has a clock of its own. While a blocking task runs, a paused
-    // clock does not jump to the next timer.
+    // A separate runtime has a separate clock. While a blocking task runs, a paused clock does not jump to the next
+    // timer.
     tokio::task::spawn_blocking(move || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -80,7 +78,7 @@ async fn kill_until_gone(address: SocketAddr, session_id: i64) -> io::Result<()>
         let limit = deadline.min(Instant::now() + CONNECTION_LIMIT);
         let trouble = match timeout_at(limit, attach_and_close(address, session_id)).await {
             Ok(Ok(Found::Gone)) => return Ok(()),
-            // The next round proves it.
+            // The next attempt proves it.
             Ok(Ok(Found::Closed)) => continue,
             Ok(Ok(Found::Thrown)) => "its client attaches again and again".to_owned(),
             Ok(Err(error)) => error.to_string(),
@@ -96,21 +94,21 @@ async fn kill_until_gone(address: SocketAddr, session_id: i64) -> io::Result<()>
     }
 }
 
-/// What came of one attempt.
+/// The result of one attempt.
 enum Found {
-    /// The server does not have the session any more.
+    /// The server no longer has the session.
     Gone,
     /// The server has answered the close.
     Closed,
-    /// The server dropped us first: the client is back. The session may be closed or not.
+    /// The server dropped this connection first: the client is back. The session may be closed or not.
     Thrown,
 }
 
 async fn attach_and_close(address: SocketAddr, session_id: i64) -> io::Result<Found> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    // Attaching takes the session from its client, which comes back within a millisecond. So
-    // the close goes along and does not wait for an answer.
+    // Attaching takes the session from its client, which attaches again within a millisecond. So the close is sent
+    // along, without waiting for the reply.
     stream.write_all(&attach_and_close_frames(session_id)).await?;
     let Some(answer) = read_frame(&mut stream, MAX_FRAME).await? else {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -5,12 +5,12 @@
 //! | [`TestingServer`] | a ZooKeeper server in the test's process, in memory, without a JVM |
 //! | [`ApacheServer`] | a real Apache ZooKeeper server, from Debian's package |
 //! | [`TestAuthority`] | issues certificates for a server and its clients |
-//! | [`ApacheCluster`] | several of them as one ensemble, whose links can be cut |
-//! | [`installed_packages`] | which packages they come from |
-//! | [`FaultProxy`] | stands before any server and misbehaves on command |
+//! | [`ApacheCluster`] | several of them as one ensemble, with links that can be cut |
+//! | [`installed_packages`] | the packages that they come from |
+//! | [`FaultProxy`] | a proxy before any server that injects faults on command |
 //! | [`kill_session`] | ends a session on any server |
 //! | [`SimulatedEnsemble`] | an ensemble and its network under paused time, from one seed |
-//! | [`history`] | what happened to a lock, and whether that was right |
+//! | [`history`] | the steps of a lock, and their violations |
 //! | [`wire`] | ZooKeeper's protocol, for raw requests |
 //!
 //! The page [`guide`] shows how to test your own code with them.

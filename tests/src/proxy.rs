@@ -1,4 +1,4 @@
-//! A TCP proxy that misbehaves on command.
+//! A TCP proxy that injects faults on command.
 
 mod connection;
 mod lane;
@@ -18,27 +18,24 @@ use self::connection::Ticket;
 use self::state::{Fault, Shared};
 use crate::wire::OpCode;
 
-/// How long the proxy waits when the system has no more room for a connection.
+/// The pause of the proxy when the system has no room for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// A TCP proxy on loopback that stands before a ZooKeeper server and misbehaves on command.
+/// A TCP proxy on loopback, before a ZooKeeper server, that injects faults on command.
 ///
-/// It understands frames, so that a fault can be aimed at one request or one reply: at the
-/// moment between a server that has created the node and a client that does not know it. It
-/// works with any server and with any client.
+/// It understands frames, so that a fault can hit one request or one reply: for instance between a server that has
+/// created the node and a client that does not know it. It works with any server and any client.
 ///
-/// The proxy runs in a thread of its own, with a clock of its own: a test may pause its
-/// clock. All calls but the `wait_for_` ones are synchronous, may be made from any thread and
-/// hold from the moment they return: after [`partition`](Self::partition) not one byte gets
-/// through. What a client or server *sees* of it, such as a reset, arrives a moment later.
+/// The proxy runs in a thread with its own clock, so a test may pause its clock. All calls but the `wait_for_` ones are
+/// synchronous, may be made from any thread and hold from the moment they return: after [`partition`](Self::partition)
+/// not one byte gets through. The effect on a client or server, such as a reset, arrives a moment later.
 ///
-/// In the counts of requests and replies the handshake of a connection is an
-/// [`OpCode::CreateSession`], also when it attaches to an old session. A ping is an
-/// [`OpCode::Ping`]. Watch events are replies to nothing and are never counted.
+/// In the counts of requests and replies the handshake of a connection is an [`OpCode::CreateSession`], also when it
+/// attaches to an old session. A ping is an [`OpCode::Ping`]. Watch events are never counted.
 ///
-/// A client that speaks something else, such as a four-letter command, passes as it is.
+/// Other protocols, such as four-letter commands, pass unchanged.
 ///
-/// Dropping the proxy closes its port and all of its connections.
+/// A drop of the proxy closes its port and all of its connections.
 ///
 /// # Examples
 /// ```
@@ -64,16 +61,16 @@ pub struct FaultProxy {
 impl FaultProxy {
     /// Starts a proxy on a free port, before the server at `upstream`.
     ///
-    /// The server need not be there yet: the proxy connects to it for each connection that
-    /// it gets, and resets that one if the server cannot be reached.
+    /// The server may start later: the proxy connects to it for each connection that it accepts, and resets that one if
+    /// the server cannot be reached.
     ///
     /// # Errors
-    /// If the port or the thread cannot be had.
+    /// If the port or the thread cannot be created.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
         Self::listen()?.start(upstream, Speech::Client)
     }
 
-    /// A port for a proxy that is started later.
+    /// Binds a port for a proxy that is started later.
     pub(crate) fn listen() -> io::Result<Listening> {
         Ok(Listening(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?))
     }
@@ -86,10 +83,10 @@ impl FaultProxy {
         let (ready, started) = mpsc::channel();
         let thread = thread::Builder::new().name("fault-proxy".to_owned()).spawn({
             let shared = Arc::clone(&shared);
-            // The runtime is made and dropped here: the caller may be inside another one.
+            // The runtime is created and dropped here: the caller may be inside another one.
             move || match runtime(listener) {
                 Ok((runtime, listener)) => {
-                    // The one who started the thread waits for it: this cannot fail.
+                    // The starting thread waits for it, so this cannot fail.
                     drop(ready.send(Ok(())));
                     serve(&runtime, &listener, (upstream, speech), &shared, stopped);
                 }
@@ -100,19 +97,19 @@ impl FaultProxy {
         Ok(Self { shared, address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// What to give a client: `127.0.0.1:<port>`.
+    /// Returns the connect string: `127.0.0.1:<port>`.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.address.to_string()
     }
 
-    /// The proxy's address.
+    /// Returns the proxy's address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The proxy's port on `127.0.0.1`.
+    /// Returns the proxy's port on `127.0.0.1`.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.address.port()
@@ -120,25 +117,23 @@ impl FaultProxy {
 
     /// Cuts the network in silence, until [`repair`](Self::repair).
     ///
-    /// Nothing passes in either direction, and nothing is closed: a side that closes its
-    /// connection is not noticed by the other, which only its own timer can tell. New
-    /// connections are accepted, but the server does not hear of them.
+    /// No byte passes in either direction, and no connection is closed: if one side closes its connection, the other
+    /// can notice only by its own timer. New connections are accepted, but the server does not see them.
     pub fn partition(&self) {
         self.shared.change(|state| state.partitioned = true);
     }
 
     /// Ends a [`partition`](Self::partition).
     ///
-    /// What was held is delivered in order, and then what was closed is closed, as TCP does
-    /// after a short partition. A connection made during the partition now reaches the
-    /// server, unless its client has gone: then the server never hears of it.
+    /// Held bytes are delivered in order, then the connections that a side has closed are closed, as TCP does after a
+    /// short partition. A connection made during the partition now reaches the server, unless its client has closed it.
     pub fn repair(&self) {
         self.shared.change(|state| state.partitioned = false);
     }
 
     /// Closes all connections abruptly, on both sides (TCP `RST`).
     ///
-    /// What was under way is lost. New connections are fine.
+    /// Bytes in transit are lost. New connections are accepted.
     pub fn reset(&self) {
         self.shared.change(|state| {
             state.epoch += 1;
@@ -148,7 +143,7 @@ impl FaultProxy {
 
     /// Closes new connections at once, until [`accept`](Self::accept).
     ///
-    /// Those that are open stay.
+    /// Open connections stay.
     pub fn refuse(&self) {
         self.shared.change(|state| state.refusing = true);
     }
@@ -158,20 +153,20 @@ impl FaultProxy {
         self.shared.change(|state| state.refusing = false);
     }
 
-    /// Adds `delay` to all that arrives from now on, each way. The order is kept.
+    /// Adds `delay` to all bytes that arrive from now on, in both directions. The order is kept.
     ///
     /// [`Duration::ZERO`] ends it.
     pub fn latency(&self, delay: Duration) {
         self.shared.change(|state| state.latency = delay);
     }
 
-    /// Lets a reply get lost: the `nth` one to a request of kind `op`, counted from now.
+    /// Loses a reply: the `nth` one to a request of kind `op`, counted from now.
     ///
-    /// It is not delivered, and the client's connection is reset instead. So the server has
-    /// done what was asked for, and the client cannot know. This happens once.
+    /// The client's connection is reset instead. So the server has carried out the request, and the client cannot know.
+    /// This happens once.
     ///
-    /// Each call counts for itself. Where two faults meet at one reply the earlier call wins,
-    /// and the other fault happens at the next reply of that kind.
+    /// Each call counts for itself. If two faults meet at one reply, the earlier call wins, and the other fault happens
+    /// at the next reply of that kind.
     ///
     /// # Panics
     /// If `nth` is 0: the first is 1.
@@ -179,10 +174,10 @@ impl FaultProxy {
         self.shared.plan(Fault::DropReply, op, nth);
     }
 
-    /// Lets a request get lost: the `nth` one of kind `op`, counted from now.
+    /// Loses a request: the `nth` one of kind `op`, counted from now.
     ///
-    /// It does not reach the server, and the client's connection is reset instead. The client
-    /// cannot tell that from [`drop_reply`](Self::drop_reply). This happens once.
+    /// It does not reach the server, and the client's connection is reset instead. The client cannot distinguish that
+    /// from [`drop_reply`](Self::drop_reply). This happens once.
     ///
     /// # Panics
     /// If `nth` is 0: the first is 1.
@@ -190,8 +185,8 @@ impl FaultProxy {
         self.shared.plan(Fault::DropRequest, op, nth);
     }
 
-    /// Cuts a reply: of the `nth` one to a request of kind `op`, counted from now, the client
-    /// gets the first half, and then its connection is reset. This happens once.
+    /// Cuts a reply: the `nth` one to a request of kind `op`, counted from now. The client gets its first half, then
+    /// its connection is reset. This happens once.
     ///
     /// # Panics
     /// If `nth` is 0: the first is 1.
@@ -199,26 +194,24 @@ impl FaultProxy {
         self.shared.plan(Fault::CutReply, op, nth);
     }
 
-    /// Delays the server's answers to connect requests by `delay`, until cleared with
-    /// [`Duration::ZERO`].
+    /// Delays the server's replies to connect requests by `delay`, until cleared with [`Duration::ZERO`].
     ///
-    /// The request itself is passed on at once. The server keeps the connection until the
-    /// answer's time has come, even if the client has gone by then, and so believes in a
-    /// session that nobody knows. An answer that is delayed already stays so.
+    /// The request itself is passed on at once. The proxy keeps the server's connection until the reply is due, even if
+    /// the client has closed its own. So the server has a session that no client knows. A reply that is delayed already
+    /// stays delayed.
     pub fn late_connect_answer(&self, delay: Duration) {
         self.shared.change(|state| state.late_answer = delay);
     }
 
-    /// Swaps a session: the next connect request that asks for an old session is made to ask
-    /// for a new one.
+    /// Swaps a session: the next connect request for an old session is changed into one for a new session.
     ///
-    /// The server answers with a session that the client did not ask for. The old session is
-    /// kept: it lives until its timeout. Each call swaps one session.
+    /// So the server grants a session that the client did not request. The old session lives until its timeout. Each
+    /// call swaps one session.
     pub fn swap_session(&self) {
         self.shared.change(|state| state.swaps += 1);
     }
 
-    /// How many connections are open now.
+    /// Returns the number of connections that are open now.
     ///
     /// A connection is open until both sides have closed it.
     #[must_use]
@@ -226,24 +219,23 @@ impl FaultProxy {
         self.shared.lock().open
     }
 
-    /// How many connections were made so far, refused ones included.
+    /// Returns the number of connections so far, including refused ones.
     #[must_use]
     pub fn total_connections(&self) -> usize {
         self.shared.lock().total
     }
 
-    /// How many replies to requests of kind `op` were passed on whole so far.
+    /// Returns the number of replies to requests of kind `op` that were passed on whole so far.
     #[must_use]
     pub fn replies(&self, op: OpCode) -> usize {
         self.shared.lock().replies.get(&op).copied().unwrap_or_default()
     }
 
-    /// How many one-time faults have happened so far.
+    /// Returns the number of one-time faults that have happened so far.
     ///
-    /// These are those of [`drop_reply`](Self::drop_reply),
-    /// [`drop_request`](Self::drop_request), [`cut_frame`](Self::cut_frame) and
-    /// [`swap_session`](Self::swap_session). When one is counted it is done: the connection
-    /// is closed.
+    /// One-time faults are those of [`drop_reply`](Self::drop_reply), [`drop_request`](Self::drop_request),
+    /// [`cut_frame`](Self::cut_frame) and [`swap_session`](Self::swap_session). A counted fault is complete: the
+    /// connection is closed.
     #[must_use]
     pub fn faults_done(&self) -> usize {
         self.shared.lock().faults
@@ -268,7 +260,7 @@ impl FaultProxy {
 
 impl Drop for FaultProxy {
     fn drop(&mut self) {
-        // The thread sees that the sender is gone.
+        // The thread sees that the sender is dropped.
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // Its panic was printed already.
@@ -277,22 +269,21 @@ impl Drop for FaultProxy {
     }
 }
 
-/// What is spoken through a proxy.
+/// The protocol through a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Speech {
     /// ZooKeeper's protocol for clients.
     Client,
-    /// Whatever a follower and its leader say to each other.
+    /// The protocol between a follower and its leader, not parsed.
     Quorum,
-    /// The elections of servers. To the one that is connected to, the other names `announced`
-    /// as the address where it listens.
+    /// The elections of servers. The connecting server names `announced` to its peer as the address where it listens.
     Election {
-        /// The address of a proxy for the way back.
+        /// The address of a proxy for connections in the other direction.
         announced: SocketAddr,
     },
 }
 
-/// A port where nobody answers yet.
+/// A bound port without a running proxy.
 #[derive(Debug)]
 pub(crate) struct Listening(std::net::TcpListener);
 

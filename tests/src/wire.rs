@@ -1,4 +1,4 @@
-//! ZooKeeper's wire format, for tests that speak to a server with raw bytes.
+//! ZooKeeper's wire format, for tests that exchange raw bytes with a server.
 //!
 //! The records are those of [`curator_wire`], which the framework's client uses too; [`read_frame`] and [`write_frame`]
 //! carry them over a connection.

@@ -13,40 +13,40 @@ use crate::shared::node::{Bytes, Sink};
 use crate::shared::value::SharedValue;
 use crate::shared::versioned::VersionedValue;
 
-/// What can be asked of a shared count without a request: Curator's `SharedCountReader`.
+/// The reads of a shared count that need no request: Curator's `SharedCountReader`.
 pub trait SharedCountReader: fmt::Debug {
-    /// The newest count that is known here.
+    /// Returns the newest count that this process knows.
     ///
     /// # Errors
     ///
-    /// `NotACount` if the node's data is none.
+    /// `NotACount`: the node's data is not four bytes; set the count to repair it.
     fn count(&self) -> Result<i32, SharedError>;
 
-    /// The newest count that is known here, with its version.
+    /// Returns the newest count that this process knows, with its version.
     ///
     /// # Errors
     ///
     /// As [`count`](Self::count).
     fn versioned_value(&self) -> Result<VersionedValue<i32>, SharedError>;
 
-    /// Adds a listener. It is told of the changes from now on, not of the count there is.
+    /// Adds a listener. It is called for each later change, not for the present count.
     fn add_listener(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId;
 
-    /// Removes a listener. What it was to be told already may still reach it.
+    /// Removes a listener. A call that is already queued may still reach it.
     fn remove_listener(&self, id: SharedListenerId);
 }
 
-/// Is told of every change of a shared count that is seen here: Curator's `SharedCountListener`. It is called in the
-/// same way as a [`SharedValueListener`].
+/// A callback for changes of a shared count that this process sees: Curator's `SharedCountListener`. It is called like
+/// a [`SharedValueListener`].
 ///
 /// Implemented for closures `Fn(&dyn SharedCountReader, i32)`.
 pub trait SharedCountListener: Send + Sync + 'static {
-    /// The count has changed. Data that is no count is not told.
+    /// Called with each new count. Data that is not a count causes no call.
     fn count_changed(&self, shared: &dyn SharedCountReader, count: i32);
 
-    /// The connection's state has changed: see [`SharedValueListener::state_changed`]. Does nothing by default.
+    /// Called when the connection's state changes: see [`SharedValueListener::state_changed`]. Does nothing by default.
     fn state_changed(&self, state: ConnectionState) {
-        // Most listeners do not care.
+        // Most listeners need only the counts.
         let _: ConnectionState = state;
     }
 }
@@ -60,17 +60,16 @@ where
     }
 }
 
-/// Follows a count from within this crate.
+/// A recipe of this crate that follows a count.
 #[cfg_attr(not(test), allow(dead_code, reason = "for recipes that follow a count"))]
 pub(crate) trait Follower: Send + Sync {
-    /// The count is this now. Called in the count's own task, or in [`SharedCount::follow`]: it must return at once.
+    /// Takes the present count. Called in the count's own task, or in [`SharedCount::follow`]: it must return at once.
     fn changed(&self, count: i32);
 }
 
-/// A number that all processes share, with a copy here that is kept up to date: Curator's `SharedCount`.
+/// A number that all processes share, with a local copy that is kept up to date: Curator's `SharedCount`.
 ///
-/// It is a [`SharedValue`] whose data is a signed number of 32 bits, and everything that is said there holds here.
-/// Cheap to clone; all clones are one count.
+/// It is a [`SharedValue`] with a signed number of 32 bits as its data. Cheap to clone; all clones are one count.
 ///
 /// # Examples
 ///
@@ -97,7 +96,7 @@ pub(crate) trait Follower: Send + Sync {
 ///
 /// # ZooKeeper layout
 ///
-/// One persistent node at the path, whose data is the number in four bytes, the highest first, as Curator's.
+/// One persistent node at the path. Its data is the number in four bytes, the highest first, as in Curator.
 #[derive(Clone)]
 pub struct SharedCount {
     value: SharedValue,
@@ -105,11 +104,11 @@ pub struct SharedCount {
 }
 
 impl SharedCount {
-    /// A count at a path. Nothing is sent. `seed` is the count if the node is missing, and until something is read.
+    /// Creates a count at a path. No request. `seed` is the count until the first read, or of a missing node.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`.
+    /// `InvalidPath`: the path is not valid in ZooKeeper.
     pub fn new(client: CuratorFramework, path: impl Into<String>, seed: i32) -> Result<Self, SharedError> {
         let path = path.into();
         let news = Arc::new(News::new(path.clone(), seed));
@@ -117,8 +116,8 @@ impl SharedCount {
         Ok(Self { value: SharedValue::with_sink(client, path, to_bytes(seed), Some(sink))?, news })
     }
 
-    /// Reads the count, makes the node if it is missing, and begins to keep the copy up to date. A node whose data is
-    /// no count is no error here, so that [`set_count`](Self::set_count) can mend it.
+    /// Reads the count, creates the node if it is missing, and starts to keep the copy up to date. Data that is not a
+    /// count is not an error here, so that [`set_count`](Self::set_count) can repair it.
     ///
     /// # Errors
     ///
@@ -131,22 +130,22 @@ impl SharedCount {
         self.value.start().await
     }
 
-    /// The path of the node.
+    /// Returns the path of the node.
     #[must_use]
     pub fn path(&self) -> &str {
         self.value.path()
     }
 
-    /// The newest count that is known here. No request.
+    /// Returns the newest count that this process knows. No request.
     ///
     /// # Errors
     ///
-    /// `NotACount` if the node's data is none.
+    /// `NotACount`: the node's data is not four bytes; repair it with [`set_count`](Self::set_count).
     pub fn count(&self) -> Result<i32, SharedError> {
         Ok(self.versioned_value()?.into_value())
     }
 
-    /// The newest count that is known here, with its version. No request.
+    /// Returns the newest count that this process knows, with its version. No request.
     ///
     /// # Errors
     ///
@@ -155,7 +154,7 @@ impl SharedCount {
         decode(self.path(), &self.value.versioned_value())
     }
 
-    /// The count as a channel, for async code: see [`SharedValue::watch`]. Data that is no count is left out.
+    /// Returns a channel of counts, for async code: see [`SharedValue::watch`]. Data that is not a count is left out.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<VersionedValue<i32>> {
         self.news.watch()
@@ -174,9 +173,8 @@ impl SharedCount {
         self.value.set_value(to_bytes(count)).await
     }
 
-    /// Sets the count if it is still the previous one: see [`SharedValue::try_set_value`], also for what a lost reply
-    /// means. Counting up must not be tried again then without a look at other traces of the own change, since equal
-    /// counts of several processes look the same.
+    /// Sets the count if it is still the previous one: see [`SharedValue::try_set_value`], also for lost replies. After
+    /// a lost reply an increment must not be repeated blindly: equal counts of several processes look the same.
     ///
     /// # Errors
     ///
@@ -194,13 +192,13 @@ impl SharedCount {
         self.value.add_listener(Decoding(Arc::new(listener)))
     }
 
-    /// Removes a listener. What it was to be told already may still reach it.
+    /// Removes a listener. A call that is already queued may still reach it.
     pub fn remove_listener(&self, id: SharedListenerId) {
         self.value.remove_listener(id);
     }
 
-    /// Has somebody told of the present count at once, and then of each change, before the listeners. Calls may come
-    /// from two threads at a time, but the last one is that of the newest count. It is told as long as it lives.
+    /// Calls the follower at once with the present count, then at each change before the listeners. Two threads may
+    /// call at a time, but the last call has the newest count. A dropped follower is not called.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
         let Some(strong) = follower.upgrade() else { return };
         self.news.followers.lock().push(follower);
@@ -209,7 +207,7 @@ impl SharedCount {
             if let Some(count) = self.news.decode(&now) {
                 strong.changed(*count.value());
             }
-            // The task may have told of a newer one in between, which must have the last word.
+            // The task may have passed on a newer count in between; the last call must have the newest.
             let newest = self.value.versioned_value();
             if newest == now {
                 return;
@@ -218,7 +216,7 @@ impl SharedCount {
         }
     }
 
-    /// Ends it: see [`SharedValue::close`].
+    /// Stops the count: see [`SharedValue::close`].
     ///
     /// # Cancel safety
     ///
@@ -264,7 +262,7 @@ fn decode(path: &str, value: &Bytes) -> Result<VersionedValue<i32>, SharedError>
     }
 }
 
-/// A count seen through the value that it is kept in.
+/// A count, decoded from its value.
 #[derive(Debug)]
 struct Counted<'a>(&'a dyn SharedValueReader);
 
@@ -286,12 +284,12 @@ impl SharedCountReader for Counted<'_> {
     }
 }
 
-/// A listener to a count that listens to the value.
+/// A listener to the value that decodes it for a listener to the count.
 struct Decoding(Arc<dyn SharedCountListener>);
 
 impl SharedValueListener for Decoding {
     fn value_changed(&self, shared: &dyn SharedValueReader, value: &[u8]) {
-        // What is no count was reported already.
+        // The value's task has already logged data that is not a count.
         if let Ok(count) = value.try_into() {
             self.0.count_changed(&Counted(shared), i32::from_be_bytes(count));
         }
@@ -302,12 +300,12 @@ impl SharedValueListener for Decoding {
     }
 }
 
-/// Who is told of counts in the value's own task.
+/// The receivers of counts in the value's own task.
 struct News {
     path: String,
-    /// `None` when nothing will be told any more.
+    /// `None` after the close.
     told: Mutex<Option<watch::Sender<VersionedValue<i32>>>>,
-    /// Of a count that is closed.
+    /// The newest count, for channels that are opened after the close.
     last: Mutex<VersionedValue<i32>>,
     followers: Mutex<Vec<Weak<dyn Follower>>>,
 }
@@ -338,7 +336,7 @@ impl News {
 impl Sink for News {
     fn changed(&self, value: &Bytes) {
         let Some(count) = self.decode(value) else { return };
-        // A follower may do anything when it is called or dropped, so that is done outside of the lock.
+        // Called and dropped outside of the lock: a follower may call back into the count.
         let mut alive = Vec::new();
         self.followers.lock().retain(|follower| match follower.upgrade() {
             Some(follower) => {
@@ -431,14 +429,14 @@ mod tests {
         assert_eq!(*late.0.lock(), [6, 7, 8]);
     }
 
-    /// A change that comes while a follower is told for the first time is not hidden by what is older.
+    /// A change that arrives during a follower's first call is not hidden by an older count.
     #[test]
     fn a_new_follower_is_told_of_the_newest_count_last() {
         struct Changing(SharedCount, Heard);
         impl Follower for Changing {
             fn changed(&self, count: i32) {
                 if count == 5 {
-                    // As if the task told it of 6 just before this 5 arrived.
+                    // Simulates the task, which passes on 6 just before this 5 arrives.
                     self.0.value.known().learn(VersionedValue::new(1, 0, to_bytes(6)));
                     self.1.changed(6);
                 }
@@ -451,7 +449,7 @@ mod tests {
         assert_eq!(*follower.1.0.lock(), [6, 5, 6]);
     }
 
-    /// It may come back to the count, and no lock is held.
+    /// A follower may call back into the count, because no lock is held.
     #[test]
     fn a_follower_may_ask_and_follow() {
         struct Curious(SharedCount, Arc<Heard>);

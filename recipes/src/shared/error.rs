@@ -1,31 +1,31 @@
-//! What can go wrong with a shared value.
+//! The errors of shared values.
 
 /// An error of a [`SharedValue`](crate::SharedValue) or a [`SharedCount`](crate::SharedCount).
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SharedError {
-    /// An error of the framework: no connection, no permission, no node, a client that is closed …
+    /// An error of the framework: no connection, no permission, no node, a closed client …
     #[error(transparent)]
     Framework(#[from] curator_framework::Error),
-    /// It was not started yet.
+    /// The value was not started yet.
     #[error("the shared value {path} is not started")]
     NotStarted {
         /// The node.
         path: String,
     },
-    /// It was started before.
+    /// The value was started before.
     #[error("the shared value {path} cannot be started more than once")]
     AlreadyStarted {
         /// The node.
         path: String,
     },
-    /// It was closed.
+    /// The value was closed.
     #[error("the shared value {path} is closed")]
     Closed {
         /// The node.
         path: String,
     },
-    /// A try with version −1, which ZooKeeper takes for "whatever version": Curator's
+    /// A conditional change with version −1, which ZooKeeper takes for any version: Curator's
     /// `IllegalTrySetVersionException`.
     #[error("the shared value {path} cannot be set conditionally on version -1")]
     IllegalTrySetVersion {
@@ -37,13 +37,13 @@ pub enum SharedError {
     NotACount {
         /// The node.
         path: String,
-        /// How many bytes it has.
+        /// The number of bytes.
         length: usize,
     },
 }
 
 impl SharedError {
-    /// Whether a value may have been set although this error came back.
+    /// Returns whether the value may have been set although this error was returned.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
         matches!(self, Self::Framework(error) if error.outcome_unknown())

@@ -1,4 +1,4 @@
-//! Who is told of a shared value's changes.
+//! The listeners of a shared value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,41 +8,40 @@ use parking_lot::Mutex;
 
 use crate::shared::versioned::VersionedValue;
 
-/// What can be asked of a shared value without a request: Curator's `SharedValueReader`.
+/// The reads of a shared value that need no request: Curator's `SharedValueReader`.
 pub trait SharedValueReader: fmt::Debug {
-    /// The node.
+    /// Returns the path of the node.
     fn path(&self) -> &str;
 
-    /// The newest value that is known here.
+    /// Returns the newest value that this process knows.
     fn value(&self) -> Vec<u8>;
 
-    /// The newest value that is known here, with its version.
+    /// Returns the newest value that this process knows, with its version.
     fn versioned_value(&self) -> VersionedValue<Vec<u8>>;
 
-    /// Adds a listener. It is told of the changes from now on, not of the value there is.
+    /// Adds a listener. It is called for each later change, not for the present value.
     fn add_listener(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId;
 
-    /// Removes a listener. What it was to be told already may still reach it.
+    /// Removes a listener. A call that is already queued may still reach it.
     fn remove_listener(&self, id: SharedListenerId);
 }
 
-/// Is told of every change of a shared value that is seen here: Curator's `SharedValueListener`.
+/// A callback for changes of a shared value that this process sees: Curator's `SharedValueListener`.
 ///
 /// Implemented for closures `Fn(&dyn SharedValueReader, &[u8])`.
 ///
-/// Both methods are called on a thread of the listener's own, one after the other, in the order of what happened. They
-/// may block, panic, and add or remove listeners, without harm to the session, the value or another listener. What a
-/// listener is too slow for waits in memory; [`SharedValue::watch`](crate::SharedValue::watch) keeps the newest value
-/// only.
+/// Both methods are called on the listener's own thread, one call at a time, in the order of the events. They may
+/// block, panic, and add or remove listeners, without harm to the session, the value or another listener. Calls to a
+/// slow listener queue in memory; [`SharedValue::watch`](crate::SharedValue::watch) keeps the newest value only.
 pub trait SharedValueListener: Send + Sync + 'static {
-    /// The value has changed. Of changes in quick succession only the last is seen, as with every watch of ZooKeeper's;
-    /// none is told twice. `shared` may know of a newer value by now.
+    /// Called with each new value, once. As with every ZooKeeper watch, only the last of several quick changes is seen.
+    /// `shared` may already have a newer value.
     fn value_changed(&self, shared: &dyn SharedValueReader, value: &[u8]);
 
-    /// The connection's state has changed. While there is no connection the value may be out of date. It is read again
-    /// after `Reconnected`, and told if it has changed. Does nothing by default.
+    /// Called when the connection's state has changed. Without a connection the value may be out of date. It is read
+    /// again after `Reconnected`, and reported if it has changed. Does nothing by default.
     fn state_changed(&self, state: ConnectionState) {
-        // Most listeners do not care.
+        // Most listeners need only the values.
         let _: ConnectionState = state;
     }
 }
@@ -56,7 +55,7 @@ where
     }
 }
 
-/// Names a listener of a shared value, to remove it.
+/// The id of a listener of a shared value, for its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SharedListenerId(u64);
 
@@ -91,7 +90,7 @@ impl Listeners {
     }
 
     pub(super) fn remove(&self, id: SharedListenerId) {
-        // What a listener holds may do anything when it is dropped, so that is done outside of the lock.
+        // Dropped outside of the lock: a listener may own objects that call back when they are dropped.
         let removed = {
             let list = &mut self.entries.lock().list;
             let index = list.iter().position(|entry| entry.id == id);
@@ -100,7 +99,7 @@ impl Listeners {
         drop(removed);
     }
 
-    /// From now on nobody is told anything, nor can anybody be added.
+    /// Removes all listeners, and refuses new ones.
     pub(super) fn close(&self) {
         let removed = {
             let mut entries = self.entries.lock();
@@ -110,7 +109,7 @@ impl Listeners {
         drop(removed);
     }
 
-    /// Has each listener told in its own thread.
+    /// Calls each listener on its own thread.
     pub(super) fn tell(&self, what: impl Fn(&dyn SharedValueListener) + Clone + Send + 'static) {
         for entry in &self.entries.lock().list {
             let (listener, what) = (Arc::clone(&entry.listener), what.clone());

@@ -1,4 +1,4 @@
-//! What is known of the node of a shared value, and the task that keeps it up to date.
+//! The local copy of a shared value's node, and the task that keeps it up to date.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use crate::shared::versioned::VersionedValue;
 
 pub(super) type Bytes = VersionedValue<Vec<u8>>;
 
-/// The first pause after a read that failed; it doubles up to the longest.
+/// The first pause after a failed read. It doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// While there may be no connection.
+/// The limit after errors that may pass, such as a lost connection.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// While the server refuses to answer, or the node's data is not what it should be.
+/// The limit after other errors, such as a missing permission.
 const LONGEST_PAUSE_WHEN_REFUSED: Duration = Duration::from_secs(30);
 
-/// Is told of every change in the value's own task, before the listeners, so it must return at once.
+/// An observer in the value's own task, called before the listeners. It must return at once.
 pub(super) trait Sink: Send + Sync {
     fn changed(&self, value: &Bytes);
 
-    /// Nothing will change any more.
+    /// Called at the close, perhaps more than once.
     fn closed(&self);
 }
 
-/// What is known of the node. It keeps no client, so whoever has it keeps no session alive.
+/// The local copy of the node. It holds no client, so an owner of the copy keeps no session alive.
 pub(super) struct Known {
     path: String,
     newest: Mutex<Bytes>,
-    /// `None` when nothing will be told any more.
+    /// `None` after the close.
     told: Mutex<Option<watch::Sender<Bytes>>>,
     sink: Option<Arc<dyn Sink>>,
     listeners: Listeners,
@@ -54,8 +54,8 @@ impl Known {
         *self.newest.lock() == *value
     }
 
-    /// Takes a value over if it is newer than what is known. Versions do not tell: they overflow, and start again with
-    /// each node (CURATOR-688).
+    /// Replaces the copy if the value is newer. Compares the zxid, since versions overflow and start again with each
+    /// node (CURATOR-688).
     pub(super) fn learn(&self, value: Bytes) {
         let mut newest = self.newest.lock();
         if value.zxid() > newest.zxid() {
@@ -74,7 +74,7 @@ impl Known {
         &self.listeners
     }
 
-    /// From now on nobody is told anything.
+    /// Ends the channel, the sink and the listeners.
     pub(super) fn close(&self) {
         let sender = self.told.lock().take();
         drop(sender);
@@ -119,17 +119,17 @@ impl fmt::Debug for Known {
     }
 }
 
-/// What a read found, with the watch that tells of the next change.
+/// The result of a read, with the watch that fires at the next change.
 pub(super) struct Read {
     found: Result<Bytes, Error>,
     changed: Watch,
 }
 
-/// Keeps up with one node.
+/// The task that follows one node.
 pub(super) struct Keeper {
     known: Arc<Known>,
     client: CuratorFramework,
-    /// The zxid of the newest value that was told.
+    /// The zxid of the newest value that was passed on.
     told: i64,
 }
 
@@ -142,7 +142,7 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// Those of the read. What is wrong with the data stands in what was found, since the watch is set then.
+    /// Those of the read. Undecodable data is in `Read::found` instead, since the watch is set then.
     async fn read(&self) -> Result<Read, Error> {
         let path = &self.known.path;
         let ((stored, stat), changed) = self.client.get_data().undecompressed().watched().for_path(path).await?;
@@ -150,7 +150,7 @@ impl Keeper {
         Ok(Read { found: value.map(|value| VersionedValue::new(stat.mzxid, stat.version, value)), changed })
     }
 
-    /// The first read. Makes the node with the seed if it is missing.
+    /// Reads the node for the first time. Creates it with the seed if it is missing.
     pub(super) async fn begin(&mut self, seed: &[u8]) -> Result<Watch, Error> {
         let mut retries = self.client.retry_loop();
         let mut made = false;
@@ -165,7 +165,7 @@ impl Keeper {
                 Err(error) => return Err(error),
             };
             if made {
-                // Somebody deletes it again and again.
+                // Another client deletes the node again and again.
                 retries.pause_after(missing).await?;
             }
             let create = self.client.create().creating_parent_containers_if_needed().with_data(seed);
@@ -176,7 +176,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps up with the node until the client is closed.
+    /// Follows the node until the client is closed.
     pub(super) async fn keep(mut self, mut changed: Watch) {
         loop {
             changed.await;
@@ -187,7 +187,7 @@ impl Keeper {
         }
     }
 
-    /// Reads the node until that succeeds, and says what has changed; `None` when the client is closed.
+    /// Reads the node until that succeeds, and passes on a change. Returns `None` when the client is closed.
     async fn catch_up(&mut self) -> Option<Watch> {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -221,7 +221,7 @@ impl Keeper {
         }
     }
 
-    /// Tells what is newer than what was told last.
+    /// Passes on the newest value, unless that was done before.
     fn tell(&mut self, listeners: bool) {
         let newest = self.known.versioned_value();
         if newest.zxid() <= self.told {

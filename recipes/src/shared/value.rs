@@ -13,27 +13,27 @@ use crate::shared::listeners::{SharedListenerId, SharedValueListener, SharedValu
 use crate::shared::node::{Bytes, Keeper, Known, Sink};
 use crate::shared::versioned::VersionedValue;
 
-/// What ZooKeeper takes for "whatever version".
+/// The version that ZooKeeper takes for any version.
 const ANY_VERSION: i32 = -1;
 
-/// A few bytes that all processes share, with a copy here that is kept up to date: Curator's `SharedValue`.
+/// A few bytes that all processes share, with a local copy that is kept up to date: Curator's `SharedValue`.
 ///
-/// Where `tokio::sync::watch` carries a value between the tasks of one process, this carries it between all processes
-/// that use the same path on the same ensemble, Java's Curator included. Cheap to clone; all clones are one value,
-/// which ends when the last of them is dropped, or with [`close`](Self::close).
+/// Like `tokio::sync::watch`, but between all processes that use the same path on the same ensemble, including Java's
+/// Curator. Cheap to clone; all clones are one value. It ends with [`close`](Self::close), or when the last clone is
+/// dropped.
 ///
-/// # What is read is a copy
+/// # Reads return a local copy
 ///
-/// The copy is behind by the time that the server's word takes, and stays as it is while there is no connection. It is
-/// read again after each reconnect and in each new session, and never goes back: it is replaced only by a value with a
-/// larger `mzxid`. To change what is certainly the newest value use [`try_set_value`](Self::try_set_value).
+/// The copy lags by the time of a notification and a read, and stays unchanged without a connection. It is read
+/// again after each reconnect and in each new session. Only a value with a larger `mzxid` replaces it. To change the
+/// certainly newest value use [`try_set_value`](Self::try_set_value).
 ///
-/// If somebody deletes the node, the copy stays, and changes fail with `NoNode`. The node is not made again, but when
-/// somebody does so its value is taken over. If the node cannot be read (no permission, data that is not compressed as
-/// it should be), the copy stays too, and the node is read again with longer and longer pauses, up to half a minute, or
-/// when it changes; events with the level *warn* tell of it. A server with ZooKeeper's fix for CVE-2024-23944 tells no
-/// changes to those who may not read them: a value whose permission is taken away meanwhile notices at the next
-/// reconnect.
+/// | event | effect on the copy |
+/// | --- | --- |
+/// | the node is deleted | stays; changes fail with `NoNode`; a new node of another client is read when it is created |
+/// | the node cannot be read | stays; one *warn* event a read, which is repeated with pauses of up to 30 seconds |
+/// | the data cannot be decoded | stays; one *warn* event; the node is read again when it changes |
+/// | read permission is revoked | with ZooKeeper's fix for CVE-2024-23944 noticed only at the next reconnect |
 ///
 /// # Examples
 ///
@@ -59,10 +59,11 @@ const ANY_VERSION: i32 = -1;
 ///
 /// # Differences from Curator
 ///
-/// * A value is told once: a reconnect reads it again, but tells it only if it has changed.
-/// * A `false` of [`try_set_value`](Self::try_set_value) always means "not set". Curator gives it also after a lost reply.
-/// * [`watch`](Self::watch) is for async code, which has no need of listeners.
-/// * A node that exists is not written to by [`start`](Self::start), so a reader needs no permission to create.
+/// * A value is reported once: a reconnect reads it again, but reports it only if it has changed.
+/// * A `false` of [`try_set_value`](Self::try_set_value) always means "not set". Curator also returns it after a lost
+///   reply.
+/// * [`watch`](Self::watch) serves async code, which then needs no listener.
+/// * [`start`](Self::start) does not write to an existing node, so a reader needs no permission to create.
 ///
 /// # ZooKeeper layout
 ///
@@ -70,14 +71,14 @@ const ANY_VERSION: i32 = -1;
 ///
 /// # Cost
 ///
-/// One request to start if the node exists, else three. None to read the copy, one to set the value. One watch, and one
-/// read at each change, which every process does.
+/// Start: one request if the node exists, else three. Read: none. Set: one. Each change: one read in every process, by
+/// its one watch.
 #[derive(Clone)]
 pub struct SharedValue {
     owner: Arc<Owner>,
 }
 
-/// What all clones share. The task ends with it.
+/// The state that all clones share. Its drop ends the task.
 struct Owner {
     known: Arc<Known>,
     client: CuratorFramework,
@@ -92,7 +93,7 @@ enum Life {
     Closed,
 }
 
-/// A start that ends here, unless it comes through.
+/// A start in progress. Its drop resets the value, unless the start has succeeded.
 struct Start<'a>(&'a Mutex<Life>);
 
 impl Drop for Start<'_> {
@@ -105,7 +106,7 @@ impl Drop for Start<'_> {
 }
 
 impl Owner {
-    /// Tells the task to end.
+    /// Aborts the task, and removes the listeners.
     fn end(&self) -> Option<JoinHandle<()>> {
         let before = std::mem::replace(&mut *self.life.lock(), Life::Closed);
         self.known.close();
@@ -123,12 +124,12 @@ impl Drop for Owner {
 }
 
 impl SharedValue {
-    /// A value at a path. Nothing is sent. `seed` is the data of the node if this has to make it, and the value until
-    /// something is read.
+    /// Creates a value at a path, without a request. `seed` is the value until the first read, and the data of the node
+    /// if [`start`](Self::start) has to create it.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`.
+    /// `InvalidPath`: the path is not valid in ZooKeeper.
     pub fn new(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -148,19 +149,17 @@ impl SharedValue {
         Ok(Self { owner: Arc::new(Owner { known, client, seed, life: Mutex::new(Life::Latent) }) })
     }
 
-    /// Reads the value, makes the node if it is missing, and begins to keep the copy up to date.
+    /// Reads the value, creates the node if it is missing, and starts to keep the copy up to date.
     ///
     /// # Errors
     ///
-    /// * `AlreadyStarted`, `Closed`.
+    /// * `AlreadyStarted`, `Closed`: this value cannot be started.
     /// * Of the framework `ConnectionLoss` and `SessionExpired` when the retry policy gives up, `NoAuth`,
-    ///   `Compression`, `SchemaViolation`, `NotStarted`, `Closed`, `NoRuntime`.
-    ///
-    /// After an error of the framework it may be started again.
+    ///   `Compression`, `SchemaViolation`, `NotStarted`, `Closed`, `NoRuntime`: the value may be started again.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, it is not started and may be started again. The node may exist.
+    /// When the future is dropped, the value is not started and may be started again. The node may exist.
     pub async fn start(&self) -> Result<(), SharedError> {
         let Owner { known, client, seed, life } = &*self.owner;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
@@ -189,26 +188,26 @@ impl SharedValue {
         Ok(())
     }
 
-    /// The path of the node.
+    /// Returns the path of the node.
     #[must_use]
     pub fn path(&self) -> &str {
         self.owner.known.path()
     }
 
-    /// The newest value that is known here. No request.
+    /// Returns the newest value that this process knows. No request.
     #[must_use]
     pub fn value(&self) -> Vec<u8> {
         self.owner.known.value()
     }
 
-    /// The newest value that is known here, with its version. No request.
+    /// Returns the newest value that this process knows, with its version. No request.
     #[must_use]
     pub fn versioned_value(&self) -> VersionedValue<Vec<u8>> {
         self.owner.known.versioned_value()
     }
 
-    /// The value as a channel, for async code: it holds the newest one that was seen by the value's own task, shortly
-    /// after [`value`](Self::value) has it. It is closed when this is closed or dropped.
+    /// Returns the value as a channel, for async code. The value's own task sends to it, shortly after
+    /// [`value`](Self::value) returns the same. The channel closes when the value is closed or dropped.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<VersionedValue<Vec<u8>>> {
         self.owner.known.watch()
@@ -218,12 +217,13 @@ impl SharedValue {
     ///
     /// # Errors
     ///
-    /// * `NotStarted`, `Closed`.
-    /// * Of the framework `NoNode` if somebody deleted the node, `NoAuth`, `Compression`, `SchemaViolation`;
-    ///   `ConnectionLoss` and `SessionExpired` when the retry policy gives up: the value may be set if
-    ///   [`outcome_unknown`](SharedError::outcome_unknown) says so.
+    /// * `NotStarted`, `Closed`: call [`start`](Self::start) first, or create a new value.
+    /// * Of the framework `NoNode` if the node was deleted, `NoAuth`, `Compression`, `SchemaViolation`: the value is
+    ///   not set.
+    /// * `ConnectionLoss` and `SessionExpired` when the retry policy gives up: the value may be set if
+    ///   [`outcome_unknown`](SharedError::outcome_unknown) returns true.
     ///
-    /// After a lost reply it is set again, also if somebody else has set another value meanwhile.
+    /// After a lost reply the value is set again, even if another client has set another value meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -237,19 +237,18 @@ impl SharedValue {
         Ok(())
     }
 
-    /// Sets the value if it is still the previous one, which [`versioned_value`](Self::versioned_value) gave. `true` if
-    /// this call has set it, `false` if it has not because there is another value. If `previous` is not what is known
-    /// here, that takes no request; else the new value is read before `false` is returned.
+    /// Sets the value if it is still `previous`, from [`versioned_value`](Self::versioned_value). Returns `true` if
+    /// this call has set it, `false` if another value is there. If `previous` is not the local copy, `false` takes no
+    /// request; else the new value is read first.
     ///
     /// # Errors
     ///
-    /// * `IllegalTrySetVersion` if the previous version is −1: before anything was read, and where the server counts
-    ///   through −1, after 2^32 changes.
+    /// * `IllegalTrySetVersion`: the previous version is −1, as before the first read and once in 2^32 changes.
     /// * Those of [`set_value`](Self::set_value).
     ///
-    /// If a reply is lost, the value may be set without anybody knowing whose change it was. Then the error says that
-    /// the [`outcome is unknown`](SharedError::outcome_unknown), also when a retry is refused because of the version.
-    /// Whoever has to know puts something of his own into the value, and looks for it in the newest one.
+    /// After a lost reply the value may be set without this call knowing it. Then the error has an [unknown
+    /// outcome](SharedError::outcome_unknown), even if a retry is refused because of the version. To find out, put a
+    /// mark of your own into the value, and look for it in the newest one.
     ///
     /// # Cancel safety
     ///
@@ -275,7 +274,7 @@ impl SharedValue {
         client.check_change(path, &value)?;
         let stored = client.to_stored(path, value.clone(), None)?;
         let mut retries = client.retry_loop();
-        // Of an earlier try that may have been applied.
+        // The error of an earlier try that may have been applied.
         let mut unknown: Option<Error> = None;
         loop {
             let result = match retries.session().await {
@@ -302,7 +301,8 @@ impl SharedValue {
         }
     }
 
-    /// So that who tries again tries with what there is. If it fails, the value's own task reads again anyway.
+    /// Refreshes the copy, so that the caller's next try starts from it. If it fails, the value's own task reads again
+    /// anyway.
     async fn read_again(&self) {
         let Owner { known, client, .. } = &*self.owner;
         match client.get_data().for_path(known.path()).await {
@@ -311,29 +311,29 @@ impl SharedValue {
         }
     }
 
-    /// Adds a listener. It is told of the changes from now on, not of the value there is.
+    /// Adds a listener. It is called for each later change, not for the present value.
     ///
-    /// It is given the value with each call: a listener that keeps a clone of its own keeps the value, which then
-    /// ends only with [`close`](Self::close).
+    /// Each call gets the value as an argument. A listener that keeps its own clone keeps the value alive until
+    /// [`close`](Self::close).
     pub fn add_listener(&self, listener: impl SharedValueListener) -> SharedListenerId {
         self.owner.known.add_listener(Arc::new(listener))
     }
 
-    /// Removes a listener. What it was to be told already may still reach it.
+    /// Removes a listener. A call that is already queued may still reach it.
     pub fn remove_listener(&self, id: SharedListenerId) {
         self.owner.known.remove_listener(id);
     }
 
-    /// Ends it: the copy stays as it is, the listeners and [`watch`](Self::watch)es are told nothing more, and the
-    /// watch on the node is given up. The node stays. Closing twice is fine.
+    /// Stops the value. The copy stays as it is, the listeners get no more calls, the channels of
+    /// [`watch`](Self::watch) close, and the watch on the node is given up. The node stays. A second call does nothing.
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when this future is dropped.
+    /// The close continues when this future is dropped.
     pub async fn close(&self) {
         if let Some(task) = self.owner.end() {
             if let Err(error) = task.await {
-                // It was told to end, so anything else is a fault of ours.
+                // The task was aborted, so only a panic is an error of this crate.
                 if error.is_panic() {
                     tracing::error!(%error, "the task of a shared value failed");
                 }

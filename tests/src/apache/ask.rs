@@ -4,10 +4,10 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A command sent while the server starts may never be answered; the next one is.
+/// The limit of one command: a command sent while the server starts may never be answered, the next one is.
 const COMMAND_LIMIT: Duration = Duration::from_millis(250);
 
-/// Sends a four-letter command and reads the answer.
+/// Sends a four-letter command and reads the reply.
 pub(super) fn command(address: SocketAddr, word: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, COMMAND_LIMIT)?;
     stream.set_read_timeout(Some(COMMAND_LIMIT))?;
@@ -18,7 +18,7 @@ pub(super) fn command(address: SocketAddr, word: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// The version of Apache ZooKeeper, such as `3.8.0`.
+/// Returns the version of Apache ZooKeeper, such as `3.8.0`.
 pub(super) fn version(address: SocketAddr) -> io::Result<String> {
     let answer = command(address, "srvr")?;
     // "Zookeeper version: 3.8.0-${mvngit.commit.id}, built on …"
@@ -27,7 +27,7 @@ pub(super) fn version(address: SocketAddr) -> io::Result<String> {
     Ok(version[..end].to_owned())
 }
 
-/// What a server that serves is in its cluster.
+/// The role of a serving server in its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Follower,
@@ -37,7 +37,7 @@ pub(super) enum Mode {
     },
 }
 
-/// What the server says it is; `None` if it does not serve, or does not answer.
+/// Returns the role that the server reports; `None` if it does not serve or does not reply.
 pub(super) fn mode(address: SocketAddr) -> Option<Mode> {
     mode_in(&command(address, "srvr").ok()?)
 }

@@ -1,4 +1,4 @@
-//! Several servers that are one ensemble.
+//! Several servers that form one ensemble.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,12 +17,12 @@ use super::options::{Options, free_addresses};
 const SIZES: std::ops::RangeInclusive<usize> = 3..=9;
 const PORTS_EACH: usize = 3;
 const SYNC_LIMIT: u32 = 5;
-/// The user `super` with the password `secret`, as Apache wants it: the Base64 of the SHA-1 of `super:secret`.
+/// The user `super` with the password `secret`, in Apache's form: the Base64 of the SHA-1 of `super:secret`.
 const SUPER_USER: &str = "super:lK75jTNcA+U9vtVEw5vB51mj/w4=";
-/// How long a new leader and its followers wait for each other, and at least how many ticks.
+/// The time that a new leader and its followers wait for each other, and the least number of ticks.
 const INIT_LIMIT: (Duration, u128) = (Duration::from_secs(10), 10);
 
-/// Options of an [`ApacheCluster`]; made by [`ApacheCluster::builder`].
+/// The options of an [`ApacheCluster`], from [`ApacheCluster::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing happens before `start`"]
 pub struct ApacheClusterBuilder {
@@ -34,9 +34,9 @@ pub struct ApacheClusterBuilder {
 }
 
 impl ApacheClusterBuilder {
-    /// Sets how many servers there are, from 3 to 9. The default is 3.
+    /// Sets the number of servers, from 3 to 9. The default is 3.
     ///
-    /// An even number is fine; a majority of 4 is 3.
+    /// An even number is allowed; a majority of 4 is 3.
     pub const fn servers(mut self, servers: usize) -> Self {
         self.servers = servers;
         self
@@ -48,44 +48,41 @@ impl ApacheClusterBuilder {
         self
     }
 
-    /// Sets after how many ticks of silence a follower and its leader give each other up
-    /// (`syncLimit`). The default is 5.
+    /// Sets the number of silent ticks after which a follower and its leader disconnect (`syncLimit`), by default 5.
     ///
-    /// So long a follower that is cut off goes on answering reads.
+    /// Until then, a follower that is cut off continues to answer reads.
     pub const fn sync_limit(mut self, ticks: u32) -> Self {
         self.sync_limit = ticks;
         self
     }
 
-    /// Sets the shortest and the longest session timeout that the servers grant. The default
-    /// is Apache's: 2 and 20 ticks.
+    /// Sets the shortest and longest session timeout that the servers grant. The default is Apache's: 2 and 20 ticks.
     pub const fn session_timeouts(mut self, min: Duration, max: Duration) -> Self {
         self.options.session_timeouts = Some((min, max));
         self
     }
 
-    /// Lets a server that is cut off from the others serve reads to clients that accept that (`readonlymode.enabled`).
-    /// Sessions are local to their server until they create an ephemeral node, since such a server can make no others.
+    /// Lets a server that is cut off from the others serve reads to clients that allow it (`readonlymode.enabled`).
+    /// Sessions stay local to their server until they create an ephemeral node: a read-only server creates no others.
     pub const fn read_only_mode(mut self) -> Self {
         self.read_only_mode = true;
         self
     }
 
-    /// Lets a client change which servers there are (`reconfigEnabled`), if it has the credentials `super:secret` of the
-    /// scheme `digest`. The servers reach each other directly then, so that nothing between them can be cut.
+    /// Lets a client change the set of servers (`reconfigEnabled`), with the credentials `super:secret` of the scheme
+    /// `digest`. The servers then connect directly, so the connections between them cannot be cut.
     pub const fn reconfig(mut self) -> Self {
         self.reconfig = true;
         self
     }
 
-    /// Sets the Java program, as [`ApacheServerBuilder::java`](super::ApacheServerBuilder::java).
+    /// Sets the Java program, like [`ApacheServerBuilder::java`](super::ApacheServerBuilder::java).
     pub fn java(mut self, program: impl Into<PathBuf>) -> Self {
         self.options.java = Some(program.into());
         self
     }
 
-    /// Sets the folder of `zookeeper.jar`, as
-    /// [`ApacheServerBuilder::jars`](super::ApacheServerBuilder::jars).
+    /// Sets the folder of `zookeeper.jar`, like [`ApacheServerBuilder::jars`](super::ApacheServerBuilder::jars).
     pub fn jars(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.jars = folder.into();
         self
@@ -94,8 +91,8 @@ impl ApacheClusterBuilder {
     /// Starts the servers and waits until all of them serve.
     ///
     /// # Errors
-    /// As [`ApacheServerBuilder::start`](super::ApacheServerBuilder::start), and
-    /// [`ApacheError::InvalidOption`] for a number of servers or ticks that cannot be.
+    /// Those of [`ApacheServerBuilder::start`](super::ApacheServerBuilder::start), and [`ApacheError::InvalidOption`]
+    /// for an impossible number of servers or ticks.
     pub fn start(self) -> Result<ApacheCluster, ApacheError> {
         if !SIZES.contains(&self.servers) {
             return Err(ApacheError::InvalidOption("a cluster has 3 to 9 servers"));
@@ -154,7 +151,7 @@ impl ApacheClusterBuilder {
         let _ = writeln!(config, "reconfigEnabled={}", self.reconfig);
     }
 
-    /// The same words for all servers, since a change gives them to all.
+    /// Adds the same lines for all servers, since a change writes them to all.
     fn add_direct_ensemble(&self, config: &mut String, clients: &[SocketAddr], servers: &[Ports]) {
         self.add_limits(config);
         for (index, (client, ports)) in clients.iter().zip(servers).enumerate() {
@@ -163,7 +160,7 @@ impl ApacheClusterBuilder {
         }
     }
 
-    /// Each server knows where it listens itself, and finds the others behind proxies.
+    /// Adds the addresses of all servers: the server's own one directly, the others behind proxies.
     fn add_ensemble(&self, config: &mut String, index: usize, servers: &[Ports], links: &Links) {
         self.add_limits(config);
         for (other, own) in servers.iter().enumerate() {
@@ -174,29 +171,27 @@ impl ApacheClusterBuilder {
     }
 }
 
-/// A server in the words of an ensemble that can change.
+/// Returns the line of a server in an ensemble that can change.
 fn member(index: usize, client: SocketAddr, ports: Ports) -> String {
     let (host, quorum, election) = (ports.quorum.ip(), ports.quorum.port(), ports.election.port());
     format!("server.{}={host}:{quorum}:{election}:participant;{client}", id(index))
 }
 
-/// Apache's numbers of servers begin at 1.
+/// Apache's numbers of servers start at 1.
 const fn id(index: usize) -> usize {
     index + 1
 }
 
-/// Several real Apache ZooKeeper servers that are one ensemble, for tests.
+/// Several real Apache ZooKeeper servers that form one ensemble, for tests.
 ///
-/// Every server is a process as that of an [`ApacheServer`](super::ApacheServer), and ends as
-/// that does. The servers are known by their index, from 0. A start takes one or two seconds.
+/// Each server is a process like that of an [`ApacheServer`](super::ApacheServer), and ends like it. Its index, from 0,
+/// names it. A start takes one or two seconds.
 ///
-/// All connections between the servers run through proxies, so that they can be
-/// [`cut`](Self::cut) in silence: the servers find out by their own timers, and clients reach
-/// all servers meanwhile. Those timers are the tick times
-/// [`sync_limit`](ApacheClusterBuilder::sync_limit).
+/// All connections between the servers run through proxies, so that they can be [`cut`](Self::cut) in silence. Then the
+/// servers notice only by their own timers, the tick times [`sync_limit`](ApacheClusterBuilder::sync_limit). Clients
+/// still reach all servers.
 ///
-/// All calls are synchronous and may be made from any thread. Those that wait block their
-/// thread.
+/// All calls are synchronous and may be made from any thread. Calls that wait block their thread.
 ///
 /// # Examples
 /// ```no_run
@@ -220,16 +215,15 @@ pub struct ApacheCluster {
 }
 
 impl ApacheCluster {
-    /// Starts a cluster of 3 to 9 servers, else with the default options, and waits until all
-    /// of them serve.
+    /// Starts a cluster of 3 to 9 servers with the default options, and waits until all of them serve.
     ///
     /// # Errors
-    /// As [`ApacheClusterBuilder::start`].
+    /// Those of [`ApacheClusterBuilder::start`].
     pub fn start(servers: usize) -> Result<Self, ApacheError> {
         Self::builder().servers(servers).start()
     }
 
-    /// Options for a cluster, to begin with the defaults.
+    /// Returns the default options for a cluster.
     pub fn builder() -> ApacheClusterBuilder {
         ApacheClusterBuilder {
             options: Options::default(),
@@ -240,38 +234,37 @@ impl ApacheCluster {
         }
     }
 
-    /// What to give to a client of all servers: `127.0.0.1:<port>,127.0.0.1:<port>,…`.
+    /// Returns the connect string of all servers: `127.0.0.1:<port>,127.0.0.1:<port>,…`.
     #[must_use]
     pub fn connect_string(&self) -> String {
         let addresses: Vec<String> = self.nodes.iter().map(|node| node.address().to_string()).collect();
         addresses.join(",")
     }
 
-    /// How many servers there are, whether they run or not.
+    /// Returns the number of servers, running or not.
     #[must_use]
     pub fn servers(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The address of one server, for clients. It stays the same over a
-    /// [`restart`](Self::restart).
+    /// Returns the address of one server, for clients. A [`restart`](Self::restart) keeps it.
     ///
     /// # Errors
-    /// [`ApacheError::NoSuchServer`].
+    /// [`ApacheError::NoSuchServer`]: the index is too large.
     pub fn server(&self, index: usize) -> Result<SocketAddr, ApacheError> {
         Ok(self.node(index)?.address())
     }
 
-    /// The version of Apache ZooKeeper, such as `3.8.0`.
+    /// Returns the version of Apache ZooKeeper, such as `3.8.0`.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Which server leads a majority now; `None` while none does.
+    /// Returns the server that leads a majority now, or `None`.
     ///
-    /// This is what the servers say of themselves, but a leader counts for nothing when the
-    /// followers that it is not cut off from are no majority with it: it does not know yet.
+    /// The servers report their roles themselves. A leader counts only if it and the connected followers are a
+    /// majority: a leader that is cut off does not know it yet.
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
         let modes: Vec<Option<Mode>> = self.nodes.iter().map(|node| ask::mode(node.address())).collect();
@@ -285,11 +278,11 @@ impl ApacheCluster {
             Some(Mode::Leader { zxid }) if leads(index) => Some((*zxid, index)),
             _ => None,
         });
-        // Of two, one has not noticed yet that its time is over.
+        // Of two leaders, the older has not noticed its end yet.
         leaders.max().map(|(_, index)| index)
     }
 
-    /// Waits until a majority serves, and says who [leads](Self::leader) it.
+    /// Waits until a majority serves, and returns its [leader](Self::leader).
     ///
     /// # Errors
     /// [`ApacheError::NotServing`] after a minute.
@@ -307,8 +300,9 @@ impl ApacheCluster {
     /// Waits until a server serves.
     ///
     /// # Errors
-    /// [`ApacheError::NoSuchServer`], [`ApacheError::Stopped`] or [`ApacheError::Ended`] if it
-    /// does not run, and [`ApacheError::NotServing`] after a minute.
+    /// - [`ApacheError::NoSuchServer`]: the index is too large.
+    /// - [`ApacheError::Stopped`], [`ApacheError::Ended`]: the server does not run.
+    /// - [`ApacheError::NotServing`] after a minute.
     pub fn wait_for_server(&self, index: usize) -> Result<(), ApacheError> {
         let node = self.node(index)?;
         let began = Instant::now();
@@ -319,7 +313,7 @@ impl ApacheCluster {
         Ok(())
     }
 
-    /// Kills a server as a crash does, and waits until it is gone. Its data are kept.
+    /// Kills a server as a crash does, and waits until its process has ended. Its data are kept.
     ///
     /// # Errors
     /// [`ApacheError::NoSuchServer`], and [`ApacheError::Io`] if it cannot be killed.
@@ -337,16 +331,16 @@ impl ApacheCluster {
 
     /// Kills a server if it runs, and starts it again on the same ports with the same data.
     ///
-    /// It returns at once, since a server serves only when a majority runs: then
+    /// Returns at once, since a server serves only when a majority runs: see
     /// [`wait_for_server`](Self::wait_for_server).
     ///
     /// # Errors
-    /// [`ApacheError::NoSuchServer`], and [`ApacheError::Io`] if the process cannot be had.
+    /// [`ApacheError::NoSuchServer`], and [`ApacheError::Io`] if the process cannot be started.
     pub fn restart(&self, index: usize) -> Result<(), ApacheError> {
         self.node(index)?.launch()
     }
 
-    /// Halts a server, as [`ApacheServer::freeze`](super::ApacheServer::freeze).
+    /// Halts a server, like [`ApacheServer::freeze`](super::ApacheServer::freeze).
     ///
     /// # Errors
     /// [`ApacheError::NoSuchServer`], [`ApacheError::Stopped`], and [`ApacheError::Io`] if the
@@ -355,16 +349,16 @@ impl ApacheCluster {
         self.node(index)?.freeze()
     }
 
-    /// Lets a frozen server go on, as [`ApacheServer::thaw`](super::ApacheServer::thaw).
+    /// Resumes a frozen server, like [`ApacheServer::thaw`](super::ApacheServer::thaw).
     ///
     /// # Errors
-    /// As [`freeze`](Self::freeze).
+    /// Those of [`freeze`](Self::freeze).
     pub fn thaw(&self, index: usize) -> Result<(), ApacheError> {
         self.node(index)?.thaw()
     }
 
-    /// Cuts all connections between two servers in silence: nothing passes, nothing is closed,
-    /// and new ones come to nothing.
+    /// Cuts all connections between two servers in silence: no byte passes, no connection closes, and new ones do not
+    /// reach the other server.
     ///
     /// # Errors
     /// [`ApacheError::NoSuchServer`], and [`ApacheError::InvalidOption`] for a cluster with
@@ -377,10 +371,10 @@ impl ApacheCluster {
         Ok(())
     }
 
-    /// Cuts a follower off from the leader, and says who that is. All else stays connected.
+    /// Cuts a follower off from the leader, and returns the leader. All other connections stay.
     ///
     /// # Errors
-    /// [`ApacheError::NoLeader`] if none leads or the server does itself; else as [`cut`](Self::cut).
+    /// [`ApacheError::NoLeader`] if no other server leads, and those of [`cut`](Self::cut).
     pub fn cut_from_leader(&self, index: usize) -> Result<usize, ApacheError> {
         self.linked()?;
         self.node(index)?;
@@ -392,15 +386,15 @@ impl ApacheCluster {
     /// Cuts a server off from all others.
     ///
     /// # Errors
-    /// As [`cut`](Self::cut).
+    /// Those of [`cut`](Self::cut).
     pub fn isolate(&self, index: usize) -> Result<(), ApacheError> {
         self.linked()?;
         self.each_other(index, |other| self.links.cut(index, other))
     }
 
-    /// Mends all connections of a server with the others.
+    /// Restores all connections of a server with the others.
     ///
-    /// What was held back is delivered first.
+    /// Held bytes are delivered first.
     ///
     /// # Errors
     /// [`ApacheError::NoSuchServer`].
@@ -408,8 +402,7 @@ impl ApacheCluster {
         self.each_other(index, |other| self.links.repair(index, other))
     }
 
-    /// How many connections the servers have with each other: those of followers with their
-    /// leader, and those for elections.
+    /// Returns the numbers of connections between the servers: of followers with their leader, and for elections.
     #[must_use]
     pub fn connections(&self) -> (usize, usize) {
         self.links.connections()

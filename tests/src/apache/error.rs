@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of Apache servers.
 
 use std::io;
 use std::process::ExitStatus;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::CertificateError;
 
-/// Why an [`ApacheServer`](super::ApacheServer) or an [`ApacheCluster`](super::ApacheCluster) could not be started or steered.
+/// A failure to control an [`ApacheServer`](super::ApacheServer) or an [`ApacheCluster`](super::ApacheCluster).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApacheError {
@@ -16,24 +16,24 @@ pub enum ApacheError {
          on Debian and Ubuntu with `apt-get install zookeeper`"
     )]
     NotInstalled {
-        /// What is missing.
+        /// The missing program or file.
         what: String,
     },
-    /// An option of the builder makes no sense.
+    /// An option of the builder is invalid.
     #[error("{0}")]
     InvalidOption(&'static str),
-    /// The operating system refused something.
+    /// A call of the operating system failed.
     #[error("failed to {action}: {source}")]
     Io {
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The process ended before it served.
     #[error("Apache ZooKeeper ended at its start with {status}; its log ends with:\n{log}")]
     Ended {
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
         /// The last lines of its log.
         log: String,
@@ -41,7 +41,7 @@ pub enum ApacheError {
     /// The process runs, but did not serve in time.
     #[error("Apache ZooKeeper did not serve within {waited:?}; its log ends with:\n{log}")]
     NotServing {
-        /// How long it was waited for.
+        /// The time that the caller waited.
         waited: Duration,
         /// The last lines of its log.
         log: String,
@@ -49,9 +49,9 @@ pub enum ApacheError {
     /// A cluster has no server of this number.
     #[error("there is no server {index}: the cluster has {servers}, counted from 0")]
     NoSuchServer {
-        /// What was asked for.
+        /// The requested index.
         index: usize,
-        /// How many there are.
+        /// The number of servers.
         servers: usize,
     },
     /// No server leads a majority of the cluster.
@@ -60,7 +60,7 @@ pub enum ApacheError {
     /// A node does not exist.
     #[error("there is no node {path}")]
     NoNode {
-        /// Its path.
+        /// The node's path.
         path: String,
     },
     /// A certificate for the server could not be made.

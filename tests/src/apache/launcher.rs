@@ -1,4 +1,4 @@
-//! How a server's process is started.
+//! The start of a server's process.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use super::error::ApacheError;
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 const TLS_JAR: &str = "netty-codec.jar";
 
-/// Which programs and jars start a server.
+/// The programs and jars that start a server.
 #[derive(Debug, Clone)]
 pub(super) struct Launcher {
     java: PathBuf,
@@ -28,7 +28,7 @@ impl Launcher {
             None => std::env::var_os("JAVA_HOME")
                 .map_or_else(|| PathBuf::from("java"), |home| PathBuf::from(home).join("bin/java")),
         };
-        // A program without a folder is looked for on the search path.
+        // A program without a folder is searched for on the search path.
         let found = if java.components().count() > 1 {
             java.is_file()
         } else {
@@ -45,7 +45,7 @@ impl Launcher {
             return Err(ApacheError::NotInstalled { what });
         }
         let mut class_path = server.display().to_string();
-        // Writes the log to standard error. Without it there is none.
+        // Writes the log to standard error. Without this jar the server writes no log.
         let log = jars.join("slf4j-simple.jar");
         if log.is_file() {
             class_path = format!("{class_path}:{}", log.display());
@@ -83,8 +83,8 @@ impl Launcher {
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-Xshare:auto"])
             .arg("-Dzookeeper.forceSync=no")
             .arg("-Dzookeeper.jmx.log4j.disable=true")
-            // One thread for all connections. With several, two that attach to one session at
-            // the same moment can leave the server with a connection that it never answers.
+            // One thread for all connections. With several, two connections that attach to one session at the same
+            // moment can leave the server with one that it never answers.
             .arg("-Dzookeeper.nio.numSelectorThreads=1")
             .arg("-Dzookeeper.nio.numWorkerThreads=0")
             // The pause between two tries of an election grows, by default up to a minute.
@@ -101,7 +101,7 @@ impl Launcher {
     }
 }
 
-/// Whether `setpriv` is there and can make a process die with the one that started it.
+/// True if `setpriv` exists and can make a process end with its parent.
 static DIES_WITH_PARENT: LazyLock<bool> = LazyLock::new(|| {
     cfg!(target_os = "linux")
         && Command::new("setpriv")
@@ -117,15 +117,15 @@ type Spawn = (Command, mpsc::SyncSender<io::Result<Child>>);
 
 /// Starts processes from a thread that lives as long as this process.
 ///
-/// Linux takes the end of the *thread* that started a process for the end of its parent,
-/// and the thread of one test may end long before a server that the next test shares.
+/// Linux takes the end of the *thread* that started a process for the end of its parent. The thread of one test may end
+/// long before a server that the next test shares.
 static SPAWNER: LazyLock<Option<mpsc::Sender<Spawn>>> = LazyLock::new(|| {
     let (sender, receiver) = mpsc::channel::<Spawn>();
     thread::Builder::new()
         .name("apache-spawner".to_owned())
         .spawn(move || {
             for (mut command, answer) in receiver {
-                // The one who asked waits for it: this cannot fail.
+                // The requester waits for the reply, so this cannot fail.
                 drop(answer.send(command.spawn()));
             }
         })

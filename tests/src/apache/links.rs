@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 
 use crate::proxy::{FaultProxy, Speech};
 
-/// Where a server listens for the others.
+/// The addresses where a server listens for the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
     pub(super) quorum: SocketAddr,
     pub(super) election: SocketAddr,
 }
 
-/// The way from one server to another.
+/// The connections from one server to another.
 #[derive(Debug)]
 struct Link {
     quorum: FaultProxy,
@@ -24,9 +24,9 @@ struct Link {
 
 #[derive(Debug)]
 pub(super) struct Links {
-    /// By the server that connects and the one it connects to.
+    /// Keyed by the connecting server and its peer.
     ways: BTreeMap<(usize, usize), Link>,
-    /// Pairs that hear nothing of each other, the lower number first.
+    /// Pairs that are cut off from each other, the lower number first.
     cut: Mutex<BTreeSet<(usize, usize)>>,
 }
 
@@ -44,7 +44,7 @@ impl Links {
         let addresses: BTreeMap<_, _> = elections.iter().map(|(pair, (address, _))| (*pair, *address)).collect();
         let mut ways = BTreeMap::new();
         for ((from, to), (_, election)) in elections {
-            // Who connects tells where it listens, and may be called back there.
+            // A connecting server announces where it listens, and its peer may connect back there.
             let announced = addresses[&(to, from)];
             let link = Link {
                 quorum: FaultProxy::listen()?.start(servers[to].quorum, Speech::Quorum)?,
@@ -55,7 +55,7 @@ impl Links {
         Ok(Self { ways, cut: Mutex::default() })
     }
 
-    /// Where server `from` finds server `to`.
+    /// Returns the ports where server `from` reaches server `to`.
     pub(super) fn ports(&self, from: usize, to: usize) -> Ports {
         let link = &self.ways[&(from, to)];
         Ports { quorum: link.quorum.address(), election: link.election.address() }
@@ -75,7 +75,7 @@ impl Links {
         self.cut.lock().contains(&pair(one, other))
     }
 
-    /// How many connections are open, of followers with their leader and of elections.
+    /// Returns the numbers of open connections, of followers with their leader and of elections.
     pub(super) fn connections(&self) -> (usize, usize) {
         let quorum = self.ways.values().map(|link| link.quorum.connections()).sum();
         let election = self.ways.values().map(|link| link.election.connections()).sum();

@@ -17,7 +17,7 @@ use super::error::ApacheError;
 use super::launcher::{Launcher, spawn};
 use super::snapshot;
 
-/// How long a server may take until it serves. It takes half a second on an idle machine.
+/// The limit of a server's start, which takes half a second on an idle machine.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(60);
 pub(super) const POLL_PAUSE: Duration = Duration::from_millis(10);
 
@@ -40,7 +40,7 @@ fn log_file(folder: &Path) -> PathBuf {
     folder.join("zookeeper.log")
 }
 
-/// A server's process, or none, and what it needs to start again.
+/// A server's process, if it runs, and all that a start needs.
 #[derive(Debug)]
 pub(super) struct Node {
     launcher: Launcher,
@@ -72,7 +72,7 @@ impl Node {
         fs::write(&file, lines.join("\n") + "\n").map_err(ApacheError::io("write the configuration"))
     }
 
-    /// Serves only when it serves at this address too.
+    /// Sets a second address: the server then counts as serving only when it serves there too.
     pub(super) const fn set_secure_address(&mut self, address: SocketAddr) {
         self.secure_address = Some(address);
     }
@@ -85,12 +85,12 @@ impl Node {
         self.secure_address
     }
 
-    /// Starts the process, the old one being stopped first, and does not wait for it to serve.
+    /// Stops the old process, starts a new one, and does not wait until it serves.
     pub(super) fn launch(&self) -> Result<(), ApacheError> {
         self.launch_in(&mut self.child.lock())
     }
 
-    /// As [`launch`](Self::launch), and waits until it serves. One that does not is stopped.
+    /// Starts the process and waits until it serves. A process that does not serve in time is stopped.
     pub(super) fn start(&self) -> Result<(), ApacheError> {
         let mut child = self.child.lock();
         self.launch_in(&mut child)?;
@@ -104,7 +104,7 @@ impl Node {
     /// See [`ApacheServer::restart_with_next_sequence`](super::ApacheServer::restart_with_next_sequence).
     pub(super) fn restart_with_next_sequence(&self, parent: &str, next: i32) -> Result<(), ApacheError> {
         let mut child = self.child.lock();
-        // At its start a server writes all that it knows into a new snapshot, and then serves.
+        // At its start a server writes all its data into a new snapshot, and then serves.
         self.launch_in(&mut child)?;
         self.wait_in(&mut child)?;
         stop_in(&mut child)?;
@@ -131,7 +131,7 @@ impl Node {
             .map_err(ApacheError::io("thaw the server"))
     }
 
-    /// Whether the process is there and serves.
+    /// Returns whether the process runs and serves.
     pub(super) fn serves(&self) -> Result<bool, ApacheError> {
         self.serves_in(&mut self.child.lock())
     }
@@ -176,7 +176,7 @@ impl Node {
         }
     }
 
-    /// The last lines of the log, or why there are none.
+    /// Returns the last lines of the log, or the reason why it cannot be read.
     pub(super) fn log_end(&self) -> String {
         let log = match fs::read(log_file(self.folder.path())) {
             Ok(log) => log,
@@ -188,8 +188,8 @@ impl Node {
     }
 }
 
-/// Whether the answer to `conf` is that of a server with this data folder, so that no other on this port is taken for it,
-/// and names its second port. A port is named when it is bound and knows the server behind it.
+/// Returns whether the reply to `conf` names this data folder, so that it is not another server's, and the second port.
+/// A port is named once it is bound and knows the server behind it.
 fn is_ready(answer: &str, folder: &Path, secure: Option<SocketAddr>) -> bool {
     let has = |line: String| answer.lines().any(|other| other == line);
     has(format!("dataDir={}", folder.join("version-2").display()))
@@ -212,7 +212,7 @@ struct Process(Child);
 
 impl Process {
     fn pid(&self) -> io::Result<Pid> {
-        // Not waited for yet, so that the number is still this child's.
+        // Not waited for yet, so the number is still this child's.
         i32::try_from(self.0.id())
             .ok()
             .and_then(Pid::from_raw)
@@ -225,8 +225,7 @@ impl Process {
 
     fn freeze(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
-        // Reported when every thread stands still. `NOWAIT` leaves the end of the
-        // process, should it have ended, to be seen by `Child`.
+        // Reported when every thread is stopped. `NOWAIT` leaves the end of the process, if it has ended, to `Child`.
         let what = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         rustix::process::waitid(WaitId::Pid(self.pid()?), what)?;
         Ok(())
@@ -241,7 +240,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // What cannot be killed is gone already.
+        // A process that cannot be killed has ended already.
         drop(self.kill());
     }
 }

@@ -1,4 +1,4 @@
-//! What a single server and those of a cluster have in common.
+//! The options that a single server and the servers of a cluster share.
 
 use std::fmt::Write as _;
 use std::io;
@@ -13,9 +13,9 @@ use super::launcher::Launcher;
 use super::node::data_folder;
 
 const DEBIAN_JARS: &str = "/usr/share/java";
-/// How many ports are tried before the start fails.
+/// The number of ports that are tried before the start fails.
 const PORT_TRIES: usize = 100;
-/// How often a start is repeated when another process took a port first.
+/// The number of starts before the error is returned, if another process takes a port first.
 const START_TRIES: usize = 3;
 
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Starts with these options, after they were looked at.
+    /// Checks these options, and starts with them.
     pub(super) fn start<T>(&self, start_once: impl Fn(Launcher) -> Result<T, ApacheError>) -> Result<T, ApacheError> {
         self.check()?;
         let launcher = Launcher::find(self.java.as_deref(), &self.jars, self.compiles_fully)?;
@@ -48,7 +48,7 @@ impl Options {
         loop {
             tries -= 1;
             match start_once(launcher.clone()) {
-                // Another process may take a port between our look and the bind.
+                // Another process may take a port between our check and the bind.
                 Err(ApacheError::Ended { log, .. }) if tries > 0 && log.contains("in use") => {}
                 done => return done,
             }
@@ -98,12 +98,11 @@ impl Options {
     }
 }
 
-/// Free ports below those that the system gives to outgoing connections.
+/// Finds free ports below those that the system gives to outgoing connections.
 ///
-/// One of theirs could be taken by any client while the server is stopped, and a client
-/// that tries it then can even connect to itself.
+/// Otherwise a client could take the port while the server is stopped, or even connect to itself by it.
 pub(super) fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
-    // Kept until all are found, so that none is found twice.
+    // Kept until all are found, so that no port is found twice.
     let mut listeners = Vec::new();
     let mut random = rand::rng();
     let mut tries = count + PORT_TRIES;

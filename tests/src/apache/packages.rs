@@ -1,4 +1,4 @@
-//! Which packages the servers come from.
+//! The packages that the servers come from.
 
 use std::process::{Command, Stdio};
 
@@ -12,10 +12,10 @@ const PACKAGES: [&str; 7] = [
     "python3-kazoo",
 ];
 
-/// The packages of Debian that [`ApacheServer`](crate::ApacheServer) and tests with other
-/// clients make use of: names and versions, such as `zookeeper 3.8.0-11+deb12u2`.
+/// Returns the Debian packages that [`ApacheServer`](crate::ApacheServer) and tests with other clients use: names and
+/// versions, such as `zookeeper 3.8.0-11+deb12u2`.
 ///
-/// Those that are not installed are left out. Where there is no `dpkg-query` there are none.
+/// Packages that are not installed are left out. Without `dpkg-query` the list is empty.
 #[must_use]
 pub fn installed_packages() -> Vec<String> {
     let asked = Command::new("dpkg-query")
@@ -24,7 +24,7 @@ pub fn installed_packages() -> Vec<String> {
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output();
-    // It fails if one of them is unknown, and still names the others.
+    // The command fails if one of them is unknown, and still lists the others.
     let Ok(answer) = asked else { return Vec::new() };
     String::from_utf8_lossy(&answer.stdout)
         .lines()

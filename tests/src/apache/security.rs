@@ -1,4 +1,4 @@
-//! TLS and SASL: what a server needs in its configuration, its folder and its command line.
+//! TLS and SASL: a server's configuration, files and command line for them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,15 +8,15 @@ use std::path::Path;
 use super::error::ApacheError;
 use crate::{TestAuthority, TestCertificate};
 
-/// Whether clients that connect over TLS show a certificate (ZooKeeper's `ssl.clientAuth`).
+/// The demand for clients' certificates over TLS (ZooKeeper's `ssl.clientAuth`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientAuth {
-    /// Who shows none, or one that the server does not trust, is refused. This is ZooKeeper's default.
+    /// Refuses a client without a certificate, or with one that the server does not trust. ZooKeeper's default.
     #[default]
     Need,
-    /// Who shows none is let in. One that the server does not trust is refused.
+    /// Admits a client without a certificate. Refuses one with a certificate that the server does not trust.
     Want,
-    /// None is asked for.
+    /// Requests no certificate.
     None,
 }
 
@@ -52,7 +52,7 @@ impl Security {
         Ok(())
     }
 
-    /// Writes the key stores, and gives the lines of the configuration that name them.
+    /// Writes the key stores, and returns the lines of the configuration that name them.
     pub(super) fn write_tls(&self, folder: &Path, address: SocketAddr) -> Result<String, ApacheError> {
         let Some(authority) = &self.authority else { return Ok(String::new()) };
         let own = match &self.certificate {
@@ -84,7 +84,7 @@ impl Security {
         ))
     }
 
-    /// Writes the users, and gives the lines of the configuration and the argument of Java that name them.
+    /// Writes the users, and returns the lines of the configuration and the argument of Java that name them.
     pub(super) fn write_sasl(&self, folder: &Path) -> Result<(String, Option<String>), ApacheError> {
         if self.sasl_users.is_empty() {
             return Ok((String::new(), None));

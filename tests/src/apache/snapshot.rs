@@ -1,9 +1,8 @@
-//! Changes what a server has written down while it is stopped.
+//! Changes the snapshot of a stopped server.
 //!
-//! A snapshot is, in jute: the magic number, the version and the number of the database; the
-//! sessions with their timeouts; the lists of rights; the nodes, each behind its path, up to
-//! one with the path `/`, which is no node; and a checksum of all before it, behind which
-//! stands a `/` again. Apache since 3.6 appends more, which is not needed.
+//! A snapshot is, in jute: the magic number, the version and the number of the database; the sessions with their
+//! timeouts; the access lists; the nodes, each behind its path, up to the path `/`, which is not a node; and a checksum
+//! of all before it, with a `/` behind it. Apache since 3.6 appends more, which is not needed.
 
 use std::fs;
 use std::io;
@@ -13,13 +12,13 @@ use crate::wire::{DecodeError, Reader, Writer};
 
 const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
 const VERSION: i32 = 2;
-/// Behind it come four bytes with the count of the children created so far.
+/// Four bytes follow with the count of the children created so far.
 const BEFORE_CHILD_VERSION: usize = 4 * 8 + 4;
 const BEHIND_CHILD_VERSION: usize = 4 + 8 + 8;
 const END_OF_NODES: &str = "/";
 
-/// Sets the number of the next sequential child in the newest snapshot of a server that does
-/// not run. False if there is no such node.
+/// Sets the number of the next sequential child in the newest snapshot of a server that does not run. Returns false if
+/// the node does not exist.
 pub(super) fn set_next_sequence(data_folder: &Path, parent: &str, next: i32) -> io::Result<bool> {
     let file = newest(&data_folder.join("version-2"))?;
     match with_next_sequence(&fs::read(&file)?, parent, next)? {
@@ -31,7 +30,7 @@ pub(super) fn set_next_sequence(data_folder: &Path, parent: &str, next: i32) -> 
     }
 }
 
-/// The snapshot with the newest transaction, which its name ends with.
+/// Returns the snapshot with the newest transaction, which ends its name.
 fn newest(folder: &Path) -> io::Result<PathBuf> {
     let mut newest = None;
     for entry in fs::read_dir(folder)? {
@@ -45,7 +44,7 @@ fn newest(folder: &Path) -> io::Result<PathBuf> {
     newest.map(|(_, path)| path).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no snapshot"))
 }
 
-/// The snapshot with another count; `None` without that node.
+/// Returns the snapshot with another count; `None` without that node.
 fn with_next_sequence(bytes: &[u8], parent: &str, next: i32) -> io::Result<Option<Vec<u8>>> {
     let mut reader = Reader::new(bytes);
     if (reader.int()?, reader.int()?) != (MAGIC, VERSION) {
@@ -110,7 +109,7 @@ fn skip(reader: &mut Reader<'_>, mut count: usize) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// The checksum of RFC 1950.
+/// Returns the checksum of RFC 1950.
 fn adler32(bytes: &[u8]) -> u32 {
     const BASE: u32 = 65_521;
     let (mut low, mut high) = (1, 0);
@@ -164,7 +163,7 @@ mod tests {
     #[test]
     fn what_is_no_snapshot_is_refused() {
         let whole = snapshot(&[("", 3)]);
-        // The checksum at the end is not looked at.
+        // The checksum at the end is not checked.
         for length in 0..whole.len() - 13 {
             assert!(with_next_sequence(&whole[..length], "/", 1).is_err(), "{length} bytes");
         }

@@ -1,9 +1,8 @@
 //! Runs one Apache ZooKeeper server for a whole run of tests.
 //!
-//! The first line on standard output is `CURATOR_TEST_APACHE=127.0.0.1:<port>`; it is
-//! written when the server serves. The server stops when standard input closes. Versions
-//! are written to standard error.
-//! Sessions may last from 2 to 60 seconds.
+//! The first line on standard output is `CURATOR_TEST_APACHE=127.0.0.1:<port>`, written when the server serves. The
+//! server stops when standard input closes. Versions are written to standard error. Sessions may last from 2 to 60
+//! seconds.
 
 use std::error::Error;
 use std::io::{self, Write as _};

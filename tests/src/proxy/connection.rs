@@ -19,22 +19,22 @@ use super::lane::{Chunk, End, Lane};
 use super::state::{Fault, Shared, State};
 use crate::wire::{ConnectRequest, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
 
-/// How long a reset waits for a connection to the server that is being made.
+/// The time that a reset waits for a connection to the server in progress.
 const RESET_LIMIT: Duration = Duration::from_millis(10);
 
-/// How long a follower may come too early to a leader that does not listen yet. It would try
-/// again if it were refused, but a proxy cannot refuse what it has accepted.
+/// The time that a follower's connection waits for a leader that does not listen yet. The follower would retry if it
+/// were refused, but a proxy cannot refuse a connection that it has accepted.
 const EARLY_LIMIT: Duration = Duration::from_secs(1);
 const EARLY_PAUSE: Duration = Duration::from_millis(10);
 
-/// What the proxy was doing when it accepted a connection.
+/// The proxy's state when it accepted a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ticket {
     pub(super) epoch: u64,
     pub(super) in_partition: bool,
 }
 
-/// How a connection ends.
+/// The end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     /// Both sides have closed, or the client never reached the server.
@@ -45,7 +45,7 @@ enum Ending {
     Fault,
 }
 
-/// Passes everything between `client` and the server at `upstream`.
+/// Passes all bytes between `client` and the server at `upstream`.
 pub(super) async fn run(shared: Arc<Shared>, ticket: Ticket, client: TcpStream, upstream: SocketAddr, speech: Speech) {
     let ending = pass(&shared, ticket, client, upstream, speech).await;
     // The sockets are closed by now.
@@ -61,7 +61,7 @@ pub(super) async fn run(shared: Arc<Shared>, ticket: Ticket, client: TcpStream, 
 
 /// Closes with a TCP reset.
 pub(super) fn close_abruptly(stream: TcpStream) {
-    // If it cannot be set the peer is gone already.
+    // If it cannot be set, the peer has closed already.
     drop(stream.set_zero_linger());
 }
 
@@ -92,7 +92,7 @@ async fn pass(shared: &Shared, ticket: Ticket, client: TcpStream, upstream: Sock
     ending
 }
 
-/// Connects to the server, when there is no partition.
+/// Connects to the server once no partition is in effect.
 async fn reach(
     shared: &Shared,
     ticket: Ticket,
@@ -119,8 +119,8 @@ async fn reach(
         wait_for(changed).await;
     }
     if is_held {
-        // A client that gave up in the partition must not begin a session after it. Let the
-        // runtime look at the sockets first, so that it knows of the end.
+        // A client that gave up in the partition must not begin a session after it. Yield, so that the runtime sees the
+        // end of its socket.
         yield_now().await;
         up.receive(client, Duration::ZERO, Duration::ZERO);
         if up.has_ended() {
@@ -133,7 +133,7 @@ async fn reach(
             biased;
             () = wait_for(changed) => {
                 if shared.lock().epoch != ticket.epoch {
-                    // The server may have the connection already: it sees the reset as well.
+                    // The server may have accepted the connection already: it sees the reset as well.
                     if let Ok(Ok(server)) = timeout(RESET_LIMIT, connecting).await {
                         close_abruptly(server);
                     }
@@ -165,7 +165,7 @@ async fn connect(upstream: SocketAddr, speech: Speech) -> io::Result<TcpStream> 
     }
 }
 
-/// Waits until the proxy was told something.
+/// Waits until the proxy's state changes.
 async fn wait_for(changed: &mut watch::Receiver<()>) {
     // The sender lives as long as the caller's reference to the state.
     drop(changed.changed().await);
@@ -193,7 +193,7 @@ impl Connection {
                 (flow, state.partitioned, state.faults != before)
             };
             if swapped {
-                // The lock must not be held while telling the others.
+                // The lock must not be held while other tasks are notified.
                 shared.change(|_| ());
             }
             if let Err(ending) = flow {
@@ -213,15 +213,15 @@ impl Connection {
         }
     }
 
-    /// Reads what has come and passes on whatever may be passed on now.
+    /// Reads the received bytes and passes on all that may pass now.
     ///
-    /// All of it under the lock, so that a change of the state is never overtaken.
+    /// Both under the lock, so that a change of the state is never overtaken.
     fn step(&mut self, state: &mut State) -> Result<(), Ending> {
         if self.epoch != state.epoch {
             return Err(Ending::Abrupt);
         }
         if state.partitioned {
-            // What is not read stays where it is, a close as well.
+            // Unread bytes, and a close, stay in the socket.
             return Ok(());
         }
         let no_time = Duration::ZERO;
@@ -250,7 +250,7 @@ impl Connection {
                 None => self.down.send(&self.client, chunk.bytes).map_err(broken)?,
                 Some(Fault::CutReply) => {
                     chunk.bytes.truncate(chunk.bytes.len() / 2);
-                    // The client may be gone; the fault has happened all the same.
+                    // The client may have closed; the fault has happened all the same.
                     drop(self.down.send(&self.client, chunk.bytes));
                     return Err(Ending::Fault);
                 }
@@ -274,8 +274,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the server must not hear yet that the client has gone, as the answer to the
-    /// handshake is late.
+    /// Returns whether the client's end must be hidden from the server, as the reply to the handshake is delayed.
     fn keeps_server(&self, state: &State) -> bool {
         self.dialogue.is_in_handshake()
             && (self.down.has_chunks() || (!self.down.has_ended() && !state.late_answer.is_zero()))
@@ -295,12 +294,12 @@ fn pass_end(end: Option<End>, to: &mut TcpStream) -> Result<bool, Ending> {
     }
 }
 
-/// What was said on a connection so far, so that a reply is known by its request.
+/// The requests of a connection so far, which identify its replies.
 #[derive(Debug, Default)]
 struct Dialogue {
-    /// Whether the first chunk of the client was passed on.
+    /// True once the client's first chunk was passed on.
     asked: bool,
-    /// Whether the first chunk of the server was passed on.
+    /// True once the server's first chunk was passed on.
     answered: bool,
     waiting: VecDeque<(i32, OpCode)>,
 }
@@ -310,7 +309,7 @@ impl Dialogue {
         self.asked && !self.answered
     }
 
-    /// Sees a request that is about to be passed on: whether it may.
+    /// Records a request that is about to be passed on. Returns whether it may pass.
     fn request(&mut self, chunk: &mut Chunk, state: &mut State) -> bool {
         let is_first = !std::mem::replace(&mut self.asked, true);
         let Some(frame) = chunk.frame() else {
@@ -332,7 +331,7 @@ impl Dialogue {
         true
     }
 
-    /// Sees a reply that is about to be passed on: what is to happen to it.
+    /// Records a reply that is about to be passed on. Returns the fault that hits it.
     fn reply(&mut self, chunk: &Chunk, state: &mut State) -> Option<Fault> {
         let is_first = !std::mem::replace(&mut self.answered, true);
         let frame = chunk.frame()?;
@@ -343,14 +342,14 @@ impl Dialogue {
         if header.xid == XID_EVENT {
             return None;
         }
-        // Replies come in order, but for those to `auth` and the like.
+        // Replies come in order, except those to `auth` and the like.
         let place = self.waiting.iter().position(|&(xid, _)| xid == header.xid)?;
         let (_, op) = self.waiting.remove(place)?;
         state.strikes_reply(op)
     }
 }
 
-/// The connect request to pass on in place of `frame`, if its session is to be swapped.
+/// Returns the connect request to pass on in place of `frame`, if its session is to be swapped.
 fn swap(frame: &[u8], state: &mut State) -> Option<Vec<u8>> {
     if state.swaps == 0 {
         return None;

@@ -1,5 +1,4 @@
-//! One direction of a connection: what was read from one side and not yet written to the
-//! other.
+//! One direction of a connection: bytes that were read from one side and not yet written to the other.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,14 +11,13 @@ use tokio::time::Instant;
 use super::Speech;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// More than any server takes or sends; a length above it is no length, but some other
-/// protocol, such as a four-letter command.
+/// More than any server accepts or sends. A larger length means another protocol, such as a four-letter command.
 const MAX_FRAME: usize = 64 << 20;
-/// How many chunks may wait before reading pauses.
+/// The number of chunks that may wait before reading pauses.
 const MAX_CHUNKS: usize = 1024;
 const LENGTH: usize = 4;
 
-/// How a side has ended its direction.
+/// The end of a direction by its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Closed,
@@ -30,13 +28,13 @@ pub(super) enum End {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) due: Instant,
-    /// With the length in front, if it is a frame.
+    /// Includes the length in front, if it is a frame.
     pub(super) bytes: Vec<u8>,
     pub(super) is_frame: bool,
 }
 
 impl Chunk {
-    /// The inside of the frame.
+    /// Returns the content of the frame.
     pub(super) fn frame(&self) -> Option<&[u8]> {
         self.is_frame.then(|| &self.bytes[LENGTH..])
     }
@@ -46,16 +44,16 @@ impl Chunk {
 pub(super) struct Lane {
     framing: Framing,
     chunks: VecDeque<Chunk>,
-    /// The part of a chunk that the other side has not taken yet.
+    /// The part of a chunk that the other side has not accepted yet.
     unsent: Vec<u8>,
     has_received: bool,
     end: Option<End>,
-    /// Whether the end was passed on.
+    /// True once the end was passed on.
     pub(super) closed: bool,
 }
 
 impl Lane {
-    /// From the one who connects to the other.
+    /// Creates the direction from the connecting side to its peer.
     pub(super) fn up(speech: Speech) -> Self {
         let framing = match speech {
             Speech::Client => Framing::default(),
@@ -65,7 +63,7 @@ impl Lane {
         Self { framing, ..Self::default() }
     }
 
-    /// From the other to the one who connects.
+    /// Creates the direction from the peer to the connecting side.
     pub(super) fn down(speech: Speech) -> Self {
         let mode = if speech == Speech::Client { Mode::Frames } else { Mode::Raw };
         Self { framing: Framing { mode, ..Framing::default() }, ..Self::default() }
@@ -75,8 +73,8 @@ impl Lane {
         self.end.is_none() && self.chunks.len() < MAX_CHUNKS
     }
 
-    /// Reads what there is. Each frame is due after `latency`, the first one after
-    /// `first_extra` more, and none before its predecessor.
+    /// Reads all received bytes. Each frame is due after `latency`, the first one after `first_extra` more, and none
+    /// before its predecessor.
     pub(super) fn receive(&mut self, from: &TcpStream, latency: Duration, first_extra: Duration) {
         let mut buffer = [0; 16 << 10];
         while self.wants_input() {
@@ -101,7 +99,7 @@ impl Lane {
         }
     }
 
-    /// When there is something to do without any input; `None` if never.
+    /// Returns the time of the next action without input; `None` if none is due.
     pub(super) fn due(&self) -> Option<Instant> {
         let first = self.chunks.front()?;
         self.unsent.is_empty().then_some(first.due)
@@ -123,8 +121,7 @@ impl Lane {
         !self.chunks.is_empty()
     }
 
-    /// Passes `bytes` on; what the other side does not take now waits for
-    /// [`flush`](Self::flush).
+    /// Passes `bytes` on; bytes that the other side does not accept now wait for [`flush`](Self::flush).
     pub(super) fn send(&mut self, to: &TcpStream, bytes: Vec<u8>) -> io::Result<()> {
         self.unsent = bytes;
         self.flush(to)
@@ -142,7 +139,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The end, once all before it was passed on.
+    /// Returns the end, once all bytes before it were passed on.
     pub(super) fn end(&self) -> Option<End> {
         let drained = self.chunks.is_empty() && self.unsent.is_empty();
         self.end.filter(|_| drained)
@@ -166,7 +163,7 @@ enum Mode {
     Frames,
     /// The first message of an election link, then raw bytes.
     Opening { announced: SocketAddr },
-    /// Bytes pass as they come. It ends here when something was no frame.
+    /// Bytes pass as they arrive. This is also the mode after bytes that are not a frame.
     Raw,
 }
 
@@ -175,8 +172,7 @@ impl Framing {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next frame with its length, or bytes that are none. With `ended` a part of a frame
-    /// is given out as well.
+    /// Returns the next frame with its length, or bytes that are not a frame. With `ended` also a part of a frame.
     fn next(&mut self, ended: bool) -> Option<(Vec<u8>, bool)> {
         match self.mode {
             Mode::Raw => {}
@@ -199,7 +195,7 @@ impl Framing {
                     self.mode = Mode::Raw;
                 }
                 Err(DecodeError::Truncated { .. }) => {}
-                // It is something else.
+                // It is another protocol.
                 Err(_) => self.mode = Mode::Raw,
             },
         }
@@ -210,9 +206,8 @@ impl Framing {
 
 /// Puts `announced` in place of the address in the first message of an election link.
 ///
-/// The message is a version, which is negative, the number of the server that connects and
-/// the address where it listens. A server with a higher number hangs up and connects to that
-/// address instead.
+/// The message is a version, which is negative, the number of the connecting server and the address where it listens. A
+/// server with a higher number closes the connection and connects to that address instead.
 fn announce(bytes: &[u8], announced: SocketAddr) -> Result<Vec<u8>, DecodeError> {
     let mut reader = Reader::new(bytes);
     let (version, server) = (reader.long()?, reader.long()?);
@@ -269,7 +264,7 @@ mod tests {
             opening.long(-65536).long(2).string(address);
             opening.into_bytes()
         };
-        // What follows may look like anything.
+        // The bytes after the message may have any form.
         let stream = [opening("127.0.0.1:15000"), vec![0, 0, 0, 9, 1]].concat();
         let expected = [opening("127.0.0.1:9"), vec![0, 0, 0, 9, 1]].concat();
         for size in 1..=stream.len() {

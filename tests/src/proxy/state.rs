@@ -1,4 +1,4 @@
-//! What the proxy was told to do, and what it counted.
+//! The proxy's commands and counters.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::wire::OpCode;
 
-/// The state, and a signal for those who wait for a change of it.
+/// The state, and a signal for tasks that wait for its change.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -22,20 +22,20 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Holds the state still. Bytes are passed on only under this lock: that is why a call
-    /// such as `partition` holds from the moment it returns.
+    /// Locks the state. Bytes are passed on only under this lock: that is why a call such as `partition` holds from the
+    /// moment it returns.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// Changes the state and tells everyone.
+    /// Changes the state and wakes all waiting tasks.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut self.state.lock());
         self.changed.send_replace(());
         result
     }
 
-    /// Sees every change from now on.
+    /// Returns a receiver of every change from now on.
     pub(super) fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -46,7 +46,7 @@ impl Shared {
             if done(&self.lock()) {
                 return;
             }
-            // An error would mean that this value is gone.
+            // An error would mean that this value was dropped.
             drop(changed.changed().await);
         }
     }
@@ -64,10 +64,10 @@ pub(super) struct State {
     pub(super) refusing: bool,
     pub(super) latency: Duration,
     pub(super) late_answer: Duration,
-    /// How many re-attaches are still to be swapped.
+    /// The number of re-attaches that are still to be swapped.
     pub(super) swaps: usize,
     planned: Vec<Planned>,
-    /// Grows with every reset; connections of an earlier epoch are over.
+    /// Grows with every reset; connections of an earlier epoch have ended.
     pub(super) epoch: u64,
     pub(super) open: usize,
     pub(super) total: usize,
@@ -76,12 +76,12 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Counts a request of kind `op`: whether it must not reach the server.
+    /// Counts a request of kind `op`. Returns whether it must not reach the server.
     pub(super) fn strikes_request(&mut self, op: OpCode) -> bool {
         self.strike(op, |fault| fault == Fault::DropRequest).is_some()
     }
 
-    /// Counts a reply to a request of kind `op`: what is to happen to it.
+    /// Counts a reply to a request of kind `op`. Returns the fault that hits it.
     pub(super) fn strikes_reply(&mut self, op: OpCode) -> Option<Fault> {
         let struck = self.strike(op, |fault| fault != Fault::DropRequest);
         if struck.is_none() {
@@ -101,7 +101,7 @@ impl State {
                 return true;
             }
             if struck.is_some() {
-                // One at a time: this one strikes next time.
+                // One fault at a time: this one strikes next time.
                 return true;
             }
             struck = Some(planned.fault);
@@ -115,7 +115,7 @@ impl State {
 struct Planned {
     fault: Fault,
     op: OpCode,
-    /// How many are still to be counted, the struck one included.
+    /// The number of messages still to count, including the struck one.
     left: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Access lists and who a connection is.
+//! Access lists, and the identities of a connection.
 
 use std::net::IpAddr;
 
@@ -14,26 +14,26 @@ pub(super) const CREATE: i32 = 4;
 pub(super) const DELETE: i32 = 8;
 pub(super) const ADMIN: i32 = 16;
 
-/// Who a connection has shown to be.
+/// An identity that a connection has proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Identity {
     scheme: &'static str,
     id: String,
 }
 
-/// All identities of one connection. They are lost with it.
+/// All identities of one connection. They end with it.
 #[derive(Debug, Clone)]
 pub(super) struct Identities {
     known: Vec<Identity>,
 }
 
 impl Identities {
-    /// A new connection is known by its address alone.
+    /// Creates the identities of a new connection: its address alone.
     pub(super) fn of_peer(address: IpAddr) -> Self {
         Self { known: vec![Identity { scheme: "ip", id: address.to_string() }] }
     }
 
-    /// Takes credentials.
+    /// Adds the identity of valid credentials.
     ///
     /// # Errors
     /// [`ErrorCode::AuthFailed`] for a scheme the server does not know.
@@ -52,7 +52,7 @@ impl Identities {
         }
     }
 
-    /// The schemes, and who the connection is in each.
+    /// Returns the schemes, each with the connection's user in it.
     pub(super) fn users(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.known.iter().map(|who| {
             let user = match who.scheme {
@@ -63,7 +63,7 @@ impl Identities {
         })
     }
 
-    /// Whether `acl` gives one of the bits in `wanted`.
+    /// Checks that `acl` gives one of the bits in `wanted`.
     ///
     /// # Errors
     /// [`ErrorCode::NoAuth`] if it does not.
@@ -74,8 +74,8 @@ impl Identities {
         if acl.iter().any(is_allowed) { Ok(()) } else { Err(ErrorCode::NoAuth) }
     }
 
-    /// The list as it is stored: checked, without duplicates, `auth` replaced by
-    /// what this connection is authenticated as.
+    /// Returns the list as it is stored: checked, without duplicates, `auth` replaced by the identities of this
+    /// connection.
     ///
     /// # Errors
     /// [`ErrorCode::InvalidAcl`] for an empty list, an unknown scheme, a malformed id,
@@ -128,7 +128,7 @@ impl Identity {
     }
 }
 
-/// The list as one sees it who may read the node but not administer it.
+/// Returns the list for a reader of the node that may not administer it.
 pub(super) fn without_secrets(acl: &[Acl]) -> Vec<Acl> {
     let mut shown = acl.to_vec();
     for entry in shown.iter_mut().filter(|entry| entry.scheme == "digest") {

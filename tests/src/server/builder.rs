@@ -33,36 +33,35 @@ impl TestingServerBuilder {
         }
     }
 
-    /// The port to listen on. The default, 0, takes a free one.
+    /// Sets the port. The default, 0, takes a free one.
     pub const fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Apache's `tickTime`, 2 s by default. A session's timeout is at least two and at
-    /// most twenty ticks, unless [`session_timeouts`](Self::session_timeouts) is set.
+    /// Sets Apache's `tickTime`, 2 s by default. A session's timeout is at least two and at most twenty ticks, unless
+    /// [`session_timeouts`](Self::session_timeouts) is set.
     pub const fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }
 
-    /// The shortest and the longest session timeout that a client gets, whatever it
-    /// asks for. In whole milliseconds: the wire knows nothing finer.
+    /// Sets the shortest and the longest session timeout that a client gets, whatever it requests. In whole
+    /// milliseconds, as on the wire.
     pub const fn session_timeouts(mut self, min: Duration, max: Duration) -> Self {
         self.session_timeouts = Some((min, max));
         self
     }
 
-    /// How often the server looks for containers that had children and have none, and
-    /// for nodes that have outlived their time: 60 s by default, as with Apache. Such
-    /// a node may stay this much longer.
+    /// Sets the interval at which the server looks for childless containers that had children, and for nodes that have
+    /// outlived their time: 60 s by default, as with Apache. Such a node may stay this much longer.
     pub const fn container_check_interval(mut self, interval: Duration) -> Self {
         self.container_check_interval = interval;
         self
     }
 
-    /// Whether nodes may have a time to live (Apache's `extendedTypesEnabled`). The
-    /// default is Apache's: no, and a request for one is answered with `Unimplemented`.
+    /// Sets whether nodes may have a time to live (Apache's `extendedTypesEnabled`). The default is Apache's, false:
+    /// the server answers a request for one with `Unimplemented`.
     pub const fn extended_types(mut self, enabled: bool) -> Self {
         self.extended_types = enabled;
         self
@@ -71,10 +70,9 @@ impl TestingServerBuilder {
     /// Starts the server.
     ///
     /// # Errors
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for session timeouts below 1 ms,
-    /// above `i32::MAX` ms, or with the minimum above the maximum, and for a container
-    /// check interval below 1 ms; and what the operating system says if the port is
-    /// taken or there is no room for a thread.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for session timeouts below 1 ms, above `i32::MAX` ms, or with the
+    /// minimum above the maximum, and for a container check interval below 1 ms. The operating system's error if the
+    /// port is taken or no thread can be created.
     pub fn start(self) -> io::Result<TestingServer> {
         let (min, max) =
             self.session_timeouts.unwrap_or_else(|| (self.tick.saturating_mul(2), self.tick.saturating_mul(20)));
@@ -103,8 +101,8 @@ impl TestingServerBuilder {
     }
 }
 
-/// The first session's id, made as Apache makes it: the number of the server in the
-/// top byte, then the time. Servers of one process have numbers of their own.
+/// Returns the first session's id, made as Apache makes it: the number of the server in the top byte, then the time.
+/// Servers of one process have different numbers.
 fn first_session_id(epoch_ms: i64) -> i64 {
     static SERVERS: AtomicI64 = AtomicI64::new(0);
     let server = SERVERS.fetch_add(1, Ordering::Relaxed) % 127 + 1;

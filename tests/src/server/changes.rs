@@ -1,4 +1,4 @@
-//! What has changed in the tree, and who is told when.
+//! The changes of the tree, and the events that watchers get.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::tree::{Tree, parent_path};
 use super::watch::WatchKind;
 use crate::wire::{Acl, EventKind};
 
-/// What has happened to a node.
+/// The kind of a node's change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChangeKind {
     Created,
@@ -17,34 +17,34 @@ pub(super) enum ChangeKind {
     Data,
 }
 
-/// A change, with the access lists that tell who may hear of it.
+/// A change, with the access lists that decide which watchers get its events.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     pub(super) kind: ChangeKind,
     pub(super) path: String,
-    /// The node's list, or the one it had.
+    /// The node's list, or the list that it had before.
     pub(super) acl: Vec<Acl>,
     pub(super) parent_acl: Vec<Acl>,
 }
 
-/// Sessions that read what is no longer true. Each is as one whose server follows the
-/// leader no further than it must.
+/// Sessions with reads of an old state. Each is like a session of a server that follows the leader no further than it
+/// must.
 #[derive(Debug, Clone)]
 pub(super) struct Stale {
-    /// How it was when this began.
+    /// The state when this began.
     begin: View,
-    /// Everything that has changed since.
+    /// All changes since.
     changes: Vec<Change>,
-    /// What those see who have seen more.
+    /// The views of sessions that have seen more.
     views: HashMap<i64, View>,
 }
 
-/// What a session sees.
+/// The state that a session sees.
 #[derive(Debug, Clone)]
 struct View {
     tree: Arc<Tree>,
     zxid: i64,
-    /// How many of the changes are in it.
+    /// The number of changes that it contains.
     changes: usize,
 }
 
@@ -54,19 +54,19 @@ impl Stale {
     }
 }
 
-/// Telling.
+/// Events.
 impl Core {
-    /// Takes note of a change, for [`publish`](Self::publish).
+    /// Records a change, for [`publish`](Self::publish).
     pub(super) fn note(&mut self, change: Change) {
         self.changes.push(change);
     }
 
-    /// The changes have not been.
+    /// Drops the recorded changes, which did not happen.
     pub(super) fn forget_changes(&mut self) {
         self.changes.clear();
     }
 
-    /// Tells who watches. `by` is the session that must see everything from now on.
+    /// Sends the events to the watchers. The session `by` must see all changes from now on.
     pub(super) fn publish(&mut self, by: Option<i64>) {
         let changes = std::mem::take(&mut self.changes);
         match &mut self.stale {
@@ -93,7 +93,7 @@ impl Core {
         };
         let mut hear = self.watches.trigger(WatchKind::Data, path, event, only);
         if *kind == ChangeKind::Deleted {
-            // Once for both kinds of watch.
+            // One event for a connection with both kinds of watch.
             hear.append(&mut self.watches.trigger(WatchKind::Child, path, event, only));
         }
         for watcher in hear {
@@ -110,7 +110,7 @@ impl Core {
         }
     }
 
-    /// The watch of one who may not read the node is used up in silence.
+    /// Removes a watch without an event if its connection may not read the node.
     fn send_event_to_reader(&mut self, to: ConnectionId, kind: EventKind, path: &str, acl: &[Acl]) {
         if self.identities(to).is_some_and(|identities| identities.check(acl, READ).is_ok()) {
             self.send_event(to, kind, path);
@@ -118,9 +118,9 @@ impl Core {
     }
 }
 
-/// Reads that lag behind.
+/// Stale reads.
 impl Core {
-    /// From now on sessions do not see what others write, or see everything again.
+    /// Hides other sessions' writes from each session from now on, or shows all writes again.
     #[must_use]
     pub(super) fn set_stale_reads(&mut self, stale: bool) -> Vec<Output> {
         if stale && self.stale.is_none() {
@@ -139,7 +139,7 @@ impl Core {
         Stale { begin, changes: Vec::new(), views: HashMap::new() }
     }
 
-    /// After a restart everyone sees how it is then, and may lag from there.
+    /// Starts stale reads again, from the state at a restart.
     pub(super) fn restart_stale_reads(&mut self) {
         self.changes.clear();
         if self.stale.is_some() {
@@ -147,7 +147,7 @@ impl Core {
         }
     }
 
-    /// The session sees everything up to now, after the events that it has missed.
+    /// Shows a session all changes up to now, after the events that it has missed.
     pub(super) fn catch_up(&mut self, session: i64) {
         let Some(mut stale) = self.stale.take() else {
             return;
@@ -171,7 +171,7 @@ impl Core {
         self.stale = Some(stale);
     }
 
-    /// The tree as a session sees it.
+    /// Returns the tree that a session sees.
     pub(super) fn view(&self, session: i64) -> &Tree {
         match &self.stale {
             Some(stale) => &stale.view(session).tree,
@@ -179,7 +179,7 @@ impl Core {
         }
     }
 
-    /// The newest transaction that a session sees.
+    /// Returns the newest transaction that a session sees.
     pub(super) fn zxid_seen(&self, session: i64) -> i64 {
         match &self.stale {
             Some(stale) => stale.view(session).zxid,

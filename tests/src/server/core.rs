@@ -1,7 +1,7 @@
 //! The server without sockets, clock or threads.
 //!
-//! A front opens connections, hands in frames and the time, and carries out what
-//! comes back as [`Output`]. Time is what has passed since the core began.
+//! A front opens connections, passes frames and the time to it, and carries out each returned [`Output`]. Time is
+//! measured from the core's start.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,21 +25,21 @@ const STATE_CONNECTED: i32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionId(pub(super) u64);
 
-/// What the front has to do, in this order.
+/// An action for the front, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Output {
     /// Send a frame.
     Frame {
-        /// Where to.
+        /// The recipient.
         to: ConnectionId,
-        /// What is in it, without its length.
+        /// The content, without its length.
         bytes: Vec<u8>,
     },
-    /// Send what is left and close. The core has forgotten the connection.
+    /// Send the queued frames and close. The core has forgotten the connection.
     Close(ConnectionId),
 }
 
-/// What a core is told when it begins.
+/// The settings of a core.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) min_session_timeout: Duration,
@@ -48,30 +48,30 @@ pub(super) struct Settings {
     pub(super) first_session_id: i64,
     /// The wall clock when the core begins, in milliseconds since 1970.
     pub(super) epoch_ms: i64,
-    /// How often empty containers and outlived nodes are deleted.
+    /// The interval at which empty containers and outlived nodes are deleted.
     pub(super) container_check_interval: Duration,
-    /// Whether nodes may have a time to live.
+    /// True if nodes may have a time to live.
     pub(super) extended_types: bool,
-    /// Whether a request tells that its session lives. A leader hears that from its followers instead, apart from the
-    /// requests: see [`Core::touch`].
+    /// True if a request renews the time of its session. A leader gets that from its followers' reports instead: see
+    /// [`Core::touch`].
     pub(super) requests_touch: bool,
 }
 
-/// One connection: no session before its first frame.
+/// One connection, without a session before its first frame.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub(super) session: Option<i64>,
     pub(super) identities: Identities,
 }
 
-/// Why a request is answered with an error, and what becomes of the connection.
+/// The error of a request, and its effect on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The client may go on.
+    /// The connection stays open.
     Reply(ErrorCode),
-    /// The connection is closed behind the answer.
+    /// The connection is closed after the reply.
     ReplyAndClose(ErrorCode),
-    /// The request makes no sense.
+    /// The request cannot be decoded.
     Unreadable,
 }
 
@@ -87,7 +87,7 @@ impl From<DecodeError> for Failure {
     }
 }
 
-/// A request on its way through the core.
+/// The origin of a request in the core.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller {
     pub(super) connection: ConnectionId,
@@ -107,7 +107,7 @@ pub(super) struct Core {
     pub(super) zxid: i64,
     now: Duration,
     next_container_check: Duration,
-    /// What the request at hand has changed.
+    /// The changes of the present request.
     pub(super) changes: Vec<Change>,
     pub(super) stale: Option<Stale>,
     outputs: Vec<Output>,
@@ -132,7 +132,7 @@ impl Core {
         }
     }
 
-    /// A client has connected.
+    /// Opens a client's connection.
     pub(super) fn open(&mut self, peer: IpAddr) -> ConnectionId {
         let id = ConnectionId(self.next_connection);
         self.next_connection += 1;
@@ -141,7 +141,7 @@ impl Core {
         id
     }
 
-    /// The client's end is gone. Its session lives on until its time is over.
+    /// Removes a connection that the client has closed. Its session lives until its time is over.
     pub(super) fn closed(&mut self, connection: ConnectionId) {
         self.watches.remove_connection(connection);
         if let Some(Connection { session: Some(session), .. }) = self.connections.remove(&connection) {
@@ -149,7 +149,7 @@ impl Core {
         }
     }
 
-    /// A frame has come in. One for a connection that the core has closed is ignored.
+    /// Handles a frame. Ignores one for a connection that the core has closed.
     #[must_use]
     pub(super) fn frame(&mut self, connection: ConnectionId, bytes: &[u8], now: Duration) -> Vec<Output> {
         let outputs = self.frame_in_burst(connection, bytes, now);
@@ -157,8 +157,8 @@ impl Core {
         outputs
     }
 
-    /// A frame has come in, and the next one is there already. As in Apache, sequence
-    /// numbers run over their end within such a burst.
+    /// Handles a frame behind which the next one waits. As in Apache, sequence numbers run over their end within such a
+    /// burst.
     #[must_use]
     pub(super) fn frame_in_burst(&mut self, connection: ConnectionId, bytes: &[u8], now: Duration) -> Vec<Output> {
         self.advance(now);
@@ -183,7 +183,7 @@ impl Core {
         }
     }
 
-    /// Ends the sessions whose time is over, and now and then deletes what nobody needs.
+    /// Ends overdue sessions, and at intervals deletes empty containers and outlived nodes.
     #[must_use]
     pub(super) fn tick(&mut self, now: Duration) -> Vec<Output> {
         self.advance(now);
@@ -201,7 +201,7 @@ impl Core {
         self.take_outputs()
     }
 
-    /// When something happens if no packet comes in. A request can make it earlier.
+    /// Returns the time of the next event without a packet. A request can make it earlier.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         let check = self.tree.has_reapable().then_some(self.next_container_check);
         self.sessions.next_deadline().into_iter().chain(check).min()
@@ -211,13 +211,13 @@ impl Core {
     fn delete_due(&mut self) {
         for path in self.tree.due(self.wall_ms()) {
             let at = self.next_stamp();
-            // One that is not to be deleted after all stays.
+            // A node that must not be deleted after all stays.
             self.delete_node(&path, at).ok();
         }
         self.publish(None);
     }
 
-    /// Ends a session as if its time were over. `None` if there is no such session.
+    /// Ends a session as if its time were over. Returns `None` if the session does not exist.
     #[must_use]
     pub(super) fn kill_session(&mut self, session: i64, now: Duration) -> Option<Vec<Output>> {
         self.advance(now);
@@ -228,8 +228,7 @@ impl Core {
         Some(self.take_outputs())
     }
 
-    /// The server starts again: no connection and no watch is left, and every session
-    /// has its full time.
+    /// Restarts the server: all connections and watches are dropped, and every session has its full time.
     pub(super) fn restart(&mut self, now: Duration) {
         self.advance(now);
         self.connections.clear();
@@ -239,8 +238,7 @@ impl Core {
         self.restart_stale_reads();
     }
 
-    /// The server starts again without its data: nodes, sessions and transactions
-    /// begin anew.
+    /// Restarts the server without its data: nodes, sessions and transactions begin again.
     pub(super) fn restart_empty(&mut self, now: Duration) {
         self.tree = Tree::new();
         self.sessions.clear();
@@ -248,13 +246,13 @@ impl Core {
         self.restart(now);
     }
 
-    /// A session is said to live: its time starts again.
+    /// Renews the time of a session that is reported to live.
     pub(super) fn touch(&mut self, session: i64, now: Duration) {
         self.advance(now);
         self.sessions.touch(session, self.now);
     }
 
-    /// The session of a connection, if it has one.
+    /// Returns the session of a connection, if it has one.
     pub(super) fn session_of(&self, connection: ConnectionId) -> Option<i64> {
         self.connections.get(&connection)?.session
     }
@@ -284,7 +282,7 @@ impl Core {
             self.catch_up(session);
             Some(session)
         } else {
-            // As in Apache, the old connection goes even if the password is wrong.
+            // As in Apache, the old connection is closed even if the password is wrong.
             if let Some(old) = self.sessions.detach(request.session_id) {
                 self.close(old);
             }
@@ -351,7 +349,7 @@ impl Core {
         }
     }
 
-    /// Does what is asked for and says what follows the reply's header.
+    /// Carries out a request, and returns the part of the reply behind its header.
     fn perform(&mut self, caller: Caller, op: OpCode, mut body: Reader<'_>) -> Result<Writer, Failure> {
         let body = &mut body;
         match op {
@@ -390,12 +388,12 @@ impl Core {
                 self.next_stamp();
                 Err(ErrorCode::ReconfigDisabled.into())
             }
-            // Only the server itself may ask for it, and Apache takes the whole frame for the path.
+            // Only the server itself may request it, and Apache takes the whole frame for the path.
             OpCode::DeleteContainer => {
                 self.next_stamp();
                 Err(ErrorCode::BadArguments.into())
             }
-            // Apache does not, and ends the connection.
+            // Apache does not support these either, and closes the connection.
             OpCode::CreateSession | OpCode::Sasl | OpCode::Unknown(_) => {
                 Err(Failure::ReplyAndClose(ErrorCode::Unimplemented))
             }
@@ -411,13 +409,13 @@ impl Core {
         Ok(Writer::new())
     }
 
-    /// The connection of a request that is being answered: it is there.
+    /// Returns the connection of the present request, which exists.
     pub(super) fn connection(&mut self, caller: Caller) -> Result<&mut Connection, Failure> {
         let missing = Failure::ReplyAndClose(ErrorCode::SystemError);
         self.connections.get_mut(&caller.connection).ok_or(missing)
     }
 
-    /// The next transaction's number and time.
+    /// Returns the next transaction's number and time.
     pub(super) fn next_stamp(&mut self) -> Stamp {
         self.zxid += 1;
         Stamp { zxid: self.zxid, wall_ms: self.wall_ms() }
@@ -428,7 +426,7 @@ impl Core {
         self.settings.epoch_ms.saturating_add(now_ms)
     }
 
-    /// The newest transaction.
+    /// Returns the newest transaction.
     pub(super) const fn zxid(&self) -> i64 {
         self.zxid
     }
@@ -445,21 +443,21 @@ impl Core {
         self.sessions.connection(session)
     }
 
-    /// Who a connection is; `None` if it is closed.
+    /// Returns the identities of a connection; `None` if it is closed.
     pub(super) fn identities(&self, connection: ConnectionId) -> Option<&Identities> {
         self.connections.get(&connection).map(|open| &open.identities)
     }
 
-    /// The connections, and the session of each.
+    /// Returns the connections, and the session of each.
     pub(super) fn connections(&self) -> impl ExactSizeIterator<Item = (ConnectionId, Option<i64>)> {
         self.connections.iter().map(|(id, open)| (*id, open.session))
     }
 
-    /// Ends a session and deletes what it owns. Says which connection it had.
+    /// Ends a session and deletes its nodes. Returns the connection that it had.
     fn end_session(&mut self, session: i64) -> Option<ConnectionId> {
         let at = self.next_stamp();
         for path in self.tree.ephemerals_of(session) {
-            // A node without children can always be deleted, and it has none.
+            // A node without children can always be deleted, and an ephemeral one has no children.
             self.delete_node(&path, at).ok();
         }
         self.sessions.remove(session).flatten()
@@ -494,7 +492,7 @@ impl Core {
     }
 }
 
-/// Whether it goes through the leader, so that the session sees everything up to it.
+/// Returns whether the operation goes through the leader, so that the session sees all changes up to it.
 const fn is_write(op: OpCode) -> bool {
     matches!(
         op,

@@ -1,4 +1,4 @@
-//! Four-letter words: what is typed at the port to see how the server is.
+//! Four-letter words: commands that report the server's state.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use super::core::{ConnectionId, Core};
 
-/// The version that the server says it has.
+/// The version that the server reports.
 const VERSION: &str = "3.8.0-curator-test, built on 1970-01-01 00:00 UTC";
 
 /// A word that the server knows.
@@ -19,7 +19,7 @@ pub(super) enum Word {
 }
 
 impl Word {
-    /// The word that a connection begins with; `None` if it begins with a frame.
+    /// Returns the word that a connection begins with; `None` if it begins with a frame.
     pub(super) fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
         match &bytes {
             b"ruok" => Some(Self::Ruok),
@@ -31,7 +31,7 @@ impl Word {
     }
 }
 
-/// The answer to a word. `peers` are the addresses of the connections.
+/// Returns the reply to a word. `peers` are the addresses of the connections.
 pub(super) fn answer(word: Word, core: &mut Core, peers: &BTreeMap<ConnectionId, SocketAddr>) -> String {
     match word {
         Word::Ruok => "imok".to_owned(),

@@ -19,34 +19,34 @@ use super::four_letter::{self, Word};
 use super::log::Traffic;
 use crate::wire::{MAX_FRAME, read_frame, write_frame};
 
-/// How many connections may wait to be accepted.
+/// The number of connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
-/// No more requests are read from a connection with so many bytes to send.
+/// The queued bytes of a connection from which no more requests are read from it.
 const PAUSE_READING: usize = 4 << 20;
-/// A connection with so many bytes to send is closed: its peer does not read.
+/// The queued bytes from which a connection is closed: its peer does not read.
 const MAX_PENDING: usize = 64 << 20;
-/// How long a connection that is to be closed may take to send the rest.
+/// The limit of the time in which a closing connection sends its queue.
 const LINGER: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, for instance when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// What the thread is told to do. It sends something back when it is done.
+/// A command to the thread, which sends something back when it is done.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Close the port and all connections.
     Stop(blocking::Sender<()>),
     /// Open the port, after closing it if need be.
     Listen(blocking::Sender<io::Result<()>>),
-    /// Do nothing until the receiver gets something or its sender is gone.
+    /// Do nothing until the receiver gets something or its sender is dropped.
     Freeze(blocking::Sender<()>, blocking::Receiver<blocking::Sender<()>>),
 }
 
-/// What the thread and the test's side share.
+/// The state that the thread and the test's side share.
 #[derive(Debug)]
 pub(super) struct Front {
     state: Mutex<State>,
     began: Instant,
-    /// Something may happen earlier than the thread thinks.
+    /// The next deadline may be earlier than the thread knows.
     deadline_changed: Notify,
 }
 
@@ -65,7 +65,7 @@ struct Peer {
     flow: Arc<Flow>,
 }
 
-/// How much a connection has to send.
+/// The queue length of a connection.
 #[derive(Debug, Default)]
 struct Flow {
     pending: AtomicUsize,
@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// The queue's end makes the connection's task send the rest and end.
+    /// The end of the queue makes the connection's task send the rest and end.
     fn close(&mut self, connection: ConnectionId) {
         if let Some(peer) = self.peers.remove(&connection) {
             peer.flow.closing.notify_one();
@@ -114,7 +114,7 @@ impl Front {
         }
     }
 
-    /// Looks at the core.
+    /// Runs a function on the core.
     pub(super) fn with_core<T>(&self, look: impl FnOnce(&mut Core) -> T) -> T {
         look(&mut self.state.lock().core)
     }
@@ -185,14 +185,14 @@ impl Front {
         state.peers.remove(&connection);
     }
 
-    /// No connection is left; sessions have their full time again.
+    /// Drops all connections; sessions have their full time again.
     fn restart(&self) {
         let mut state = self.state.lock();
         state.peers.clear();
         state.core.restart(self.began.elapsed());
     }
 
-    /// All data and sessions are lost. No connection is left.
+    /// Drops all data, sessions and connections.
     pub(super) fn restart_empty(&self) {
         let mut state = self.state.lock();
         state.peers.clear();
@@ -204,7 +204,7 @@ impl Front {
     }
 }
 
-/// A port of ours. Between two listeners it stays bound, so that nobody else gets it.
+/// A reserved port. It stays bound between two listeners, so that no other process gets it.
 #[derive(Debug)]
 pub(super) struct Port {
     address: SocketAddr,
@@ -225,7 +225,7 @@ impl Port {
 
     fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
         let socket = TcpSocket::new_v4()?;
-        // Closed connections must not keep the port from us.
+        // Closed connections must not keep the port reserved.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         Ok(socket)
@@ -265,11 +265,11 @@ impl Port {
     }
 }
 
-/// Serves until the sender of `commands` is gone.
+/// Serves until the sender of `commands` is dropped.
 pub(super) async fn serve(front: Arc<Front>, mut port: Port, mut commands: mpsc::UnboundedReceiver<Command>) {
     let mut connections = JoinSet::new();
     loop {
-        // A server that is down expires nobody.
+        // A stopped server ends no session.
         let deadline = port.listener.as_ref().and_then(|_| front.next_deadline());
         tokio::select! {
             biased;
@@ -285,7 +285,7 @@ pub(super) async fn serve(front: Arc<Front>, mut port: Port, mut commands: mpsc:
                 }
                 Some(Command::Freeze(done, thawed)) => {
                     done.send(()).ok();
-                    // Blocks the whole runtime, which is the point.
+                    // Blocks the whole runtime, as a freeze must.
                     let done = thawed.recv();
                     front.tick();
                     if let Ok(done) = done {
@@ -370,12 +370,12 @@ async fn connection(front: Arc<Front>, mut stream: TcpStream, address: SocketAdd
     front.closed(id);
 }
 
-/// What a frame is on the wire: with its length before it.
+/// Returns the bytes of a frame on the wire: its length is in front.
 fn frame_bytes(length: usize) -> u64 {
     length as u64 + 4
 }
 
-/// Whether a whole frame has arrived already.
+/// Returns whether a whole frame has arrived already.
 fn holds_frame(buffered: &[u8]) -> bool {
     buffered.split_first_chunk().is_some_and(|(length, rest)| {
         let length = usize::try_from(i32::from_be_bytes(*length));

@@ -1,34 +1,34 @@
-//! What clients have asked for, for tests to look at.
+//! The requests of clients, for tests.
 
 use std::collections::VecDeque;
 
 use crate::wire::{OpCode, Reader};
 
-/// How many requests are kept.
+/// The number of requests that are kept.
 const CAPACITY: usize = 1_000_000;
 
 /// One request that a server has answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoggedRequest {
-    /// Whose request it was.
+    /// The session of the request.
     pub session_id: i64,
-    /// What was asked for. A connect shows as [`OpCode::CreateSession`].
+    /// The operation. A connect shows as [`OpCode::CreateSession`].
     pub op: OpCode,
     /// The path in the request, without the number of a sequential node.
     pub path: Option<String>,
-    /// The error in the answer, an [`ErrorCode`](crate::wire::ErrorCode); 0 is success.
+    /// The error in the reply, an [`ErrorCode`](crate::wire::ErrorCode); 0 is success.
     pub error: i32,
 }
 
-/// How many bytes a server has exchanged with its clients, all frames of all connections together: connects, requests,
-/// answers, events and pings.
+/// The bytes that a server has exchanged with its clients, in all frames of all connections: connects, requests,
+/// replies, events and pings.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// From the clients.
+    /// The bytes from the clients.
     pub received: u64,
-    /// To the clients.
+    /// The bytes to the clients.
     pub sent: u64,
 }
 
@@ -48,7 +48,7 @@ impl RequestLog {
         self.total += 1;
     }
 
-    /// How many there were, forgotten or not.
+    /// Returns the number of all requests, including forgotten ones.
     pub(super) const fn total(&self) -> u64 {
         self.total
     }
@@ -62,7 +62,7 @@ impl RequestLog {
     }
 }
 
-/// The path in a request's body, for the operations that begin with one.
+/// Returns the path in a request's body, for operations that begin with one.
 pub(super) fn path_of(op: OpCode, body: &[u8]) -> Option<String> {
     use OpCode::{
         AddWatch, Check, CheckWatches, Create, Create2, CreateContainer, CreateTtl, Delete, Exists, GetAcl,

@@ -33,19 +33,17 @@ pub use self::log::{LoggedRequest, Traffic};
 
 /// Apache's default `znode.container.checkIntervalMs`.
 const DEFAULT_CONTAINER_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// How long [`TestingServer::restart`] leaves the port closed.
+/// The time for which [`TestingServer::restart`] leaves the port closed.
 const DOWN: Duration = Duration::from_millis(20);
 
 /// A ZooKeeper server inside the test's process.
 ///
-/// It keeps everything in memory, starts in about a millisecond, listens on a free
-/// port of the loopback interface, and behaves as Apache ZooKeeper 3.8 does with one
-/// server. It runs on a thread with a runtime and a clock of its own: it works from
-/// synchronous code, and it goes on in real time when the test's runtime is paused
-/// or blocked. Every method may be called from any thread; each takes effect before
-/// it returns.
+/// It keeps everything in memory, starts in about a millisecond, listens on a free port of the loopback interface, and
+/// behaves like a single Apache ZooKeeper 3.8 server. It runs on a thread with its own runtime and clock: it works from
+/// synchronous code, and runs on in real time when the test's runtime is paused or blocked. Every method may be called
+/// from any thread, and takes effect before it returns.
 ///
-/// Dropping the server closes everything. Nothing is left behind.
+/// A drop of the server closes its port and all connections, and leaves nothing behind.
 ///
 /// # Faults
 /// [`kill_session`](Self::kill_session), [`stop`](Self::stop),
@@ -54,19 +52,16 @@ const DOWN: Duration = Duration::from_millis(20);
 /// and [`set_next_sequence`](Self::set_next_sequence).
 ///
 /// # Differences from Apache
-/// - A session ends when its timeout has passed without a packet. Apache rounds up to
-///   its next tick.
-/// - There are no quotas, no SASL and no super-user. Of the four-letter words there are
-///   `ruok`, `srvr`, `stat` and `mntr`; the last two say less.
-/// - `checkWatches` looks at the watches of the connection that asks. Apache 3.8 says
-///   yes if anyone watches the path.
-/// - The empty path is no other name for the root.
-/// - A `check` outside of a `multi` is answered. Apache answers only if it fails.
-/// - A `multiRead` of anything but reads is answered with the error alone. Apache puts
-///   an empty result behind it.
+/// - A session ends when its timeout has passed without a packet. Apache rounds up to its next tick.
+/// - Quotas, SASL and the super-user do not exist. The four-letter words are `ruok`, `srvr`, `stat` and `mntr`; the
+///   last two report less.
+/// - `checkWatches` checks the watches of its own connection. Apache 3.8 succeeds if any connection watches the path.
+/// - The empty path is not another name for the root.
+/// - A `check` outside of a `multi` gets a reply. Apache replies only if it fails.
+/// - A `multiRead` of anything but reads gets the error alone. Apache appends an empty result.
 /// - A request to create a session, other than by connecting, is unknown.
-/// - A server that does not keep up holds back the clients that send to it, and closes
-///   the connection of one that lets 64 MiB of answers and events wait.
+/// - An overloaded server holds back the clients that send to it. It closes a connection with 64 MiB of unsent replies
+///   and events.
 ///
 /// # Examples
 /// ```
@@ -84,21 +79,21 @@ pub struct TestingServer {
     /// `None` only while the server is dropped.
     commands: Option<mpsc::UnboundedSender<Command>>,
     thread: Option<JoinHandle<()>>,
-    /// What ends the freeze, while there is one.
+    /// Ends the freeze; `None` while the server is not frozen.
     frozen: Mutex<Option<blocking::Sender<blocking::Sender<()>>>>,
 }
 
-/// Starting and finding it.
+/// Start and addresses.
 impl TestingServer {
     /// Starts a server with the default settings on a free port.
     ///
     /// # Errors
-    /// What the operating system says if there is no port or no thread to be had.
+    /// The operating system's error if no port or thread can be created.
     pub fn start() -> io::Result<Self> {
         Self::builder().start()
     }
 
-    /// Begins with the default settings.
+    /// Returns the default settings.
     pub const fn builder() -> TestingServerBuilder {
         TestingServerBuilder::new()
     }
@@ -117,19 +112,19 @@ impl TestingServer {
         Ok(server)
     }
 
-    /// What a client is given to connect: `127.0.0.1:PORT`.
+    /// Returns the connect string: `127.0.0.1:PORT`.
     #[must_use]
     pub fn connect_string(&self) -> String {
         self.address.to_string()
     }
 
-    /// Where the server listens. It stays the same over [`restart`](Self::restart).
+    /// Returns the server's address. A [`restart`](Self::restart) keeps it.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The port of [`address`](Self::address).
+    /// Returns the port of [`address`](Self::address).
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.address.port()
@@ -138,50 +133,47 @@ impl TestingServer {
 
 /// Faults.
 impl TestingServer {
-    /// Ends a session at once, as if its time were over: its ephemeral nodes are
-    /// deleted, watches fire, and its connection is closed.
+    /// Ends a session at once, as if its time were over: its ephemeral nodes are deleted, watches fire, and its
+    /// connection is closed.
     ///
-    /// False if there is no such session.
+    /// Returns false if the session does not exist.
     pub fn kill_session(&self, session_id: i64) -> bool {
         self.front.kill_session(session_id)
     }
 
-    /// Takes the server down: all connections close and the port refuses new ones.
+    /// Stops the server: all connections close and the port refuses new ones.
     ///
-    /// Data and sessions are kept for [`restart`](Self::restart); meanwhile no session
-    /// ends. A frozen server is thawed first.
+    /// Data and sessions are kept for [`restart`](Self::restart); meanwhile no session ends. A frozen server is thawed
+    /// first.
     pub fn stop(&self) {
         self.thaw();
         let (done, stopped) = blocking::channel();
-        // Without a thread the server is as down as can be.
+        // Without its thread the server is down already.
         if self.command(Command::Stop(done)) {
             stopped.recv().ok();
         }
     }
 
-    /// Takes the server down unless it is, waits for 20 ms and brings it back on the
-    /// same port.
+    /// Stops the server if it runs, waits for 20 ms and starts it again on the same port.
     ///
-    /// Data and sessions are as before, and every session has its full time again.
-    /// Connections and their watches are gone. Blocks the calling thread meanwhile.
+    /// Data and sessions are kept, and every session has its full time again. Connections and their watches are
+    /// dropped. Blocks the calling thread meanwhile.
     ///
     /// # Errors
-    /// What the operating system says if it does not give the port back.
+    /// The operating system's error if it does not return the port.
     pub fn restart(&self) -> io::Result<()> {
         self.stop();
         std::thread::sleep(DOWN);
         self.listen()
     }
 
-    /// As [`restart`](Self::restart), but all data and sessions are lost, as when the
-    /// disk is new.
+    /// Restarts the server without its data and sessions, like one with a new disk.
     ///
-    /// Transactions count from 0 again. As with Apache, the server hangs up on a client
-    /// that says it has seen a newer one, until it has caught up with that; to others it
-    /// says that their session has expired.
+    /// Transactions count from 0 again. As with Apache, the server disconnects a client that has seen a newer one,
+    /// until it has caught up with that; other clients get the reply that their session has expired.
     ///
     /// # Errors
-    /// As [`restart`](Self::restart).
+    /// Those of [`restart`](Self::restart).
     pub fn restart_empty(&self) -> io::Result<()> {
         self.stop();
         self.front.restart_empty();
@@ -189,24 +181,20 @@ impl TestingServer {
         self.listen()
     }
 
-    /// Makes reads lag behind, as those of clients whose server follows the leader late,
-    /// or lets them see everything again.
+    /// Makes reads lag, like those of a server that follows the leader late, or ends that.
     ///
-    /// While it is on, a session sees the tree as it was when this was switched on, or
-    /// as it was at the answer to the session's newest write or `sync`, whichever is
-    /// newer; for a session that began later, its beginning counts as a write. Writes
-    /// work on the tree as it is. Events come when the session sees what they tell of.
+    /// Meanwhile a session sees the tree at the time of this call, or at the reply to its newest write or `sync`,
+    /// whichever is newer. The start of a session counts as a write. Writes change the present tree. An event comes
+    /// when the session sees its change.
     ///
-    /// Without effect if it is so already. A [`restart`](Self::restart) lets everyone
-    /// see how it is then; from there reads lag behind again. What tests look at, such
-    /// as [`children`](Self::children), never lags.
+    /// Has no effect if set already. After a [`restart`](Self::restart) reads lag from the state at that time. The
+    /// methods for tests, such as [`children`](Self::children), never lag.
     pub fn stale_reads(&self, stale: bool) {
         self.front.set_stale_reads(stale);
     }
 
-    /// Stops the server in its tracks, as `SIGSTOP` does: the system goes on accepting
-    /// connections and taking bytes for it, but the server neither reads nor writes
-    /// nor ends sessions. Without effect if it is frozen already.
+    /// Halts the server, as `SIGSTOP` does: the system accepts connections and bytes for it, but the server neither
+    /// reads nor writes nor ends sessions. Has no effect on a frozen server.
     pub fn freeze(&self) {
         let mut frozen = self.frozen.lock();
         if frozen.is_some() {
@@ -219,11 +207,10 @@ impl TestingServer {
         }
     }
 
-    /// Lets a frozen server go on.
+    /// Resumes a frozen server.
     ///
-    /// Its clock has not stood still: sessions whose time is over end first, and only
-    /// then are the requests read that have come in meanwhile. Without effect if the
-    /// server is not frozen.
+    /// Its clock has not stopped: overdue sessions end first, and only then does it read the requests that have arrived
+    /// meanwhile. Has no effect on a server that is not frozen.
     pub fn thaw(&self) {
         let thaw = self.frozen.lock().take();
         if let Some(thaw) = thaw {
@@ -234,15 +221,12 @@ impl TestingServer {
         }
     }
 
-    /// Sets the number that the next sequential child of `parent` gets. False if there
-    /// is no such node.
+    /// Sets the number of the next sequential child of `parent`. Returns false if the node does not exist.
     ///
-    /// As in Apache, a child without a number uses one up as well, and the counter
-    /// stays at 2147483647 once it is there: the number is given out again and again.
-    /// Only in a burst of requests, sent without waiting for answers, and in a `multi`
-    /// does it run on, to −2147483648 and upwards. Here a burst is what the server finds
-    /// in one read, at most 8 KiB; with Apache it is a matter of luck.
-    /// `cversion` in the node's `Stat` follows the counter.
+    /// As in Apache, a child without a number uses one up as well, and the counter stays at 2147483647 once it is
+    /// there, so that number repeats. It runs on, to −2147483648 and upwards, only in a `multi` and in a burst of
+    /// requests, sent without waiting for replies. Here a burst is one read of the server, at most 8 KiB; with Apache
+    /// it depends on timing. `cversion` in the node's `Stat` follows the counter.
     pub fn set_next_sequence(&self, parent: &str, next: i32) -> bool {
         self.front.with_core(|core| core.tree.set_next_sequence(parent, next))
     }
@@ -256,21 +240,21 @@ impl TestingServer {
         listening.recv().map_err(|_| gone())?
     }
 
-    /// False if the thread is gone.
+    /// Sends a command. Returns false if the thread has ended.
     fn command(&self, command: Command) -> bool {
         self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok())
     }
 }
 
-/// What tests look at.
+/// Reads for tests.
 impl TestingServer {
-    /// The live sessions, by id, whether connected or not.
+    /// Returns the ids of the live sessions, whether connected or not.
     #[must_use]
     pub fn sessions(&self) -> Vec<i64> {
         self.front.with_core(|core| core.session_ids())
     }
 
-    /// The names of a node's children, sorted. `None` if there is no such node.
+    /// Returns the names of a node's children, sorted. `None` if the node does not exist.
     #[must_use]
     pub fn children(&self, path: &str) -> Option<Vec<String>> {
         let mut names: Vec<_> = self.front.with_core(|core| {
@@ -281,13 +265,13 @@ impl TestingServer {
         Some(names)
     }
 
-    /// Whether there is such a node.
+    /// Returns whether the node exists.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {
         self.front.with_core(|core| core.tree.contains(path))
     }
 
-    /// A node's data; null data shows as none. `None` if there is no such node.
+    /// Returns a node's data; null data shows as empty. `None` if the node does not exist.
     #[must_use]
     pub fn data(&self, path: &str) -> Option<Vec<u8>> {
         self.front.with_core(|core| {
@@ -296,23 +280,22 @@ impl TestingServer {
         })
     }
 
-    /// How many watches are set. A connection has at most one of each kind, data and
-    /// children, on a path; a persistent watch is one of both kinds.
+    /// Returns the number of watches. A connection has at most one of each kind, data and children, on a path; a
+    /// persistent watch is one of both kinds.
     #[must_use]
     pub fn watch_count(&self) -> usize {
         self.front.with_core(|core| core.watches.len())
     }
 
-    /// The requests answered so far, the oldest first; the newest million is kept.
+    /// Returns the requests answered so far, the oldest first; the newest million is kept.
     ///
-    /// Connects (as [`CreateSession`](crate::wire::OpCode::CreateSession)) and pings
-    /// are among them.
+    /// They include connects (as [`CreateSession`](crate::wire::OpCode::CreateSession)) and pings.
     #[must_use]
     pub fn requests(&self) -> Vec<LoggedRequest> {
         self.front.with_core(|core| core.log().to_vec())
     }
 
-    /// How many bytes were exchanged since the server was started for the first time.
+    /// Returns the bytes exchanged since the first start of the server.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.front.traffic()
@@ -329,7 +312,7 @@ impl Drop for TestingServer {
         self.frozen.get_mut().take();
         self.commands.take();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by the thread itself.
+            // The thread itself has reported its panic.
             thread.join().ok();
         }
     }

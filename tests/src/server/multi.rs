@@ -11,15 +11,15 @@ const NO_TYPE: i32 = -1;
 #[derive(Debug)]
 enum Part {
     Write(OpCode, Write),
-    /// Apache fails on it only when its turn comes.
+    /// Apache fails on it only when it reaches the part.
     Broken,
 }
 
 impl Core {
-    /// All writes happen or none.
+    /// Carries out all writes or none.
     ///
-    /// The reply says "no error". If one of the writes fails, its parts are errors: 0 for
-    /// those before the one that failed, and `RuntimeInconsistency` for those behind it.
+    /// The reply's header has no error. If a write fails, all results are errors: 0 before the failed one, and
+    /// `RuntimeInconsistency` behind it.
     pub(super) fn multi(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
         let at = self.next_stamp();
         let parts = parts(body)?;
@@ -61,7 +61,7 @@ impl Core {
         Ok(reply)
     }
 
-    /// Each read has its own result, an error or not.
+    /// Carries out reads. Each has its own result, an error or not.
     pub(super) fn multi_read(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
         let mut reads = Vec::new();
         while let Some(op) = next_type(body)? {
@@ -69,7 +69,7 @@ impl Core {
                 return Err(Failure::Unreadable);
             }
             let path = body.string()?.to_owned();
-            // Apache sets no watch, whatever is asked for.
+            // Apache sets no watch, whatever the request says.
             let _watch = body.bool()?;
             reads.push((op, path));
         }
@@ -93,7 +93,7 @@ impl Core {
     }
 }
 
-/// Reads the parts of a `multi`. It is the mode that tells what a create makes.
+/// Reads the parts of a `multi`. The mode decides what a create makes.
 fn parts(body: &mut Reader<'_>) -> Result<Vec<Part>, Failure> {
     let mut parts = Vec::new();
     while let Some(op) = next_type(body)? {
@@ -123,7 +123,7 @@ fn created(op: OpCode, create: Create) -> Part {
     }
 }
 
-/// The operation of the next part; `None` at the end.
+/// Reads the operation of the next part; `None` at the end.
 fn next_type(body: &mut Reader<'_>) -> Result<Option<OpCode>, Failure> {
     let op = OpCode::from_code(body.int()?);
     let is_end = body.bool()?;
@@ -131,7 +131,7 @@ fn next_type(body: &mut Reader<'_>) -> Result<Option<OpCode>, Failure> {
     Ok((!is_end).then_some(op))
 }
 
-/// The result's type: a create with a `Stat` is a `create2`, whatever was asked for.
+/// Returns the result's type: a create with a `Stat` is a `create2`, whatever the request was.
 const fn result_type(op: OpCode, result: &Done) -> i32 {
     match (op, result) {
         (OpCode::CreateContainer | OpCode::CreateTtl, Done::Created(..)) => OpCode::Create2.code(),
@@ -139,7 +139,7 @@ const fn result_type(op: OpCode, result: &Done) -> i32 {
     }
 }
 
-/// The reply when part number `failed` of `count` has failed.
+/// Returns the reply when part number `failed` of `count` has failed.
 fn failed(failed: usize, error: ErrorCode, count: usize) -> Writer {
     let mut reply = Writer::new();
     for part in 0..count {

@@ -87,7 +87,7 @@ impl Core {
         Ok(reply)
     }
 
-    /// Whoever asks sees everything from then on.
+    /// Shows the session all changes up to now.
     pub(super) fn sync(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
         let path = body.string()?;
         self.catch_up(caller.session);
@@ -100,7 +100,7 @@ impl Core {
         let prefix = body.optional_string()?.unwrap_or_default();
         let mut paths = self.view(caller.session).ephemerals_of(caller.session);
         if !matches!(prefix.trim(), "" | "/") {
-            // A prefix of the text: the name may go on.
+            // A prefix of the text: the name may continue.
             paths.retain(|path| path.starts_with(prefix));
         }
         let mut reply = Writer::new();
@@ -128,7 +128,7 @@ impl Core {
         Ok(reply)
     }
 
-    /// Whether the node is there and its list gives one of the bits in `wanted`.
+    /// Checks that the node exists and its list gives one of the bits in `wanted`.
     fn check(&mut self, caller: Caller, path: &str, wanted: i32) -> Result<(), Failure> {
         let acl = self.view(caller.session).get(path)?.acl.clone();
         Ok(self.connection(caller)?.identities.check(&acl, wanted)?)

@@ -1,4 +1,4 @@
-//! Sessions and the time they have left.
+//! Sessions and their deadlines.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::wire::session_password;
 #[derive(Debug, Clone)]
 struct Session {
     timeout: Duration,
-    /// When it ends unless a packet comes in first.
+    /// The session's end unless a packet comes in first.
     deadline: Duration,
     connection: Option<ConnectionId>,
 }
@@ -23,12 +23,12 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// `first_id` must not be 0: that is how a client asks for a new session.
+    /// Creates an empty set. `first_id` must not be 0, with which a client requests a new session.
     pub(super) const fn new(first_id: i64) -> Self {
         Self { live: BTreeMap::new(), next_id: first_id }
     }
 
-    /// Begins a session and says its id.
+    /// Begins a session and returns its id.
     pub(super) fn create(&mut self, connection: ConnectionId, timeout: Duration, now: Duration) -> i64 {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1).max(1);
@@ -37,7 +37,7 @@ impl Sessions {
         id
     }
 
-    /// Moves a session to a connection; false if it is gone or the password is wrong.
+    /// Moves a session to a connection. Returns false if the session has ended or the password is wrong.
     pub(super) fn attach(
         &mut self,
         id: i64,
@@ -55,14 +55,14 @@ impl Sessions {
         }
     }
 
-    /// A packet came in: the time starts again.
+    /// Renews the time of a session for a packet.
     pub(super) fn touch(&mut self, id: i64, now: Duration) {
         if let Some(session) = self.live.get_mut(&id) {
             session.deadline = now + session.timeout;
         }
     }
 
-    /// All sessions lose their connection and get their full time again.
+    /// Takes all sessions off their connections and renews their times.
     pub(super) fn detach_all(&mut self, now: Duration) {
         for session in self.live.values_mut() {
             session.connection = None;
@@ -70,7 +70,7 @@ impl Sessions {
         }
     }
 
-    /// The session's connection, if it has one.
+    /// Returns the session's connection, if it has one.
     pub(super) fn connection(&self, id: i64) -> Option<ConnectionId> {
         self.live.get(&id)?.connection
     }
@@ -85,7 +85,7 @@ impl Sessions {
         self.live.get_mut(&id)?.connection.take()
     }
 
-    /// Ends a session. `None` if there is none, else its connection, if it has one.
+    /// Ends a session. Returns `None` if it does not exist, else its connection, if it has one.
     pub(super) fn remove(&mut self, id: i64) -> Option<Option<ConnectionId>> {
         self.live.remove(&id).map(|session| session.connection)
     }
@@ -98,7 +98,7 @@ impl Sessions {
         self.live.keys().copied().collect()
     }
 
-    /// The sessions whose time is over, the longest overdue first.
+    /// Returns the overdue sessions, the longest overdue first.
     pub(super) fn overdue(&self, now: Duration) -> Vec<i64> {
         let mut overdue: Vec<_> = self
             .live

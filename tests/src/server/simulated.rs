@@ -1,4 +1,4 @@
-//! The core for the simulation: no sockets, no threads, time handed in.
+//! The core for the simulation: no sockets, no threads, time as an argument.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use crate::wire::{ConnectRequest, OpCode, RequestHeader, Writer};
 
 /// The name of a simulated connection.
 pub(crate) type Connection = ConnectionId;
-/// What the simulation has to deliver.
+/// An output that the simulation delivers.
 pub(crate) type Delivery = Output;
 
-/// A leader in a simulation: that a session lives it is told apart from the session's requests. A clone of it is a
-/// follower that has stopped to follow.
+/// A leader in a simulation, which gets reports of live sessions apart from their requests. A clone of it is a follower
+/// that has stopped following.
 #[derive(Debug, Clone)]
 pub(crate) struct SimulatedServer {
     core: Core,
@@ -35,7 +35,7 @@ impl SimulatedServer {
         }
     }
 
-    /// As this server, but with the nodes of another one.
+    /// Returns this server with the nodes of another one.
     pub(crate) fn with_nodes_of(&self, other: &Self) -> Self {
         let mut mixed = self.clone();
         mixed.core.tree = other.core.tree.clone();
@@ -43,7 +43,7 @@ impl SimulatedServer {
         mixed
     }
 
-    /// Whether a client that has seen this transaction may be served: a server that is behind the client refuses it.
+    /// Returns whether it may serve a client that has seen this transaction: a server that is behind refuses.
     pub(crate) fn has_seen(&self, zxid: i64) -> bool {
         zxid <= self.core.zxid
     }
@@ -58,12 +58,12 @@ impl SimulatedServer {
 
     pub(crate) fn frame(&mut self, connection: Connection, bytes: &[u8], now: Duration) -> Vec<Delivery> {
         let outputs = self.core.frame(connection, bytes, now);
-        // Nobody reads the log of a simulation, and it would make clones dear.
+        // The log of a simulation has no reader, and would make clones expensive.
         self.core.log().clear();
         outputs
     }
 
-    /// A session is said to live.
+    /// Renews the time of a session that is reported to live.
     pub(crate) fn touch(&mut self, session: i64, now: Duration) {
         self.core.touch(session, now);
     }
@@ -114,7 +114,7 @@ impl SimulatedServer {
         self.core.tree.get(path).map(|node| node.children().cloned().collect()).unwrap_or_default()
     }
 
-    /// The session that owns a node, 0 if none does; `None` if there is no such node.
+    /// Returns the session that owns a node, 0 if none does; `None` if the node does not exist.
     pub(crate) fn owner(&self, path: &str) -> Option<i64> {
         self.core.tree.get(path).ok().map(|node| node.stat().ephemeral_owner)
     }

@@ -8,13 +8,12 @@ use crate::wire::{Acl, ErrorCode, Stat};
 
 /// The owner of a container. Its `Stat` does not show it, as in Apache.
 pub(super) const CONTAINER_OWNER: i64 = i64::MIN;
-/// The owner of a node with a time to live is this plus the milliseconds. The id of
-/// no session is in this range.
+/// The owner of a node with a time to live is this plus the milliseconds. No session id is in this range.
 const TTL_OWNER: i64 = 0xff << 56;
 /// The longest time to live, in milliseconds.
 const MAX_TTL: i64 = 0xff_ffff_ffff;
 
-/// The owner of a node with a time to live. `None` if it cannot live that long.
+/// Returns the owner of a node with a time to live. `None` if the time is too long.
 pub(super) const fn ttl_owner(ttl_ms: i64) -> Option<i64> {
     if ttl_ms > 0 && ttl_ms <= MAX_TTL { Some(TTL_OWNER | ttl_ms) } else { None }
 }
@@ -22,11 +21,11 @@ pub(super) const fn ttl_owner(ttl_ms: i64) -> Option<i64> {
 /// Nodes that every server has.
 const SYSTEM_PATHS: [&str; 4] = ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"];
 
-/// Names of children in no useful order, as Apache lists them, yet the same in
-/// every run: a client that forgets to sort must not get away with it.
+/// Names of children in no useful order, as Apache lists them, yet the same in every run, so that tests find a client
+/// that forgets to sort.
 type Names = HashSet<String, BuildHasherDefault<DefaultHasher>>;
 
-/// When a write happens: its transaction and the wall clock.
+/// The transaction and the wall clock of a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stamp {
     pub(super) zxid: i64,
@@ -39,7 +38,7 @@ pub(super) struct Node {
     pub(super) data: Option<Vec<u8>>,
     pub(super) acl: Vec<Acl>,
     children: Names,
-    /// How many children were ever created. It numbers sequential nodes.
+    /// The number of children ever created. It numbers sequential nodes.
     creates: i32,
     czxid: i64,
     mzxid: i64,
@@ -77,7 +76,7 @@ impl Node {
             ctime: self.ctime,
             mtime: self.mtime,
             version: self.version,
-            // Creates plus deletes: what was created and is no child was deleted.
+            // Creates plus deletes: a created node that is not a child was deleted.
             cversion: self.creates.wrapping_mul(2).wrapping_sub(children),
             aversion: self.aversion,
             ephemeral_owner: if self.is_ephemeral() { self.owner } else { 0 },
@@ -87,17 +86,17 @@ impl Node {
         }
     }
 
-    /// The names of the children, in no useful order.
+    /// Returns the names of the children, in no useful order.
     pub(super) fn children(&self) -> impl ExactSizeIterator<Item = &String> {
         self.children.iter()
     }
 
-    /// Whether a session owns it: then it cannot have children.
+    /// Returns whether a session owns it: then it cannot have children.
     const fn is_ephemeral(&self) -> bool {
         self.owner != 0 && !self.is_reapable()
     }
 
-    /// Whether the server deletes it one day, childless.
+    /// Returns whether the server deletes it one day, childless.
     const fn is_reapable(&self) -> bool {
         self.owner == CONTAINER_OWNER || self.ttl().is_some()
     }
@@ -106,8 +105,8 @@ impl Node {
         if self.owner & !MAX_TTL == TTL_OWNER { Some(self.owner & MAX_TTL) } else { None }
     }
 
-    /// Whether the server may delete it now: it had children and has none, or it has
-    /// outlived its time.
+    /// Returns whether the server may delete it now: a childless container that had children, or a childless node that
+    /// has outlived its time.
     fn is_due(&self, wall_ms: i64) -> bool {
         let is_over = match self.ttl() {
             Some(ttl) => wall_ms.saturating_sub(self.mtime) > ttl,
@@ -117,7 +116,7 @@ impl Node {
     }
 }
 
-/// What to create.
+/// A node to create.
 #[derive(Debug)]
 pub(super) struct NewNode {
     pub(super) data: Option<Vec<u8>>,
@@ -135,10 +134,10 @@ pub(super) struct Tree {
     ephemerals: HashMap<i64, BTreeSet<String>>,
     /// Containers and nodes with a time to live.
     reapable: BTreeSet<String>,
-    /// Counters that have run over the end, by the parent's path. Apache has them
-    /// only while requests wait to be carried out.
+    /// Counters that have run over the end, by the parent's path. Apache has them only while requests wait to be
+    /// carried out.
     overrun: HashMap<String, i32>,
-    /// While there is one, what can be undone.
+    /// The state to restore, while a write can be undone.
     undo: Option<Undo>,
 }
 
@@ -184,12 +183,12 @@ impl Tree {
         self.nodes.contains_key(path)
     }
 
-    /// The parent of `path`, without a look at the rest of the path.
+    /// Returns the parent of `path`, without a check of the rest of the path.
     pub(super) fn parent_of(&self, path: &str) -> Result<&Node, ErrorCode> {
         self.get(parent_path(path).ok_or(ErrorCode::BadArguments)?)
     }
 
-    /// Creates a node and says under which path.
+    /// Creates a node and returns its path.
     pub(super) fn create(&mut self, path: &str, new: NewNode, at: Stamp) -> Result<String, ErrorCode> {
         let parent_path = parent_path(path).ok_or(ErrorCode::BadArguments)?;
         let parent = self.get(parent_path)?;
@@ -222,7 +221,7 @@ impl Tree {
         Ok(path)
     }
 
-    /// Deletes a node without children and says which access list it had.
+    /// Deletes a node without children and returns its access list.
     pub(super) fn delete(&mut self, path: &str, at: Stamp) -> Result<Vec<Acl>, ErrorCode> {
         if is_permanent(path) {
             return Err(ErrorCode::BadArguments);
@@ -260,12 +259,12 @@ impl Tree {
         Ok(node.stat())
     }
 
-    /// The nodes that `session` owns, in order.
+    /// Returns the nodes that `session` owns, in order.
     pub(super) fn ephemerals_of(&self, session: i64) -> Vec<String> {
         self.ephemerals.get(&session).into_iter().flatten().cloned().collect()
     }
 
-    /// How many nodes there are below `path`.
+    /// Returns the number of nodes below `path`.
     pub(super) fn count_below(&self, path: &str) -> usize {
         match path {
             "/" => self.len() - 1,
@@ -273,38 +272,38 @@ impl Tree {
         }
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The sum of the lengths of all paths and data.
+    /// Returns the sum of the lengths of all paths and data.
     pub(super) fn size(&self) -> usize {
         self.nodes.iter().map(|(path, node)| path.len() + node.data.as_ref().map_or(0, Vec::len)).sum()
     }
 
-    /// How many nodes sessions own.
+    /// Returns the number of nodes that sessions own.
     pub(super) fn ephemerals_len(&self) -> usize {
         self.ephemerals.values().map(BTreeSet::len).sum()
     }
 
-    /// Whether there are nodes that the server may have to delete one day.
+    /// Returns whether the server may have to delete a node one day.
     pub(super) fn has_reapable(&self) -> bool {
         !self.reapable.is_empty()
     }
 
-    /// The nodes that the server may delete now, in order.
+    /// Returns the nodes that the server may delete now, in order.
     pub(super) fn due(&self, wall_ms: i64) -> Vec<String> {
         let is_due = |path: &&String| self.nodes.get(*path).is_some_and(|node| node.is_due(wall_ms));
         self.reapable.iter().filter(is_due).cloned().collect()
     }
 
-    /// From now on everything can be undone.
+    /// Makes all changes from now on undoable.
     pub(super) fn begin(&mut self) {
         self.undo = Some(Undo { nodes: Vec::new(), overrun: self.overrun.clone() });
     }
 
-    /// What has been done since [`begin`](Self::begin) stays.
+    /// Keeps all changes since [`begin`](Self::begin).
     pub(super) fn commit(&mut self) {
         self.undo = None;
     }
@@ -323,7 +322,7 @@ impl Tree {
         self.overrun = undo.overrun;
     }
 
-    /// No request waits any more: counters are what the nodes say.
+    /// Drops the overrun counters: no more requests wait, and counters are those of the nodes.
     pub(super) fn forget_overruns(&mut self) {
         self.overrun.clear();
     }
@@ -355,7 +354,7 @@ impl Tree {
         Some(node)
     }
 
-    /// Sets the number of the next sequential child. False if there is no node.
+    /// Sets the number of the next sequential child. Returns false if the node does not exist.
     pub(super) fn set_next_sequence(&mut self, path: &str, next: i32) -> bool {
         match self.nodes.get_mut(path) {
             Some(node) => {
@@ -368,7 +367,7 @@ impl Tree {
     }
 }
 
-/// The parent's path and the name; the root is its own parent, with no name.
+/// Returns the parent's path and the name; the root is its own parent, with no name.
 pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     match path.rsplit_once('/')? {
         ("", name) => Some(("/", name)),
@@ -376,7 +375,7 @@ pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// The path of the parent.
+/// Returns the path of the parent.
 pub(super) fn parent_path(path: &str) -> Option<&str> {
     if path.contains('\0') {
         return None;
@@ -388,14 +387,14 @@ fn is_below(path: &str, other: &str) -> bool {
     other.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Whether it is a node that cannot be deleted.
+/// Returns whether the node cannot be deleted.
 pub(super) fn is_permanent(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
 
-/// Whether Apache lets a node have this path.
+/// Returns whether Apache lets a node have this path.
 pub(super) fn is_valid(path: &str) -> bool {
-    // Java looks at UTF-16 units: what lies beyond them shows as surrogates, which are refused.
+    // Java checks UTF-16 units: characters beyond them show as surrogates, which are refused.
     let is_refused = |c: char| matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=u32::MAX);
     match path.strip_prefix('/') {
         Some("") => true,

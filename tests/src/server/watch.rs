@@ -1,4 +1,4 @@
-//! Watches: who is told of what.
+//! Watches, and the connections that get an event.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use super::core::ConnectionId;
 use super::tree::split;
 use crate::wire::EventKind;
 
-/// Which requests set the watch, and so which writes fire it.
+/// The kind of a watch: the requests that set it, and so the writes that fire it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchKind {
     /// Set by `getData`, `exists` and `addWatch`.
@@ -15,14 +15,14 @@ pub(super) enum WatchKind {
     Child,
 }
 
-/// How long a watch lasts and how far it sees.
+/// The lifetime of a watch, and the nodes that it covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchMode {
     /// Fires once.
     Once,
     /// Stays until it is removed.
     Persistent,
-    /// Stays, and sees all nodes below as well, but not that children have changed.
+    /// Stays, and covers all nodes below as well, but not changes of the children.
     Recursive,
 }
 
@@ -34,7 +34,7 @@ struct Table {
 }
 
 impl Table {
-    /// A later watch replaces an earlier one of the same connection, whatever its mode.
+    /// Adds a watch. It replaces an earlier one of the same connection, whatever its mode.
     fn add(&mut self, path: &str, connection: ConnectionId, mode: WatchMode) {
         self.by_path.entry(path.to_owned()).or_default().insert(connection, mode);
         self.by_connection.entry(connection).or_default().insert(path.to_owned());
@@ -103,7 +103,7 @@ impl Table {
     }
 }
 
-/// The paths above `path`, the root last.
+/// Returns the paths above `path`, the root last.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     fn parent<'a>(path: &&'a str) -> Option<&'a str> {
         match *path {
@@ -144,13 +144,12 @@ impl Watches {
         self.table(kind).contains(path, connection)
     }
 
-    /// Removes one watch; false if there was none.
+    /// Removes one watch. Returns false if it did not exist.
     pub(super) fn remove(&mut self, kind: WatchKind, path: &str, connection: ConnectionId) -> bool {
         self.table(kind).remove(path, connection)
     }
 
-    /// Whom to tell of an event at `path`, one connection only or all. Watches that
-    /// fire once are taken off.
+    /// Returns the connections that get an event at `path`, one connection only or all. Removes watches that fire once.
     pub(super) fn trigger(
         &mut self,
         kind: WatchKind,

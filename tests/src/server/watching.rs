@@ -1,11 +1,11 @@
-//! The requests that set, find and remove watches and do nothing else.
+//! The requests that only set, find and remove watches.
 
 use super::core::{Caller, Core, Failure};
 use super::watch::{WatchKind, WatchMode};
 use crate::wire::{DecodeError, ErrorCode, EventKind, OpCode, Reader, Writer};
 
 impl Core {
-    /// A client that was away names its watches: those that would have fired fire now.
+    /// Sets the watches that a returning client names. Those that would have fired meanwhile fire now.
     pub(super) fn set_watches(&mut self, caller: Caller, op: OpCode, body: &mut Reader<'_>) -> Result<Writer, Failure> {
         fn paths<'a>(body: &mut Reader<'a>) -> Result<Vec<&'a str>, DecodeError> {
             body.vector(Reader::string)
@@ -35,7 +35,7 @@ impl Core {
             };
             self.fire_or_set(caller, WatchKind::Child, path, event);
         }
-        // These hear of nothing that was missed.
+        // These get no missed events.
         for (paths, mode) in [(persistent, WatchMode::Persistent), (recursive, WatchMode::Recursive)] {
             for path in paths {
                 self.watches.add_both(path, caller.connection, mode);
@@ -44,7 +44,7 @@ impl Core {
         Ok(Writer::new())
     }
 
-    /// `addWatch`. Whether there is such a node does not matter.
+    /// Handles `addWatch`. The node need not exist.
     pub(super) fn add_watch(&mut self, caller: Caller, body: &mut Reader<'_>) -> Result<Writer, Failure> {
         let path = body.string()?;
         let mode = match body.int()? {
@@ -65,7 +65,7 @@ impl Core {
         }
     }
 
-    /// `checkWatches` and `removeWatches`.
+    /// Handles `checkWatches` and `removeWatches`.
     pub(super) fn find_watches(
         &mut self,
         caller: Caller,

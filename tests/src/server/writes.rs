@@ -6,10 +6,10 @@ use super::core::{Caller, Core, Failure};
 use super::tree::{CONTAINER_OWNER, NewNode, Stamp, is_permanent, is_valid, parent_path, ttl_owner};
 use crate::wire::{Acl, DecodeError, ErrorCode, OpCode, Reader, Stat, Writer};
 
-/// What a version must be for any version to do.
+/// The version of a request that accepts any version.
 const ANY_VERSION: i32 = -1;
 
-/// How a node is created, by the number in the request.
+/// The mode of a create, from the number in the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mode {
     pub(super) is_ephemeral: bool,
@@ -32,16 +32,16 @@ impl Mode {
     }
 }
 
-/// What kind of node a create makes: the operation says so, whatever the mode.
+/// The kind of node that a create makes: the operation decides it, whatever the mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Making {
     Plain,
     Container,
-    /// With its milliseconds.
+    /// The time to live in milliseconds.
     WithTtl(i64),
 }
 
-/// A create, as it is asked for.
+/// A create, as requested.
 #[derive(Debug)]
 pub(super) struct Create {
     pub(super) path: String,
@@ -112,7 +112,7 @@ impl Write {
     }
 }
 
-/// What a write has done.
+/// The result of a write.
 #[derive(Debug)]
 pub(super) enum Done {
     Created(String, Stat),
@@ -122,7 +122,7 @@ pub(super) enum Done {
 }
 
 impl Core {
-    /// A request of one write.
+    /// Handles a request of one write.
     pub(super) fn write(&mut self, caller: Caller, op: OpCode, body: &mut Reader<'_>) -> Result<Writer, Failure> {
         // A write that fails takes a transaction as well.
         let at = self.next_stamp();
@@ -141,7 +141,7 @@ impl Core {
         Ok(reply)
     }
 
-    /// Does one write. Who watches is told later.
+    /// Carries out one write. The watchers get their events later.
     pub(super) fn apply(&mut self, caller: Caller, write: Write, at: Stamp) -> Result<Done, Failure> {
         match write {
             Write::Create(create) => self.create(caller, create, at),
@@ -210,7 +210,7 @@ impl Core {
         Ok(Done::Deleted)
     }
 
-    /// Deletes a node, whoever asks.
+    /// Deletes a node, without a check of permissions.
     pub(super) fn delete_node(&mut self, path: &str, at: Stamp) -> Result<(), ErrorCode> {
         let acl = self.tree.delete(path, at)?;
         let parent_acl = self.tree.parent_of(path)?.acl.clone();
@@ -218,7 +218,7 @@ impl Core {
         Ok(())
     }
 
-    /// Notes a change of a node that is there.
+    /// Records a change of an existing node.
     fn changed(&mut self, kind: ChangeKind, path: &str) {
         let acl = |path: Option<&str>| path.and_then(|path| self.tree.get(path).ok()).map(|node| node.acl.clone());
         let parent_acl = acl(parent_path(path)).unwrap_or_default();
@@ -226,7 +226,7 @@ impl Core {
         self.note(Change { kind, path: path.to_owned(), acl, parent_acl });
     }
 
-    /// For a write: an invalid path is an error of its own.
+    /// Checks a path and permissions for a write: an invalid path is an error of its own.
     fn check_existing(&mut self, caller: Caller, path: &str, wanted: i32) -> Result<(), Failure> {
         if !is_valid(path) {
             return Err(ErrorCode::BadArguments.into());

@@ -1,4 +1,4 @@
-//! What a follower tells its leader of the clients.
+//! A follower's reports to its leader about the clients.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,40 +6,40 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-/// The sessions that a follower has heard of since the leader last asked, as in Apache ZooKeeper
-/// (`LearnerSessionTracker`, `Learner.ping`, `LearnerHandler`): the leader pings its followers every half tick, and a
-/// follower's answer names all sessions that have sent it anything since the ping before. Only then does the leader
-/// give them their full time again; a write that the follower passes on tells it nothing. What the leader sees of
-/// itself is a session's beginning and its move to another connection (`revalidateSession`).
+/// The sessions that sent a request to a follower since the leader's last ping, as in Apache ZooKeeper
+/// (`LearnerSessionTracker`, `Learner.ping`, `LearnerHandler`). The leader pings its followers every half tick. A
+/// follower's reply names all sessions that have sent it anything since the ping before, and only then does the leader
+/// renew their timeouts. A write that the follower passes on renews nothing. The leader itself sees only a session's
+/// beginning and its move to another connection (`revalidateSession`).
 ///
 /// A session ends as soon as it may: Apache's leader rounds the time up to a tick.
 #[derive(Debug, Default)]
 pub(super) struct TouchTable {
     heard: BTreeSet<i64>,
-    /// When in each half tick the leader asks.
+    /// The time of the ping within each half tick.
     phase: Option<Duration>,
     due: Option<Duration>,
 }
 
 impl TouchTable {
-    /// The follower has heard of a session.
+    /// Records that the follower has received a request of a session.
     pub(super) fn note(&mut self, session: i64, now: Duration, half_tick: Duration, random: &mut StdRng) {
         self.heard.insert(session);
         if self.due.is_none() {
             let phase = *self.phase.get_or_insert_with(|| half_tick.mul_f64(random.random()));
             let asked = now.saturating_sub(phase).as_nanos() / half_tick.as_nanos().max(1);
             let next = half_tick * u32::try_from(asked).unwrap_or(u32::MAX).saturating_add(1) + phase;
-            // Before the first time there is one more.
+            // The first ping comes at `phase` itself.
             self.due = Some(if now < phase { phase } else { next });
         }
     }
 
-    /// When the leader asks next, if there is something to tell.
+    /// Returns the time of the next ping, if it has a session to report.
     pub(super) const fn due(&self) -> Option<Duration> {
         self.due
     }
 
-    /// The leader asks, or the follower loses what it knows.
+    /// Returns and clears the sessions: for the leader's ping, or when the follower loses its state.
     pub(super) fn take(&mut self) -> BTreeSet<i64> {
         self.due = None;
         std::mem::take(&mut self.heard)

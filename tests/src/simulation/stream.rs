@@ -41,12 +41,12 @@ impl Connector for SimulatedNetwork {
     }
 }
 
-/// Frames of a link as bytes: each arrives whole, in its time.
+/// Frames of a link as bytes: each arrives whole, at its time.
 struct LinkStream {
     world: Arc<World>,
     link: LinkId,
     inbox: mpsc::UnboundedReceiver<FromServer>,
-    /// What arrived and was not read yet.
+    /// Bytes that arrived and were not read yet.
     unread: Vec<u8>,
     /// The beginning of a frame that is written in parts.
     unsent: Vec<u8>,

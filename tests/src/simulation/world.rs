@@ -1,4 +1,4 @@
-//! Servers, links and what is on its way, in the order of time.
+//! Servers, links and messages in transit, in the order of time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use crate::wire::{ConnectRequest, EventKind, OpCode, Reader, ReplyHeader, Reques
 /// The state that every event of a node carries: connected.
 const STATE_CONNECTED: i32 = 3;
 
-/// What a client's end of a link receives.
+/// A message to a client's end of a link.
 #[derive(Debug)]
 pub(super) enum FromServer {
     Frame(Vec<u8>),
@@ -40,9 +40,9 @@ struct State {
     server: SimulatedServer,
     random: StdRng,
     latency: Duration,
-    /// How often the leader asks its followers for what they have heard.
+    /// The interval of the leader's pings, which followers answer with the sessions of their clients.
     half_tick: Duration,
-    /// What arrives when; the number keeps the order of what arrives at once.
+    /// The messages in transit by arrival; the number orders those that arrive at once.
     arriving: BTreeMap<(Duration, u64), Parcel>,
     next_parcel: u64,
     links: BTreeMap<LinkId, Link>,
@@ -50,7 +50,7 @@ struct State {
     clients: BTreeMap<ClientId, Client>,
 }
 
-/// Something on its way.
+/// A message in transit.
 #[derive(Debug)]
 enum Parcel {
     ToServer(LinkId, Vec<u8>),
@@ -65,7 +65,7 @@ struct Link {
     client: ClientId,
     connection: Connection,
     inbox: mpsc::UnboundedSender<FromServer>,
-    /// When the newest message each way arrives: none overtakes another.
+    /// The arrival of the newest message in this direction: no message overtakes another.
     last_up: Duration,
     last_down: Duration,
     /// Its connect request has arrived.
@@ -76,11 +76,11 @@ struct Link {
 /// A server that has fallen behind the leader.
 #[derive(Debug)]
 struct Behind {
-    /// What it knew then.
+    /// Its state then.
     server: SimulatedServer,
-    /// The reads that it has answered, with its answers: some have set watches.
+    /// The reads that it has answered, with its replies: some have set watches.
     answered: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What it would have sent by itself if it had followed.
+    /// The events that it would have sent if it had followed.
     missed: Vec<Delivery>,
 }
 
@@ -90,19 +90,19 @@ impl Behind {
     }
 }
 
-/// A client with its own server: what is done to them.
+/// A client with its own server, and the faults that hit them.
 #[derive(Debug, Default)]
 struct Client {
-    /// What its server has heard and not told.
+    /// The sessions that its server has not reported yet.
     touched: TouchTable,
     partitioned: bool,
     /// Held by a partition.
     held: Vec<Parcel>,
     /// Its server does not follow the leader.
     cut_off: bool,
-    /// The answer to its next write is lost, with the connection.
+    /// The reply to its next write is lost, with the connection.
     drops_reply: bool,
-    /// The servers that it can reach know no more than this.
+    /// The newest state of the servers that it can reach.
     lagging: Option<SimulatedServer>,
     skipped: Arc<Mutex<Duration>>,
 }
@@ -143,7 +143,7 @@ impl World {
         look(&mut self.state.lock().server)
     }
 
-    /// Changes the state and looks at what is due anew.
+    /// Changes the state, and wakes the simulation to check what is due.
     fn change<T>(&self, change: impl FnOnce(&mut State, Duration) -> T) -> T {
         let now = self.now();
         let changed = change(&mut self.state.lock(), now);
@@ -151,7 +151,7 @@ impl World {
         changed
     }
 
-    /// A new link of a client.
+    /// Opens a new link of a client.
     pub(super) fn open(&self, client: ClientId) -> (LinkId, mpsc::UnboundedReceiver<FromServer>) {
         let (inbox, messages) = mpsc::unbounded_channel();
         let link = self.change(|state, now| {
@@ -194,14 +194,14 @@ impl World {
             healed.partitioned = false;
             healed.drops_reply = false;
             if std::mem::take(&mut healed.cut_off) {
-                // It is another server from now on, which has heard nothing.
+                // It is another server from now on, without sessions to report.
                 healed.touched.take();
             }
             healed.lagging = None;
             for parcel in std::mem::take(&mut healed.held) {
                 state.post(parcel, now);
             }
-            // A server that was behind catches up by giving its clients to another one.
+            // A server that was behind catches up by moving its clients to another one.
             let behind: Vec<_> = state
                 .links
                 .iter()
@@ -225,7 +225,7 @@ impl World {
             for link in state.links_of(client) {
                 let behind = Behind::new(&state.server);
                 if let Some(link) = state.links.get_mut(&link) {
-                    // One that is behind already stays where it is.
+                    // A server that is behind already keeps its state.
                     link.behind.get_or_insert(behind);
                 }
             }
@@ -273,7 +273,7 @@ impl State {
         self.links.iter().filter(|(_, link)| link.client == client).map(|(id, _)| *id).collect()
     }
 
-    /// Both ends learn that the link is broken; what is on its way is lost.
+    /// Breaks the link for both ends; messages in transit are lost.
     fn break_link(&mut self, id: LinkId) {
         let Some(link) = self.links.remove(&id) else { return };
         self.server.closed(link.connection);
@@ -291,7 +291,7 @@ impl State {
         }
     }
 
-    /// Sends something on its way, behind what was sent before.
+    /// Sends a message, behind all earlier ones of its link and direction.
     fn post(&mut self, parcel: Parcel, now: Duration) {
         let delay = self.latency.mul_f64(self.random.random::<f64>());
         let Some(link) = self.links.get_mut(&parcel.link()) else { return };
@@ -301,7 +301,7 @@ impl State {
         self.next_parcel += 1;
     }
 
-    /// Sends what the leader says on its way; a server that is behind does not know of it.
+    /// Sends the leader's messages; a server that is behind does not get them.
     fn deliver(&mut self, outputs: Vec<Delivery>, now: Duration) {
         for output in outputs {
             let connection = match &output {
@@ -319,7 +319,7 @@ impl State {
         }
     }
 
-    /// Followers tell what they have heard.
+    /// Passes the followers' reports on to the leader.
     fn report(&mut self, now: Duration) {
         for client in self.clients.values_mut().filter(|client| client.touched.due().is_some_and(|due| due <= now)) {
             let sessions = client.touched.take();
@@ -329,7 +329,7 @@ impl State {
         }
     }
 
-    /// Lets arrive what is due, and says when the next thing is.
+    /// Delivers all messages that are due, and returns the time of the next event.
     fn step(&mut self, now: Duration) -> Option<Duration> {
         loop {
             let expiry = self.server.next_deadline();
@@ -386,7 +386,7 @@ impl State {
                 let connection = link.connection;
                 let mut outputs = Vec::new();
                 let drops = is_write && !is_greeting && std::mem::take(&mut client.drops_reply);
-                // The server must have caught up to answer a write; if it does not, the next one can be behind too.
+                // Only a server that has caught up answers a write; if the reply is lost, the next server may lag too.
                 if let Some(behind) = link.behind.take() {
                     if !drops {
                         client.lagging = None;
@@ -394,7 +394,7 @@ impl State {
                     outputs = catch_up(&mut self.server, connection, behind, now);
                 }
                 outputs.extend(self.server.frame(connection, &bytes, now));
-                // A server that is behind what the client has seen refuses it: it finds one that is not.
+                // A server that is behind the client's state refuses it; the client then connects to another.
                 let seen = if is_greeting { last_seen(&bytes) } else { 0 };
                 let known = client.lagging.as_ref().filter(|known| is_greeting && known.has_seen(seen));
                 let behind = known.map(|known| Behind::new(&self.server.with_nodes_of(known)));
@@ -443,15 +443,15 @@ fn parcel_of(output: Delivery, link: LinkId) -> Parcel {
     }
 }
 
-/// Sets the watches that a server has set for a client while it was behind, and returns the events of those that have
-/// fired meanwhile, behind what it has missed.
+/// Sets the watches that a server has set for a client while it was behind. Returns the events of those that have fired
+/// meanwhile, behind the missed events.
 fn catch_up(server: &mut SimulatedServer, connection: Connection, behind: Behind, now: Duration) -> Vec<Delivery> {
     let mut events = behind.missed;
     for (request, answer) in behind.answered {
         let mut reader = Reader::new(&request);
         let Ok(RequestHeader { op, .. }) = RequestHeader::decode(&mut reader) else { continue };
         if matches!(op, OpCode::SetWatches | OpCode::SetWatches2) {
-            // Set once more: what it tells of changes is what was missed.
+            // Set again: its events are the missed ones.
             let outputs = server.frame(connection, &request, now);
             events.extend(outputs.into_iter().filter(is_event));
             continue;
@@ -459,7 +459,7 @@ fn catch_up(server: &mut SimulatedServer, connection: Connection, behind: Behind
         let (Ok(path), Ok(true)) = (reader.string(), reader.bool()) else { continue };
         let outputs = server.frame(connection, &request, now);
         let Some(Delivery::Frame { bytes: current, .. }) = outputs.last() else { continue };
-        // Behind the header's xid and zxid stand the error and the body.
+        // The error and the body follow the header's xid and zxid.
         if current.get(12..) == answer.get(12..) {
             continue;
         }
@@ -477,7 +477,7 @@ fn catch_up(server: &mut SimulatedServer, connection: Connection, behind: Behind
     events
 }
 
-/// Whether a server cannot answer this frame from what it knows.
+/// Returns whether a server needs the leader to answer this frame.
 fn goes_through_leader(frame: &[u8]) -> bool {
     let header = RequestHeader::decode(&mut Reader::new(frame));
     !header.is_ok_and(|header| {
@@ -496,7 +496,7 @@ fn goes_through_leader(frame: &[u8]) -> bool {
     })
 }
 
-/// The newest transaction that a connect request names.
+/// Returns the newest transaction that a connect request names.
 fn last_seen(connect: &[u8]) -> i64 {
     ConnectRequest::decode(&mut Reader::new(connect)).map_or(0, |request| request.last_zxid_seen)
 }
@@ -510,7 +510,7 @@ fn is_event(delivery: &Delivery) -> bool {
     }
 }
 
-/// Lets everything arrive in its time, as long as somebody has the world.
+/// Delivers each message at its time, while the world has an owner.
 pub(super) async fn run(world: Weak<World>) {
     loop {
         let Some(alive) = world.upgrade() else { return };

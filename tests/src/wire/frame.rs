@@ -4,12 +4,11 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Reads one frame, without its length. `None` is a peer that closed between frames.
+/// Reads one frame, without its length. Returns `None` if the peer closed between frames.
 ///
 /// # Errors
-/// [`InvalidData`](io::ErrorKind::InvalidData) for a length below 0 or above
-/// `max_len`, [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) for a peer that closed
-/// inside a frame, and any error of `from`.
+/// [`InvalidData`](io::ErrorKind::InvalidData) for a length below 0 or above `max_len`,
+/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) for a peer that closed inside a frame, and any error of `from`.
 ///
 /// # Cancel safety
 /// Not cancel safe: the part of a frame read so far is lost.
@@ -31,7 +30,7 @@ pub async fn read_frame(from: &mut (impl AsyncRead + Unpin + ?Sized), max_len: u
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
     };
-    // Grows with what arrives: a length alone reserves nothing.
+    // The buffer grows with the received bytes: a length alone reserves nothing.
     let mut frame = Vec::new();
     from.take(length as u64).read_to_end(&mut frame).await?;
     if frame.len() < length {

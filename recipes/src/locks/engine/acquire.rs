@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use crate::error::{LockError, Result};
 use crate::locks::engine::wait_mode::WaitMode;
 
-/// What is attempted in one session after the other until it is granted.
+/// A lock that can be attempted in one session after another until it is granted.
 pub(crate) trait Attempt: Sync {
-    /// What is granted.
+    /// The result of a grant.
     type Granted: Send;
 
-    /// One attempt in one session. `Ok(None)` only if it `asks_once` and another contender has the lock.
+    /// Makes one attempt in one session. Returns `Ok(None)` only if it `asks_once` and another contender has the lock.
     fn attempt(
         &self,
         session: &Session,
@@ -43,7 +43,7 @@ pub(crate) async fn acquire<A: Attempt>(
     what: &A,
 ) -> Result<Option<A::Granted>> {
     let mut log = Log { path, began: Instant::now(), outcome: "cancelled" };
-    // On the heap: the future of an acquire stays small wherever a caller keeps it.
+    // Boxed: the future of an acquire stays small wherever a caller keeps it.
     let outcome = mode.bound(client, "asking for a lock", Box::pin(attempts(client, mode, what))).await;
     log.outcome = match &outcome {
         Ok(Some(Some(_))) => "granted",
@@ -62,7 +62,7 @@ async fn attempts<A: Attempt>(client: &CuratorFramework, mode: WaitMode, what: &
         };
         match attempted {
             Err(error) if mode == WaitMode::Once => return Err(error),
-            // The own node or the parent went away: a new node is the cure, at the back of the queue.
+            // The own node or the parent was deleted: the next attempt creates a node at the back of the queue.
             Err(LockError::Framework(error @ Error::NoNode { .. })) => Box::pin(retries.pause_after(error)).await?,
             Err(LockError::Framework(error)) => Box::pin(retries.failed(error)).await?,
             outcome => return outcome,
@@ -70,7 +70,7 @@ async fn attempts<A: Attempt>(client: &CuratorFramework, mode: WaitMode, what: &
     }
 }
 
-/// The error of an acquire without a budget that ended all the same: it ends with a grant or an error only.
+/// Returns the error for an acquire without a budget that returned `None`, which cannot happen.
 pub(crate) fn no_end() -> LockError {
     Error::Closed.into()
 }
@@ -85,7 +85,7 @@ mod tests {
     use crate::locks::engine::{LockInternals, Shape};
     use crate::locks::options::LockOptions;
 
-    /// Ten thousand may wait in one process.
+    /// Ten thousand waiters may share a process.
     #[tokio::test]
     async fn a_waiter_is_small() {
         let client = CuratorFramework::new_client("nowhere:1", RetryNTimes::new(1, Duration::ZERO)).unwrap();

@@ -7,20 +7,20 @@ use curator_framework::CreateMode;
 /// From this number on contenders are ordered by the transaction that created them.
 const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);
 
-/// Whether the sequence number orders the node. Such a node precedes every node nearer the end of the counter, even one that
-/// was created earlier.
+/// Returns whether the sequence number orders the node. Such a node precedes every node nearer the end of the counter,
+/// even one that was created earlier.
 pub(crate) fn is_far_from_the_end(sequence: i64) -> bool {
     (0..NEAR_THE_END).contains(&sequence)
 }
 
-/// The children of a lock that are contenders, in the order in which they get it.
+/// The contenders among a lock's children, in the order in which they are granted it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SortedChildren {
     children: Vec<(i64, String)>,
 }
 
 impl SortedChildren {
-    /// Sorts a listing. Children without the shape of a contender are left out.
+    /// Sorts a listing. Leaves out children that are not contenders.
     #[must_use]
     pub fn new(
         listing: impl IntoIterator<Item = String>,
@@ -30,7 +30,7 @@ impl SortedChildren {
         Self::with_patterns(listing, lock_name, [], driver)
     }
 
-    /// As [`new`](Self::new), with further names that a contender may have.
+    /// Sorts a listing like [`new`](Self::new), with further names that a contender may have.
     pub(crate) fn with_patterns<'a>(
         listing: impl IntoIterator<Item = String>,
         lock_name: &str,
@@ -42,20 +42,20 @@ impl SortedChildren {
             own.or_else(|| patterns.clone().into_iter().find_map(|pattern| standard_sequence(name, pattern)))
         };
         let listing = listing.into_iter();
-        // Nearly all of them are contenders.
+        // Nearly all children are contenders.
         let mut children = Vec::with_capacity(listing.size_hint().0);
         children.extend(listing.filter_map(|name| Some((sequence(&name)?, name))));
         children.sort();
         Self { children }
     }
 
-    /// Whether a number is so near the end of ZooKeeper's counter that numbers do not tell the order any more: the
-    /// server repeats 2^31 − 1, and goes on below zero in bursts.
+    /// Returns whether a number is so near the end of ZooKeeper's counter that numbers do not show the order: the
+    /// server repeats 2^31 − 1, then continues below zero in bursts.
     pub(crate) fn is_near_the_end(&self) -> bool {
         self.children.iter().any(|(sequence, _)| !is_far_from_the_end(*sequence))
     }
 
-    /// Sorts those near the end of the counter by their creation, behind the others; those without one are left out.
+    /// Sorts contenders near the end of the counter by creation, behind the others. Drops those of unknown creation.
     pub(crate) fn sorted_by(self, created: impl Fn(&str) -> Option<i64>) -> Self {
         let place = |(sequence, name): (i64, String)| {
             let far = is_far_from_the_end(sequence);
@@ -66,72 +66,72 @@ impl SortedChildren {
         Self { children }
     }
 
-    /// The names, in order.
+    /// Returns the names, in order.
     #[must_use]
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
         self.children.iter().map(|(_, name)| name.as_str())
     }
 
-    /// The names, each with what it is ordered by.
+    /// Returns the names, each with the number that orders it.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (i64, &str)> {
         self.children.iter().map(|(number, name)| (*number, name.as_str()))
     }
 
-    /// The name at a position.
+    /// Returns the name at a position.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&str> {
         self.children.get(index).map(|(_, name)| name.as_str())
     }
 
-    /// The position of a name.
+    /// Returns the position of a name.
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
         self.children.iter().position(|(_, child)| child == name)
     }
 
-    /// How many contenders there are.
+    /// Returns the number of contenders.
     #[must_use]
     pub fn len(&self) -> usize {
         self.children.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the listing has no contender.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.children.is_empty()
     }
 }
 
-/// What a contender does next: Curator's `PredicateResults`.
+/// The next action of a contender: Curator's `PredicateResults`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Predicate {
-    /// It has the lock.
+    /// The contender has the lock.
     Acquired,
-    /// It waits for the deletion of a node.
+    /// The contender waits for the deletion of a node.
     WatchNode {
         /// The node's name.
         node: String,
-        /// Whether nothing else stands between the contender and the lock, so that the node's deletion alone grants it.
+        /// True if no other node blocks the contender: the node's deletion alone grants the lock.
         blocks_alone: bool,
     },
-    /// It waits until its predecessor is deleted or written: the write signals that the predecessor holds a lease.
+    /// The contender waits until its predecessor is deleted or written: the write signals that it holds a lease.
     WatchNeighbour {
         /// The predecessor's name.
         node: String,
     },
-    /// It waits for any change of the lock's children.
+    /// The contender waits for any change of the lock's children.
     WatchChildren,
-    /// Its own node is not there.
+    /// The contender's own node is not in the listing.
     Missing,
 }
 
-/// How a lock sorts its contenders and chooses among them: Curator's `LockInternalsDriver`.
+/// The order of a lock's contenders and the choice among them: Curator's `LockInternalsDriver`.
 ///
-/// A driver decides and does nothing: the engine creates, lists and watches.
+/// A driver only decides: the engine creates nodes, lists and sets watches.
 pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
-    /// Returns the number that orders a child, or `None` for a child that is not a contender. Curator's `fixForSorting`, as
-    /// a number.
+    /// Returns the number that orders a child, or `None` for a child that is not a contender. Curator's
+    /// `fixForSorting`, as a number.
     ///
     /// Numbers below zero or close to 2^31 (less than 2^20 away) are taken for those of ZooKeeper's counter at its end:
     /// they come after all others, in the order of creation.
@@ -139,13 +139,13 @@ pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
         standard_sequence(name, lock_name)
     }
 
-    /// The mode of the lock's nodes. A persistent node outlives its session: no other contender is granted the lock until
-    /// that node is deleted.
+    /// Returns the mode of the lock's nodes. A persistent node outlives its session: no other contender is granted the
+    /// lock until that node is deleted.
     fn create_mode(&self) -> CreateMode {
         CreateMode::EphemeralSequential
     }
 
-    /// What the contender `ours` does next, if `max_leases` may hold the lock at once.
+    /// Returns the next action of the contender `ours`, if `max_leases` contenders may hold the lock at once.
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate;
 }
 
@@ -173,8 +173,8 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
     }
 }
 
-/// Orders the contenders for leases. The first waiter watches the children, since any deletion ahead frees a lease. Each
-/// waiter behind it watches its predecessor, which signals when it is granted a lease.
+/// Orders the contenders for leases. The first waiter watches the children, since any deletion ahead frees a lease.
+/// Each waiter behind it watches its predecessor, which signals when it is granted a lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseDriver {
     /// At most one contender waits at a time, so every waiter is the first one.
@@ -188,7 +188,7 @@ impl LockInternalsDriver for LeaseDriver {
             (Predicate::WatchNode { .. } | Predicate::WatchNeighbour { .. }, _) if self.one_waits => {
                 Predicate::WatchChildren
             }
-            // The limit may change, so also of one lease.
+            // The limit may change: even with one lease, only the first waiter watches the children.
             (Predicate::WatchNode { node, .. }, Some(place)) if place > max_leases => {
                 Predicate::WatchNeighbour { node }
             }
@@ -198,10 +198,10 @@ impl LockInternalsDriver for LeaseDriver {
     }
 }
 
-/// The number at the end of a name, behind the last occurrence of the lock's name: `_c_<uuid>-lock-0000000007` is 7.
+/// Returns the number behind the last occurrence of the lock's name: 7 for `_c_<uuid>-lock-0000000007`.
 #[must_use]
 pub fn standard_sequence(name: &str, lock_name: &str) -> Option<i64> {
-    // Nearly always the lock's name stands just before the digits and has none of its own: then it is the last one.
+    // Fast path: a lock name without digits that ends right before the number is the last occurrence.
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (before, number) = name.split_at(name.len() - digits);
     let has_digits = lock_name.is_empty() || lock_name.bytes().any(|byte| byte.is_ascii_digit());
@@ -257,7 +257,7 @@ mod tests {
             "d-lock-0000000007",
         ]);
         let names: Vec<_> = children.sorted_by(created).names().map(ToOwned::to_owned).collect();
-        // The first number may be that of a writer, in whose place its reader comes later.
+        // `d` is first although it was created last: a reader that was a writer keeps the writer's number.
         assert_eq!(names, ["d-lock-0000000007", "b-lock-2147483647", "a-lock-2147483647", "c-lock--2147483648"]);
     }
 
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(standard_sequence("_c_-lock-99999999999999999999", "lock-"), None);
     }
 
-    /// Whatever the names are like.
+    /// All short names over four characters, against a plain implementation.
     #[test]
     fn the_number_is_what_is_behind_the_last_occurrence() {
         let words = |length: usize| {

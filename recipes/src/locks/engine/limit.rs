@@ -1,4 +1,4 @@
-//! How many leases there are.
+//! The number of leases.
 
 use tokio::sync::watch;
 
@@ -11,7 +11,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// A number that may change, which is this one now.
+    /// Creates a limit that may change, with its present number.
     pub(crate) fn changing(leases: usize) -> Self {
         Self::Changing(watch::Sender::new(leases))
     }
@@ -27,7 +27,7 @@ impl Limit {
         matches!(self, Self::Fixed(_))
     }
 
-    /// Wakes all waiters if it is another number.
+    /// Sets a limit that may change. Wakes all waiters if the number differs.
     pub(crate) fn set(&self, leases: usize) {
         if let Self::Changing(now) = self {
             now.send_if_modified(|now| std::mem::replace(now, leases) != leases);
@@ -51,7 +51,7 @@ pub(crate) enum Follower {
 }
 
 impl Follower {
-    /// The limit. No change behind this call is missed by [`changed`](Self::changed).
+    /// Returns the limit. [`changed`](Self::changed) misses no change after this call.
     pub(crate) fn get(&mut self) -> usize {
         match self {
             Self::Fixed(leases) => *leases,
@@ -62,7 +62,7 @@ impl Follower {
     /// Resolves at the next change.
     pub(crate) async fn changed(&mut self) {
         if let Self::Changing(leases) = self {
-            // On the heap: few limits change, and all waiters wait here.
+            // Boxed: few limits change, and all waiters wait here.
             if Box::pin(leases.changed()).await.is_ok() {
                 return;
             }
@@ -70,7 +70,7 @@ impl Follower {
         std::future::pending().await
     }
 
-    /// Resolves when the limit is such a number.
+    /// Resolves when the limit meets the condition.
     pub(crate) async fn wait_for(&mut self, is_met: impl Fn(usize) -> bool) {
         while !is_met(self.get()) {
             self.changed().await;

@@ -46,32 +46,32 @@ use crate::locks::hold::Hold;
 use crate::locks::options::LockOptions;
 use crate::locks::revoker::Revocation;
 
-/// A node that has the lock.
+/// A node that was granted the lock.
 #[derive(Debug)]
 pub(crate) struct Acquired {
     pub(crate) claim: NodeClaim,
-    /// What the other contenders of the session may know of it.
+    /// The facts that the session's other contenders may read.
     pub(crate) entry: Option<Entry>,
     /// The transaction that created the node.
     pub(crate) czxid: i64,
     pub(crate) revocation: Option<Revocation>,
-    /// How many were ahead when it joined.
+    /// The number of contenders ahead when it joined.
     pub(crate) queue_position: usize,
 }
 
 impl Acquired {
-    /// The path of its node.
+    /// Returns the path of its node.
     pub(crate) fn path(&self) -> &str {
         self.claim.path().unwrap_or_default()
     }
 
-    /// The name of its node.
+    /// Returns the name of its node.
     pub(crate) fn name(&self) -> &str {
         self.claim.node_name().unwrap_or_default()
     }
 }
 
-/// What one kind of lock is like.
+/// The properties of one kind of lock.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) lock_name: &'static str,
@@ -86,13 +86,13 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// A lock that one contender holds at a time.
+    /// Creates the shape of a lock that one contender holds at a time.
     pub(crate) fn exclusive(lock_name: &'static str, driver: Arc<dyn LockInternalsDriver>) -> Self {
         let limit = Arc::new(Limit::Fixed(1));
         Self { lock_name, driver, limit, signals_successor: false, is_queue: false, parent_data: &[] }
     }
 
-    /// A lock that one contender holds at a time, in the order in which they came.
+    /// Creates the shape of a lock that one contender holds at a time, in the order of the queue.
     pub(crate) fn queue(lock_name: &'static str) -> Self {
         Self { is_queue: true, ..Self::exclusive(lock_name, Arc::new(StandardLockInternalsDriver)) }
     }
@@ -107,7 +107,7 @@ pub(crate) struct LockInternals {
     options: LockOptions,
     /// The locks held through this object.
     holds: Mutex<Vec<Weak<Hold>>>,
-    /// A warning of the end of the sequence numbers was logged.
+    /// True once the warning of the end of the sequence numbers was logged.
     warned: AtomicBool,
 }
 
@@ -122,7 +122,7 @@ impl Attempt for LockInternals {
 impl LockInternals {
     /// # Errors
     ///
-    /// `InvalidPath`, or `InvalidArgument` for the root, which cannot be a lock.
+    /// `InvalidPath`, or `InvalidArgument` for the root.
     pub(crate) fn new(client: CuratorFramework, base_path: String, shape: Shape, options: LockOptions) -> Result<Self> {
         validate_path(&base_path)?;
         if base_path == "/" {
@@ -132,7 +132,7 @@ impl LockInternals {
         Ok(Self { client, base_path, shape, options, holds, warned })
     }
 
-    /// What is the same for all contenders.
+    /// Returns the rules that all contenders share.
     fn rules(&self, asks_once: bool) -> Rules<'_> {
         let &Shape { ref driver, ref limit, signals_successor, is_queue, .. } = &self.shape;
         Rules {
@@ -140,7 +140,7 @@ impl LockInternals {
             is_queue,
             limit_is_fixed: limit.is_fixed(),
             signals_successor,
-            // A holder that takes fewer names for contenders than this one does may not know all that stand ahead.
+            // With extra patterns this contender counts more nodes than other holders may, so it does not rely on them.
             hears_holders: is_queue && self.options.extra_lock_patterns.is_empty(),
             asks_once,
         }
@@ -150,7 +150,7 @@ impl LockInternals {
         &self.shape.limit
     }
 
-    /// What a contender that was granted the lock has from now on.
+    /// Creates the hold of a contender that was granted the lock.
     pub(crate) fn hold(&self, lock_path: &str, acquired: Acquired) -> Arc<Hold> {
         let (queue_position, fencing_token) = (acquired.queue_position, acquired.czxid);
         if let Some(long) = self.options.warn_after {
@@ -162,7 +162,7 @@ impl LockInternals {
         let hold = Hold::new(self.client.clone(), lock_path, acquired);
         tracing::debug!(path = lock_path, node = hold.path(), queue_position, fencing_token, "lock granted");
         let mut holds = self.holds.lock();
-        // So often that the list is never more than twice as long as it must be.
+        // Before each growth, so that the list is at most twice as long as needed.
         if holds.len() == holds.capacity() {
             holds.retain(|hold| hold.strong_count() > 0);
         }
@@ -170,23 +170,23 @@ impl LockInternals {
         hold
     }
 
-    /// Whether something is held through this object.
+    /// Returns whether a lock is held through this object.
     pub(crate) fn is_held(&self) -> bool {
         let holds = self.holds.lock();
         holds.iter().filter_map(Weak::upgrade).any(|hold| hold.is_shared() && hold.loss().is_none())
     }
 
-    /// A node that has the lock without having waited. From now on its deletion is noticed.
+    /// Returns the grant of a node that did not have to wait. From now on its deletion is noticed.
     pub(crate) fn granted(&self, claim: NodeClaim) -> Acquired {
         claim.watch_node(claim.session().timeout() / 10);
         let (czxid, revocation) = (claim.czxid().unwrap_or_default(), self.revocation(&claim));
         Acquired { claim, entry: None, czxid, revocation, queue_position: 0 }
     }
 
-    /// The data of a node, as it is written.
+    /// Returns the data of a node, as it is written.
     pub(crate) fn stored_data(&self) -> Result<Cow<'_, [u8]>, Error> {
         let data = match (&self.options.revocation, &self.options.node_data) {
-            // As Curator's.
+            // Curator creates the node of a revocable lock without data.
             (Some(_), _) => &[],
             (None, Some(data)) => data.as_slice(),
             (None, None) => self.client.default_data(),
@@ -202,7 +202,7 @@ impl LockInternals {
         &self.base_path
     }
 
-    /// The contenders in order: by their numbers, and near the end of ZooKeeper's counter by their creation.
+    /// Returns the contenders in order: by number, and near the end of ZooKeeper's counter by creation.
     pub(crate) async fn in_order(&self, session: &Session, children: Vec<String>) -> Result<SortedChildren, Error> {
         let sorted = self.sort(children);
         if !sorted.is_near_the_end() {
@@ -211,25 +211,25 @@ impl LockInternals {
         by_creation(session, self, sorted, &mut CreationOrder::default()).await
     }
 
-    /// The contenders of a listing, by their numbers.
+    /// Sorts the contenders of a listing by their numbers.
     pub(crate) fn sort(&self, children: Vec<String>) -> SortedChildren {
         let patterns = self.options.extra_lock_patterns.iter().map(String::as_str);
         SortedChildren::with_patterns(children, self.shape.lock_name, patterns, &*self.shape.driver)
     }
 
-    /// Has the listener told of requests to give a node back, if there is one.
+    /// Watches a node for revocation requests, if the lock has a listener for them.
     pub(crate) fn revocation(&self, claim: &NodeClaim) -> Option<Revocation> {
         let listener = self.options.revocation.clone()?;
         Some(Revocation::watch(&self.client, claim, Some(listener)))
     }
 
-    /// The number of a contender.
+    /// Returns the number of a contender.
     pub(crate) fn sequence(&self, name: &str) -> Option<i64> {
         let alone = self.sort(vec![name.to_owned()]);
         alone.numbered().next().map(|(number, _)| number)
     }
 
-    /// What a contender of a listing would do next.
+    /// Returns the next action of a contender of a listing.
     pub(crate) fn decide(&self, sorted: &SortedChildren, name: &str) -> Predicate {
         self.shape.driver.gets_the_lock(sorted, name, self.shape.limit.get())
     }

@@ -1,7 +1,7 @@
-//! What a contender does next: pure decisions, without I/O, clock or shared state.
+//! The decisions of a contender: pure, without I/O, clock or shared state.
 //!
-//! [`Plan::next`] takes what came of the last action and names the next one; the [runner](super::run) performs it. This is
-//! Curator's `internalLockLoop`, turned inside out:
+//! [`Plan::next`] takes the result of the last action and returns the next one; the [runner](super::run) performs it.
+//! This is Curator's `internalLockLoop`, turned inside out:
 //!
 //! ```text
 //! create ─▶ list ─▶ the driver decides ─┬─ acquired ─────────────────────────────▶ grant
@@ -17,7 +17,7 @@ pub(crate) use self::messages::{Action, Arm, Armed, DeletedBy, Epoch, Input, Lis
 use crate::locks::engine::driver::Predicate;
 use crate::locks::engine::two_ahead;
 
-/// Why a grant is right.
+/// The reason that makes a grant right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Proof(Reason);
 
@@ -35,8 +35,8 @@ impl Proof {
         (has_own && *decided == Predicate::Acquired).then_some(Self(Reason::Listed { epoch: listing.epoch }))
     }
 
-    /// Both watches were set, and the deletion was notified, on one connection: there, notifications come in the order of
-    /// transactions. So when the blocker was deleted the own node was there, unless one transaction deleted both.
+    /// Proves a hand-off if one connection set both watches and notified the deletion, since its events come in the
+    /// order of transactions: the own node existed then, unless one transaction deleted both.
     fn hand_off(
         rules: &Rules<'_>,
         blocker: &Blocker,
@@ -54,51 +54,51 @@ impl Proof {
 /// The decisions of one contender, in one session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
-    /// The connection that carried the reply to our newest write: what is listed on it is not older than that write.
+    /// The connection that carried the reply to the own newest write: a listing on it is not older than that write.
     ordered_in: Option<Epoch>,
-    /// There may be several nodes of ours, or another one than was thought.
+    /// The contender may have several nodes, or another one than it knows.
     is_uncertain: bool,
-    /// The children are watched from now on, as any departure may be our turn.
+    /// The children are watched from now on: any deletion may grant the lock.
     watches_children: bool,
-    /// How many were ahead at first.
+    /// The number of contenders ahead at first.
     pub(crate) queue_position: Option<usize>,
     waits_for: Target,
     /// The connection on which the watch on the own node was set, as long as it has not fired.
     own_armed_in: Option<Epoch>,
 }
 
-/// What a contender waits for.
+/// The target that a contender waits for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 enum Target {
     #[default]
     Nothing,
-    /// The end of a node.
+    /// The deletion of a node.
     Node(Blocker),
-    /// The end of the node before the predecessor, behind which the predecessor is taken for the holder.
+    /// The deletion of the node ahead of the predecessor. After it the predecessor is probably the holder.
     TwoAhead { second: Arc<str>, predecessor: Arc<str> },
-    /// The predecessor's signal, or its end.
+    /// The predecessor's signal or deletion.
     Signal { predecessor: Arc<str> },
     /// Any change of the children.
     Children,
 }
 
-/// A node that stands between a contender and the lock.
+/// A node ahead that blocks a contender.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Blocker {
     node: Arc<str>,
-    /// No other node stands there, and none ever will.
+    /// No other node blocks the contender, and none ever will.
     is_alone: bool,
     /// The connection on which its watch was set.
     armed_in: Option<Epoch>,
 }
 
 impl Plan {
-    /// A contender, and what it does first.
+    /// Creates the plan of a contender, and its first action.
     pub(crate) fn new() -> (Self, Action) {
         (Self::default(), Action::Create)
     }
 
-    /// What to do after that.
+    /// Returns the action that follows an input.
     pub(crate) fn next(&mut self, input: Input<'_>, rules: &Rules<'_>) -> Action {
         match input {
             Input::Created { epoch, certain } => {
@@ -136,7 +136,7 @@ impl Plan {
         Action::List { watched: self.watches_children }
     }
 
-    /// Decides on a listing, behind which this node may be `armed` already.
+    /// Decides on a listing. The watch on the node of `armed` was set before it.
     fn decide(&mut self, listing: &Listing<'_>, armed: Option<Blocker>, rules: &Rules<'_>) -> Action {
         let is_ordered = self.ordered_in == Some(listing.epoch);
         if self.is_uncertain {
@@ -160,8 +160,8 @@ impl Plan {
             Predicate::WatchNode { node, blocks_alone } => {
                 self.wait_for_node(node.into(), blocks_alone, armed, listing, rules)
             }
-            // The predecessor has signalled before: it holds a lease under a limit that was lowered since, or its node was
-            // written otherwise.
+            // The predecessor has signalled before: it holds a lease under a limit that was lowered since, or another
+            // client wrote its node.
             Predicate::WatchNeighbour { .. } | Predicate::WatchChildren if self.watches_children => {
                 self.waits_for = Target::Children;
                 self.wait(rules)
@@ -246,7 +246,7 @@ impl Plan {
         self.decide(listing, watched, rules)
     }
 
-    /// The predecessor has a lease, so the own node is the next: any departure may be its turn.
+    /// Watches the children: the predecessor has a lease, so any deletion may free one for the own node.
     fn has_signalled(&mut self) -> Action {
         self.watches_children = true;
         self.list()
@@ -263,7 +263,7 @@ impl Plan {
         }
     }
 
-    /// Finds out whether the predecessor is the holder, while it is.
+    /// Checks that the predecessor is the holder, while its node still exists.
     fn confirm_predecessor(&mut self) -> Action {
         let Target::TwoAhead { predecessor, .. } = std::mem::take(&mut self.waits_for) else { return self.list() };
         let blocker = Blocker { node: predecessor.clone(), is_alone: false, armed_in: None };

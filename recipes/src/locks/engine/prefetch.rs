@@ -1,29 +1,29 @@
-//! An optimisation: the first listing leaves with the create, in one packet, and not behind its reply.
+//! An optimisation: the first listing is sent with the create, in one packet, before its reply.
 //!
-//! The server carries out both in order. So a listing that contains the new node is as good as one that was asked for
-//! behind the reply, and an acquire without contention takes one round trip: the benchmark's row *mutex alone* shows it.
+//! The server carries out both in order. A listing that contains the new node is as good as one requested after the
+//! reply. An acquire without contention takes one round trip: the benchmark's row *mutex alone* shows it.
 
 use curator_framework::{Created, Error, RetryLoop, Session};
 
 use crate::locks::engine::plan::Epoch;
 use crate::locks::engine::run::Contender;
 
-/// The children as they were listed right behind the create, not in order.
+/// The children as listed directly behind the create, unsorted.
 pub(super) struct Early {
     epoch: Epoch,
     children: Vec<String>,
 }
 
 impl Early {
-    /// The children, if they were listed on the session's present connection.
+    /// Returns the children, if they were listed on the session's present connection.
     pub(super) fn listed_on(self, at: &Session) -> Option<Vec<String>> {
         (self.epoch == at.epoch()).then_some(self.children)
     }
 }
 
 impl Contender<'_> {
-    /// Creates the node and lists. A contender that asks once skips this listing: the node of a guard that was just dropped
-    /// may still be in it.
+    /// Creates the node and lists. A contender that asks once skips this listing: the node of a guard that was just
+    /// dropped may still be in it.
     pub(super) async fn create_and_list(
         &mut self,
         retries: &mut RetryLoop,

@@ -1,4 +1,4 @@
-//! The own node in the queue: how it comes to be, also when replies are lost.
+//! The creation of the own node in the queue, also when replies are lost.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,8 +8,8 @@ use curator_framework::{CreateMode, Created, Error, NewNode, NodeClaim, RetryLoo
 use crate::locks::engine::LockInternals;
 
 impl LockInternals {
-    /// Creates the node of a claim, again and again if need be: under the same prefix, so that all of them are found.
-    /// `None` if the node of a create whose reply was lost turns out to be there.
+    /// Creates the node of a claim. Repeats a create under the same prefix, so that all its nodes are found. Returns
+    /// `None` if a create with a lost reply may have made the node.
     pub(crate) async fn create(
         &self,
         claim: &mut NodeClaim,
@@ -24,14 +24,14 @@ impl LockInternals {
                 Ok(created) => return Ok(Some(created)),
                 // At the end of the counter the server gives the same number again.
                 Err(Error::NodeExists { .. }) if claim.is_uncertain() => return Ok(None),
-                // Another client, which clears away empty nodes, has deleted the parents that were just created.
+                // Another client, which deletes empty nodes, has deleted the parents that were just created.
                 Err(error @ Error::NoNode { .. }) => Box::pin(retries.pause_after(error)).await?,
                 Err(error) => survive(error, &session, retries).await?,
             }
         }
     }
 
-    /// Creates a node of this name, without a number from the server, in a session.
+    /// Creates a node with this name in a session, without a number from the server.
     pub(crate) async fn create_named(
         &self,
         session: &Session,
@@ -43,7 +43,7 @@ impl LockInternals {
         loop {
             match claim.create(&NewNode::new(&stored)).await {
                 Ok(_) => return Ok(claim),
-                // No other client makes this name, so it is the node whose reply was lost.
+                // No other client creates this name, so a create with a lost reply has made the node.
                 Err(Error::NodeExists { .. }) if claim.is_uncertain() => {
                     let own = format!("{}{name}", claim.protected_id().prefix());
                     let path = make_path(&self.base_path, &own);
@@ -57,8 +57,8 @@ impl LockInternals {
     }
 }
 
-/// After lost replies there may be several nodes of a claim: keeps the oldest of the claim's own session, and deletes the
-/// others. The claim stays uncertain if there is none.
+/// Keeps the oldest node that a claim has in its own session, and deletes the others, which lost replies have left. The
+/// claim stays uncertain if no node is found.
 pub(crate) async fn settle(claim: &mut NodeClaim, base_path: &str, children: &[String]) -> Result<(), Error> {
     let mut oldest: Option<(Stat, String)> = None;
     let mut own: Vec<String> = claim.own(children).into_iter().map(ToOwned::to_owned).collect();
@@ -75,9 +75,9 @@ pub(crate) async fn settle(claim: &mut NodeClaim, base_path: &str, children: &[S
     claim.settle(&oldest, &stat, &others).await
 }
 
-/// Waits out a lost connection in the same session, as the retry policy allows. Gives every other error back.
+/// Waits out a lost connection in the same session, as the retry policy allows. Returns every other error.
 ///
-/// On the heap, as this is rare: a future that waits is as large as the largest of what it may do.
+/// Boxed: a rare branch must not enlarge every waiter's future.
 pub(crate) fn survive<'a>(
     error: Error,
     session: &'a Session,

@@ -1,4 +1,4 @@
-//! Performs what the planner decides, and tells it what came of it. The runner decides nothing.
+//! Performs the planner's actions and passes the results to it. The runner decides nothing.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::locks::engine::waits::{deleted_by, first, own_event, resolved, watch_
 use crate::locks::engine::{Acquired, LockInternals};
 use crate::locks::revoker::Revocation;
 
-/// One contender in one session, with its node and its watches. Whatever happens to it (an error, the end of its budget, a
-/// dropped future), the claim cleans up the node.
+/// One contender in one session, with its node and its watches. However it ends (an error, the end of its budget, a
+/// dropped future), the claim deletes the node.
 pub(super) struct Contender<'a> {
     pub(super) lock: &'a LockInternals,
     pub(super) session: &'a Session,
     pub(super) claim: NodeClaim,
     pub(super) early: Option<Early>,
     creation_order: CreationOrder,
-    /// On the node that it waits for, or on the children.
+    /// The watch on the awaited node, or on the children.
     awaited: Option<Watch>,
-    /// The contender of this session that owns the node.
+    /// The contender of this session that owns the awaited node.
     awaited_owner: Option<Arc<same_session::Contender>>,
-    /// On the own node.
+    /// The watch on the own node.
     own: Option<Watch>,
     limit: Follower,
     contenders: Arc<Contenders>,
@@ -35,7 +35,7 @@ pub(super) struct Contender<'a> {
     revocation: Option<Revocation>,
 }
 
-/// What came of an action.
+/// The result of an action.
 enum Outcome {
     Plain(Input<'static>),
     Listed(Listed),
@@ -63,9 +63,9 @@ pub(super) async fn contend(
         let outcome = match action {
             Action::Grant { signals, .. } => return contender.granted(&plan, signals).map(Some),
             Action::Refuse => {
-                // Gone when this is answered: the next contender must not find it in the way.
+                // Wait for the reply: the next contender must not find this node ahead of its own.
                 return match contender.claim.delete().await {
-                    // The answer is known all the same, and the session's housekeeping deletes the node.
+                    // The refusal is certain all the same, and the session deletes the node later.
                     Ok(_) | Err(Error::ConnectionLoss { .. }) => Ok(None),
                     Err(error) => Err(error),
                 };
@@ -75,7 +75,7 @@ pub(super) async fn contend(
                 retries.progressed();
                 contender.wait(&set).await
             }
-            // On the heap: these are short, and a wait may be long.
+            // Boxed: these are short, and a wait may be long.
             Action::Create => Box::pin(contender.create(retries, asks_once)).await,
             Action::Barrier => Box::pin(contender.order()).await,
             Action::Settle => Box::pin(contender.settle()).await,
@@ -116,14 +116,14 @@ impl<'a> Contender<'a> {
         self.claim.node_name().unwrap_or_default()
     }
 
-    /// The error of a contender whose node is gone.
+    /// Returns the error of a contender that has lost its node.
     fn is_gone(&self) -> Error {
         Error::NoNode { path: self.claim.path().unwrap_or(&self.lock.base_path).to_owned() }
     }
 
-    /// Tells the planner what came of an action. The listing ends with this call: waits may be long, and the waiters many.
+    /// Passes the result of an action to the planner. Drops the listing: waits may be long, and the waiters many.
     fn next(&mut self, plan: &mut Plan, outcome: Outcome, rules: &Rules<'_>) -> Action {
-        // No change of the limit behind this is missed: where nothing is decided by it, the wait that follows sees the change.
+        // Read with a listing only: a change of the limit that no decision has used ends the next wait.
         let max_leases = match outcome {
             Outcome::Listed(_) | Outcome::Armed { listed: Some(_), .. } => self.limit.get(),
             Outcome::Plain(_) | Outcome::Armed { listed: None, .. } => 0,
@@ -150,12 +150,12 @@ impl<'a> Contender<'a> {
         if certain {
             self.node_is_known();
         }
-        // A node that was there already is settled behind a barrier.
+        // A node that an earlier create has made is settled behind a barrier.
         let epoch = created.map_or(0, |created| created.epoch);
         Ok(Outcome::Plain(Input::Created { epoch, certain }))
     }
 
-    /// The one node of the contender is known.
+    /// Enters the contender's one node, which is known now.
     fn node_is_known(&mut self) {
         self.entry.has_node(&self.claim);
         self.revocation = self.lock.revocation(&self.claim);
@@ -206,8 +206,8 @@ impl<'a> Contender<'a> {
         Ok(Listed { epoch: at.epoch(), queue, by_creation: !by_number })
     }
 
-    /// Sets the watches and lists in one write. The watches first: then a node is not in the listing, or its deletion is
-    /// notified.
+    /// Sets the watches and lists in one write. The watches are first: then a node is missing from the listing, or its
+    /// deletion is notified.
     async fn arm(&mut self, arm: Arm) -> Result<Outcome, Error> {
         let at = self.session.pinned();
         let base_path = &self.lock.base_path;
@@ -241,7 +241,7 @@ impl<'a> Contender<'a> {
         let input = tokio::select! {
             biased;
             input = own_event(&mut self.own, looks_after) => input,
-            // Before the holder's end, so that no listing is needed then.
+            // Polled before the holder's deletion, which then needs no listing.
             () = first(owner.filter(|_| set.hears_holder)) => Input::HolderIsFirst,
             reason = resolved(&mut self.awaited) => match (reason, self.awaited.take()) {
                 _ if set.node.is_none() => Input::QueueChanged,
@@ -263,9 +263,9 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// Hands the node over to a guard, if the session certainly lives. From now on its deletion is noticed.
+    /// Hands the node to a guard, if the session certainly lives. From now on its deletion is noticed.
     fn granted(self, plan: &Plan, signals: bool) -> Result<Acquired, Error> {
-        // Another reply of the session may have told meanwhile.
+        // Another reply in the session may have shown the deletion meanwhile.
         if self.claim.loss_signal().loss() == Some(LossReason::NodeDeleted) {
             return Err(self.is_gone());
         }
@@ -288,7 +288,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// The children of a lock. Its node cannot go while a child is there, so without it the own node is gone too.
+/// Returns the children of a lock. Its node cannot be deleted before its children: without it the own node is gone too.
 pub(super) async fn children_of(at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
     match at.get_children(base_path).await {
         Err(Error::NoNode { .. }) => Ok(Vec::new()),

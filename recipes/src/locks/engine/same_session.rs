@@ -1,8 +1,9 @@
 //! An optimisation: contenders of one session in one process share what they would otherwise read from the server.
 //!
-//! A holder records here that it is first. A successor in the same session then knows without a listing that only the holder
-//! is ahead. The successor also reads here whether the server has answered the holder's delete. In a queue of one session a
-//! hand-off therefore costs one request, the delete: the benchmark's row *300 waiters of one session, drained* shows it.
+//! A holder records here that it is first. A successor in the same session then knows without a listing that only the
+//! holder is ahead. It also reads here whether the server has answered the holder's delete. In a queue of one session a
+//! hand-off therefore costs one request, the delete: the benchmark's row *300 waiters of one session, drained* shows
+//! it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,7 @@ use tokio::sync::SetOnce;
 #[derive(Debug, Default)]
 pub(super) struct Contenders(Mutex<HashMap<ProtectedId, Arc<Contender>>>);
 
-/// What the others may know of a contender.
+/// The facts of a contender that the session's other contenders may read.
 #[derive(Debug, Default)]
 pub(super) struct Contender {
     is_first: SetOnce<()>,
@@ -31,7 +32,7 @@ impl Contender {
         }
     }
 
-    /// Whether the server has answered the contender's own delete of this node. Waits for an answer that is outstanding.
+    /// Returns whether the server has answered the contender's own delete of this node. Waits for an outstanding reply.
     pub(super) async fn has_deleted(&self, node: &str) -> bool {
         match self.delete.get() {
             Some(delete) if self.has_kept(node) => delete.is_done().await,
@@ -39,8 +40,8 @@ impl Contender {
         }
     }
 
-    /// Tells if the contender has kept this node. Lost replies may have left others of its id, elsewhere in the queue: what
-    /// the contender says does not hold for them.
+    /// Returns whether the contender has kept this node. Lost replies may have left other nodes of its id in the queue,
+    /// for which its reports do not hold.
     fn has_kept(&self, node: &str) -> bool {
         self.delete.get().is_some_and(|delete| node_from_path(delete.full_path()) == node)
     }
@@ -51,7 +52,7 @@ impl Contenders {
         session.extension()
     }
 
-    /// The contender whose node has this name.
+    /// Returns the contender that owns the node with this name.
     pub(super) fn get(&self, name: &str) -> Option<Arc<Contender>> {
         self.0.lock().get(&ProtectedId::of(name)?).map(Arc::clone)
     }
@@ -61,7 +62,7 @@ impl Contenders {
     }
 }
 
-/// A contender's entry, which goes with it.
+/// The entry of a contender, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Entry {
     id: ProtectedId,
@@ -77,17 +78,17 @@ impl Entry {
         Self { id, contenders: Arc::clone(contenders), contender }
     }
 
-    /// The contender's one node is known: no lost reply has left another.
+    /// Records the contender's one node: no lost reply has left another.
     pub(super) fn has_node(&self, claim: &NodeClaim) {
         if let Some(delete) = claim.owner_delete() {
-            // A node that was known before is the same one.
+            // A second call has the same node.
             let _known = self.contender.delete.set(delete);
         }
     }
 
     /// Records that the contender is first in the queue, for good.
     pub(super) fn is_first(&self) {
-        // Said before: it stays true.
+        // A second call has the same meaning.
         let _said = self.contender.is_first.set(());
     }
 }

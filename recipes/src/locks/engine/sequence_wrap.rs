@@ -1,6 +1,6 @@
 //! The order of contenders near the end of ZooKeeper's counter.
 //!
-//! The server counts the children of a node in 32 bits. Near 2^31 it gives one number to several nodes, and goes on
+//! The server counts the children of a node in 32 bits. Near 2^31 it gives one number to several nodes, then continues
 //! below zero. There, contenders are ordered by the transactions that created them, which costs one read for each.
 
 use std::collections::HashMap;
@@ -12,12 +12,12 @@ use crate::locks::engine::LockInternals;
 use crate::locks::engine::driver::{SortedChildren, is_far_from_the_end};
 use crate::locks::engine::run::children_of;
 
-/// The transactions that created the nodes that were looked at.
-/// On the heap if there are any, since few locks ever come near the end.
+/// The transactions that created the nodes read so far.
+/// Boxed: few locks come near the end.
 pub(crate) type CreationOrder = Option<Box<HashMap<String, i64>>>;
 
-/// Puts contenders in order; reads those that `known` lacks. When one of them is gone by then, lists again: the reads tell
-/// the order at the time of a listing only if each of its nodes is still there.
+/// Sorts contenders by creation, and reads those that `known` lacks. Lists again if one is deleted meanwhile: the reads
+/// show the order of a listing only if each of its nodes still exists.
 pub(super) async fn by_creation(
     session: &Session,
     lock: &LockInternals,
@@ -40,7 +40,7 @@ pub(super) async fn by_creation(
     Ok(sorted)
 }
 
-/// Reads the contenders that `known` lacks, and forgets those that are gone. Returns whether all are known then.
+/// Reads the contenders that `known` lacks, and forgets deleted ones. Returns whether all are known then.
 async fn read_unknown(
     session: &Session,
     base_path: &str,

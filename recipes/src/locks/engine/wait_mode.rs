@@ -1,4 +1,4 @@
-//! How long an acquire may take.
+//! The budget of an acquire.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::Result;
 
-/// How long a caller is ready to wait, everything included: the connection, missing parents, the queue.
+/// The time that a caller is ready to wait, everything included: the connection, missing parents, the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitMode {
     Forever,
     Until(Instant),
-    /// The caller asks once, and has an answer within the connection timeout.
+    /// The caller asks once, and gets a result within the connection timeout.
     Once,
 }
 
 impl WaitMode {
-    /// A budget from now on. A budget of zero still asks once, as Curator's does.
+    /// Returns a budget that starts now. A budget of zero still asks once, as Curator's does.
     pub(crate) fn within(budget: Duration) -> Self {
         match Instant::now().checked_add(budget) {
             _ if budget.is_zero() => Self::Once,
@@ -27,7 +27,7 @@ impl WaitMode {
         }
     }
 
-    /// What is left of the budget; `None` where there is none.
+    /// Returns the rest of the budget; `None` if the mode has no budget.
     pub(crate) fn left(self) -> Option<Duration> {
         match self {
             Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
@@ -35,11 +35,11 @@ impl WaitMode {
         }
     }
 
-    /// Carries out a part of an acquire. `Ok(None)` when the budget is over.
+    /// Carries out a part of an acquire. Returns `Ok(None)` when the budget is used up.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` if a caller that asks once has no answer to `request` in time.
+    /// `ConnectionLoss` if a caller that asks once gets no reply to `request` in time.
     pub(crate) async fn bound<T>(
         self,
         client: &CuratorFramework,

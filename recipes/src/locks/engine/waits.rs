@@ -1,4 +1,4 @@
-//! The watches of a contender, and what they tell.
+//! The watches of a contender, and their events.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use curator_framework::{Error, EventType, Session, WakeReason, Watch};
 use crate::locks::engine::plan::{DeletedBy, Input, Watched};
 use crate::locks::engine::same_session::Contender;
 
-/// A watch on a node if that is there, without a request if the session watches it already.
+/// Watches a node if it exists, without a request if the session watches it already.
 pub(super) async fn watch_node(at: &Session, path: Option<&str>) -> Result<Option<Watch>, Error> {
     let Some(path) = path else { return Ok(None) };
     if let Some(watch) = at.join_watch(path) {
@@ -28,8 +28,8 @@ pub(super) fn watched(asked: bool, watch: &Option<Watch>) -> Watched {
     }
 }
 
-/// Resolves with the next event of the own node. Without a watch it resolves after `looks_after`: a watch costs a request,
-/// and few waits last that long.
+/// Resolves with the next event of the own node. Without a watch it resolves after `looks_after`: a watch costs a
+/// request, and few waits last that long.
 pub(super) async fn own_event(own: &mut Option<Watch>, looks_after: Duration) -> Input<'static> {
     let Some(watch) = own else {
         tokio::time::sleep(looks_after).await;
@@ -43,7 +43,7 @@ pub(super) async fn own_event(own: &mut Option<Watch>, looks_after: Duration) ->
     }
 }
 
-/// Resolves at once without a watch, which is to be set again then.
+/// Resolves with the event of a watch. Resolves at once without a watch, which the caller then sets again.
 pub(super) async fn resolved(watch: &mut Option<Watch>) -> Option<WakeReason> {
     match watch {
         Some(watch) => Some(watch.await),
@@ -53,14 +53,14 @@ pub(super) async fn resolved(watch: &mut Option<Watch>) -> Option<WakeReason> {
 
 pub(super) async fn first(holder: Option<(&str, &Contender)>) {
     match holder {
-        // On the heap: few waiters have a predecessor in their own session.
+        // Boxed: few waiters have a predecessor in their own session.
         Some((node, holder)) => Box::pin(holder.first_with(node)).await,
         None => std::future::pending().await,
     }
 }
 
-/// Whose transaction deleted a node that was watched. A node's owner may have stopped to wait for the reply to its delete
-/// without giving it up: after a tenth of the session timeout the owner is taken for unknown, which costs a listing.
+/// Finds the owner of the transaction that deleted a watched node. The node's owner may never record a reply to its
+/// delete, so this waits for a tenth of the session timeout only. `Unknown` costs a listing.
 pub(super) async fn deleted_by(session: &Session, watch: &Watch, owner: Option<(&str, &Contender)>) -> DeletedBy {
     let is_ours = watch.found().is_none_or(|found| session.id().is_none_or(|own| own == found.ephemeral_owner));
     match owner {

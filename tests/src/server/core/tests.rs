@@ -33,7 +33,7 @@ fn a_wrong_password_or_an_unknown_session_is_refused() {
         let (_, response, closed) = world.handshake(&request);
         assert_eq!((response, closed), (Some(refused.clone()), true));
     }
-    // Apache closes the old connection before it looks at the password.
+    // Apache closes the old connection before it checks the password.
     assert_eq!(world.got(client), [Got::Closed]);
     assert_eq!(world.core.session_ids(), [client.session]);
 }
@@ -74,7 +74,7 @@ fn a_session_moves_to_the_newer_connection_and_leaves_watches_and_credentials_be
     assert_eq!(world.error(moved, OpCode::GetData, read()), ErrorCode::NoAuth);
     world.call(moved, OpCode::Auth, auth("digest", b"user:pw"));
     assert_eq!(world.error(moved, OpCode::GetData, read()), ErrorCode::Ok);
-    // The old connection is dead: what still comes from it is nobody's.
+    // The old connection is closed: later frames of it are ignored.
     world.send(client, OpCode::Exists, read());
     assert_eq!(world.got(client), []);
 }
@@ -328,7 +328,7 @@ fn watches_fire_by_apaches_rules() {
     }
 }
 
-/// As Apache does since CVE-2024-23944.
+/// Like Apache since CVE-2024-23944.
 #[test]
 fn who_may_not_read_a_node_hears_nothing_of_it() {
     let mut world = World::new();
@@ -451,7 +451,7 @@ fn nodes_outlive_their_time_by_one_check_at_most() {
     assert_eq!(world.error(client, OpCode::CreateTtl, ttl("/s-", 6, 60_000)), ErrorCode::Ok);
     assert_eq!(world.create(client, "/t/child", 1), ErrorCode::Ok);
     assert_eq!(world.stat(client, "/t").unwrap().ephemeral_owner, 0);
-    // The child goes with its session, after 10 s.
+    // The child is deleted with its session, after 10 s.
     world.sleep(60_000);
     assert!(!world.core.tree.contains("/t"));
     assert!(world.core.tree.contains("/s-0000000001"));
@@ -542,8 +542,7 @@ fn requests_are_logged_with_their_outcome() {
     assert_eq!(world.core.log().to_vec(), []);
 }
 
-/// Random bytes and valid frames with random damage: nothing panics, and what the core
-/// knows stays in step with itself.
+/// Random bytes and valid frames with random damage: nothing panics, and the core's state stays consistent.
 #[test]
 fn no_input_makes_it_panic() {
     use rand::rngs::StdRng;

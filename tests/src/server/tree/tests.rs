@@ -122,7 +122,7 @@ fn containers_and_nodes_with_a_time_to_live_come_due() {
     tree.create("/container", new_node(false, CONTAINER_OWNER), at(1)).unwrap();
     tree.create("/ttl", new_node(false, ttl), at(1)).unwrap();
     assert_eq!((ttl_owner(0), ttl_owner(MAX_TTL + 1)), (None, None));
-    // One that never had a child stays.
+    // A container that never had a child stays.
     assert_eq!(tree.due(6000), [""; 0]);
     assert_eq!(tree.due(6001), ["/ttl"]);
     for parent in ["/container", "/ttl"] {

@@ -1,4 +1,4 @@
-//! The contenders: what the runner does with the planner's actions, and with the replies and notifications.
+//! The contenders: the runner's part in actions, replies and notifications.
 
 use crate::locks::engine::driver::SortedChildren;
 use crate::locks::engine::model::properties::{self, Cause};
@@ -53,14 +53,14 @@ pub(super) struct Contender {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
-    /// It waits for its turn.
+    /// It waits for the turn to contend.
     Idle,
-    /// It waits for replies, or has them.
+    /// It waits for replies, or has received them.
     Asks(Ask),
     /// A request has failed with the connection.
     Failed,
     Wait(Wait),
-    /// It waits for the reply to the delete of the node's owner.
+    /// It waits for the reply to the owner's delete of the node.
     AsksOwner {
         epoch: u64,
         wait: Wait,
@@ -84,7 +84,7 @@ pub(super) struct Ask {
     node: Option<Watch>,
     own: Option<Watch>,
     listed: Option<Nodes>,
-    /// Where the session's server stood when they were sent.
+    /// The position of the session's server when they were sent.
     sent: Position,
 }
 
@@ -187,7 +187,7 @@ impl Contender {
         [self.awaited.as_mut(), self.own.as_mut()].into_iter().chain(asked).flatten()
     }
 
-    /// Tells if the contender watches its own node.
+    /// Returns whether the contender watches its own node.
     pub(super) fn watches_own(&self) -> bool {
         self.own.is_some()
     }
@@ -213,7 +213,7 @@ impl World {
             return;
         }
         match &contender.phase {
-            // In the order of the contenders, as that of their nodes.
+            // In the order of the contenders, which is that of their nodes.
             Phase::Idle => {
                 let is_next = self.contenders[..index].iter().all(|before| before.phase != Phase::Idle);
                 steps.extend((is_next && self.turn.is_none()).then_some(Step::Turn(index)));
@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    /// A new attempt.
+    /// Begins an attempt.
     pub(super) fn claim(&mut self, contender: usize) {
         let session = self.contenders[contender].session;
         self.contenders[contender].claim = self.claims.len();
@@ -262,7 +262,7 @@ impl World {
         self.perform(contender, action, None, scenario)
     }
 
-    /// The attempt has failed: what may be left of it is deleted, and another one begins.
+    /// Ends a failed attempt: its possible nodes are deleted, and another attempt begins.
     fn begin_again(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
         let claim = self.contenders[contender].claim;
         if self.contenders[contender].is_uncertain
@@ -278,7 +278,7 @@ impl World {
         self.begin(contender, scenario)
     }
 
-    /// The contender holds nothing and wants nothing any more.
+    /// Ends the contender: it holds nothing, and sends nothing more.
     pub(super) fn is_done(&mut self, contender: usize) {
         let it = &mut self.contenders[contender];
         self.claims[it.claim].is_entered = false;
@@ -313,7 +313,7 @@ impl World {
         }
     }
 
-    /// Carries out the create of a reader in the place of a writer, which may have been carried out before.
+    /// Carries out the create of a reader node with the writer's number, unless it was carried out before.
     pub(super) fn create_reader(&mut self, request: &Request) -> Answer {
         let Contender { phase: Phase::Downgrades(claim), node: Some(writer), .. } = self.contenders[request.contender]
         else {
@@ -323,7 +323,7 @@ impl World {
         if is_there { Answer::Done } else { self.create(claim, Kind::Read, self.nodes[writer].number) }
     }
 
-    /// The reader's node is there; the writer's was looked at behind it.
+    /// Ends a downgrade: the reader's node exists, and the writer's was read behind it.
     fn is_downgraded(&mut self, contender: usize, writer_is_there: bool) {
         let Phase::Downgrades(reader) = self.contenders[contender].phase else { return };
         let Some(node) = self.nodes.iter().rposition(|node| node.claim == reader) else { return };
@@ -346,7 +346,7 @@ impl World {
         self.decide(contender, Outcome::Plain(Input::WaitsLong, None), scenario)
     }
 
-    /// The connection is lost: what was outstanding on it has failed.
+    /// Fails the requests that are outstanding on the lost connection.
     pub(super) fn loses_connection(&mut self, contender: usize) {
         let it = &mut self.contenders[contender];
         let Phase::Asks(ask) = &mut it.phase else { return };
@@ -360,7 +360,7 @@ impl World {
                 it.is_uncertain = true;
                 self.send(contender, What::Create);
             }
-            // The watch on the node is set, that on the own one is not.
+            // The watch on the node is set, the watch on the own node is not.
             Asked::Arm { node: true, list: false, .. } if ask.node.as_ref().is_none_or(Watch::is_set) => {
                 it.awaited = ask.node.take();
                 it.phase = Phase::Failed;
@@ -369,7 +369,7 @@ impl World {
         }
     }
 
-    /// A read was answered.
+    /// Takes the reply to a read.
     pub(super) fn served(&mut self, request: Request) {
         let Contender { session, claim, .. } = self.contenders[request.contender];
         let Session { position, epoch, .. } = self.sessions[session];
@@ -425,7 +425,7 @@ impl World {
         }
     }
 
-    /// A write was answered.
+    /// Takes the reply to a write.
     pub(super) fn written(&mut self, request: Request) {
         let Some((_, answer)) = request.committed else { return };
         let it = &mut self.contenders[request.contender];
@@ -452,7 +452,7 @@ impl World {
         }
     }
 
-    /// A notification wakes its waiters, after the owner of the node.
+    /// Wakes the waiters of a notification, after the owner of the node.
     pub(super) fn dispatch(&mut self, session: usize, target: Target, event: Event, scenario: &Scenario) {
         let epoch = self.sessions[session].epoch;
         for contender in 0..self.contenders.len() {
@@ -474,7 +474,7 @@ impl World {
         }
     }
 
-    /// A contender handles what it has been given, until it must wait.
+    /// Handles what a contender has received, until it must wait.
     pub(super) fn run(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
         loop {
             let Some(outcome) = self.outcome(contender, scenario) else { return Ok(()) };
@@ -510,7 +510,7 @@ impl World {
         }
     }
 
-    /// Hands over the replies of an action whose requests are all answered.
+    /// Hands over the replies of an action after its last reply.
     fn asked(&mut self, contender: usize, ask: Ask, scenario: &Scenario) -> Outcome {
         let it = &mut self.contenders[contender];
         let Ask { what, epoch, node, own, listed, sent, .. } = ask;
@@ -565,7 +565,7 @@ impl World {
         }
     }
 
-    /// The first event of a wait, in the runner's order.
+    /// Returns the first event of a wait, in the runner's order.
     fn event(&mut self, contender: usize, wait: Wait, scenario: &Scenario) -> Option<(Input<'static>, Option<Cause>)> {
         let says_first = self.hears_holder(&wait, scenario);
         let owner = wait.owner.filter(|owner| self.is_owner(*owner, &wait, scenario));
@@ -578,7 +578,7 @@ impl World {
         }
         let awaited = it.awaited.take_if(|watch| watch.fired.is_some());
         let Some(Watch { fired: Some((event, epoch)), found, .. }) = awaited else {
-            // Without a watch it is set anew; else the limit has changed.
+            // Without a watch it is set again; otherwise the limit has changed.
             let is_unwatched = it.awaited.is_none() && wait.node.is_some();
             return Some((if is_unwatched { Input::Unwatched } else { Input::QueueChanged }, None));
         };
@@ -602,7 +602,7 @@ impl World {
         Some(self.deleted(contender, wait, epoch, by))
     }
 
-    /// Tells if the awaited node is the one that its owner has kept: lost replies leave an owner with several.
+    /// Returns whether the awaited node is the one that its owner has kept: lost replies leave an owner with several.
     fn is_owner(&self, owner: usize, wait: &Wait, scenario: &Scenario) -> bool {
         self.claims[owner].node == wait.node || scenario.quirk == Some(Quirk::OwnerOfAnyNode)
     }
@@ -619,7 +619,7 @@ impl World {
         }
     }
 
-    /// Gives the planner what came of an action, and begins the next one.
+    /// Passes the result of an action to the planner, and begins the next action.
     fn decide(&mut self, contender: usize, outcome: Outcome, scenario: &Scenario) -> Result<(), Violation> {
         let limit = self.sessions[self.contenders[contender].session].limit;
         let mut plan = std::mem::take(&mut self.contenders[contender].plan);
@@ -629,7 +629,7 @@ impl World {
             Outcome::Armed { epoch, listed: Some((listed, sent)), .. } => Some((*epoch, *listed, *sent)),
             _ => None,
         };
-        // Where nothing is decided by the limit, the next wait sees that it has changed.
+        // If no decision used the limit, the next wait sees that it has changed.
         if listed.is_some() || scenario.quirk == Some(Quirk::AnyReplyTakesTheLimit) {
             self.contenders[contender].limit = limit;
         }

@@ -1,13 +1,13 @@
 //! A model checker over the real planner and the real drivers: it searches every order in which commits, deliveries and
 //! faults can happen.
 //!
-//! | file | what it has |
+//! | file | content |
 //! | --- | --- |
 //! | [`world`] | the leader's log, the servers, the connections |
-//! | [`contender`] | the runner: what it does with actions, replies and notifications |
-//! | [`properties`] | what must hold |
+//! | [`contender`] | the runner: its part in actions, replies and notifications |
+//! | [`properties`] | the properties that must hold |
 //! | [`search`] | the search |
-//! | [`scenario`] | what is searched, and broken planners |
+//! | [`scenario`] | the scenarios, and broken planners |
 //! | [`tests`] | the bounds, and the broken planners that must be found |
 //!
 //! The environment variable `CURATOR_MODEL=long` widens the bounds.

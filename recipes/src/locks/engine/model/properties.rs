@@ -3,32 +3,32 @@
 //! | property | checked | statement |
 //! | --- | --- | --- |
 //! | proof | at each grant | There is a state of the log in which the own node exists and no node ahead of it blocks it. For a listing it is not older than the state of the session's server when the request was sent; for a hand-off not older than the notified deletion. |
-//! | exclusion | at each grant | Of the holders that have not been told of a loss, those whose nodes are there at the leader are compatible with the new one. |
-//! | same session | at each grant | A holder of the same session has been told of the loss of its node if the session was notified of it. |
-//! | no stuck waiter | when nothing is under way | No waiter whose node is there could be granted; a waiter that watches its own node has one; each node has a contender; a holder has a node. |
-//! | progress | over the whole search | Nothing goes on for ever by itself. |
+//! | exclusion | at each grant | Of the holders that were not notified of a loss, those with a node at the leader are compatible with the new one. |
+//! | same session | at each grant | A holder of the same session was notified of the loss of its node if the session was. |
+//! | no stuck waiter | when nothing is outstanding | No waiter with a node could be granted; a waiter that watches its own node has one; each node has a contender; a holder has a node. |
+//! | progress | over the whole search | The steps that happen by themselves come to an end. |
 //!
-//! *First come, first served* follows from *proof*: no node that is ahead, and blocks, is there.
+//! *First come, first served* follows from *proof*: no node ahead that blocks exists.
 //!
-//! A holder whose node was deleted by a fault (a kill, an administrator) may be told after the next grant. This is prompt, not
-//! provable, so exclusion counts only holders whose nodes are there. One transaction of an administrator that deletes the
-//! nodes of the holder and of the waiter belongs to it: the hand-off may name the state just before that transaction.
+//! A holder that lost its node to a fault (a kill, an administrator) may be notified after the next grant. That is
+//! prompt, not provable, so exclusion counts only holders with a node. One transaction of an administrator that deletes
+//! the nodes of the holder and of the waiter is such a fault: the hand-off may name the state just before it.
 
 use crate::locks::engine::model::contender::Phase;
 use crate::locks::engine::model::scenario::Kind;
 use crate::locks::engine::model::world::{Position, Violation, World};
 
-/// Why a contender was granted the lock.
+/// The cause of a grant.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cause {
-    /// A listing, which was sent when the session's server stood there.
+    /// A listing, sent when the session's server was at this position.
     Listed { sent: Position },
     /// The deletion of a node.
     HandOff(usize),
 }
 
 impl World {
-    /// Tells if the state at a position grants the lock to a node.
+    /// Returns whether the state at a position grants the lock to a node.
     fn is_next_at(&self, position: Position, own: usize, limit: u8) -> bool {
         let (index, own) = (own, &self.nodes[own]);
         let key = |node: usize| (self.nodes[node].number, self.nodes[node].name());
@@ -52,7 +52,7 @@ pub(super) fn check_grant(world: &World, contender: usize, cause: Option<Cause>)
         Cause::Listed { sent } => sent,
         Cause::HandOff(node) => world.nodes[node].deleted.unwrap_or_default(),
     };
-    // The session may have a server again that is behind what another one has notified.
+    // The session may be connected to a server that is behind an earlier notification.
     let until = world.sessions[it.session].position.max(from);
     let by_multi =
         matches!(cause, Cause::HandOff(_)) && world.nodes[own].deleted == Some(from) && world.multis.contains(&from);
@@ -81,7 +81,7 @@ pub(super) fn check_grant(world: &World, contender: usize, cause: Option<Cause>)
     if are_compatible { Ok(()) } else { Err(format!("contender {contender} was granted beside others")) }
 }
 
-/// Nothing is under way, and no fault comes.
+/// Checks a world in which nothing is outstanding and no fault comes.
 pub(super) fn check_quiet(world: &World) -> Result<(), Violation> {
     for (index, contender) in world.contenders.iter().enumerate() {
         let session = &world.sessions[contender.session];
@@ -95,7 +95,7 @@ pub(super) fn check_quiet(world: &World) -> Result<(), Violation> {
             }
             (Phase::Holds, None) => return Err(format!("contender {index} was not told of its loss")),
             (Phase::Wait(_) | Phase::Holds | Phase::Over, _) => {}
-            // Another one has the turn, and waits for a lease.
+            // Another contender has the turn, and waits for a lease.
             (Phase::Idle, _) if world.turn.is_some() => {}
             (phase, _) => return Err(format!("contender {index} is stuck in {phase:?}")),
         }

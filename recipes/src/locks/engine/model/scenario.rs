@@ -47,11 +47,11 @@ pub(super) enum Fault {
 /// A deliberate break, between the world and the planner or in a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quirk {
-    /// A deletion whose transaction is not known is taken for another session's.
+    /// A deletion by an unknown transaction is taken for another session's.
     UnknownIsOtherSession,
-    /// A delete that the owner has begun is taken for an answered one.
+    /// A delete that the owner has begun is taken for one with a reply.
     BegunDeleteIsDone,
-    /// A waiter relates what an owner says to each node that a lost reply has left of that owner.
+    /// A waiter takes an owner's reports for every node that a lost reply has left of that owner.
     OwnerOfAnyNode,
     /// A deletion is taken to have been notified on the connection on which the watch was set.
     ReplayIsOfTheOldConnection,
@@ -61,31 +61,31 @@ pub(super) enum Quirk {
     GoneNodeIsArmed,
     /// The own node is added to a listing that lacks it.
     ListingHasOwn,
-    /// After a lost reply there is taken to be one node.
+    /// After a lost reply one node is taken for certain.
     LostReplyIsCertain,
     /// The session does not restore its watches on another connection.
     WatchesAreNotRestored,
-    /// A contender says that it is first as soon as it is there.
+    /// A contender reports that it is first as soon as its node exists.
     SaysFirstAtOnce,
     /// A notification for a node does not reach its owner.
     OwnerIsNotMarked,
     /// A holder of a lease does not signal.
     NoSignal,
-    /// A change of the limit is taken note of with a reply that says nothing of the queue.
+    /// A reply without a listing updates the limit that the contender knows.
     AnyReplyTakesTheLimit,
     /// A limit that changes is allowed where contenders do not take turns.
     LimitMayChangeWithoutTurns,
-    /// One lease more than there are.
+    /// A contender counts one lease more than the limit.
     OneLeaseMore,
     /// Each deletion is taken for that of the only blocker.
     AnyBlockerIsAlone,
-    /// A reader does not see the writer right ahead.
+    /// A reader ignores the writer directly ahead.
     ReaderIgnoresTheLastWriter,
     /// A reader waits for the first writer only.
     ReaderTakesTheFirstWriter,
     /// A writer takes the deletion of its predecessor for its grant.
     WriterTrustsADeletion,
-    /// A waiter watches the node so many ahead as there are leases.
+    /// A waiter watches the node that is as many positions ahead as leases exist.
     WatchesOneLeaseAhead,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct Scenario {
     /// Waits may last so long that a waiter watches its own node.
     pub(super) waits_last: bool,
     pub(super) quirk: Option<Quirk>,
-    /// Prints what the contenders are told and do.
+    /// Prints the inputs and the actions of the contenders.
     pub(super) prints: bool,
 }
 
@@ -133,12 +133,12 @@ impl Scenario {
         }
     }
 
-    /// Nothing happens at once that need not, and waits may last.
+    /// Lets nothing happen at once that need not, and lets waits last.
     pub(super) fn thorough(self) -> Self {
         Self { runs_at_once: false, waits_last: true, ..self }
     }
 
-    /// One of the contenders asks once.
+    /// Lets one of the contenders ask once.
     pub(super) fn with_try(mut self, contender: usize) -> Self {
         self.contenders[contender].asks_once = true;
         self
@@ -149,7 +149,7 @@ impl Scenario {
         self
     }
 
-    /// The rules of a contender, as the locks have them.
+    /// Calls `call` with the rules of a contender, as the locks set them.
     pub(super) fn with_rules<T>(&self, kind: Kind, asks_once: bool, call: impl FnOnce(&Rules<'_>) -> T) -> T {
         let driver = driver(kind, self.has_turns);
         let broken = self.quirk.map(|quirk| BrokenDriver { kind, quirk, driver });

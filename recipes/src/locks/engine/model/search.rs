@@ -94,8 +94,8 @@ struct Visit {
 
 /// Searches depth first, and counts the states.
 ///
-/// A state that comes again on its own path is an endless loop. Faults and releases are used up, so no other step is part
-/// of a loop than those that happen by themselves.
+/// A state that repeats on its own path is an endless loop. Faults and releases are used up, so a loop has only steps
+/// that happen by themselves.
 pub(super) fn search(scenario: &Scenario) -> Result<usize, Found> {
     let mut seen: ByHash<bool> = HashMap::default();
     let mut path: Vec<Visit> = Vec::new();
@@ -174,7 +174,7 @@ pub(super) fn shortest(scenario: &Scenario) -> Option<Found> {
     None
 }
 
-/// Takes the steps again, and prints what the contenders are told and do.
+/// Repeats the steps, and prints the inputs and the actions of the contenders.
 pub(super) fn print(scenario: &Scenario, steps: &[Step]) {
     let scenario = Scenario { prints: true, ..scenario.clone() };
     let mut world = World::new(&scenario);

@@ -42,7 +42,7 @@ fn nothing_is_found(scenarios: impl IntoIterator<Item = Scenario>) {
     println!("{all} states in {:?}", began.elapsed());
 }
 
-/// Searches with a broken planner, and expects a violation that has these words.
+/// Searches with a broken planner, and expects a violation with this text.
 fn is_found(scenario: Scenario, quirk: Quirk, why: &str) {
     let scenario = scenario.with_quirk(quirk);
     let Err(Found { violation, steps }) = search(&scenario) else { panic!("{quirk:?} is not found") };
@@ -88,7 +88,7 @@ fn broken_planners_of_a_mutex_are_found() {
     is_found(mutex(&[0, 1], 1), Quirk::WatchesAreNotRestored, "although it could be granted");
 }
 
-/// Leases of the direct protocol: the holders signal to those behind them.
+/// Leases of the direct protocol: each holder signals to its successor.
 fn leases(limit: u8, sessions: &[usize], faults: usize) -> Scenario {
     let contenders = sessions.iter().map(|session| (Kind::Lease, *session));
     Scenario { limit, signals_successor: true, ..Scenario::new(contenders, faults, ALL) }
@@ -108,7 +108,7 @@ const RAISED: &[Fault] = &[Fault::Limit(2), Fault::Kill, Fault::Break];
 fn leases_survive_faults() {
     nothing_is_found(TWO.iter().map(|sessions| leases(1, sessions, 1).thorough()));
     nothing_is_found([leases(2, &[0, 0, 1], 1), leases(2, &[0, 1, 2], 1), leases(1, &[0, 1, 2], 1)]);
-    // Here the last one waits for a signal.
+    // Here the last waiter waits for a signal.
     nothing_is_found([leases(2, &[0, 1, 2, 3], 0)]);
     if is_long() {
         nothing_is_found(TWO.iter().map(|sessions| leases(1, sessions, 2).thorough()));

@@ -1,19 +1,19 @@
 //! The world around the contenders: the leader's log, the servers that follow it, and the connections.
 //!
-//! | part | how it is modelled |
+//! | part | model |
 //! | --- | --- |
-//! | log | each node knows the transactions that created, wrote and deleted it; a server's state is a prefix |
-//! | server | one for each session; it stands at a position of the log and moves on one transaction at a time |
-//! | requests | in order for each session; a write commits at the leader and is answered when the server has it |
-//! | replies | delivered when the server answers: a reply under way for long is a server that is behind for long |
+//! | log | each node has the transactions that created, wrote and deleted it; a server's state is a prefix |
+//! | server | one for each session, at a position of the log; it applies one transaction at a time |
+//! | requests | in order for each session; a write commits at the leader and is answered when the server has applied it |
+//! | replies | delivered when the server answers: a reply that is delayed for long is a server that is behind for long |
 //! | notifications | one queue for each session; those of one transaction in every order; replies may overtake them, as the task that dispatches them may be late |
-//! | watches | the server has a watch exactly where the client has a waiter whose read was answered |
-//! | reconnect | at any position that the session has not seen surpassed; what changed is replayed in every order |
-//! | stragglers | a write whose connection was lost may still commit, until a later write of its session does |
+//! | watches | the server has a watch exactly where the client has a waiter with a reply to its read |
+//! | reconnect | at any position that the session has not seen surpassed; changes are replayed in every order |
+//! | stragglers | a write of a lost connection may still commit, until a later write of its session does |
 //!
 //! A server applies a transaction of another session at once, unless it has to choose an order of notifications, or the
-//! session has caused or been notified of later transactions. This leaves nothing out: to a session that cannot know of a
-//! transaction, a server that is behind is a leader that commits later.
+//! session has caused or been notified of later transactions. This leaves nothing out: to a session that cannot know of
+//! a transaction, a server that is behind is a leader that commits later.
 
 use crate::locks::engine::model::contender::{Claim, Contender, Delete, Phase, Watch};
 use crate::locks::engine::model::scenario::{Fault, Kind, Quirk, Scenario};
@@ -40,9 +40,9 @@ pub(super) enum Step {
     Serve(usize),
     /// The session's oldest notification wakes waiters.
     Dispatch(usize),
-    /// A contender handles what it has been given.
+    /// A contender handles what it has received.
     Run(usize),
-    /// A holder looks at its node and sees that it is gone.
+    /// A holder checks its node and sees that it is gone.
     Look(usize),
     /// A session learns of its end.
     End(usize),
@@ -61,7 +61,7 @@ pub(super) enum Step {
     DeleteBoth(usize, usize),
     /// The leader ends a session.
     Kill(usize),
-    /// A session loses its connection and gets another one, to a server at this position, which replays in this order.
+    /// A session loses its connection and gets another, to a server at this position, which replays in this order.
     Break(usize, Position, usize),
     /// A waiter's caller gives up.
     GiveUp(usize),
@@ -70,7 +70,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Tells if it happens by itself, sooner or later.
+    /// Returns whether the step happens by itself, sooner or later.
     pub(super) fn must_happen(self) -> bool {
         use Step::{Apply, Commit, Dispatch, End, Learn, Look, Run, Serve, Turn};
         // Not a straggler, which may be lost as well.
@@ -139,7 +139,7 @@ pub(super) struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum What {
     Create,
-    /// The node of a reader in the place of the writer that it was.
+    /// The node of a reader, with the number of the writer that it was.
     CreateReader,
     /// A write that changes nothing.
     Barrier,
@@ -147,7 +147,7 @@ pub(super) enum What {
     Delete(usize),
     /// A delete of a node that a lost reply has left.
     DeleteExtra(usize),
-    /// The session deletes what is left of a claim.
+    /// The session deletes the remaining nodes of a claim.
     Clean,
     /// The session writes the node of a holder.
     Signal(usize),
@@ -164,7 +164,7 @@ impl What {
         !matches!(self, Self::List | Self::FindOwn | Self::ReadNode(_) | Self::ReadOwn(_) | Self::Exists(_))
     }
 
-    /// Tells if the session itself sends it again on the next connection.
+    /// Returns whether the session itself sends it again on the next connection.
     fn is_repeated(self) -> bool {
         matches!(self, Self::Clean | Self::Signal(_) | Self::Delete(_) | Self::CreateReader | Self::Exists(_))
     }
@@ -182,15 +182,15 @@ pub(super) struct Session {
     pub(super) epoch: u64,
     /// The position of its server.
     pub(super) position: Position,
-    /// The newest transaction that it has caused or been notified of. A server that is behind without the session being able to
-    /// know it is no other world: those transactions may as well come later.
+    /// The newest transaction that the session has caused or been notified of. A lag that the session cannot know of is
+    /// not a separate world: the transactions may as well come later.
     known: Position,
     /// The position of its server at the newest reply.
     last_seen: Position,
     pub(super) requests: Vec<Request>,
     stragglers: Vec<Request>,
     mail: Vec<(Target, Event)>,
-    /// So many of the notifications came before a reply that the client has: they are not lost with the connection.
+    /// The number of notifications that came before a received reply: they are not lost with the connection.
     received: usize,
     /// The transaction that ended it.
     closed: Option<Position>,
@@ -213,7 +213,7 @@ pub(super) struct World {
     pub(super) contenders: Vec<Contender>,
     /// The contender that has the turn to take a lease.
     pub(super) turn: Option<usize>,
-    /// Transactions of an administrator that have deleted two nodes.
+    /// The administrator's transactions that have deleted two nodes.
     pub(super) multis: Vec<Position>,
     limit: u8,
     faults: usize,
@@ -243,7 +243,7 @@ impl World {
         Ok(world)
     }
 
-    /// All that may happen next.
+    /// Lists all steps that may happen next.
     pub(super) fn steps(&self, scenario: &Scenario) -> Vec<Step> {
         let mut steps = Vec::new();
         for (index, session) in self.sessions.iter().enumerate().filter(|(_, session)| !session.is_over) {
@@ -297,7 +297,7 @@ impl World {
                 })),
                 Fault::Kill => steps.extend(self.open_sessions().map(Step::Kill)),
                 Fault::Break => {
-                    // What was received is dispatched before the connection's end.
+                    // Received notifications are dispatched before the connection's end.
                     for session in self.open_sessions().filter(|session| self.sessions[*session].received == 0) {
                         for position in self.sessions[session].last_seen..=self.log {
                             let orders = factorial(self.replayed_at(session, position).len());
@@ -314,7 +314,7 @@ impl World {
         }
     }
 
-    /// The sessions that live and have something to do.
+    /// Lists the sessions that live and have something to do.
     fn open_sessions(&self) -> impl Iterator<Item = usize> {
         let is_open = |(index, session): &(usize, &Session)| {
             session.closed.is_none() && !session.is_over && !self.is_idle(*index, session)
@@ -327,7 +327,7 @@ impl World {
         session.requests.is_empty() && self.contenders.iter().filter(of_session).all(|it| it.phase == Phase::Over)
     }
 
-    /// The contenders' first nodes come in the order of the contenders, as the scenarios cover all others.
+    /// Returns whether a request may commit. First nodes come in the contenders' order: scenarios cover the others.
     fn may_commit(&self, request: &Request) -> bool {
         let has_joined = |contender: usize| {
             self.nodes.iter().any(|node| node.claim == contender) || self.contenders[contender].phase == Phase::Over
@@ -335,7 +335,7 @@ impl World {
         request.what != What::Create || request.claim != request.contender || (0..request.contender).all(has_joined)
     }
 
-    /// Takes a step, and those that follow at once.
+    /// Takes a step, and the steps that follow at once.
     pub(super) fn after(&self, step: Step, scenario: &Scenario) -> Result<Self, Violation> {
         let mut world = self.clone();
         world.take(step, scenario)?;
@@ -355,7 +355,7 @@ impl World {
                     self.sessions[index] = Session { position, known: position, limit, is_over, ..Session::default() };
                 }
             }
-            // What a contender does that is alone in its session concerns no other one, unless a fault comes in between.
+            // The run of a contender that is alone in its session affects no other, unless a fault comes in between.
             let of_contender = |contender: usize| self.runs_at_once(contender, scenario);
             let Some(step) = (0..self.contenders.len()).find_map(of_contender) else {
                 return Ok(());
@@ -394,7 +394,7 @@ impl World {
     fn take(&mut self, step: Step, scenario: &Scenario) -> Result<(), Violation> {
         match step {
             Step::Commit(session) => {
-                // Nothing that was sent before is committed any more.
+                // No straggler commits after a later write of its session.
                 self.sessions[session].stragglers.clear();
                 let committed = self.commit(session, self.sessions[session].requests[0])?;
                 self.sessions[session].requests[0].committed = Some(committed);
@@ -483,7 +483,7 @@ impl World {
         }
     }
 
-    /// The requests that a connection took with it, and the contenders that wait for replies.
+    /// Keeps the open writes of a lost connection as stragglers, and fails the outstanding actions of its contenders.
     fn lose_connection(&mut self, session: usize, lost: Vec<Request>) {
         let open = lost.iter().filter(|request| request.what.is_write() && request.committed.is_none());
         self.sessions[session].stragglers.extend(open);
@@ -511,7 +511,7 @@ impl World {
         self.sessions[session].requests.push(Request { contender, claim, what, committed: None });
     }
 
-    /// The leader carries out a write.
+    /// Carries out a write at the leader.
     fn commit(&mut self, session: usize, request: Request) -> Result<(Position, Answer), Violation> {
         let answer = match request.what {
             What::Create => {
@@ -550,7 +550,7 @@ impl World {
         }
     }
 
-    /// The session of a node deletes it.
+    /// Deletes nodes of the session by the session itself.
     fn delete_owned(&mut self, nodes: &[usize]) -> Result<Answer, Violation> {
         let there: Vec<_> = nodes.iter().copied().filter(|node| self.nodes[*node].exists_at(self.log)).collect();
         if there.is_empty() {
@@ -626,13 +626,13 @@ impl World {
         nodes.chain(children).filter(|(target, _)| self.watches(session, *target).any(|watch| watch.is_set())).collect()
     }
 
-    /// The waiters of a session at a target, which have not been woken.
+    /// Lists the waiters of a session at a target that were not woken.
     pub(super) fn watches(&self, session: usize, target: Target) -> impl Iterator<Item = &Watch> {
         let contenders = self.contenders.iter().filter(move |contender| contender.session == session);
         contenders.flat_map(Contender::watches).filter(move |watch| watch.target == target && watch.fired.is_none())
     }
 
-    /// Looks up the owner's delete of its node.
+    /// Returns the state of the owner's delete of its node.
     pub(super) fn owner_delete(&self, claim: usize) -> Delete {
         self.claims[claim].delete
     }
@@ -647,7 +647,7 @@ fn factorial(count: usize) -> usize {
     (1..=count).product()
 }
 
-/// Brings items into one of their orders, by its number.
+/// Permutes items into one of their orders, by its number.
 fn permute<T>(items: &mut [T], mut order: usize) {
     for begin in 0..items.len() {
         let left = items.len() - begin;

@@ -8,7 +8,7 @@ use crate::locks::engine::plan::Proof;
 /// The number of a connection within its session.
 pub(crate) type Epoch = u64;
 
-/// What is the same for all contenders of a lock.
+/// The rules that a contender decides by.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules<'a> {
     pub(crate) driver: &'a dyn LockInternalsDriver,
@@ -18,16 +18,16 @@ pub(crate) struct Rules<'a> {
     pub(crate) limit_is_fixed: bool,
     /// A contender that is granted writes its node, which signals to its successor that it is next.
     pub(crate) signals_successor: bool,
-    /// A holder of the same session says that it is first; the contender may rely on it.
+    /// A holder of the same session reports that it is first, and the contender may rely on it.
     pub(crate) hears_holders: bool,
-    /// The contender asks once and does not wait.
+    /// The contender is granted or refused at once: it does not wait.
     pub(crate) asks_once: bool,
 }
 
-/// What came of the last action.
+/// The result of the last action, or the event that ends a wait.
 #[derive(Debug)]
 pub(crate) enum Input<'a> {
-    /// The node is there. It is `certain` if no reply was lost: else there may be more nodes than one.
+    /// The node exists. It is `certain` if no reply was lost: otherwise several nodes may exist.
     Created {
         epoch: Epoch,
         certain: bool,
@@ -36,7 +36,7 @@ pub(crate) enum Input<'a> {
     Ordered {
         epoch: Epoch,
     },
-    /// Of several nodes one is kept.
+    /// One of several nodes was kept.
     Settled,
     Listed(Listing<'a>),
     Armed(Armed<'a>),
@@ -48,15 +48,15 @@ pub(crate) enum Input<'a> {
     },
     /// The node that the contender waits for was written.
     Written,
-    /// The watch on that node must be set anew.
+    /// The watch on that node must be set again.
     Unwatched,
-    /// The holder that the contender waits for is in this session and says that it is first.
+    /// The awaited holder, of this session, reports that it is first.
     HolderIsFirst,
-    /// The own node was deleted, as its watch says.
+    /// The own node's watch reports its deletion.
     OwnDeleted,
-    /// The own node was changed, or its watch must be set anew.
+    /// The own node was changed, or its watch must be set again.
     OwnChanged,
-    /// The wait has lasted so long that the own node is to be watched.
+    /// The wait has lasted so long that the own node is now watched.
     WaitsLong,
     /// The children or the limit changed.
     QueueChanged,
@@ -79,7 +79,7 @@ pub(crate) struct Listing<'a> {
     pub(crate) predecessor_is_ours: bool,
 }
 
-/// What came of setting watches, and of the listing behind them.
+/// The results of setting watches, and the listing behind them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Armed<'a> {
     pub(crate) node: Watched,
@@ -87,13 +87,13 @@ pub(crate) struct Armed<'a> {
     pub(crate) listing: Option<Listing<'a>>,
 }
 
-/// What came of setting one watch.
+/// The result of setting one watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Watched {
     NotAsked,
-    /// The node is gone.
+    /// The node does not exist.
     Gone,
-    /// The node is there.
+    /// The node exists.
     Set {
         /// The connection that carried the reply.
         epoch: Epoch,
@@ -102,7 +102,7 @@ pub(crate) enum Watched {
     },
 }
 
-/// Whose transaction deleted a node.
+/// The owner of the transaction that deleted a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum DeletedBy {
     /// The node belonged to another session. The end of that session deletes none of our nodes.
@@ -113,7 +113,7 @@ pub(crate) enum DeletedBy {
     Unknown,
 }
 
-/// What the contender does next.
+/// The next action of a contender.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     /// Create the own node.
@@ -127,14 +127,14 @@ pub(crate) enum Action {
     },
     /// Watch a node and the own one, and list behind that, all at once.
     Arm(Arm),
-    /// Wait for the first of these.
+    /// Wait for the first event of a set.
     Wait(WaitSet),
     /// The contender has the lock.
     Grant {
         proof: Proof,
         signals: bool,
     },
-    /// Another contender has the lock, and this one asks once.
+    /// Refuse: another contender has the lock, and this one does not wait.
     Refuse,
     /// The own node is gone: create another one, at the back of the queue.
     Rejoin,
@@ -152,6 +152,6 @@ pub(crate) struct Arm {
 pub(crate) struct WaitSet {
     /// The node that is watched; `None` for the children.
     pub(crate) node: Option<Arc<str>>,
-    /// The node's owner, in this session, may say that it is first.
+    /// The node's owner, in this session, may report that it is first.
     pub(crate) hears_holder: bool,
 }

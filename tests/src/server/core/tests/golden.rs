@@ -9,7 +9,7 @@ use crate::wire::Stat;
 #[path = "../../../../../framework/wire/golden/exchanges.rs"]
 mod exchanges;
 
-/// The recorded server has given this id to its first session.
+/// Returns the id that the recorded server has given to its first session.
 fn first_session(exchanges: &[Exchange]) -> i64 {
     let Some(Frame::FromServer(reply)) = exchanges[0].frames.get(1) else { panic!("a connect response comes first") };
     ConnectResponse::decode(&mut Reader::new(reply)).unwrap().session_id
@@ -25,7 +25,7 @@ fn copy_stat(from: &mut Reader<'_>, to: &mut Writer) {
     Stat { ctime: 0, mtime: 0, ..stat }.encode(to);
 }
 
-/// The same reply without the times of nodes, and with the children of a node in the order of their names.
+/// Returns the reply without the times of nodes, and with the children of a node in the order of their names.
 fn normalised(op: OpCode, reply: &[u8]) -> String {
     let mut from = Reader::new(reply);
     let mut to = Writer::new();

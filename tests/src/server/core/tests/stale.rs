@@ -1,4 +1,4 @@
-//! Reads that lag behind.
+//! Stale reads.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn writes_of_others_are_not_seen() {
     assert!(world.stat(writer, "/new").is_some() && world.stat(writer, "/old").is_none());
     assert!(world.stat(reader, "/new").is_none() && world.stat(reader, "/old").is_some());
     assert!(world.core.tree.contains("/new"));
-    // Again changes nothing.
+    // A second call changes nothing.
     set(&mut world, true);
     assert!(world.stat(reader, "/new").is_none());
     assert_eq!(world.got(reader), []);

@@ -1,11 +1,11 @@
-//! A core, its clock and what its clients get.
+//! A core, its clock and the messages to its clients.
 
 use super::super::*;
 use crate::wire::{Acl, Stat};
 
 pub(super) const OPEN: &[(i32, &str, &str)] = &[(31, "world", "anyone")];
 
-/// What came to a connection.
+/// A message to a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Got {
     Event(EventKind, String),
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Sends a connect request; says what came back, and whether the connection was closed.
+    /// Sends a connect request. Returns the response, and whether the connection was closed.
     pub(super) fn handshake(&mut self, request: &ConnectRequest) -> (ConnectionId, Option<ConnectResponse>, bool) {
         let connection = self.core.open(IpAddr::from([127, 0, 0, 1]));
         let mut frame = Writer::new();
@@ -111,7 +111,7 @@ impl World {
         self.deliver(outputs);
     }
 
-    /// Everything that came to the client since the last look.
+    /// Takes all messages to the client since the last call.
     pub(super) fn got(&mut self, client: Client) -> Vec<Got> {
         self.got.remove(&client.connection).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! Prints the connection states, and the state of a held lock, while the network fails. A connection that returns in the
-//! same session keeps the lock. A long silence loses the lock, and the guard reports the loss before the next grant.
+//! Prints the connection states, and the state of a held lock, while the network fails. A connection that returns in
+//! the same session keeps the lock. A long silence loses it, and the guard reports the loss before the next grant.
 
 use std::process::ExitCode;
 

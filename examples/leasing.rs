@@ -1,5 +1,5 @@
-//! A pool of scarce connections to a database. Each user holds a lease, and the data of the lease's node names the user.
-//! All processes share the pool's size as a count. A holder with a silent network stops in time, and the database
+//! A pool of scarce connections to a database. Each user holds a lease, and the data of its node names the user. All
+//! processes share the pool's size as a count. A holder with a silent network stops in time, and the database
 //! refuses its late write.
 
 use std::collections::HashMap;

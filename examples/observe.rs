@@ -5,8 +5,8 @@
 //! cargo run --example observe
 //! ```
 //!
-//! Without `--connect` the program starts its own server, on which three contenders take turns. On a terminal the table is
-//! updated in place; otherwise the program prints it after each change.
+//! Without `--connect` the program starts its own server, on which three contenders take turns. On a terminal the table
+//! is updated in place; otherwise the program prints it after each change.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use curator_examples::{Outcome, Servers, run, say, until};
 use curator_framework::CuratorFramework;
 use curator_recipes::{InterProcessReadWriteLock, ParticipantKind};
 
-/// Changes a configuration of two nodes under a write lock, while readers wait.
+/// Changes a configuration of two nodes that several readers read.
 #[derive(Debug, Parser)]
 struct Options {
     #[command(flatten)]

@@ -19,16 +19,16 @@ pub(crate) struct Options {
 
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
-    1  ls, revoke: there is no such node
+    1  ls, revoke: the node does not exist
     2  wrong options, path or connect string
-   69  no connection
+   69  no connection within --connect-timeout
    70  another error
-   74  the lock was lost, or could have been, and the command was stopped
-   75  the lock was not got (see -E)
-   77  not authorized, or credentials that are not accepted
+   74  the lock was lost, or could soon be lost; the command was stopped if it still ran
+   75  the lock was not acquired (see -E)
+   77  not authorized, or the servers do not accept the credentials
   126  the command cannot be executed
   127  the command was not found
-  128 + n if signal n came while it waited for the lock";
+  128 + n if signal n ended this program while it waited for the lock";
 
 #[derive(Debug, Args)]
 pub(crate) struct Connection {
@@ -129,19 +129,20 @@ pub(crate) struct Run {
 }
 
 const TIMELINE: &str = "\
-The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_FENCING_TOKEN, and CURATOR_DEADLINE: until when (seconds
-since 1970) the lock is certain at the start; it moves on while this program lives.
+The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_FENCING_TOKEN and CURATOR_DEADLINE: the time (seconds since
+1970) until which the lock was certain at the start. While this program runs, the actual deadline moves on.
 
-When the servers are silent, with the session timeout T and the grace G, counted from the last word that counts:
-  3/4 T - G   SIGTERM to the command and all of its process group
+When the servers are silent, times count from the newest evidence that the session lives. T is the session timeout, G
+the grace:
+  3/4 T - G   SIGTERM to the command and its process group
   3/4 T       the lock counts as lost: SIGKILL
-  T           the earliest moment at which somebody else can get it
-When the session is killed or the node is deleted, somebody else may have the lock at once: SIGTERM when that is
-known, SIGKILL after G. Against that, and against a process that is paused, give the fencing token to the resource.
+  T           the earliest moment at which another contender can acquire the lock
+If the session is killed or the node is deleted, another contender may acquire the lock at once. The command then gets
+SIGTERM, and SIGKILL after G. Pass the fencing token to the resource to be safe from that, and from a paused process.
 
-INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the command; the lock is given back when it has ended. If this
-program is killed with SIGKILL, Linux ends the command too (not what it has started, nor a setuid one); the lock goes
-with its session, at most T later.";
+INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the command. The lock is released after the command has ended. If
+this program is killed with SIGKILL, Linux kills the command too, but not the processes that it started, nor a setuid
+program. The server releases the lock when the session ends, at most T later.";
 
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {

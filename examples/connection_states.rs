@@ -1,5 +1,5 @@
-//! What a client and the holder of a lock see when the network fails: a connection that breaks and comes back in the
-//! same session costs nothing; a silence that lasts costs the lock, and the holder hears of it in time.
+//! Prints the connection states, and the state of a held lock, while the network fails. A connection that returns in
+//! the same session keeps the lock. A long silence loses it, and the guard reports the loss before the next grant.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use curator_framework::{ConnectionState, CuratorFramework};
 use curator_recipes::InterProcessMutex;
 use tokio::sync::mpsc;
 
-/// What a client and the holder of a lock see when the network fails.
+/// Prints the connection states, and the state of a held lock, while the network fails.
 #[derive(Debug, Parser)]
 struct Options {
     #[command(flatten)]
@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
         let mutex = InterProcessMutex::new(client.clone(), &path)?;
         let guard = mutex.acquire().await?;
         say(format!("the client is {}", client.connection_state().ok_or("not connected")?));
-        // A listener is told of every state, in order, on a thread of its own.
+        // The listener runs on another thread and gets every state in order.
         let (tell, mut told) = mpsc::unbounded_channel();
         client.connection_state_listenable().add_listener(move |_: &CuratorFramework, state: ConnectionState| {
             let _gone = tell.send(state);
@@ -58,7 +58,7 @@ async fn main() -> ExitCode {
     .await
 }
 
-/// Prints the states that the listener was told, up to this one.
+/// Prints the states that the listener receives, up to and including `last`.
 async fn see(told: &mut mpsc::UnboundedReceiver<ConnectionState>, last: ConnectionState) -> Outcome {
     loop {
         let state = told.recv().await.ok_or("the listener is gone")?;

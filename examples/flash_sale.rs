@@ -1,5 +1,5 @@
-//! Ten sellers, each with a session of its own, sell from one stock. A sale reads the stock, takes a moment, and writes
-//! what is left. Under a mutex no more is sold than there is; with `--no-lock` it is.
+//! Ten sellers, each with its own session, sell from one stock. A sale reads the stock, takes a moment, and writes the
+//! rest. Under a mutex the sellers sell exactly the stock; with `--no-lock` they sell more.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use tokio::task::JoinSet;
 struct Options {
     #[command(flatten)]
     servers: Servers,
-    /// How many sellers there are
+    /// Number of sellers
     #[arg(long, default_value_t = 10)]
     sellers: usize,
-    /// How much there is to be sold
+    /// Number of items in stock
     #[arg(long, default_value_t = 25)]
     stock: u32,
-    /// Sell without the lock, and see what happens
+    /// Sell without the lock, to show the oversold items
     #[arg(long)]
     no_lock: bool,
     /// The sale's path
@@ -58,7 +58,7 @@ async fn main() -> ExitCode {
     .await
 }
 
-/// Sells until nothing is left; how much it sold.
+/// Sells until the stock is empty, and returns the number of sold items.
 async fn seller(client: CuratorFramework, options: Options, stock: String) -> Outcome<u32> {
     let mutex = InterProcessMutex::new(client.clone(), format!("{}/lock", options.path))?;
     let mut sold = 0;
@@ -67,7 +67,7 @@ async fn seller(client: CuratorFramework, options: Options, stock: String) -> Ou
             sell(&client, &stock).await?
         } else {
             let guard = mutex.acquire().await?;
-            // If the lock is lost, the sale is dropped where it stands.
+            // `protect` drops the future of the sale when the lock is lost.
             let went_well = guard.protect(sell(&client, &stock)).await??;
             guard.release().await?;
             went_well
@@ -79,7 +79,7 @@ async fn seller(client: CuratorFramework, options: Options, stock: String) -> Ou
     }
 }
 
-/// Sells one, if there is one.
+/// Sells one item. Returns `false` if the stock is empty.
 async fn sell(client: &CuratorFramework, stock: &str) -> Outcome<bool> {
     let (data, _) = client.get_data().for_path(stock).await?;
     let left: u32 = String::from_utf8(data)?.parse()?;

@@ -1,6 +1,6 @@
-//! A pool of scarce connections to a database. Whoever works has a lease; its node's data says who that is. The pool's
-//! size is a number that all processes see. A holder whose network goes silent stops in time, and the database refuses
-//! what it sends too late.
+//! A pool of scarce connections to a database. Each user holds a lease, and the data of its node names the user. All
+//! processes share the pool's size as a count. A holder with a silent network stops in time, and the database
+//! refuses its late write.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use curator_examples::{Outcome, Servers, run, say, until};
 use curator_framework::CuratorFramework;
 use curator_recipes::{InterProcessSemaphoreV2, LockOptions, Release, SemaphoreProtocol, SharedCount};
 
-/// A pool of scarce connections, leased to whoever needs one.
+/// Leases the connections of a scarce pool to several users.
 #[derive(Debug, Parser)]
 struct Options {
     #[command(flatten)]
@@ -20,7 +20,7 @@ struct Options {
     path: String,
 }
 
-/// The database. For each connection it knows the newest token, and refuses older ones: the fence.
+/// The database. It keeps the newest fencing token of each connection, and refuses writes with older ones.
 #[derive(Debug, Default)]
 struct Database {
     newest: HashMap<u32, i64>,
@@ -34,8 +34,8 @@ impl Database {
     }
 }
 
-/// The pool as one of its users sees it, who is named in the data of the lease's node. The count must be kept as long
-/// as the pool is to follow it.
+/// Opens the pool for one user, with the user's name as the data of the lease's node. The semaphore follows the count
+/// only while the caller keeps it.
 async fn pool(client: &CuratorFramework, path: &str, user: &str) -> Outcome<(InterProcessSemaphoreV2, SharedCount)> {
     let size = SharedCount::new(client.clone(), format!("{path}/size"), 2)?;
     size.start().await?;
@@ -45,7 +45,7 @@ async fn pool(client: &CuratorFramework, path: &str, user: &str) -> Outcome<(Int
     Ok((leases, size))
 }
 
-/// Those who hold a lease, in the order of the queue.
+/// Returns the names of the lease holders, in the order of the queue.
 async fn holders(pool: &InterProcessSemaphoreV2) -> Outcome<String> {
     let holders = pool.participants().await?.into_iter().filter(|one| one.holds);
     Ok(holders.map(|one| String::from_utf8_lossy(&one.data).into_owned()).collect::<Vec<_>>().join(", "))
@@ -89,7 +89,7 @@ async fn main() -> ExitCode {
         };
         let silent = async {
             ben_network.partition();
-            Outcome::Ok(dora_pool.acquire().await?) // when the server has given up on ben
+            Outcome::Ok(dora_pool.acquire().await?) // granted when ben's session expires
         };
         let ((), dora) = tokio::try_join!(stops, silent)?;
         say(format!("dora takes over: leased to {}", holders(&ann_pool).await?));

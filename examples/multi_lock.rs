@@ -1,4 +1,4 @@
-//! A transfer needs two accounts at once: both locks or none.
+//! A transfer between two accounts needs both locks or none.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use clap::Parser;
 use curator_examples::{Servers, run, say};
 use curator_recipes::{InterProcessMultiLock, InterProcessMutex};
 
-/// A transfer needs two accounts at once: both locks or none.
+/// Acquires the locks of two accounts for a transfer: both or none.
 #[derive(Debug, Parser)]
 struct Options {
     #[command(flatten)]
     servers: Servers,
-    /// The path of the accounts
+    /// The parent path of the accounts
     #[arg(long, default_value = "/examples/multi_lock")]
     path: String,
 }
@@ -21,7 +21,7 @@ struct Options {
 async fn main() -> ExitCode {
     let Options { servers, path } = Options::parse();
     run(servers, |ensemble| async move {
-        // Sorted the same way everywhere, or two transfers could wait for each other.
+        // All transfers sort the paths in the same way, because two transfers could deadlock otherwise.
         let mut accounts = [format!("{path}/ben"), format!("{path}/ann")];
         accounts.sort();
         let transfer = InterProcessMultiLock::new(ensemble.client().await?, accounts.clone())?;
@@ -40,7 +40,7 @@ async fn main() -> ExitCode {
         say("somebody works with ben");
         let granted = transfer.acquire_timeout(Duration::from_millis(200)).await?;
         say(format!("the next transfer gets both in 200 ms: {}", granted.is_some()));
-        // It had ann while it waited for ben, and gave it back.
+        // The transfer held ann while it waited for ben, and released it after the timeout.
         let free = ann.acquire().await?;
         say("nobody has ann");
         free.release().await?;

@@ -1,12 +1,12 @@
-//! Who holds and who waits, as a live table, for any lock path of a real ensemble.
+//! Shows holders and waiters of any lock path as a live table.
 //!
 //! ```text
 //! cargo run --example observe -- --connect zk1:2181 --path /licences/solver --leases 3
 //! cargo run --example observe
 //! ```
 //!
-//! Without `--connect` there is nothing to observe, so it lets a few contenders take turns on a server of its own. On a
-//! terminal the table stays where it is; otherwise it is printed whenever it has changed.
+//! Without `--connect` the program starts its own server, on which three contenders take turns. On a terminal the table
+//! is updated in place; otherwise the program prints it after each change.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -19,24 +19,24 @@ use curator_framework::{CuratorFramework, Error};
 use curator_recipes::{InterProcessMutex, LockError, LockOptions};
 use tokio::task::JoinSet;
 
-/// Shows who holds a lock and who waits for it.
+/// Shows the holders and waiters of a lock.
 #[derive(Debug, Clone, Parser)]
 struct Options {
     #[command(flatten)]
     servers: Servers,
-    /// The lock's path; what kind of lock it is its nodes tell
+    /// The lock's path; the names of its nodes show the kind of lock
     #[arg(long, default_value = "/examples/observe")]
     path: String,
-    /// How many leases a semaphore has, which its nodes do not tell
+    /// Number of leases of a semaphore, because its nodes do not show it
     #[arg(long)]
     leases: Option<usize>,
-    /// How often to look, in milliseconds
+    /// Pause between two listings, in milliseconds
     #[arg(long, default_value_t = 200)]
     interval_ms: u64,
-    /// Look once and end
+    /// List once, then exit
     #[arg(long)]
     once: bool,
-    /// Only what is the same in every run: state, kind and data
+    /// Show only the columns that are the same in every run: state, kind and data
     #[arg(long)]
     brief: bool,
 }
@@ -59,20 +59,20 @@ async fn main() -> ExitCode {
     .await
 }
 
-/// Shows the table again and again; ends after the first look if only that is asked for.
+/// Shows the table until the program ends, or once with `--once`.
 async fn observe(client: &CuratorFramework, options: &Options) -> Outcome {
     let live = std::io::stdout().is_terminal() && !options.once;
     let mut before = None;
     loop {
         let seen = match contenders(client, &options.path, options.leases).await {
             Ok(seen) => seen,
-            // Nobody has used it yet, or its parents were cleaned away.
+            // The lock was not used yet, or the server deleted its empty parents.
             Err(LockError::Framework(Error::NoNode { .. })) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
         let nodes: Vec<_> = seen.iter().map(|one| (one.participant.path.clone(), one.state)).collect();
         if live {
-            // From the upper left corner, each line cleared to its end, and what is below it.
+            // Draws from the upper left corner, and clears the rest of each line and of the screen.
             let mut screen = String::from("\x1b[H");
             for line in lines(&seen, options) {
                 screen += &format!("{line}\x1b[K\r\n");
@@ -108,7 +108,7 @@ fn lines(seen: &[Contender], options: &Options) -> Vec<String> {
     lines
 }
 
-/// Contenders who hold a lock for a second, one after the other. When this returns they stand in the queue.
+/// Starts three contenders that each hold the lock for a second. Returns when all are in the queue.
 async fn play(ensemble: &Ensemble, path: &str) -> Outcome<JoinSet<Outcome>> {
     let mut play = JoinSet::new();
     for (number, name) in ["ann", "ben", "cleo"].into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! A configuration of two nodes that many read and one changes. Nobody sees one node of the old version and one of the
-//! new, because readers share a lock that excludes the writer.
+//! One writer changes a configuration of two nodes, and many readers read it. No reader sees one old and one new node,
+//! because the readers share a lock that excludes the writer.
 
 use std::process::ExitCode;
 
@@ -8,12 +8,12 @@ use curator_examples::{Outcome, Servers, run, say, until};
 use curator_framework::CuratorFramework;
 use curator_recipes::{InterProcessReadWriteLock, ParticipantKind};
 
-/// A configuration that many read and one changes.
+/// Changes a configuration of two nodes that several readers read.
 #[derive(Debug, Parser)]
 struct Options {
     #[command(flatten)]
     servers: Servers,
-    /// How many readers there are
+    /// Number of readers
     #[arg(long, default_value_t = 3)]
     readers: usize,
     /// The configuration's path
@@ -29,7 +29,7 @@ async fn main() -> ExitCode {
         let writer = ensemble.client().await?;
         write(&writer, &config, "one").await?;
 
-        // All readers at once, each in a session of its own.
+        // All readers hold the lock at once, each in its own session.
         let mut reading = Vec::new();
         for number in 1..=readers {
             let client = ensemble.client().await?;
@@ -43,7 +43,7 @@ async fn main() -> ExitCode {
             let guard = whole.write_lock().acquire().await?;
             say("the writer has the lock for itself, and changes the configuration");
             write(&writer, &config, "two").await?;
-            // From now on others may read, but nobody else may write before this one has looked.
+            // From now on readers are granted, but another writer waits until this guard is released.
             let guard = { guard.downgrade().await? };
             Outcome::Ok(guard)
         };
@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
     .await
 }
 
-/// Two writes: between them the configuration is neither the old one nor the new.
+/// Writes both nodes. Between the two writes the configuration is neither the old one nor the new.
 async fn write(client: &CuratorFramework, config: &str, version: &str) -> Outcome {
     for part in ["host", "port"] {
         let node = format!("{config}/{part}");

@@ -1,7 +1,6 @@
-//! Two clients take turns with one mutex, and each acquires it twice: the demonstration with which every tutorial of
-//! Curator begins.
+//! Two clients take turns at one mutex, and each acquires it twice: the usual first program of Curator's tutorials.
 //!
-//! In Java the thread is the owner of a lock. Here a scope says what belongs together.
+//! In Java the thread owns a lock. Here the scope owns it.
 
 use std::process::ExitCode;
 
@@ -10,7 +9,7 @@ use curator_examples::{Outcome, Servers, run, say, until};
 use curator_recipes::{InterProcessMutex, LockOwner};
 use tokio::sync::oneshot;
 
-/// Two clients take turns with one mutex, and each acquires it twice.
+/// Lets two clients take turns at one mutex, which each acquires twice.
 #[derive(Debug, Parser)]
 struct Options {
     #[command(flatten)]
@@ -27,7 +26,7 @@ async fn main() -> ExitCode {
         let first = InterProcessMutex::new(ensemble.client().await?, &options.path)?;
         let second = InterProcessMutex::new(ensemble.client().await?, &options.path)?;
         let (go, begin) = oneshot::channel();
-        // The second client comes when the first has the lock, and the first goes on when the second waits.
+        // The second client starts when the first holds the lock. The first releases when the second waits.
         let one = async {
             take_twice("client 1", &first, async {
                 let _gone = go.send(());
@@ -46,12 +45,12 @@ async fn main() -> ExitCode {
     .await
 }
 
-/// Within one scope all acquires have the same owner.
+/// Acquires the mutex twice. All acquires within one scope have the same owner.
 async fn take_twice(name: &str, mutex: &InterProcessMutex, meanwhile: impl Future<Output = Outcome>) -> Outcome {
     LockOwner::scope(async {
         let outer = mutex.acquire().await?;
         say(format!("{name} has the lock"));
-        let inner = mutex.acquire().await?; // at once: nothing is sent
+        let inner = mutex.acquire().await?; // granted without a request
         say(format!("{name} has it again, on the same node: {}", inner.path() == outer.path()));
         meanwhile.await?;
         inner.release().await?;

@@ -1,4 +1,4 @@
-//! Somebody in a hurry asks the holder of a lock to give it back. The holder comes to a good point first.
+//! A client in a hurry asks the holder of a lock to release it. The holder finishes its current piece of work first.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use clap::Parser;
 use curator_examples::{Servers, run, say, until};
 use curator_recipes::{InterProcessMutex, LockOptions, Revoker};
 
-/// Somebody in a hurry asks the holder of a lock to give it back.
+/// Asks the holder of a lock to release it.
 #[derive(Debug, Parser)]
 struct Options {
     #[command(flatten)]
@@ -29,7 +29,7 @@ async fn main() -> ExitCode {
         let hurry = ensemble.client().await?;
         let mutex = InterProcessMutex::with_options(hurry.clone(), &path, named("somebody in a hurry"))?;
         let works = async {
-            // Work in pieces, and look between them; a task that only waits awaits this instead.
+            // The work runs in pieces, and stops after the piece during which the request arrives.
             let mut asked = std::pin::pin!(guard.revocation_requested());
             loop {
                 tokio::select! {

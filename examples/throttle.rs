@@ -1,7 +1,7 @@
-//! Throttles jobs to N at once, however many processes they run in.
+//! Limits jobs to N at once, in any number of processes.
 //!
-//! M jobs in several client sessions share one semaphore with N leases. Each job takes a lease, works, and gives it
-//! back.
+//! M jobs in several client sessions share one semaphore with N leases. Each job acquires a lease, works, and releases
+//! the lease.
 //!
 //! ```text
 //! cargo run --example throttle
@@ -10,11 +10,11 @@
 //! cargo run --example throttle -- --svg throttle.svg
 //! ```
 //!
-//! Without `--connect` it starts a ZooKeeper server inside of itself. The last line tells how many jobs worked at
-//! once at the most, by the example's own count. The exit status is 1 if that was more than the limit, or less
-//! although there was enough work to reach it; 2 if something went wrong; 130 after Ctrl-C, which gives back all
-//! leases. With `--svg` a time chart is
-//! written at the end, also after Ctrl-C: who held which lease when, with the queue under it.
+//! Without `--connect` the program starts its own ZooKeeper server. The last line shows the largest number of jobs that
+//! worked at once, by the example's own count. `--svg` writes a chart of the leases over time, also after Ctrl-C.
+//!
+//! Exit status: 1 if that number is above the limit, or below it although the work was enough to reach it; 2 after
+//! an error; 130 after Ctrl-C, which releases all leases.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -32,31 +32,31 @@ use curator_test::TestingServer;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
 
-/// Throttles jobs to N at once through ZooKeeper.
+/// Limits jobs to N at once through ZooKeeper.
 #[derive(Debug, Clone, Parser)]
 struct Options {
     /// Servers to use, host:port[,host:port…]; without it a server is started inside of this program
     #[arg(long)]
     connect: Option<String>,
-    /// How many jobs may work at once
+    /// Number of jobs that may work at once
     #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     permits: usize,
-    /// How many jobs there are
+    /// Number of jobs
     #[arg(long, default_value_t = 20, value_parser = at_least_one)]
     jobs: usize,
-    /// How long a job works, in milliseconds
+    /// Duration of a job's work, in milliseconds
     #[arg(long, default_value_t = 200)]
     work_ms: u64,
-    /// How many client sessions the jobs are spread over
+    /// Number of client sessions, which share the jobs evenly
     #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     clients: usize,
     /// The semaphore's path
     #[arg(long, default_value = "/examples/throttle")]
     path: String,
-    /// How the clients agree on who is next: curator shares the path with Java, direct is faster and must be everybody's
+    /// The protocol of all clients of the path: curator works beside Java, direct is faster and works only without Java
     #[arg(long, value_enum, default_value_t = Protocol::Curator)]
     protocol: Protocol,
-    /// Write a time chart to this file: who held which lease when, with the queue under it
+    /// Write a chart to this file: the leases over time, with the length of the queue below
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -84,7 +84,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The example's own count, which knows nothing of the semaphore.
+/// The example's own count of working jobs, independent of the semaphore.
 #[derive(Debug, Default)]
 struct Count {
     working: AtomicUsize,
@@ -92,7 +92,7 @@ struct Count {
     done: AtomicUsize,
 }
 
-/// One job at work; leaves the count however the job ends.
+/// One working job. Dropping it decrements the count, also when the job fails or is cancelled.
 struct Working<'a>(&'a Count);
 
 impl<'a> Working<'a> {
@@ -109,7 +109,7 @@ impl Drop for Working<'_> {
     }
 }
 
-/// Shows how it goes: a live line on a terminal, else a line for each step.
+/// Shows the progress: a live line on a terminal, otherwise a line for each step.
 struct Display {
     bar: Option<ProgressBar>,
     jobs: usize,
@@ -165,7 +165,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: &Options) -> Outcome<ExitCode> {
-    // Kept to the end, if there is one.
+    // Kept until the end, because dropping the server stops it.
     let server = if options.connect.is_none() { Some(TestingServer::start()?) } else { None };
     let servers = match (&options.connect, &server) {
         (Some(connect), _) => connect.clone(),
@@ -186,7 +186,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         clients.push(client);
     }
     if let Some(file) = &options.svg {
-        // Before the work, so that a wrong name is told before anything else.
+        // Before the work, so that the program reports a wrong file name at once.
         std::fs::write(file, "").map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     }
     first_word(&clients[0]).await?;
@@ -204,7 +204,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         finished = join_all(&mut jobs) => finished.map(|()| true),
         _ = tokio::signal::ctrl_c() => Ok(false),
     };
-    // Dropping a job drops its lease, or its place in the queue; closing waits until the nodes are deleted.
+    // Dropping a job drops its lease, or its acquire. `close` waits until their nodes are deleted.
     jobs.shutdown().await;
     let reachable = clients.iter().all(CuratorFramework::is_connected);
     let mut closing = JoinSet::new();
@@ -256,7 +256,7 @@ async fn job(
         let working = Working::begin(&count);
         display.draw(|chart| chart.granted(number, client));
         display.step(number, "works", &count);
-        // Whoever loses a lease stops working: somebody else may have it now.
+        // A job stops when its lease is lost, because another job may be granted the lease.
         let lost = tokio::select! {
             () = tokio::time::sleep(work) => None,
             reason = lease.lost() => Some(reason),
@@ -265,7 +265,7 @@ async fn job(
         display.draw(|chart| chart.ended(number));
         match lost {
             None => {
-                // What was done without a lease does not count.
+                // Work that was done without a lease does not count.
                 let Release::AlreadyLost(reason) = lease.release().await? else {
                     count.done.fetch_add(1, Ordering::SeqCst);
                     display.step(number, "is done", &count);

@@ -1,4 +1,4 @@
-//! The crate `zookeeper-async` as the client, beside a client of the framework's own: the locks are the same.
+//! Uses the crate `zookeeper-async` as the client, beside the framework's own client. Both share one mutex.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use curator_examples::{Outcome, Servers, run, say, until};
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry, ZooKeeperAsyncFactory};
 use curator_recipes::InterProcessMutex;
 
-/// Two clients take turns with one mutex: one is the crate `zookeeper-async`, one is the framework's own.
+/// Lets two clients take turns at one mutex: the crate `zookeeper-async` and the framework's own.
 #[derive(Debug, Parser)]
 struct Options {
     #[command(flatten)]
@@ -23,7 +23,7 @@ async fn main() -> ExitCode {
     let Options { servers, path } = Options::parse();
     run(servers, |ensemble| async move {
         let client = CuratorFramework::builder(ensemble.connect_string())
-            .zookeeper_factory(ZooKeeperAsyncFactory) // the whole choice
+            .zookeeper_factory(ZooKeeperAsyncFactory) // the only line that differs
             .retry_policy(ExponentialBackoffRetry::new(Duration::from_millis(100), 5)?)
             .connection_timeout(Duration::from_secs(5))
             .build()?;

@@ -15,27 +15,27 @@ use tokio::time::Instant;
 use crate::signals::{self, Signals};
 use crate::tell;
 
-/// The command is not there, or cannot be executed: as the shells have it.
+/// The exit statuses of shells for a command that was not found, or that cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
-/// What this program is called with in order to become the command.
+/// The argument with which this program starts itself in order to become the command.
 pub(crate) const BECOME: &str = "__become";
 
-/// How a command is run and stopped.
+/// The command, and the way in which it runs and stops.
 pub(crate) struct Order<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) lock_path: &'a str,
     pub(crate) grace: Duration,
-    /// The command stays in this process's group.
+    /// `true` keeps the command in this process's group.
     pub(crate) foreground: bool,
-    /// The command is stopped when somebody asks for the lock.
+    /// `true` stops the command when another client asks for the lock.
     pub(crate) revocable: bool,
 }
 
-/// How a command ended.
+/// The end of a command.
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    /// It was stopped because of the lock.
+    /// `true` if the command was stopped because the lock was lost or nearly lost.
     pub(crate) lost: bool,
 }
 
@@ -52,7 +52,7 @@ pub(crate) async fn run(guard: &LockGuard, order: &Order<'_>, signals: &mut Sign
                 tell(&format!("the lock is lost: {reason}"));
                 (lost, stopping) = (true, true);
                 process.signal(Signal::TERM);
-                // After a silence there was time before; now the margin runs in which nobody else has the lock yet.
+                // A silence allowed the grace before this point. The last quarter of the timeout must see no command.
                 let silence = matches!(reason, LossReason::Session(SessionEnd::DeadlinePassed));
                 let last = Instant::now() + if silence { Duration::ZERO } else { order.grace };
                 kill_at = Some(kill_at.map_or(last, |at| at.min(last)));
@@ -71,7 +71,7 @@ pub(crate) async fn run(guard: &LockGuard, order: &Order<'_>, signals: &mut Sign
             }
             signal = signals.next() => match signal {
                 Signal::TSTP => tell("Ctrl-Z is not obeyed: a lock cannot be kept by a stopped process"),
-                // The terminal gives these to the whole group.
+                // The terminal sends these to the whole group.
                 Signal::INT | Signal::QUIT if order.foreground => {}
                 signal => process.signal(signal),
             },
@@ -82,7 +82,7 @@ pub(crate) async fn run(guard: &LockGuard, order: &Order<'_>, signals: &mut Sign
         }
     };
     if lost {
-        // What the command has left in its group must not go on either.
+        // Processes that the command left in its group must not go on either.
         process.signal(Signal::KILL);
     }
     Ok(Ended { status, lost })
@@ -90,7 +90,7 @@ pub(crate) async fn run(guard: &LockGuard, order: &Order<'_>, signals: &mut Sign
 
 fn start(guard: &LockGuard, order: &Order<'_>) -> io::Result<Child> {
     let mut command = if cfg!(target_os = "linux") {
-        // By way of this program, so that the kernel ends the command with it, also after `kill -9`.
+        // This program becomes the command, so that the kernel kills the command also after `kill -9` here.
         let mut this = Command::new("/proc/self/exe");
         this.arg(BECOME).arg(std::process::id().to_string()).args(order.command);
         this
@@ -112,7 +112,7 @@ fn start(guard: &LockGuard, order: &Order<'_>) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Becomes the command, unless the process that holds the lock has gone.
+/// Becomes the command, unless the process that holds the lock has ended.
 pub(crate) fn become_command(parent: &OsStr, command: &[OsString]) -> ExitCode {
     let Some((program, arguments)) = command.split_first() else { return ExitCode::from(NOT_FOUND) };
     #[cfg(target_os = "linux")]
@@ -127,18 +127,18 @@ pub(crate) fn become_command(parent: &OsStr, command: &[OsString]) -> ExitCode {
     ExitCode::from(cannot_run(program, &error))
 }
 
-/// Says why a command cannot be run; the exit status for it.
+/// Prints why a command cannot run, and returns the exit status for it.
 pub(crate) fn cannot_run(program: &OsStr, error: &io::Error) -> u8 {
     tell(&format!("cannot run {}: {error}", program.to_string_lossy()));
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }
 
-/// Resolves when no more than `grace` is left of the time for which the lock is certain.
+/// Resolves when at most `grace` is left until the session's deadline.
 async fn nearly_lost(guard: &LockGuard, grace: Duration) {
     loop {
         match guard.remaining().checked_sub(grace) {
             Some(left) if !left.is_zero() => tokio::time::sleep(left).await,
-            // There is no time to be had, or none is asked for: it is the loss that tells.
+            // Without a grace, or after the loss, `lost` stops the command instead.
             _ if grace.is_zero() || !guard.is_held() => std::future::pending().await,
             _ => return,
         }
@@ -152,7 +152,7 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// The command's process, with its group if it has one of its own.
+/// The command's process, and its process group if it has its own.
 struct Process {
     pid: Option<Pid>,
     group: bool,
@@ -164,7 +164,7 @@ impl Process {
         Self { pid, group: !foreground }
     }
 
-    /// A process that has ended needs no signal, and its number may be another's.
+    /// Sends a signal to the process or its group. Sends none after the end, because the process id may be reused.
     fn signal(&self, signal: Signal) {
         let Some(pid) = self.pid else { return };
         let send = |signal| {
@@ -179,13 +179,13 @@ impl Process {
             Err(error) => tell(&format!("cannot send {signal:?} to the command: {error}")),
         }
         if signals::ends(signal) {
-            // One that is stopped must wake to hear of it. If it is gone, so be it.
+            // A stopped process must continue to handle the signal. It may have ended already.
             let _gone = send(Signal::CONT);
         }
     }
 }
 
-/// The exit status that stands for a command's, as the shells have it.
+/// Returns the exit status of a shell for the command's status.
 pub(crate) fn code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)

@@ -1,4 +1,4 @@
-//! Who holds and who waits, for a lock of any kind.
+//! Lists the holders and waiters of a lock of any kind.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, Participant, ParticipantKind,
 };
 
-/// One row: a contender as it is shown.
+/// A contender, as one row of the table.
 #[derive(Debug, Clone)]
 pub struct Contender {
-    /// What its node says.
+    /// The contender, as its node shows it.
     pub participant: Participant,
-    /// `holds`, `waits`, `lease` for the node of a semaphore whose limit is not known, or `turn` for whoever takes the
-    /// semaphore's next lease, and is listed with that too.
+    /// `holds`, `waits`, `lease` or `turn`. A `lease` is a semaphore's node while the limit is not known. A `turn` is
+    /// the contender that takes the semaphore's next lease. It may also have a row for that lease.
     pub state: &'static str,
 }
 
-/// The contenders of the lock at a path, in the order of the queue. The children tell of which kind the lock is; how
-/// many leases a semaphore has they do not tell.
+/// Returns the contenders of the lock at a path, in the order of the queue. The names of the children show the kind of
+/// the lock, but not the limit of a semaphore.
 ///
 /// # Errors
 ///
-/// `NoNode` if there is no such path; as the recipes' `participants`.
+/// `NoNode`: the path does not exist. Otherwise those of [`InterProcessMutex::participants`].
 pub async fn contenders(
     client: &CuratorFramework,
     path: &str,
@@ -49,7 +49,7 @@ pub async fn contenders(
     Ok(participants.into_iter().map(|participant| Contender { state: state(&participant), participant }).collect())
 }
 
-/// The contenders as the lines of a table, its head first.
+/// Formats the contenders as the lines of a table, with its head first.
 #[must_use]
 pub fn table(contenders: &[Contender]) -> Vec<String> {
     let row = |state: &str, kind: &str, age: &str, session: &str, data: &str, node: &str| {
@@ -69,7 +69,7 @@ pub fn table(contenders: &[Contender]) -> Vec<String> {
     lines
 }
 
-/// The word for a kind.
+/// Returns the word for a kind.
 #[must_use]
 pub const fn kind(kind: ParticipantKind) -> &'static str {
     match kind {
@@ -80,7 +80,7 @@ pub const fn kind(kind: ParticipantKind) -> &'static str {
     }
 }
 
-/// A length of time in two units at the most.
+/// Formats a length of time in at most two units.
 #[must_use]
 pub fn age(age: Duration) -> String {
     match age.as_secs() {
@@ -91,7 +91,7 @@ pub fn age(age: Duration) -> String {
     }
 }
 
-/// Data that may be anything, in one line without control characters.
+/// Formats any data as one line without control characters.
 #[must_use]
 pub fn shown(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);

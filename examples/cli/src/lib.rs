@@ -1,3 +1,3 @@
-//! What the program `curator` is made of, for programs that show locks themselves.
+//! Parts of the program `curator`, for other programs that show locks.
 
 pub mod contenders;

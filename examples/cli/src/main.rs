@@ -1,4 +1,4 @@
-//! The program `curator`: commands under locks. `curator --help` and `curator lock --help` say everything.
+//! The program `curator` runs commands under locks. `curator --help` and `curator lock --help` describe it.
 
 mod child;
 mod options;
@@ -23,10 +23,10 @@ use crate::options::{Action, Connection, Options, Run};
 use crate::signals::Signals;
 
 const LOST: u8 = 74;
-/// How long giving the lock back may take; then the end of the session does it.
+/// The longest time for releasing the lock. After it, the end of the session releases the lock.
 const RELEASE: Duration = Duration::from_secs(5);
 
-/// What ends the program: its exit status and what it says.
+/// A failure that ends the program: the exit status and the message.
 struct Failure(u8, String);
 
 impl From<LockError> for Failure {
@@ -43,7 +43,7 @@ impl From<LockError> for Failure {
             _ => 70,
         };
         let text = match error {
-            // Which request had to do without a connection does not matter to the user.
+            // The user needs the cause, not the request that failed.
             LockError::Framework(Error::ConnectionLoss { cause: Some(cause), .. }) => cause.to_string(),
             error => error.to_string(),
         };
@@ -51,7 +51,7 @@ impl From<LockError> for Failure {
     }
 }
 
-/// Whether a server was there and did not accept the credentials.
+/// Returns `true` if a server answered and did not accept the credentials.
 fn refused(cause: &ConnectError) -> bool {
     let refusal = SessionEnd::AuthFailed.to_string();
     cause.failures().iter().any(|(_, reason)| *reason == refusal)
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says something to the user, who may have gone.
+/// Prints a message on standard error. A closed standard error is ignored.
 fn tell(text: &str) {
     let _gone = writeln!(std::io::stderr(), "curator: {text}");
 }
@@ -108,7 +108,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
     outcome
 }
 
-/// What the command runs under.
+/// The kind of lock under which the command runs.
 #[derive(Clone, Copy)]
 enum Kind {
     Lock,
@@ -117,7 +117,7 @@ enum Kind {
     Write,
 }
 
-/// A lock of any kind; leases are no `InterProcessLock`, because several are held at once.
+/// A lock of any kind. A semaphore is not an `InterProcessLock`, because one caller can hold several leases.
 enum Lock {
     One(Box<dyn InterProcessLock>),
     Leases(InterProcessSemaphoreV2),
@@ -157,7 +157,7 @@ impl Lock {
     }
 }
 
-/// Does something that a signal may end.
+/// Runs work that a signal may end.
 async fn unless_ended<T>(signals: &mut Signals, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::select! {
         biased;
@@ -169,7 +169,7 @@ async fn unless_ended<T>(signals: &mut Signals, work: impl Future<Output = Resul
     }
 }
 
-/// Runs the command under a lock; its exit status.
+/// Runs the command under a lock, and returns the exit status.
 async fn under(client: &CuratorFramework, kind: Kind, run: &Run, signals: &mut Signals) -> Result<u8, Failure> {
     let lock = Lock::new(client, kind, run)?;
     let Some((guard, grace)) = unless_ended(signals, acquire(client, &lock, run)).await? else {
@@ -200,7 +200,7 @@ async fn under(client: &CuratorFramework, kind: Kind, run: &Run, signals: &mut S
     Ok(child::code(ended.status))
 }
 
-/// Waits for the lock as long as the options say, and how long the command may take to stop.
+/// Acquires the lock within the time that the options allow. Returns the guard, and the grace for the command.
 async fn acquire(client: &CuratorFramework, lock: &Lock, run: &Run) -> Result<Option<(LockGuard, Duration)>, Failure> {
     let begin = Instant::now();
     let first_word = run.timeout.unwrap_or(Duration::MAX).min(client.connection_timeout());
@@ -234,7 +234,7 @@ fn lock_options(run: &Run) -> LockOptions {
 async fn list(client: &CuratorFramework, path: &str, leases: Option<usize>) -> Result<u8, Failure> {
     client.session().await?;
     let lines = table(&contenders(client, path, leases).await?);
-    // Whoever reads them may have enough.
+    // The reader of a pipe may have closed it.
     let _gone = std::io::stdout().write_all((lines.join("\n") + "\n").as_bytes());
     Ok(0)
 }

@@ -1,4 +1,4 @@
-//! The signals that are passed on.
+//! Catches the signals that are passed on to the command.
 
 use std::io;
 use std::task::Poll;
@@ -6,11 +6,11 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// Those that ask a process to end, those that mean what the command likes, and Ctrl-Z.
+/// Signals that ask a process to end, signals with a meaning that the command defines, and Ctrl-Z.
 const CAUGHT: [Signal; 7] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::TSTP];
 
-/// The signals that this process gets. What it was started with as ignored (`nohup`) stays so, here and in the command.
+/// The caught signals. Signals that were ignored at the start (`nohup`) stay ignored, here and in the command.
 pub(crate) struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
@@ -25,7 +25,7 @@ impl Signals {
         Ok(Self(streams))
     }
 
-    /// The next signal.
+    /// Returns the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         std::future::poll_fn(|cx| {
             for (caught, stream) in &mut self.0 {
@@ -38,7 +38,7 @@ impl Signals {
         .await
     }
 
-    /// The next signal that asks this process to end, while there is no command to pass the others on to.
+    /// Returns the next signal that asks this process to end. Drops others: no command runs that could get them.
     pub(crate) async fn end(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -49,12 +49,12 @@ impl Signals {
     }
 }
 
-/// Whether a signal asks a process to end.
+/// Returns `true` if a signal asks a process to end.
 pub(crate) const fn ends(signal: Signal) -> bool {
     matches!(signal, Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT)
 }
 
-/// One bit for each signal that is ignored, where the system tells.
+/// Returns one bit for each ignored signal, or zero where the system does not report them.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -85,88 +85,66 @@
 //! | debug | `retrying` | `error`, `retry`, `pause` |
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
 
-mod access;
-mod circuit_breaker;
-mod claim;
 mod client;
-mod clock;
-mod compression;
-mod connection_state;
+mod core;
 #[doc = include_str!("../docs/client.md")]
 pub mod default_client {}
 mod ensemble;
-mod ensemble_config;
-mod ensemble_tracker;
-mod ensure_containers;
+mod environment;
 mod error;
-mod housekeeping;
-mod keeper;
-mod listeners;
-mod local_address;
 mod model;
-#[doc(hidden)]
-mod new_node;
-mod observed;
 mod operations;
-mod path;
-mod persistent_watcher;
-pub mod protected;
-mod randomness;
-mod reaper;
 mod retry;
-mod retry_loop;
-mod root;
-mod safe_notify;
-mod schema;
-mod secure;
 mod session;
-mod session_fail;
-mod watch;
-pub mod zk_paths;
+mod state;
+mod sync;
 mod zookeeper;
 
-pub use access::{AclProvider, DefaultAclProvider};
-pub use claim::{Created, LossReason, LossSignal, NodeClaim, OwnerDelete};
-pub use client::{
-    CuratorFramework, CuratorFrameworkBuilder, DEFAULT_CONNECTION_TIMEOUT, DEFAULT_MAX_CLOSE_WAIT,
-    DEFAULT_REAP_INTERVAL, DEFAULT_SESSION_TIMEOUT,
+pub use client::CuratorFramework;
+pub use client::builder::{
+    CuratorFrameworkBuilder, DEFAULT_CONNECTION_TIMEOUT, DEFAULT_MAX_CLOSE_WAIT, DEFAULT_REAP_INTERVAL,
+    DEFAULT_SESSION_TIMEOUT,
 };
-pub use clock::{BootClock, Clock, TokioClock};
-pub use compression::{CompressionProvider, GzipCompressionProvider};
-pub use connection_state::{
-    ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
-};
-pub use ensemble::{EnsembleProvider, FixedEnsembleProvider};
-pub use ensemble_config::EnsembleConfig;
-pub use ensure_containers::EnsureContainers;
+pub use client::ensure_containers::EnsureContainers;
+pub use client::listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
+pub use client::within_one_session::SessionFailMode;
+pub use core::retry_loop::RetryLoop;
+pub use ensemble::config::EnsembleConfig;
+pub use ensemble::provider::{EnsembleProvider, FixedEnsembleProvider};
+pub use environment::clock::{BootClock, Clock, TokioClock};
+pub use environment::randomness::{Randomness, SeededRandomness, ThreadRandomness};
 pub use error::{ConnectError, Error, Result};
-pub use listeners::{ConnectionStateListenable, ConnectionStateListener, ListenerId};
-pub use model::{Acl, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchedEvent};
-pub use new_node::{NewNode, Parents};
-pub use operations::{
-    CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
-    GetAclBuilder, GetChildrenBuilder, GetConfigBuilder, GetDataBuilder, OperationType, ReconfigBuilder, SetAclBuilder,
-    SetDataBuilder, Watched,
+pub use model::acl_provider::{AclProvider, DefaultAclProvider};
+pub use model::compression::{CompressionProvider, GzipCompressionProvider};
+pub use model::new_node::{NewNode, Parents};
+pub use model::path::{make_path, node_from_path, parent_of, validate_path};
+pub use model::protected::ProtectedId;
+pub use model::schema::{Allowance, Schema, SchemaDescription, SchemaSet, SchemaValidator};
+pub use model::{
+    Acl, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchKind, WatchedEvent, protected,
+    zk_paths,
 };
-pub use path::{make_path, node_from_path, parent_of, validate_path};
-pub use persistent_watcher::{AddWatchMode, PersistentWatcher};
-pub use protected::ProtectedId;
-pub use randomness::{Randomness, SeededRandomness, ThreadRandomness};
+pub use operations::{
+    AddWatchMode, CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
+    GetAclBuilder, GetChildrenBuilder, GetConfigBuilder, GetDataBuilder, OperationType, PersistentWatcher,
+    ReconfigBuilder, SetAclBuilder, SetDataBuilder, Watched,
+};
 pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime,
     RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
-pub use retry_loop::RetryLoop;
-pub use safe_notify::SafeNotifyExecutor;
-pub use schema::{Allowance, Schema, SchemaDescription, SchemaSet, SchemaValidator};
-pub use secure::{SaslDigest, TlsOptions};
 pub use session::Session;
-pub use session_fail::SessionFailMode;
-pub use watch::{Found, WakeReason, Watch, WatchKind};
+pub use session::owned_node::{Created, LossReason, LossSignal, NodeClaim, OwnerDelete};
+pub use session::watches::{Found, WakeReason, Watch};
+pub use state::connection_state::{
+    ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
+};
+pub use sync::safe_notify::SafeNotifyExecutor;
 #[cfg(feature = "zookeeper-async")]
 pub use zookeeper::ZooKeeperAsyncFactory;
 #[doc(hidden)]
 pub use zookeeper::decoder;
+pub use zookeeper::security::{SaslDigest, TlsOptions};
 pub use zookeeper::{
     AddedWatch, ByteStream, Capabilities, Closing, ConnectConfig, Connection, Connector, DEFAULT_MAX_FRAME,
     DefaultZooKeeperFactory, Done, HandleEvent, Operation, Pacer, Reattached, Reply, ReplyFuture, Request, Response,

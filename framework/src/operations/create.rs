@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use crate::claim::NodeClaim;
-use crate::client::CuratorFramework;
+use crate::core::ClientCore;
+use crate::core::retry_loop::RetryLoop;
 use crate::error::{Error, Result};
+use crate::model::new_node::{NewNode, Parents};
+use crate::model::path::{make_path, node_from_path, parent_of, validate_path};
 use crate::model::{Acl, CreateMode, Stat};
-use crate::new_node::{NewNode, Parents};
-use crate::path::{make_path, node_from_path, parent_of, validate_path};
-use crate::retry_loop::RetryLoop;
 use crate::session::Session;
+use crate::session::owned_node::NodeClaim;
 
 /// The description of a create: Curator's `CreateBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is created before for_path"]
 pub struct CreateBuilder<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
     mode: CreateMode,
     data: Option<Vec<u8>>,
     acl: Option<Vec<Acl>>,
@@ -37,7 +37,7 @@ enum Existing {
 }
 
 impl<'a> CreateBuilder<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self {
             client,
             mode: CreateMode::Persistent,

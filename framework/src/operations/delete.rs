@@ -1,16 +1,16 @@
 //! Deleting nodes.
 
-use crate::client::CuratorFramework;
+use crate::core::ClientCore;
 use crate::error::{Error, Result};
-use crate::housekeeping::Delete;
 use crate::operations::with_retries;
-use crate::session::Session;
+use crate::session::background::Delete;
+use crate::session::delete_tree::delete_tree;
 
 /// The description of a delete: Curator's `DeleteBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is deleted before for_path"]
 pub struct DeleteBuilder<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
     version: Option<i32>,
     guaranteed: bool,
     children: bool,
@@ -18,7 +18,7 @@ pub struct DeleteBuilder<'a> {
 }
 
 impl<'a> DeleteBuilder<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self { client, version: None, guaranteed: false, children: false, quietly: false }
     }
 
@@ -29,7 +29,7 @@ impl<'a> DeleteBuilder<'a> {
     }
 
     /// Continues the delete in the background if the connection fails, the client is closed, or the future is dropped.
-    /// It ends when it is done, or with the client's [`close`](CuratorFramework::close); the error is still returned.
+    /// It ends when it is done, or with the client's [`close`](crate::CuratorFramework::close); the error is still returned.
     /// It keeps the version and the children, which Curator's forgets.
     pub fn guaranteed(mut self) -> Self {
         self.guaranteed = true;
@@ -106,36 +106,4 @@ impl Drop for Unfinished<'_> {
             client.delete_some_time(self.path, Delete { version, children });
         }
     }
-}
-
-/// Deletes a node and all nodes below it: Curator's `ZKPaths.deleteChildren`.
-///
-/// # Errors
-///
-/// Those of [`Session::delete`] of the node itself. A missing node below it is not an error.
-pub(crate) async fn delete_tree(session: &Session, path: &str, version: Option<i32>) -> Result<()> {
-    // The nodes to delete, each behind its ancestors.
-    let mut open = vec![path.to_owned()];
-    while let Some(node) = open.last() {
-        let is_top = open.len() == 1;
-        match session.delete(node, if is_top { version } else { None }).await {
-            Ok(()) => {
-                open.pop();
-            }
-            Err(Error::NoNode { .. }) if !is_top => {
-                open.pop();
-            }
-            Err(Error::NotEmpty { .. }) => match session.get_children(node).await {
-                Ok(children) => {
-                    let below: Vec<_> = children.iter().map(|child| crate::path::make_path(node, child)).collect();
-                    open.extend(below);
-                }
-                // Another client deleted it meanwhile: the next delete reports that.
-                Err(Error::NoNode { .. }) => {}
-                Err(error) => return Err(error),
-            },
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

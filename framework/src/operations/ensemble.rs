@@ -1,21 +1,22 @@
 //! Reading and changing the ensemble's configuration.
 
-use crate::client::CuratorFramework;
-use crate::ensemble_config::{CONFIG_NODE, EnsembleConfig};
+use crate::core::ClientCore;
+use crate::ensemble::config::EnsembleConfig;
 use crate::error::{Error, Result};
+use crate::model::namespace::Root;
 use crate::operations::{Watched, with_retries};
-use crate::root::Root;
-use crate::watch::Watch;
+use crate::session::watches::Watch;
+use crate::zookeeper::CONFIG_NODE;
 
 /// The description of a read of the ensemble's configuration: Curator's `GetConfigBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read before for_ensemble"]
 pub struct GetConfigBuilder<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
 }
 
 impl<'a> GetConfigBuilder<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self { client }
     }
 
@@ -85,7 +86,7 @@ impl Watched<GetConfigBuilder<'_>> {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is changed before for_ensemble"]
 pub struct ReconfigBuilder<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
     joining: Vec<String>,
     leaving: Vec<String>,
     members: Vec<String>,
@@ -93,7 +94,7 @@ pub struct ReconfigBuilder<'a> {
 }
 
 impl<'a> ReconfigBuilder<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self { client, joining: Vec::new(), leaving: Vec::new(), members: Vec::new(), version: None }
     }
 

@@ -3,36 +3,33 @@
 mod create;
 mod delete;
 mod ensemble;
+mod persistent_watcher;
 mod read;
 mod set_data;
 mod transaction;
 
 pub use create::CreateBuilder;
 pub use delete::DeleteBuilder;
-pub(crate) use delete::delete_tree;
 pub use ensemble::{GetConfigBuilder, ReconfigBuilder};
+pub use persistent_watcher::{AddWatchMode, PersistentWatcher};
 pub use read::{ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, Watched};
 pub use set_data::{SetAclBuilder, SetDataBuilder};
 pub use transaction::{CuratorOp, CuratorTransaction, CuratorTransactionResult, OperationType};
 
 use std::future::Future;
 
-use crate::client::CuratorFramework;
+use crate::core::ClientCore;
 use crate::error::Result;
-use crate::path::validate_path;
+use crate::model::path::validate_path;
 use crate::session::Session;
 
 /// Checks a read against the client's schemas.
-pub(crate) fn check_read(client: &CuratorFramework, path: &str, watched: bool) -> Result<()> {
+pub(crate) fn check_read(client: &ClientCore, path: &str, watched: bool) -> Result<()> {
     client.schemas().map_or(Ok(()), |schemas| schemas.check_read(path, watched))
 }
 
 /// Runs an operation on a path in the client's session, with retries.
-pub(crate) async fn with_retries<T, F>(
-    client: &CuratorFramework,
-    path: &str,
-    operation: impl Fn(Session) -> F,
-) -> Result<T>
+pub(crate) async fn with_retries<T, F>(client: &ClientCore, path: &str, operation: impl Fn(Session) -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {

@@ -1,25 +1,25 @@
 //! Reading nodes.
 
-use crate::client::CuratorFramework;
+use crate::core::ClientCore;
 use crate::error::Result;
+use crate::model::new_node::{NewNode, Parents};
+use crate::model::path::parent_of;
 use crate::model::{Acl, Stat};
-use crate::new_node::{NewNode, Parents};
 use crate::operations::{check_read, with_retries};
-use crate::path::parent_of;
 use crate::session::Session;
-use crate::watch::Watch;
+use crate::session::watches::Watch;
 
 /// The description of a check whether a node exists: Curator's `ExistsBuilder`.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is asked before for_path"]
 pub struct ExistsBuilder<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
     parents: Parents,
     acl: Option<Vec<Acl>>,
 }
 
 impl<'a> ExistsBuilder<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self { client, parents: Parents::Expected, acl: None }
     }
 
@@ -114,12 +114,12 @@ pub struct Watched<B>(pub(crate) B);
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read before for_path"]
 pub struct GetDataBuilder<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
     compressed: Option<bool>,
 }
 
 impl<'a> GetDataBuilder<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self { client, compressed: None }
     }
 
@@ -154,7 +154,7 @@ impl<'a> GetDataBuilder<'a> {
         check_read(self.client, path, false)?;
         let (data, stat) =
             with_retries(self.client, path, |session| async move { session.get_data(path).await }).await?;
-        Ok((self.client.from_stored(path, data, self.compressed)?, stat))
+        Ok((self.client.read_stored(path, data, self.compressed)?, stat))
     }
 }
 
@@ -173,7 +173,7 @@ impl Watched<GetDataBuilder<'_>> {
         let Self(read) = self;
         let watched = with_retries(read.client, path, |session| async move { session.get_data_watched(path).await });
         let (data, stat, watch) = watched.await?;
-        Ok(((read.client.from_stored(path, data, read.compressed)?, stat), watch))
+        Ok(((read.client.read_stored(path, data, read.compressed)?, stat), watch))
     }
 }
 
@@ -181,11 +181,11 @@ impl Watched<GetDataBuilder<'_>> {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is listed before for_path"]
 pub struct GetChildrenBuilder<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
 }
 
 impl<'a> GetChildrenBuilder<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self { client }
     }
 
@@ -229,11 +229,11 @@ impl Watched<GetChildrenBuilder<'_>> {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read before for_path"]
 pub struct GetAclBuilder<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
 }
 
 impl<'a> GetAclBuilder<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self { client }
     }
 

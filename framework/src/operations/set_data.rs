@@ -1,6 +1,6 @@
 //! Changing nodes.
 
-use crate::client::CuratorFramework;
+use crate::core::ClientCore;
 use crate::error::{Error, Result};
 use crate::model::{Acl, Stat};
 use crate::operations::with_retries;
@@ -10,7 +10,7 @@ use crate::session::Session;
 #[derive(Debug, Clone)]
 #[must_use = "nothing is changed before for_path"]
 pub struct SetDataBuilder<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
     version: Option<i32>,
     data: Option<Vec<u8>>,
     idempotent: bool,
@@ -18,7 +18,7 @@ pub struct SetDataBuilder<'a> {
 }
 
 impl<'a> SetDataBuilder<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self { client, version: None, data: None, idempotent: false, compress: None }
     }
 
@@ -93,13 +93,13 @@ async fn changed_already(session: &Session, path: &str, data: &[u8], version: i3
 #[derive(Debug, Clone)]
 #[must_use = "nothing is changed before for_path"]
 pub struct SetAclBuilder<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
     version: Option<i32>,
     acl: Option<Vec<Acl>>,
 }
 
 impl<'a> SetAclBuilder<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self { client, version: None, acl: None }
     }
 

@@ -1,9 +1,9 @@
 //! Transactions: several changes at once.
 
-use crate::client::CuratorFramework;
+use crate::core::ClientCore;
 use crate::error::Result;
+use crate::model::path::validate_path;
 use crate::model::{Acl, CreateMode, Stat};
-use crate::path::validate_path;
 use crate::session::Session;
 use crate::zookeeper::{Done, Operation};
 
@@ -105,7 +105,7 @@ impl CuratorOp {
     }
 
     /// Checks the operation and fills in the client's defaults.
-    fn prepare(&self, client: &CuratorFramework, session: &Session) -> Result<Operation> {
+    fn prepare(&self, client: &ClientCore, session: &Session) -> Result<Operation> {
         let path = self.path.clone();
         if self.kind == OperationType::Create && self.mode.is_sequential() {
             validate_path(&format!("{path}1"))?;
@@ -175,12 +175,12 @@ pub struct CuratorTransactionResult {
 #[derive(Debug, Clone)]
 #[must_use = "nothing is changed before commit"]
 pub struct CuratorTransaction<'a> {
-    client: &'a CuratorFramework,
+    client: &'a ClientCore,
     operations: Vec<CuratorOp>,
 }
 
 impl<'a> CuratorTransaction<'a> {
-    pub(crate) fn new(client: &'a CuratorFramework) -> Self {
+    pub(crate) fn new(client: &'a ClientCore) -> Self {
         Self { client, operations: Vec::new() }
     }
 

@@ -4,6 +4,7 @@
 //! crate does not guarantee that, its adapter adds it.
 
 pub(crate) mod client;
+pub(crate) mod security;
 #[cfg(feature = "zookeeper-async")]
 mod zookeeper_async;
 
@@ -24,13 +25,15 @@ pub use self::client::{ByteStream, Connector, DefaultZooKeeperFactory};
 #[cfg(feature = "zookeeper-async")]
 pub use self::zookeeper_async::ZooKeeperAsyncFactory;
 
-use crate::clock::Clock;
-use crate::ensemble_config::CONFIG_NODE;
+use crate::environment::clock::Clock;
+use crate::environment::randomness::Randomness;
 use crate::error::{ConnectError, Error, Result};
+use crate::model::WatchKind;
 use crate::model::{Acl, AuthInfo, CreateMode, PersistentEvent, Stat, WatchedEvent};
-use crate::randomness::Randomness;
-use crate::secure::{SaslDigest, TlsOptions};
-use crate::watch::WatchKind;
+use crate::zookeeper::security::{SaslDigest, TlsOptions};
+
+/// The configuration's node, outside of all namespaces and chroots.
+pub(crate) const CONFIG_NODE: &str = "/zookeeper/config";
 
 /// A request to the server.
 #[derive(Debug, Clone)]

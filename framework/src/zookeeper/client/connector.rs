@@ -12,8 +12,8 @@ use rand::seq::SliceRandom;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use crate::environment::randomness::Randomness;
 use crate::error::ConnectError;
-use crate::randomness::Randomness;
 use crate::zookeeper::ConnectConfig;
 
 /// The bytes to and from one server.

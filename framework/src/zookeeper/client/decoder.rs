@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::protocol::{Protocol, Settings};
 use crate::model::{AuthInfo, PersistentEvent};
-use crate::secure::SaslDigest;
+use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{DEFAULT_MAX_FRAME, Request};
 
 const NOW: Duration = Duration::from_secs(100);

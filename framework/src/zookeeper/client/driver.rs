@@ -24,10 +24,10 @@ use super::connector::{ByteStream, Opener, Stream};
 use super::hosts::{Hosts, Pause};
 use super::protocol::{Event, Protocol, Settings, Violation};
 use super::{CAPABILITIES, CLIENT};
-use crate::clock::Clock;
+use crate::environment::clock::Clock;
+use crate::environment::randomness::{Randomness, nowhere};
 use crate::error::{ConnectError, Error};
-use crate::randomness::{Randomness, nowhere};
-use crate::watch::WatchKind;
+use crate::model::WatchKind;
 use crate::zookeeper::{
     AddedWatch, Capabilities, ConnectConfig, Connection, Flush, HandleEvent, Reattached, Reply, ReplyFuture, Request,
     SessionEnd, WatchEvents, ZooKeeperHandle,

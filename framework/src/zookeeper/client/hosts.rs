@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use crate::randomness::{Randomness, unit};
+use crate::environment::randomness::{Randomness, unit};
 
 /// The most attempts of one client in any second.
 const ATTEMPTS: usize = 5;
@@ -95,7 +95,7 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::randomness::SeededRandomness;
+    use crate::environment::randomness::SeededRandomness;
 
     #[test]
     fn any_second_has_at_most_five_attempts() {

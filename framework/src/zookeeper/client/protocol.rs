@@ -18,9 +18,9 @@ use super::records;
 use super::sasl::DigestMd5;
 use super::watches::{Armed, Left};
 use crate::error::{ConnectError, Error};
+use crate::model::WatchKind;
 use crate::model::{AuthInfo, PersistentEvent, WatchedEvent};
-use crate::secure::SaslDigest;
-use crate::watch::WatchKind;
+use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, SessionEnd};
 
 /// A connect response has 36 or 37 bytes; a frame that is much longer is not one.

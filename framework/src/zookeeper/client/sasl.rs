@@ -4,7 +4,7 @@ use std::fmt;
 
 use md5::{Digest as _, Md5};
 
-use crate::secure::SaslDigest;
+use crate::zookeeper::security::SaslDigest;
 
 const SERVICE: &str = "zookeeper/zk-sasl-md5";
 

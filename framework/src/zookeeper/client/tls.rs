@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::connector::Stream;
-use crate::secure::TlsOptions;
+use crate::zookeeper::security::TlsOptions;
 
 /// The TLS side of a session's connections.
 pub(super) struct Tls {

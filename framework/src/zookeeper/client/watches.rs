@@ -6,8 +6,8 @@ use std::sync::Arc;
 use curator_wire::Writer;
 use tokio::sync::mpsc;
 
+use crate::model::WatchKind;
 use crate::model::{EventType, PersistentEvent, WatchedEvent};
-use crate::watch::WatchKind;
 
 /// The most bytes of watches that one request sets again, as in Java's client.
 const PART: usize = 128 * 1024;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::path::parent_of;
+use crate::model::path::parent_of;
 
 /// The most paths that are kept. Nodes can be deleted without a reply to this session, so all paths would pile up.
 const KEPT: usize = 32;

@@ -17,8 +17,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::environment::randomness::Randomness;
 use crate::error::ConnectError;
-use crate::randomness::Randomness;
 use crate::zookeeper::MIN_SESSION_TIMEOUT;
 
 /// A connect response has 36 or 37 bytes; a much longer frame is not one.
@@ -148,7 +148,7 @@ fn framed(body: impl FnOnce(&mut Writer)) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::randomness::ThreadRandomness;
+    use crate::environment::randomness::ThreadRandomness;
     use tokio::net::TcpListener;
 
     #[tokio::test]

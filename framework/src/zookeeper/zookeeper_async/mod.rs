@@ -43,12 +43,12 @@ use zookeeper_async::{ZkError, ZkState, ZooKeeper};
 use self::ephemerals::Ephemerals;
 use self::handshake::shake_hands;
 use self::places::Places;
-use crate::clock::Clock;
+use crate::environment::clock::Clock;
+use crate::environment::randomness::{Randomness, nowhere};
 use crate::error::{ConnectError, Error, Result};
+use crate::model::path::make_path;
+use crate::model::protected::ProtectedId;
 use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
-use crate::path::make_path;
-use crate::protected::ProtectedId;
-use crate::randomness::{Randomness, nowhere};
 use crate::zookeeper::{
     Capabilities, ConnectConfig, Connection, HandleEvent, Reattached, Reply, ReplyFuture, Request, Response,
     SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
@@ -1090,8 +1090,8 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::clock::TokioClock;
-    use crate::randomness::ThreadRandomness;
+    use crate::environment::clock::TokioClock;
+    use crate::environment::randomness::ThreadRandomness;
     use crate::zookeeper::{Closing, DEFAULT_MAX_FRAME, Pacer, ServerList};
 
     fn frame(record: impl FnOnce(&mut Writer)) -> Vec<u8> {

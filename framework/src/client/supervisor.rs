@@ -7,12 +7,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
-use crate::client::{DefaultData, Shared, Stop};
-use crate::connection_state::{ConnectionState, StateEvent};
-use crate::ensemble::{EnsembleProvider, parse_connect_string};
-use crate::ensemble_tracker::track;
+use crate::core::config::{Config, DefaultData};
+use crate::core::{Shared, Stop};
+use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
+use crate::ensemble::tracker::track;
 use crate::error::ConnectError;
 use crate::session::{Schedule, Session};
+use crate::state::connection_state::{ConnectionState, StateEvent};
 use crate::zookeeper::client::hosts::Pause;
 use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, ServerList, SessionEnd};
 
@@ -31,7 +32,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
         }
         let Connection { handle, mut events, sent, established, epoch } = connection;
         let connection = Connection { handle, events: mpsc::unbounded_channel().1, sent, established, epoch };
-        let session = Session::new(number, &connection, &shared.config, Arc::clone(&shared.leftovers));
+        let session = Session::new(number, &connection, &shared.config.session, Arc::clone(&shared.leftovers));
         tracing::info!(session = number, timeout = ?session.timeout(), "session established");
         shared.publish(Some(session.clone()));
         shared.happened(if number == 1 { StateEvent::FirstSession } else { StateEvent::SessionEstablished });
@@ -39,7 +40,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
         let end = tokio::select! {
             biased;
             end = watch_over(&shared, &session, &mut events) => end,
-            never = track(&shared.config, &session) => match never {},
+            never = follow_ensemble(&shared.config, &session) => match never {},
         };
 
         // Owned nodes are marked as lost first; only then can a next session begin.
@@ -62,6 +63,13 @@ fn current_servers(ensemble: &dyn EnsembleProvider, chroot: &str) -> Result<Vec<
         Ok(parsed) if parsed.chroot == chroot => Ok(parsed.servers),
         Ok(parsed) => wrong(format!("its chroot {:?} was {chroot:?} before", parsed.chroot)),
         Err(error) => wrong(error.to_string()),
+    }
+}
+
+async fn follow_ensemble(config: &Config, session: &Session) -> Infallible {
+    match config.ensemble_tracker {
+        true => track(&*config.ensemble, &config.chroot, session).await,
+        false => std::future::pending().await,
     }
 }
 
@@ -100,8 +108,8 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         read_only: config.read_only,
         tls: config.tls.clone(),
         sasl: config.sasl.clone(),
-        clock: Arc::clone(&config.clock),
-        randomness: Arc::clone(&config.randomness),
+        clock: Arc::clone(&config.session.clock),
+        randomness: Arc::clone(&config.session.randomness),
     };
     let connecting = async {
         let mut pause = Pause::default();
@@ -120,7 +128,7 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
             tokio::select! {
                 biased;
                 () = shared.stopped(|stop| stop != Stop::Not) => return None,
-                () = tokio::time::sleep(pause.next(&*config.randomness)) => {}
+                () = tokio::time::sleep(pause.next(&*config.session.randomness)) => {}
             }
         }
     };
@@ -154,7 +162,7 @@ async fn watch_over(
     session: &Session,
     events: &mut mpsc::UnboundedReceiver<HandleEvent>,
 ) -> SessionEnd {
-    let clock = &shared.config.clock;
+    let clock = &shared.config.session.clock;
     let mut heartbeat = None;
     let mut next_heartbeat = Duration::ZERO;
     let closing = async {

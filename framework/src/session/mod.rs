@@ -1,5 +1,12 @@
 //! One session with the ensemble, from its first reply to its end.
 
+pub(crate) mod background;
+pub(crate) mod container_reaper;
+pub(crate) mod delete_tree;
+pub(crate) mod liveness;
+pub(crate) mod owned_node;
+pub(crate) mod watches;
+
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
@@ -11,30 +18,42 @@ use futures_util::TryFutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::access::AclProvider;
-use crate::claim::NodeClaim;
-use crate::client::Config;
-use crate::clock::Clock;
-use crate::connection_state::{ConnectionState, ConnectionStateErrorPolicy, Proofs};
-use crate::ensemble_config::CONFIG_NODE;
+use crate::environment::clock::Clock;
+use crate::environment::randomness::{Randomness, nowhere};
 use crate::error::{Error, Result};
-use crate::housekeeping::{Housekeeping, Leftovers};
+use crate::model::WatchKind;
+use crate::model::acl_provider::AclProvider;
+use crate::model::namespace::Root;
+use crate::model::new_node::{NewNode, Parents};
+use crate::model::path::parent_of;
+use crate::model::protected::{ProtectedId, to_protected_path};
+use crate::model::schema::SchemaSet;
 use crate::model::{Acl, CreateMode, Stat};
-use crate::new_node::{NewNode, Parents};
-use crate::observed::Observed;
-use crate::path::parent_of;
-use crate::protected::{ProtectedId, to_protected_path};
-use crate::randomness::{Randomness, nowhere};
-use crate::reaper::Reaper;
-use crate::root::Root;
-use crate::schema::SchemaSet;
-use crate::watch::{Found, Watch, WatchKind, WatchRegistry};
+use crate::session::background::{Housekeeping, Leftovers};
+use crate::session::container_reaper::Reaper;
+use crate::session::liveness::SessionLiveness;
+use crate::session::owned_node::NodeClaim;
+use crate::session::watches::{Found, Watch, WatchRegistry};
+use crate::state::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
+use crate::sync::watch_cell::Observed;
+use crate::zookeeper::CONFIG_NODE;
 use crate::zookeeper::{
     Connection, Done, Operation, Reattached, Reply, Request, Response, SessionEnd, WatchEvents, ZooKeeperHandle,
 };
 
 /// The part of the session timeout from which on a request is slow.
 const SLOW: u32 = 10;
+
+/// The client's options that concern its sessions.
+#[derive(Debug)]
+pub(crate) struct SessionConfig {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) randomness: Arc<dyn Randomness>,
+    pub(crate) acl_provider: Arc<dyn AclProvider>,
+    pub(crate) error_policy: Arc<dyn ConnectionStateErrorPolicy>,
+    pub(crate) reaper: Arc<Reaper>,
+    pub(crate) schemas: Option<Arc<SchemaSet>>,
+}
 
 /// One ZooKeeper session. A recipe takes one for each attempt and sends every request of that attempt through it.
 ///
@@ -82,7 +101,7 @@ pub(crate) struct Schedule {
 
 /// The inputs of the deadline.
 struct Vital {
-    proofs: Proofs,
+    liveness: SessionLiveness,
     claims: usize,
     /// The handle knows that the session owns nodes. `settle_owning` takes that back later, because locks come and go.
     told_owning: bool,
@@ -100,16 +119,17 @@ struct Link {
 
 impl Session {
     /// Creates the session of a new connection and spawns its housekeeping task.
-    pub(crate) fn new(number: u64, connection: &Connection, config: &Config, leftovers: Arc<Leftovers>) -> Self {
+    pub(crate) fn new(number: u64, connection: &Connection, config: &SessionConfig, leftovers: Arc<Leftovers>) -> Self {
         let (housekeeping, tasks) = Housekeeping::new(leftovers, Arc::clone(&config.reaper));
-        let proofs = Proofs::new(connection.handle.negotiated_timeout(), connection.established, connection.sent);
+        let liveness =
+            SessionLiveness::new(connection.handle.negotiated_timeout(), connection.established, connection.sent);
         let session = Self {
             inner: Arc::new(Inner {
                 number,
                 handle: Arc::clone(&connection.handle),
                 clock: Arc::clone(&config.clock),
                 randomness: Arc::clone(&config.randomness),
-                vital: Mutex::new(Vital { proofs, claims: 0, told_owning: false }),
+                vital: Mutex::new(Vital { liveness, claims: 0, told_owning: false }),
                 link: Observed::new(Link { up: true, epoch: connection.epoch, errors: 0 }),
                 end: OnceLock::new(),
                 ended: Notify::new(),
@@ -159,25 +179,25 @@ impl Session {
     /// Returns the session timeout in effect: the smallest one that a server has granted to this session.
     #[must_use]
     pub fn timeout(&self) -> Duration {
-        self.inner.vital.lock().proofs.timeout()
+        self.inner.vital.lock().liveness.timeout()
     }
 
     /// Returns the deadline: until when the session is certainly alive, on the client's clock. While an owned node
     /// exists, only what the leader knows counts.
     pub(crate) fn deadline(&self) -> Duration {
         let vital = self.inner.vital.lock();
-        vital.proofs.deadline(vital.claims > 0)
+        vital.liveness.deadline(vital.claims > 0)
     }
 
     /// Returns the times of loss, of silence and of the next heartbeat, and whether an owned node exists.
     pub(crate) fn schedule(&self) -> Schedule {
         let vital = self.inner.vital.lock();
         let held = vital.claims > 0;
-        let proofs = &vital.proofs;
+        let liveness = &vital.liveness;
         Schedule {
-            deadline: proofs.deadline(held),
-            silent: proofs.silent(held),
-            heartbeat: proofs.heartbeat(held),
+            deadline: liveness.deadline(held),
+            silent: liveness.silent(held),
+            heartbeat: liveness.heartbeat(held),
             held,
         }
     }
@@ -315,13 +335,13 @@ impl Session {
     }
 
     pub(crate) fn set_shortened(&self, sent: Duration, timeout: Duration) {
-        self.inner.vital.lock().proofs.shortened(sent, timeout);
+        self.inner.vital.lock().liveness.shortened(sent, timeout);
     }
 
     pub(crate) fn set_reconnected(&self, reattached: &Reattached) {
         let now = self.inner.clock.now();
         let Reattached { sent, leader_sent, timeout, epoch } = *reattached;
-        self.inner.vital.lock().proofs.reattached(sent, now, timeout, epoch);
+        self.inner.vital.lock().liveness.reattached(sent, now, timeout, epoch);
         if let Some(sent) = leader_sent {
             self.answered_at(now, sent, epoch, true);
         }
@@ -343,14 +363,14 @@ impl Session {
     }
 
     fn answered_at(&self, now: Duration, sent: Duration, epoch: u64, through_leader: bool) {
-        self.inner.vital.lock().proofs.answered(sent, now, epoch, through_leader);
+        self.inner.vital.lock().liveness.answered(sent, now, epoch, through_leader);
     }
 
     pub(crate) fn claim_begins(&self) {
         let mut vital = self.inner.vital.lock();
         vital.claims += 1;
         if vital.claims == 1 {
-            vital.proofs.holding_begins();
+            vital.liveness.holding_begins();
             if !std::mem::replace(&mut vital.told_owning, true) {
                 self.inner.handle.set_owning(true);
             }

@@ -3,28 +3,25 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crate::client::Config;
-use crate::ensemble::parse_connect_string;
-use crate::ensemble_config::{CONFIG_NODE, EnsembleConfig};
+use crate::ensemble::config::EnsembleConfig;
+use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
 use crate::error::Error;
-use crate::root::Root;
+use crate::model::namespace::Root;
 use crate::session::Session;
+use crate::zookeeper::CONFIG_NODE;
 
 /// The pause after a read that may succeed later.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Passes the ensemble's configuration to the provider, after each connect and each change: Curator's
 /// `EnsembleTracker`. Dropping the future removes its watch.
-pub(crate) async fn track(config: &Config, session: &Session) -> Infallible {
-    if !config.ensemble_tracker {
-        return std::future::pending().await;
-    }
+pub(crate) async fn track(ensemble: &dyn EnsembleProvider, chroot: &str, session: &Session) -> Infallible {
     let session = session.below(Root::default());
     loop {
         let epoch = session.epoch();
         match session.get_data_watched(CONFIG_NODE).await {
             Ok((data, stat, changed)) => {
-                tell(config, &EnsembleConfig::new(data, stat));
+                tell(ensemble, chroot, &EnsembleConfig::new(data, stat));
                 changed.await;
             }
             Err(error) if error.is_retryable() => tokio::time::sleep(PAUSE).await,
@@ -44,19 +41,19 @@ pub(crate) async fn track(config: &Config, session: &Session) -> Infallible {
     }
 }
 
-fn tell(config: &Config, ensemble: &EnsembleConfig) {
-    let servers = ensemble.client_addresses();
+fn tell(ensemble: &dyn EnsembleProvider, chroot: &str, config: &EnsembleConfig) {
+    let servers = config.client_addresses();
     if servers.is_empty() {
         tracing::debug!("the ensemble's configuration names no address for clients");
         return;
     }
-    let connect_string = servers.join(",") + &config.chroot;
+    let connect_string = servers.join(",") + chroot;
     if let Err(error) = parse_connect_string(&connect_string) {
         tracing::warn!(%error, "the ensemble's configuration is of no use");
         return;
     }
-    if config.ensemble.connect_string() != connect_string {
+    if ensemble.connect_string() != connect_string {
         tracing::info!(connect_string, "the ensemble");
-        config.ensemble.set_connect_string(&connect_string);
+        ensemble.set_connect_string(&connect_string);
     }
 }

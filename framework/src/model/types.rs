@@ -218,6 +218,16 @@ impl fmt::Debug for AuthInfo {
     }
 }
 
+/// The kind of a one-shot watch that a read sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum WatchKind {
+    /// The node itself: it is created, changed or deleted.
+    Data,
+    /// The node's children.
+    Children,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 //!
 //! They work on text and send no request. The results are those of Curator 5; each difference is noted.
 
-pub use crate::path::{make_path, make_path_from, node_from_path, parent_of, validate_path};
+pub use crate::model::path::{make_path, make_path_from, node_from_path, parent_of, validate_path};
 
 use crate::error::{Error, Result};
 

@@ -78,7 +78,7 @@ impl Schema {
     /// `InvalidPath`.
     pub fn for_path(path: impl Into<String>) -> Result<Self> {
         let path = path.into();
-        crate::path::validate_path(&path)?;
+        crate::model::path::validate_path(&path)?;
         Ok(Self::at(path.clone(), Place::Path(path)))
     }
 
@@ -99,7 +99,7 @@ impl Schema {
     ///
     /// `InvalidPath`.
     pub fn for_recipe(parent: &str) -> Result<Self> {
-        crate::path::validate_path(parent)?;
+        crate::model::path::validate_path(parent)?;
         let schema = Self::for_pattern(&format!("{}/.*", regex::escape(parent)))?;
         Ok(schema.ephemeral(Allowance::Must).sequential(Allowance::Must).watched(Allowance::Must))
     }

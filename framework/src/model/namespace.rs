@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::path::{parent_of, validate_path};
+use crate::model::path::{parent_of, validate_path};
 
 /// The node above all paths of a client. The ZooKeeper client does not know it: the framework adds it to each request
 /// and removes it from each reply.

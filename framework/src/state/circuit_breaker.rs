@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::connection_state::ConnectionState;
 use crate::retry::{RetryAttempt, RetryPolicy};
+use crate::state::connection_state::ConnectionState;
 
 /// A circuit that a retry policy holds open: Curator's `CircuitBreaker`.
 #[derive(Debug)]

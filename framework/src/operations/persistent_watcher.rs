@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::client::CuratorFramework;
+use crate::core::ClientCore;
 use crate::error::Result;
+use crate::model::namespace::Root;
 use crate::model::{PersistentEvent, WatchedEvent};
 use crate::operations::with_retries;
-use crate::root::Root;
 use crate::zookeeper::WatchEvents;
 
 /// The scope of a [`PersistentWatcher`]: ZooKeeper's `AddWatchMode`.
@@ -39,7 +39,7 @@ pub enum AddWatchMode {
 /// # }
 /// ```
 pub struct PersistentWatcher {
-    client: CuratorFramework,
+    client: ClientCore,
     path: String,
     mode: AddWatchMode,
     current: Option<Current>,
@@ -52,7 +52,7 @@ struct Current {
 }
 
 impl PersistentWatcher {
-    pub(crate) async fn add(client: CuratorFramework, path: &str, mode: AddWatchMode) -> Result<Self> {
+    pub(crate) async fn add(client: ClientCore, path: &str, mode: AddWatchMode) -> Result<Self> {
         let mut watcher = Self { client, path: path.to_owned(), mode, current: None };
         watcher.set().await?;
         Ok(watcher)
@@ -76,7 +76,7 @@ impl PersistentWatcher {
 
     /// Resolves with the next event. Events come in the order of the changes. Between two resets none is left out, and
     /// each stands for one change. They are queued until this takes them. With servers before 3.9 another watch of this
-    /// client on the same path can end this one: see [`add_watch`](CuratorFramework::add_watch).
+    /// client on the same path can end this one: see [`add_watch`](crate::CuratorFramework::add_watch).
     ///
     /// # Errors
     ///

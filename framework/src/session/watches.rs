@@ -15,20 +15,10 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::claim::ClaimedNode;
-use crate::model::{EventType, Stat, WatchedEvent};
-use crate::path::{node_from_path, parent_of};
+use crate::model::path::{node_from_path, parent_of};
+use crate::model::{EventType, Stat, WatchKind, WatchedEvent};
+use crate::session::owned_node::ClaimedNode;
 use crate::zookeeper::SessionEnd;
-
-/// The kind of a one-shot watch that a read sets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum WatchKind {
-    /// The node itself: it is created, changed or deleted.
-    Data,
-    /// The node's children.
-    Children,
-}
 
 /// The reason why a waiter was woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::client::CuratorFramework;
+use crate::core::ClientCore;
+use crate::environment::randomness::unit;
 use crate::error::{Error, Result};
-use crate::randomness::unit;
 use crate::retry::RetryAttempt;
 use crate::session::Session;
 
@@ -18,7 +18,7 @@ use crate::session::Session;
 /// operation.
 #[derive(Debug)]
 pub struct RetryLoop {
-    client: CuratorFramework,
+    client: ClientCore,
     started: Instant,
     count: u32,
     wait_left: Duration,
@@ -28,8 +28,15 @@ pub struct RetryLoop {
     tried_in: Option<u64>,
 }
 
+impl ClientCore {
+    /// A loop that carries one operation through its retries.
+    pub(crate) fn retry_loop(&self) -> RetryLoop {
+        RetryLoop::new(self.clone())
+    }
+}
+
 impl RetryLoop {
-    pub(crate) fn new(client: CuratorFramework) -> Self {
+    fn new(client: ClientCore) -> Self {
         let wait_left = client.connection_timeout();
         Self { client, started: Instant::now(), count: 0, wait_left, given_up: false, tried_in: None }
     }

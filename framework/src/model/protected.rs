@@ -9,10 +9,10 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
+use crate::environment::randomness::{Randomness, uuid};
 use crate::error::{Error, Result};
-use crate::path::make_path;
-use crate::randomness::{Randomness, uuid};
-use crate::zk_paths::path_and_node;
+use crate::model::path::make_path;
+use crate::model::zk_paths::path_and_node;
 
 /// The text before the UUID.
 pub const PROTECTED_PREFIX: &str = "_c_";
@@ -139,7 +139,7 @@ pub fn to_protected_znode_path(path: &str, id: ProtectedId) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::randomness::ThreadRandomness;
+    use crate::environment::randomness::ThreadRandomness;
 
     const UUID: &str = "53345f98-9423-4e0c-a7b5-9f819e3ec2e1";
 

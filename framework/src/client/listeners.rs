@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::circuit_breaker::{CircuitBreakingConnectionStateListener, Step};
 use crate::client::{CuratorFramework, WeakClient};
-use crate::connection_state::ConnectionState;
-use crate::randomness::{Randomness, unit};
+use crate::environment::randomness::{Randomness, unit};
 use crate::retry::RetryPolicy;
-use crate::safe_notify::SafeNotifyExecutor;
+use crate::state::circuit_breaker::{CircuitBreakingConnectionStateListener, Step};
+use crate::state::connection_state::ConnectionState;
+use crate::sync::safe_notify::SafeNotifyExecutor;
 
 /// The shortest time between two looks at an open circuit: a policy without pauses must not keep a processor busy.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
@@ -219,7 +219,7 @@ mod tests {
 
     use super::ConnectionState::{Lost, ReadOnly, Reconnected, Suspended};
     use super::*;
-    use crate::randomness::ThreadRandomness;
+    use crate::environment::randomness::ThreadRandomness;
     use crate::retry::{RetryForever, RetryNTimes, RetryOneTime};
 
     const PAUSE: Duration = Duration::from_secs(10);

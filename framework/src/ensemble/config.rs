@@ -5,9 +5,6 @@ use std::net::IpAddr;
 
 use crate::model::Stat;
 
-/// The configuration's node, outside of all namespaces and chroots.
-pub(crate) const CONFIG_NODE: &str = "/zookeeper/config";
-
 /// The servers of the ensemble, as the servers themselves report them: Java's `QuorumVerifier`.
 ///
 /// A server that is not part of an ensemble has an empty configuration. A server reports only the client addresses that
@@ -120,7 +117,7 @@ fn is_any(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ensemble::parse_connect_string;
+    use crate::ensemble::provider::parse_connect_string;
 
     fn config(text: &str) -> EnsembleConfig {
         EnsembleConfig::new(text.as_bytes().to_vec(), Stat::default())

@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
-use crate::housekeeping::{Remains, attend, contained};
+use crate::model::namespace::Root;
+use crate::model::new_node::NewNode;
+use crate::model::path::{make_path, node_from_path, parent_of};
+use crate::model::protected::{ProtectedId, normalize};
 use crate::model::{CreateMode, Stat};
-use crate::new_node::NewNode;
-use crate::observed::Observed;
-use crate::path::{make_path, node_from_path, parent_of};
-use crate::protected::{ProtectedId, normalize};
-use crate::root::Root;
 use crate::session::Session;
-use crate::watch::Watch;
+use crate::session::background::{Remains, attend, contained};
+use crate::session::watches::Watch;
+use crate::sync::watch_cell::Observed;
 use crate::zookeeper::SessionEnd;
 
 /// The reason why something that was held in ZooKeeper is lost.

@@ -14,14 +14,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
-use crate::claim::ClaimedNode;
 use crate::error::{Error, Result};
 use crate::model::EventType;
-use crate::operations::delete_tree;
-use crate::path::make_path;
-use crate::reaper::{Idle, Reaper};
+use crate::model::path::make_path;
 use crate::session::Session;
-use crate::watch::{WakeReason, Watch};
+use crate::session::container_reaper::{Idle, Reaper};
+use crate::session::delete_tree::delete_tree;
+use crate::session::owned_node::ClaimedNode;
+use crate::session::watches::{WakeReason, Watch};
 
 /// The number of jobs that run at once.
 const AT_ONCE: usize = 16;

@@ -1,104 +1,7 @@
-//! The state of the connection and its transitions: pure functions, without clock or network.
+//! Until when a session certainly lives: pure, with time as an argument.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::Duration;
-
-/// The state of the connection: Curator's `ConnectionState`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ConnectionState {
-    /// The first connection ever.
-    Connected,
-    /// The connection is lost, or silent for two thirds of the session timeout. The session may be alive.
-    Suspended,
-    /// Connected again after `Suspended` or `Lost`.
-    Reconnected,
-    /// The session is over, or may be. A holder must stop, because another client may get its lock from now on.
-    Lost,
-    /// Connected to a server that is cut off from the others and serves reads only.
-    ReadOnly,
-}
-
-impl ConnectionState {
-    /// Returns `true` if requests can be sent in this state.
-    #[must_use]
-    pub const fn is_connected(self) -> bool {
-        matches!(self, Self::Connected | Self::Reconnected | Self::ReadOnly)
-    }
-}
-
-impl fmt::Display for ConnectionState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connected => "connected",
-            Self::Suspended => "suspended",
-            Self::Reconnected => "reconnected",
-            Self::Lost => "lost",
-            Self::ReadOnly => "read-only",
-        })
-    }
-}
-
-/// The choice of connection states in which a held lock is no longer reliable: Curator's `ConnectionStateErrorPolicy`.
-pub trait ConnectionStateErrorPolicy: Send + Sync + fmt::Debug + 'static {
-    /// Returns `true` if a held lock counts as lost when the connection enters this state. In `Lost` it always does.
-    fn is_error_state(&self, state: ConnectionState) -> bool;
-}
-
-/// `Suspended` and `Lost`: Curator's `StandardConnectionStateErrorPolicy`. Every short network failure costs the locks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StandardConnectionStateErrorPolicy;
-
-impl ConnectionStateErrorPolicy for StandardConnectionStateErrorPolicy {
-    fn is_error_state(&self, state: ConnectionState) -> bool {
-        matches!(state, ConnectionState::Suspended | ConnectionState::Lost)
-    }
-}
-
-/// `Lost` only: Curator's `SessionConnectionStateErrorPolicy`. The default here, because `Lost` comes before the server
-/// can grant the lock to another client.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SessionConnectionStateErrorPolicy;
-
-impl ConnectionStateErrorPolicy for SessionConnectionStateErrorPolicy {
-    fn is_error_state(&self, state: ConnectionState) -> bool {
-        state == ConnectionState::Lost
-    }
-}
-
-/// The events that change the state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StateEvent {
-    /// The client's first session was established.
-    FirstSession,
-    /// Another session was established.
-    SessionEstablished,
-    /// The transport was lost, or no reply came for too long.
-    Silent,
-    /// A reply came in the session that was silent.
-    Answered,
-    /// The session is over, or none was established in its time.
-    SessionOver,
-    /// The server that answers is cut off from the others and serves reads only.
-    ReadOnly,
-}
-
-/// Returns the state after an event; `None` is "never connected". The same state again is not a transition.
-pub(crate) fn next_state(state: Option<ConnectionState>, event: StateEvent) -> Option<ConnectionState> {
-    use ConnectionState::{Connected, Lost, ReadOnly, Reconnected, Suspended};
-    match (event, state) {
-        // Also a late one, after `Suspended` and `Lost`.
-        (StateEvent::FirstSession, _) => Some(Connected),
-        (StateEvent::SessionEstablished, _) => Some(Reconnected),
-        (StateEvent::Silent, None | Some(Connected | Reconnected | ReadOnly)) => Some(Suspended),
-        (StateEvent::Silent, state) => state,
-        (StateEvent::Answered, Some(Suspended)) => Some(Reconnected),
-        (StateEvent::Answered, state) => state,
-        (StateEvent::SessionOver, _) => Some(Lost),
-        (StateEvent::ReadOnly, _) => Some(ReadOnly),
-    }
-}
 
 /// The evidence of a session's liveness, from the requests that were answered.
 ///
@@ -107,7 +10,7 @@ pub(crate) fn next_state(state: Option<ConnectionState>, event: StateEvent) -> O
 /// the follower received half a tick earlier have certainly been reported. Half a tick is at most a quarter of the
 /// session timeout, because the smallest timeout is two ticks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Proofs {
+pub(crate) struct SessionLiveness {
     timeout: Duration,
     /// The send time of the newest answered request of any kind.
     any: Duration,
@@ -126,7 +29,7 @@ pub(crate) struct Proofs {
     recent: VecDeque<(Duration, Duration)>,
 }
 
-impl Proofs {
+impl SessionLiveness {
     /// Creates the evidence of a session made by the leader at `established` or later; a request of `sent` was
     /// answered.
     pub(crate) fn new(timeout: Duration, established: Duration, sent: Duration) -> Self {
@@ -228,42 +131,6 @@ impl Proofs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ConnectionState::{Connected, Lost, Reconnected, Suspended};
-
-    #[test]
-    fn every_transition_of_the_table() {
-        use StateEvent::{Answered, FirstSession, SessionEstablished, SessionOver, Silent};
-        let (read_only, went_read_only) = (Some(ConnectionState::ReadOnly), StateEvent::ReadOnly);
-        for (state, event, next) in [
-            (None, FirstSession, Some(Connected)),
-            (Some(Suspended), FirstSession, Some(Connected)),
-            (Some(Lost), FirstSession, Some(Connected)),
-            (read_only, FirstSession, Some(Connected)),
-            (None, Silent, Some(Suspended)),
-            (None, SessionOver, Some(Lost)),
-            (None, Answered, None),
-            (Some(Connected), Silent, Some(Suspended)),
-            (Some(Connected), Answered, Some(Connected)),
-            (Some(Connected), SessionOver, Some(Lost)),
-            (Some(Reconnected), Silent, Some(Suspended)),
-            (Some(Suspended), Silent, Some(Suspended)),
-            (Some(Suspended), Answered, Some(Reconnected)),
-            (Some(Suspended), SessionOver, Some(Lost)),
-            (Some(Suspended), SessionEstablished, Some(Reconnected)),
-            (Some(Lost), Silent, Some(Lost)),
-            (Some(Lost), Answered, Some(Lost)),
-            (Some(Lost), SessionEstablished, Some(Reconnected)),
-            (None, went_read_only, read_only),
-            (Some(Connected), went_read_only, read_only),
-            (Some(Lost), went_read_only, read_only),
-            (read_only, SessionEstablished, Some(Reconnected)),
-            (read_only, Silent, Some(Suspended)),
-            (read_only, Answered, read_only),
-            (read_only, SessionOver, Some(Lost)),
-        ] {
-            assert_eq!(next_state(state, event), next, "{state:?} {event:?}");
-        }
-    }
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -271,7 +138,7 @@ mod tests {
 
     #[test]
     fn reads_move_the_deadline_only_while_nothing_is_held() {
-        let mut proofs = Proofs::new(seconds(12), seconds(2), seconds(2));
+        let mut proofs = SessionLiveness::new(seconds(12), seconds(2), seconds(2));
         proofs.answered(seconds(10), seconds(10), 1, false);
         assert_eq!(proofs.deadline(true), seconds(11));
         assert_eq!(proofs.deadline(false), seconds(19));
@@ -283,7 +150,7 @@ mod tests {
 
     #[test]
     fn reads_do_not_put_off_the_heartbeat_of_what_is_held() {
-        let mut proofs = Proofs::new(seconds(16), seconds(100), seconds(100));
+        let mut proofs = SessionLiveness::new(seconds(16), seconds(100), seconds(100));
         proofs.holding_begins();
         proofs.answered(seconds(101), seconds(101), 1, true);
         for read in 102..110 {
@@ -296,7 +163,7 @@ mod tests {
     /// Acquires a lock right after a read. The follower is cut off right after the grant, and has reported neither.
     #[test]
     fn a_read_is_no_proof_for_what_is_granted_after_it() {
-        let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
+        let mut proofs = SessionLiveness::new(seconds(40), seconds(100), seconds(100));
         for read in [113, 126, 139] {
             proofs.answered(seconds(read), seconds(read), 1, false);
         }
@@ -310,7 +177,7 @@ mod tests {
     /// Cuts the follower off right after a reply: its last report to the leader is up to T/4 older.
     #[test]
     fn a_write_proves_what_the_follower_had_reported_before() {
-        let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
+        let mut proofs = SessionLiveness::new(seconds(40), seconds(100), seconds(100));
         // Fresh enough: the session was made less than a quarter of the timeout before.
         proofs.answered(seconds(105), seconds(105), 1, true);
         assert_eq!(proofs.deadline(true), seconds(105 + 30));
@@ -326,7 +193,7 @@ mod tests {
     #[test]
     fn with_steady_heartbeats_the_leaders_knowledge_is_never_old() {
         let timeout = seconds(64);
-        let mut proofs = Proofs::new(timeout, seconds(0), seconds(0));
+        let mut proofs = SessionLiveness::new(timeout, seconds(0), seconds(0));
         for beat in 1..100 {
             let sent = seconds(8) * beat;
             assert!(proofs.silent(true) > sent + seconds(20), "{beat}");
@@ -339,7 +206,7 @@ mod tests {
     /// Lets a leader that was deposed while it was frozen answer a connect request as if the session was alive.
     #[test]
     fn a_connect_alone_proves_nothing_to_a_holder() {
-        let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
+        let mut proofs = SessionLiveness::new(seconds(40), seconds(100), seconds(100));
         proofs.holding_begins();
         proofs.answered(seconds(101), seconds(101), 1, true);
         let before = proofs.deadline(true);
@@ -354,7 +221,7 @@ mod tests {
     #[test]
     fn a_shorter_timeout_moves_the_deadline_to_the_earlier_one() {
         for (connect, deadline) in [(120, 126), (130, 131)] {
-            let mut proofs = Proofs::new(seconds(40), seconds(100), seconds(100));
+            let mut proofs = SessionLiveness::new(seconds(40), seconds(100), seconds(100));
             proofs.holding_begins();
             proofs.answered(seconds(101), seconds(101), 1, true);
             assert_eq!(proofs.deadline(true), seconds(131));

@@ -71,7 +71,9 @@ pub(crate) fn parse_connect_string(connect_string: &str) -> Result<Ensemble> {
         None => (connect_string, ""),
     };
     let chroot = if chroot == "/" { "" } else { chroot };
-    if let (false, Err(Error::InvalidPath { reason, .. })) = (chroot.is_empty(), crate::path::validate_path(chroot)) {
+    if let (false, Err(Error::InvalidPath { reason, .. })) =
+        (chroot.is_empty(), crate::model::path::validate_path(chroot))
+    {
         return invalid(format!("its chroot {chroot:?} is no path: {reason}"));
     }
     let mut servers = Vec::new();

@@ -1,0 +1,405 @@
+//! Describes a client, and checks its options.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::CuratorFramework;
+use crate::client::listeners::ConnectionStateListenable;
+use crate::core::config::{Config, DefaultData};
+use crate::core::{ClientCore, Shared};
+#[cfg(doc)]
+use crate::ensemble::config::EnsembleConfig;
+use crate::ensemble::provider::{EnsembleProvider, FixedEnsembleProvider, parse_connect_string};
+use crate::environment::clock::{BootClock, Clock};
+use crate::environment::local_address::LOCAL_ADDRESS;
+use crate::environment::randomness::{Randomness, ThreadRandomness};
+use crate::error::{Error, Result};
+use crate::model::AuthInfo;
+use crate::model::acl_provider::{AclProvider, DefaultAclProvider};
+use crate::model::compression::{CompressionProvider, GzipCompressionProvider};
+use crate::model::namespace::Root;
+use crate::model::schema::SchemaSet;
+use crate::retry::RetryPolicy;
+use crate::session::SessionConfig;
+use crate::session::container_reaper::Reaper;
+#[cfg(doc)]
+use crate::state::connection_state::ConnectionState;
+use crate::state::connection_state::{ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy};
+use crate::zookeeper::security::{SaslDigest, TlsOptions};
+use crate::zookeeper::{DEFAULT_MAX_FRAME, DefaultZooKeeperFactory, MIN_SESSION_TIMEOUT, ZooKeeperFactory};
+
+/// Curator's default session timeout: 60 s.
+pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
+/// Curator's default connection timeout: 15 s.
+pub const DEFAULT_CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
+/// Curator's default for how long `close` waits: 1 s.
+pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// The smallest frame limit: it has room for any request that names one node.
+const MIN_FRAME: usize = 4096;
+/// The default of [`CuratorFrameworkBuilder::reap_interval`]: 60 s, as for ZooKeeper's containers.
+pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The options of a client: Curator's `CuratorFrameworkFactory.Builder`.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct CuratorFrameworkBuilder {
+    ensemble: Arc<dyn EnsembleProvider>,
+    ensemble_tracker: bool,
+    session_timeout: Duration,
+    connection_timeout: Duration,
+    max_close_wait: Duration,
+    max_frame: usize,
+    auth: Vec<AuthInfo>,
+    read_only: bool,
+    tls: Option<TlsOptions>,
+    sasl: Option<SaslDigest>,
+    retry_policy: Option<Arc<dyn RetryPolicy>>,
+    pub(super) default_data: DefaultData,
+    factory: Arc<dyn ZooKeeperFactory>,
+    clock: Arc<dyn Clock>,
+    randomness: Arc<dyn Randomness>,
+    namespace: String,
+    acl_provider: Arc<dyn AclProvider>,
+    error_policy: Arc<dyn ConnectionStateErrorPolicy>,
+    reap_interval: Option<Duration>,
+    container_parents: bool,
+    compression: Arc<dyn CompressionProvider>,
+    compress: bool,
+    schemas: Option<SchemaSet>,
+    circuit_breaker: Option<Arc<dyn RetryPolicy>>,
+}
+
+impl CuratorFrameworkBuilder {
+    pub(super) fn new(connect_string: impl Into<String>) -> Self {
+        Self {
+            ensemble: Arc::new(FixedEnsembleProvider::new(connect_string)),
+            ensemble_tracker: false,
+            session_timeout: DEFAULT_SESSION_TIMEOUT,
+            connection_timeout: DEFAULT_CONNECTION_TIMEOUT,
+            max_close_wait: DEFAULT_MAX_CLOSE_WAIT,
+            auth: Vec::new(),
+            read_only: false,
+            tls: None,
+            sasl: None,
+            retry_policy: None,
+            default_data: DefaultData::HostAddress(&LOCAL_ADDRESS),
+            factory: Arc::new(DefaultZooKeeperFactory::new()),
+            max_frame: DEFAULT_MAX_FRAME,
+            clock: Arc::new(BootClock),
+            randomness: Arc::new(ThreadRandomness),
+            namespace: String::new(),
+            acl_provider: Arc::new(DefaultAclProvider),
+            error_policy: Arc::new(SessionConnectionStateErrorPolicy),
+            reap_interval: Some(DEFAULT_REAP_INTERVAL),
+            container_parents: true,
+            compression: Arc::new(GzipCompressionProvider),
+            compress: false,
+            schemas: None,
+            circuit_breaker: None,
+        }
+    }
+
+    /// Sets the retry policy. Required, as in Curator.
+    pub fn retry_policy(mut self, policy: impl RetryPolicy) -> Self {
+        self.retry_policy = Some(Arc::new(policy));
+        self
+    }
+
+    /// Sets the session timeout to request. Default 60 s, at least 2 s. A short timeout frees the locks of a dead
+    /// process sooner, and costs a slow process its locks.
+    ///
+    /// It must be at least two ticks of the servers, four behind observer masters: else a loss may be noticed too late.
+    /// A server may grant another timeout, also a shorter one at a reconnect (`minSessionTimeout`,
+    /// `maxSessionTimeout`). The default client reads it at every reconnect, and the smallest one ever granted holds
+    /// for the session. `zookeeper-async` does not report it, so there all servers must grant the same.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// Sets how long an operation waits for a connection, and the limit of one attempt to connect. Default 15 s. If it
+    /// is too short, operations fail with `ConnectionLoss` before a reachable server is found.
+    pub fn connection_timeout(mut self, timeout: Duration) -> Self {
+        self.connection_timeout = timeout;
+        self
+    }
+
+    /// Sets how long [`CuratorFramework::close`] waits for pending deletes, and again for the end of the session.
+    /// Default 1 s. If it is too short, guaranteed deletes may stay undone and locks held until the session times out.
+    pub fn max_close_wait(mut self, wait: Duration) -> Self {
+        self.max_close_wait = wait;
+        self
+    }
+
+    /// Sets the longest frame in bytes, in either direction: ZooKeeper's `jute.maxbuffer`. Default 1 MiB less one byte,
+    /// the default of servers; at least 4096. A longer request is not sent, and a longer reply closes the connection. A
+    /// larger limit must be set on the servers too, or they close the connection.
+    pub fn max_frame(mut self, bytes: usize) -> Self {
+        self.max_frame = bytes;
+        self
+    }
+
+    /// Adds credentials. Each connection sends them before its watches and requests. May be called several times.
+    /// (Curator's overwrites.)
+    pub fn authorization(mut self, scheme: impl Into<String>, auth: impl Into<Vec<u8>>) -> Self {
+        self.auth.push(AuthInfo { scheme: scheme.into(), auth: auth.into() });
+        self
+    }
+
+    /// Allows the client to connect to a read-only server, one that is partitioned from the quorum. Default: `false`.
+    /// Curator's `canBeReadOnly`. The state is then [`ConnectionState::ReadOnly`], and writes fail. The client takes
+    /// the first server that replies, even if a writable one is reachable, and stays there until the connection ends.
+    /// The server ends it when it is back in the quorum.
+    pub fn can_be_read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Connects to the servers by TLS. Default: plain text. If the process has no default `CryptoProvider` of rustls
+    /// when the client is built, `build` installs `aws_lc_rs`; to use another one, install it before.
+    pub fn tls(mut self, options: TlsOptions) -> Self {
+        self.tls = Some(options);
+        self
+    }
+
+    /// Logs in by SASL on every connection. Default: no login.
+    pub fn sasl(mut self, digest: SaslDigest) -> Self {
+        self.sasl = Some(digest);
+        self
+    }
+
+    /// Sets the data of nodes that are created without data. Default: this host's address as text, as in Curator; empty
+    /// if the host's name cannot be resolved. The first client that needs it looks it up on a separate thread, once in
+    /// a process. The first session waits at most 200 ms for it; until then the data is empty. It is for
+    /// administrators: the recipes do not read it.
+    pub fn default_data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.default_data = DefaultData::Given(data.into());
+        self
+    }
+
+    /// Sets a provider in place of the connect string, for a list of servers that changes while the client runs.
+    /// `build` and each attempt to connect call it, so a live session follows a changed list at its next attempt. With
+    /// `zookeeper-async` a changed list counts from the next session on.
+    pub fn ensemble_provider(mut self, provider: impl EnsembleProvider) -> Self {
+        self.ensemble = Arc::new(provider);
+        self
+    }
+
+    /// Follows the ensemble. Default: `false`. (Curator: `true`.) The client reads the [configuration](EnsembleConfig)
+    /// of the servers on each connection and after each change. It passes the [client
+    /// addresses](EnsembleConfig::client_addresses) and the chroot to the [`EnsembleProvider`], for the next attempt to
+    /// connect.
+    ///
+    /// * The client must reach all these addresses, which it does not behind a proxy or a load balancer.
+    /// * Servers with `clientPort` on a line of its own in their file do not know each other's addresses for clients.
+    /// * The addresses are for plain text, so `build` refuses the tracker with TLS.
+    /// * A configuration without usable addresses changes nothing.
+    pub fn ensemble_tracker(mut self, follow: bool) -> Self {
+        self.ensemble_tracker = follow;
+        self
+    }
+
+    /// Sets the node below which all paths of the client are, without its leading slash. Default: none.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Sets the source of access control lists for nodes that are created without one. Default: open to all clients. A
+    /// `Vec<Acl>` is one list for all nodes.
+    pub fn acl_provider(mut self, provider: impl AclProvider) -> Self {
+        self.acl_provider = Arc::new(provider);
+        self
+    }
+
+    /// Sets the connection states in which held locks are lost. Default: [`SessionConnectionStateErrorPolicy`], `Lost`
+    /// only. The stricter standard policy, Curator's default, costs the locks at each interruption. (Curator's lock
+    /// recipes ignore it.)
+    pub fn connection_state_error_policy(mut self, policy: impl ConnectionStateErrorPolicy) -> Self {
+        self.error_policy = Arc::new(policy);
+        self
+    }
+
+    /// Sets how long an empty parent that this client created in place of a container stays after its last use; `None`
+    /// keeps it. Default 60 s. Only for `zookeeper-async`, which has no containers. When the client closes, such
+    /// parents stay.
+    pub fn reap_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.reap_interval = interval.into();
+        self
+    }
+
+    /// Compresses all data that is written and decompresses all that is read, unless an operation says otherwise:
+    /// Curator's `enableCompression`. All clients of a lock must do the same, or they misread a revocation.
+    pub fn enable_compression(mut self) -> Self {
+        self.compress = true;
+        self
+    }
+
+    /// Sets the compression. Default: gzip. It applies only where the client or an operation enables it.
+    pub fn compression_provider(mut self, provider: impl CompressionProvider) -> Self {
+        self.compression = Arc::new(provider);
+        self
+    }
+
+    /// Suppresses connection-state events while the connection flaps. Default: listeners get every state. After the
+    /// first state without a connection, listeners get at most one more, `Lost`, until the policy's pause is over and
+    /// the client is connected, or the policy gives up. All listeners share one breaker. Curator's
+    /// `CircuitBreakingConnectionStateListener` and `ConnectionStateListenerManagerFactory.circuitBreaking`.
+    pub fn circuit_breaking_listeners(mut self, policy: impl RetryPolicy) -> Self {
+        self.circuit_breaker = Some(Arc::new(policy));
+        self
+    }
+
+    /// Sets the schemas that nodes must satisfy. Default: every node is allowed.
+    pub fn schema_set(mut self, schemas: SchemaSet) -> Self {
+        self.schemas = Some(schemas);
+        self
+    }
+
+    /// Creates the parents of locks as persistent nodes, which stay when empty: Curator's `dontUseContainerParents`.
+    pub fn dont_use_container_parents(mut self) -> Self {
+        self.container_parents = false;
+        self
+    }
+
+    /// Sets the ZooKeeper client. Default: [`DefaultZooKeeperFactory`], this crate's own
+    /// ([`default_client`](crate::default_client)). `ZooKeeperAsyncFactory` is the crate `zookeeper-async`, behind the
+    /// cargo feature of that name, which is on by default.
+    pub fn zookeeper_factory(mut self, factory: impl ZooKeeperFactory) -> Self {
+        self.factory = Arc::new(factory);
+        self
+    }
+
+    /// Sets the clock that measures deadlines. Default: [`BootClock`]. Tests under paused time use
+    /// [`TokioClock`](crate::TokioClock). If the clock stops while the machine sleeps, a loss is noticed too late.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets the source of random node names and pauses. Default: the thread's generator. With a seeded one a test can
+    /// repeat a run.
+    pub fn randomness(mut self, randomness: impl Randomness) -> Self {
+        self.randomness = Arc::new(randomness);
+        self
+    }
+
+    /// Checks the options and returns the client. It does nothing before it is [started](CuratorFramework::start).
+    ///
+    /// # Errors
+    ///
+    /// * `InvalidConfig`, naming the option:
+    ///   * an empty or unparsable connect string;
+    ///   * a session timeout under 2 s or above 2^31 − 1 ms;
+    ///   * a connection timeout of zero or above 2^31 − 1 ms;
+    ///   * a reap interval of zero;
+    ///   * a frame limit under 4096 or above 2^31 − 1 bytes;
+    ///   * no retry policy;
+    ///   * a namespace that is not a path;
+    ///   * an ensemble tracker with TLS, or TLS options that cannot be read.
+    /// * `Unsupported`: the ZooKeeper client does not support an option. With `zookeeper-async` these are TLS, SASL and
+    ///   read-only servers; with the default client it is TLS without the cargo feature `tls`.
+    pub fn build(self) -> Result<CuratorFramework> {
+        let can = self.factory.capabilities();
+        for (wanted, can, request) in [
+            (self.tls.is_some(), can.tls, "connect by TLS"),
+            (self.sasl.is_some(), can.sasl, "log in by SASL"),
+            (self.read_only, can.read_only, "connect to read-only servers"),
+        ] {
+            if wanted && !can {
+                return Err(Error::Unsupported { request: request.to_owned(), client: self.factory.client() });
+            }
+        }
+        if self.ensemble_tracker && self.tls.is_some() {
+            return Err(Error::invalid_config("ensemble tracker", "the servers do not tell their ports for TLS"));
+        }
+        let ensemble = parse_connect_string(&self.ensemble.connect_string())?;
+        let root = Root::new(&ensemble.chroot, &self.namespace)?;
+        #[cfg(feature = "tls")]
+        if let Some(options) = &self.tls {
+            let wrong = |reason| Error::invalid_config("TLS option", reason);
+            crate::zookeeper::client::tls::config(options).map_err(wrong)?;
+            for server in &ensemble.servers {
+                crate::zookeeper::client::tls::name_of(server).map_err(wrong)?;
+            }
+        }
+        if self.session_timeout < MIN_SESSION_TIMEOUT {
+            return Err(Error::invalid_config(
+                "session timeout",
+                format!("{:?} is under {MIN_SESSION_TIMEOUT:?}", self.session_timeout),
+            ));
+        }
+        if self.session_timeout.as_millis() > i32::MAX as u128 {
+            return Err(Error::invalid_config(
+                "session timeout",
+                format!("{:?} is above 2147483647 ms", self.session_timeout),
+            ));
+        }
+        if !(MIN_FRAME..=i32::MAX as usize).contains(&self.max_frame) {
+            let reason = format!("{} bytes, not from {MIN_FRAME} to 2147483647", self.max_frame);
+            return Err(Error::invalid_config("longest frame", reason));
+        }
+        if self.connection_timeout.is_zero() {
+            return Err(Error::invalid_config("connection timeout", "it is zero"));
+        }
+        if self.connection_timeout.as_millis() > i32::MAX as u128 {
+            return Err(Error::invalid_config(
+                "connection timeout",
+                format!("{:?} is above 2147483647 ms", self.connection_timeout),
+            ));
+        }
+        let Some(retry_policy) = self.retry_policy else {
+            return Err(Error::invalid_config("retry policy", "none was given"));
+        };
+        if self.session_timeout < self.connection_timeout {
+            tracing::warn!(
+                session_timeout = ?self.session_timeout,
+                connection_timeout = ?self.connection_timeout,
+                "the session timeout is shorter than the connection timeout"
+            );
+        }
+        if self.reap_interval.is_some_and(|interval| interval.is_zero()) {
+            return Err(Error::invalid_config("reap interval", "it is zero"));
+        }
+        let listeners = match self.circuit_breaker {
+            Some(policy) => ConnectionStateListenable::circuit_breaking(policy, Arc::clone(&self.randomness)),
+            None => ConnectionStateListenable::new(),
+        };
+        let config = Config {
+            ensemble: self.ensemble,
+            ensemble_tracker: self.ensemble_tracker,
+            chroot: ensemble.chroot,
+            session_timeout: self.session_timeout,
+            connection_timeout: self.connection_timeout,
+            max_close_wait: self.max_close_wait,
+            max_frame: self.max_frame,
+            auth: self.auth,
+            read_only: self.read_only,
+            tls: self.tls,
+            sasl: self.sasl,
+            retry_policy,
+            default_data: self.default_data,
+            factory: self.factory,
+            container_parents: self.container_parents,
+            compression: self.compression,
+            compress: self.compress,
+            session: SessionConfig {
+                clock: self.clock,
+                randomness: self.randomness,
+                acl_provider: self.acl_provider,
+                error_policy: self.error_policy,
+                reaper: Arc::new(Reaper::new(self.reap_interval)),
+                schemas: self.schemas.map(Arc::new),
+            },
+        };
+        let listeners = Arc::new(listeners);
+        let on_state = {
+            let listeners = Arc::clone(&listeners);
+            Box::new(move |core, state| {
+                listeners.notify(&CuratorFramework { core, listeners: Arc::clone(&listeners) }, state);
+            })
+        };
+        let core = ClientCore::new(Shared::new(config, on_state), root);
+        Ok(CuratorFramework { core, listeners })
+    }
+}

@@ -1,0 +1,507 @@
+//! The client: its facade, its builder, and the task that keeps it connected.
+
+pub(crate) mod builder;
+pub(crate) mod ensure_containers;
+pub(crate) mod listeners;
+mod supervisor;
+pub(crate) mod within_one_session;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::client::builder::CuratorFrameworkBuilder;
+use crate::client::listeners::ConnectionStateListenable;
+use crate::core::config::DefaultData;
+use crate::core::retry_loop::RetryLoop;
+use crate::core::{ClientCore, Finished, LifeCycle, Stop, WeakCore};
+use crate::error::{Error, Result};
+#[cfg(doc)]
+use crate::model::acl_provider::AclProvider;
+#[cfg(doc)]
+use crate::model::compression::CompressionProvider;
+use crate::model::new_node::Parents;
+#[cfg(doc)]
+use crate::model::schema::SchemaSet;
+use crate::operations::{
+    AddWatchMode, CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder,
+    GetConfigBuilder, GetDataBuilder, PersistentWatcher, ReconfigBuilder, SetAclBuilder, SetDataBuilder,
+};
+use crate::retry::RetryPolicy;
+use crate::session::Session;
+use crate::state::connection_state::ConnectionState;
+
+/// A client of a ZooKeeper ensemble: Curator's `CuratorFramework`.
+///
+/// Clones are cheap and share one session at a time. Dropping the last clone ends the session: at once while the
+/// runtime lives, else when the session times out on the server. A held lock keeps a clone. [`close`](Self::close)
+/// waits for it.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn run() -> Result<(), curator_framework::Error> {
+/// use std::time::Duration;
+/// use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
+///
+/// let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
+/// let client = CuratorFramework::builder("zk1:2181,zk2:2181,zk3:2181").retry_policy(retry).build()?;
+/// client.start()?;
+/// let path = client.create().creating_parents_if_needed().with_data("hello").for_path("/examples/greeting").await?;
+/// assert_eq!(client.get_data().for_path(&path).await?.0, b"hello");
+/// client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct CuratorFramework {
+    core: ClientCore,
+    listeners: Arc<ConnectionStateListenable>,
+}
+
+/// A client that this does not keep.
+pub(crate) struct WeakClient {
+    core: WeakCore,
+    listeners: Weak<ConnectionStateListenable>,
+}
+
+impl WeakClient {
+    pub(crate) fn upgrade(&self) -> Option<CuratorFramework> {
+        Some(CuratorFramework { core: self.core.upgrade()?, listeners: self.listeners.upgrade()? })
+    }
+}
+
+impl CuratorFramework {
+    /// Returns a builder for the servers of a connect string, `host:port[,host:port …][/chroot]`. The default port is
+    /// 2181. All paths of the client are below the chroot, a node that must exist.
+    pub fn builder(connect_string: impl Into<String>) -> CuratorFrameworkBuilder {
+        CuratorFrameworkBuilder::new(connect_string)
+    }
+
+    /// Returns the same client for paths below another namespace, or below none if it is empty: Curator's
+    /// `usingNamespace`. Both share the session, the state, the listeners and `close`. The first node in the namespace
+    /// also creates the namespace's node, with the access control list of the [`AclProvider`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig`: a slash and the namespace do not make a valid path.
+    pub fn using_namespace(&self, namespace: &str) -> Result<Self> {
+        Ok(Self { core: self.core.with_namespace(namespace)?, listeners: Arc::clone(&self.listeners) })
+    }
+
+    /// Returns the namespace; empty without one.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.core.root().namespace()
+    }
+
+    /// Returns a client with the default timeouts, not started yet: Curator's `CuratorFrameworkFactory.newClient`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CuratorFrameworkBuilder::build`].
+    pub fn new_client(connect_string: impl Into<String>, retry_policy: impl RetryPolicy) -> Result<Self> {
+        Self::builder(connect_string).retry_policy(retry_policy).build()
+    }
+
+    /// Starts to connect, in the background. Must be called once, in a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// * `AlreadyStarted`, `Closed`: a client starts once; build another one.
+    /// * `NoRuntime`, `IncompleteRuntime`: call it in a tokio runtime with timers and I/O.
+    ///
+    /// An unreachable server is not an error here: operations report it.
+    pub fn start(&self) -> Result<()> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
+        check_drivers(self.core.shared().config.factory.needs_io())?;
+        let shared = self.core.shared();
+        let before = shared.life_cycle.modify(|life_cycle| {
+            let before = *life_cycle;
+            if before == LifeCycle::Latent {
+                *life_cycle = LifeCycle::Started;
+            }
+            before
+        });
+        match before {
+            LifeCycle::Latent => {}
+            LifeCycle::Started => return Err(Error::AlreadyStarted),
+            LifeCycle::Stopped => return Err(Error::Closed),
+        }
+        shared.finished.send_replace(false);
+        if let DefaultData::HostAddress(address) = shared.config.default_data {
+            address.begin();
+        }
+        let shared = Arc::clone(shared);
+        // However the task ends, also with its runtime or by a panic in a clock or a factory, `close` must not hang.
+        let finished = Finished(Arc::clone(&shared));
+        runtime.spawn(async move {
+            supervisor::keep(shared).await;
+            drop(finished);
+        });
+        Ok(())
+    }
+
+    /// Resolves when the client is connected.
+    ///
+    /// # Errors
+    ///
+    /// `NotStarted`: call [`start`](Self::start). `Closed`: also if the client is closed meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped; combine it with `tokio::time::timeout`.
+    pub async fn block_until_connected(&self) -> Result<()> {
+        let shared = self.core.shared();
+        let mut state = shared.state.subscribe();
+        tokio::select! {
+            biased;
+            error = self.core.not_started() => Err(error),
+            _ = state.wait_for(|state| state.is_some_and(ConnectionState::is_connected)) => Ok(()),
+        }
+    }
+
+    /// Returns the connection's state, `None` before the first one.
+    #[must_use]
+    pub fn connection_state(&self) -> Option<ConnectionState> {
+        self.core.shared().state()
+    }
+
+    /// Returns the connection's state as a channel, for async code. It may skip states; a listener gets each one.
+    #[must_use]
+    pub fn watch_connection_state(&self) -> watch::Receiver<Option<ConnectionState>> {
+        self.core.shared().state.subscribe()
+    }
+
+    /// Returns `true` if the client is connected now.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.connection_state().is_some_and(ConnectionState::is_connected)
+    }
+
+    /// Returns the listeners to the connection's state.
+    #[must_use]
+    pub fn connection_state_listenable(&self) -> &ConnectionStateListenable {
+        &self.listeners
+    }
+
+    /// Closes the client. Closing twice is fine.
+    ///
+    /// 1. From the first moment, every new operation fails with `Closed`.
+    /// 2. Pending deletes (dropped guards, protected creates, guaranteed deletes) get up to `max_close_wait`.
+    /// 3. The client closes the session, which loses its guards, and waits up to `max_close_wait` for the reply.
+    ///
+    /// A client that is just connecting waits up to `max_close_wait` for the attempt, which may still create a session.
+    /// If no server can be reached, the session times out on the server. The default client leaves no task then; the
+    /// tasks of the crate `zookeeper-async` stay until a server is back or the runtime ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when this future is dropped.
+    pub async fn close(&self) {
+        let shared = self.core.shared();
+        shared.stop(Stop::WhenClean);
+        let mut finished = shared.finished.subscribe();
+        // Never fails: `shared` has the sender.
+        drop(finished.wait_for(|&finished| finished).await);
+        let closing = futures_util::future::join_all(std::mem::take(&mut *shared.closing.lock()));
+        let _in_time = tokio::time::timeout(shared.config.max_close_wait, closing).await;
+        self.listeners.clear();
+    }
+
+    /// Returns the connected session, for a recipe's attempt. Waits for it up to the connection timeout.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionLoss` with the failure of each server; `NotStarted`, `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn session(&self) -> Result<Session> {
+        self.core.session_within(self.connection_timeout()).await
+    }
+
+    /// Returns the `ConnectionLoss` of a request that was sent and not answered in time.
+    #[must_use]
+    pub fn no_answer(&self, request: &str) -> Error {
+        self.core.not_answered(request)
+    }
+
+    /// Returns how long an operation waits for a connection.
+    #[must_use]
+    pub fn connection_timeout(&self) -> Duration {
+        self.core.connection_timeout()
+    }
+
+    /// Returns the session timeout that the client requests.
+    #[must_use]
+    pub fn session_timeout(&self) -> Duration {
+        self.core.shared().config.session_timeout
+    }
+
+    /// Returns the data of nodes created without data. The default, this host's address, is empty until it is known.
+    #[must_use]
+    pub fn default_data(&self) -> &[u8] {
+        self.core.default_data()
+    }
+
+    /// Returns a loop that carries one operation of a recipe through its retries.
+    #[must_use]
+    pub fn retry_loop(&self) -> RetryLoop {
+        self.core.retry_loop()
+    }
+
+    /// Checks new data of a node against the client's [`SchemaSet`], for a recipe that writes it in a [`Session`]. The
+    /// client's own operations do that themselves.
+    ///
+    /// # Errors
+    ///
+    /// `SchemaViolation`: a schema refuses the data.
+    pub fn check_change(&self, path: &str, data: &[u8]) -> Result<()> {
+        self.core.check_change(path, data)
+    }
+
+    /// Returns data as it is written at this path. `compress` overrides the client's default.
+    ///
+    /// # Errors
+    ///
+    /// `Compression`: the [`CompressionProvider`] failed.
+    pub fn to_stored(&self, path: &str, data: Vec<u8>, compress: Option<bool>) -> Result<Vec<u8>> {
+        self.core.to_stored(path, data, compress)
+    }
+
+    /// Returns data as [`to_stored`](Self::to_stored) writes it by default, without a copy of uncompressed data.
+    ///
+    /// # Errors
+    ///
+    /// `Compression`: the [`CompressionProvider`] failed.
+    pub fn to_stored_at<'a>(&self, path: &str, data: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+        match self.core.shared().config.compress {
+            true => self.to_stored(path, data.to_vec(), None).map(Cow::Owned),
+            false => Ok(Cow::Borrowed(data)),
+        }
+    }
+
+    /// Reverses [`to_stored`](Self::to_stored) for data read at this path. `compressed` overrides the client's default.
+    ///
+    /// # Errors
+    ///
+    /// `Compression`: the data is not compressed as it should be.
+    pub fn from_stored(&self, path: &str, stored: Vec<u8>, compressed: Option<bool>) -> Result<Vec<u8>> {
+        self.core.read_stored(path, stored, compressed)
+    }
+
+    /// Returns how the parents of a lock's nodes are created.
+    #[must_use]
+    pub fn lock_parents(&self) -> Parents {
+        self.core.lock_parents()
+    }
+
+    /// Returns the number of waiters for watches in the current session, for tests that look for leaks.
+    #[must_use]
+    pub fn watchers(&self) -> usize {
+        self.core.shared().session.get().map_or(0, |session| session.watches().len())
+    }
+
+    /// Returns the paths that are watched in the current session, for tests that look for leaks.
+    #[must_use]
+    pub fn watched_paths(&self) -> Vec<String> {
+        self.core.shared().session.get().map_or_else(Vec::new, |session| session.watches().paths())
+    }
+
+    /// Begins a create: Curator's `create()`.
+    pub fn create(&self) -> CreateBuilder<'_> {
+        CreateBuilder::new(&self.core)
+    }
+
+    /// Begins a delete: Curator's `delete()`.
+    pub fn delete(&self) -> DeleteBuilder<'_> {
+        DeleteBuilder::new(&self.core)
+    }
+
+    /// Begins a check whether a node exists: Curator's `checkExists()`.
+    pub fn check_exists(&self) -> ExistsBuilder<'_> {
+        ExistsBuilder::new(&self.core)
+    }
+
+    /// Begins a read of a node's data: Curator's `getData()`.
+    pub fn get_data(&self) -> GetDataBuilder<'_> {
+        GetDataBuilder::new(&self.core)
+    }
+
+    /// Begins a change of a node's data: Curator's `setData()`.
+    pub fn set_data(&self) -> SetDataBuilder<'_> {
+        SetDataBuilder::new(&self.core)
+    }
+
+    /// Begins a read of a node's access control list: Curator's `getACL()`.
+    pub fn get_acl(&self) -> GetAclBuilder<'_> {
+        GetAclBuilder::new(&self.core)
+    }
+
+    /// Begins a change of a node's access control list: Curator's `setACL()`.
+    pub fn set_acl(&self) -> SetAclBuilder<'_> {
+        SetAclBuilder::new(&self.core)
+    }
+
+    /// Begins a transaction, several changes of which all are made or none: Curator's `transaction()` and
+    /// `inTransaction()`.
+    pub fn transaction(&self) -> CuratorTransaction<'_> {
+        CuratorTransaction::new(&self.core)
+    }
+
+    /// Sets a watch that stays when it fires: Curator's `watchers().add()`.
+    ///
+    /// A server before 3.9 has one watch for each session and path (ZOOKEEPER-4466). There this watch may end without
+    /// an event when another watch of the session on the same path (of a read, a lock or another mode) fires or is
+    /// removed. With such a server watch a path in one way only, or with a client of its own.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`, `SchemaViolation`; `Unsupported` with `zookeeper-async`; `ConnectionLoss` and `SessionExpired` when
+    /// the retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves no watch.
+    pub async fn add_watch(&self, path: &str, mode: AddWatchMode) -> Result<PersistentWatcher> {
+        crate::operations::check_read(&self.core, path, true)?;
+        PersistentWatcher::add(self.core.clone(), path, mode).await
+    }
+
+    /// Begins a read of the ensemble's configuration, the list of its servers: Curator's `getConfig()`. Its node is
+    /// outside of all namespaces and chroots.
+    pub fn get_config(&self) -> GetConfigBuilder<'_> {
+        GetConfigBuilder::new(&self.core)
+    }
+
+    /// Begins a change of the ensemble's servers: Curator's `reconfig()`.
+    pub fn reconfig(&self) -> ReconfigBuilder<'_> {
+        ReconfigBuilder::new(&self.core)
+    }
+
+    /// Resolves when the server has applied all that the leader had committed, for later reads: Curator's `sync()`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`; `Unsupported` with `zookeeper-async`; `ConnectionLoss` and `SessionExpired` when the retry policy
+    /// gives up.
+    pub async fn sync(&self, path: &str) -> Result<()> {
+        crate::operations::with_retries(&self.core, path, |session| async move { session.sync(path).await }).await
+    }
+
+    /// Creates a node and its parents, as far as they are missing: Curator's `createContainers`. They are
+    /// [containers](Parents::Containers), or persistent if the client does not use containers.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPath`, `NoAuth`, `InvalidAcl`, `NoChildrenForEphemerals`, `SchemaViolation`; `ConnectionLoss` and
+    /// `SessionExpired` when the retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, some of the nodes may exist.
+    pub async fn create_containers(&self, path: &str) -> Result<()> {
+        let below = crate::model::path::make_path(path, "foo");
+        self.check_exists().creating_parent_containers_if_needed().for_path(&below).await.map(|_| ())
+    }
+
+    /// Begins a listing of a node's children: Curator's `getChildren()`.
+    pub fn get_children(&self) -> GetChildrenBuilder<'_> {
+        GetChildrenBuilder::new(&self.core)
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient { core: self.core.downgrade(), listeners: Arc::downgrade(&self.listeners) }
+    }
+}
+
+impl fmt::Debug for CuratorFramework {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.fmt(f)
+    }
+}
+
+/// Checks that the runtime has timers, and I/O if the client needs it. Without them the client's task would panic.
+///
+/// tokio has no query for this and panics at the first use. So this uses both and catches the panic. The application's
+/// panic hook still prints tokio's message; an application that aborts on panics aborts here.
+fn check_drivers(needs_io: bool) -> Result<()> {
+    let is_there = |used: fn()| std::panic::catch_unwind(used).is_ok();
+    if !is_there(|| drop(tokio::time::sleep(Duration::ZERO))) {
+        return Err(Error::IncompleteRuntime { missing: "timers" });
+    }
+    let registers_a_socket = || {
+        let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0));
+        // A failed bind does not count: it says nothing about the runtime.
+        if let Ok(socket) = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)) {
+            drop(tokio::net::UdpSocket::from_std(socket));
+        }
+    };
+    if needs_io && !is_there(registers_a_socket) {
+        return Err(Error::IncompleteRuntime { missing: "I/O" });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::LazyLock;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::environment::local_address::LocalAddress;
+    use crate::retry::RetryNTimes;
+
+    #[test]
+    fn start_needs_a_runtime_with_timers_and_io() {
+        let start = |enable: fn(&mut tokio::runtime::Builder)| {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            enable(&mut builder);
+            let client = CuratorFramework::new_client("127.0.0.1:1", RetryNTimes::new(0, Duration::ZERO)).unwrap();
+            builder.build().unwrap().block_on(async move { client.start() })
+        };
+        let missing = |enable| match start(enable) {
+            Err(Error::IncompleteRuntime { missing }) => missing,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(missing(|_| {}), "timers");
+        assert_eq!(missing(|builder| _ = builder.enable_io()), "timers");
+        assert_eq!(missing(|builder| _ = builder.enable_time()), "I/O");
+        start(|builder| _ = builder.enable_all()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn build_and_start_do_not_wait_for_the_address_of_the_host() {
+        static GATE: LazyLock<(Sender<()>, Mutex<Receiver<()>>)> = LazyLock::new(|| {
+            let (open, gate) = channel();
+            (open, Mutex::new(gate))
+        });
+        static ADDRESS: LazyLock<LocalAddress> = LazyLock::new(|| {
+            LocalAddress::new(|| {
+                GATE.1.lock().recv_timeout(Duration::from_secs(10)).ok()?;
+                Some(Ipv4Addr::new(10, 0, 0, 7).into())
+            })
+        });
+        let mut builder = CuratorFramework::builder("127.0.0.1:1").retry_policy(RetryNTimes::new(0, Duration::ZERO));
+        builder.default_data = DefaultData::HostAddress(&ADDRESS);
+        let client = builder.build().unwrap();
+        client.start().unwrap();
+        assert!(!ADDRESS.is_known(), "the lookup has not ended");
+        assert_eq!(client.default_data(), b"");
+        GATE.0.send(()).unwrap();
+        ADDRESS.wait().await;
+        while !ADDRESS.is_known() {
+            ADDRESS.wait().await;
+        }
+        assert_eq!(client.default_data(), b"10.0.0.7");
+        client.close().await;
+    }
+}

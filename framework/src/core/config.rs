@@ -1,0 +1,45 @@
+//! The client's options, as the builder has validated them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ensemble::provider::EnsembleProvider;
+use crate::environment::local_address::LocalAddress;
+use crate::model::AuthInfo;
+use crate::model::compression::CompressionProvider;
+use crate::retry::RetryPolicy;
+use crate::session::SessionConfig;
+use crate::zookeeper::ZooKeeperFactory;
+use crate::zookeeper::security::{SaslDigest, TlsOptions};
+
+/// The validated options.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) ensemble: Arc<dyn EnsembleProvider>,
+    pub(crate) ensemble_tracker: bool,
+    /// The chroot in the connect string.
+    pub(crate) chroot: String,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connection_timeout: Duration,
+    pub(crate) max_close_wait: Duration,
+    pub(crate) max_frame: usize,
+    pub(crate) auth: Vec<AuthInfo>,
+    pub(crate) read_only: bool,
+    pub(crate) tls: Option<TlsOptions>,
+    pub(crate) sasl: Option<SaslDigest>,
+    pub(crate) retry_policy: Arc<dyn RetryPolicy>,
+    pub(crate) default_data: DefaultData,
+    pub(crate) factory: Arc<dyn ZooKeeperFactory>,
+    pub(crate) container_parents: bool,
+    pub(crate) compression: Arc<dyn CompressionProvider>,
+    pub(crate) compress: bool,
+    /// What each session takes from the client.
+    pub(crate) session: SessionConfig,
+}
+
+/// The data of nodes that are created without data of their own.
+#[derive(Debug, Clone)]
+pub(crate) enum DefaultData {
+    Given(Vec<u8>),
+    HostAddress(&'static LocalAddress),
+}

@@ -1,0 +1,37 @@
+//! Deleting a node and all that is below it.
+
+use crate::error::{Error, Result};
+use crate::session::Session;
+
+/// Deletes a node and all nodes below it: Curator's `ZKPaths.deleteChildren`.
+///
+/// # Errors
+///
+/// Those of [`Session::delete`] of the node itself. A missing node below it is not an error.
+pub(crate) async fn delete_tree(session: &Session, path: &str, version: Option<i32>) -> Result<()> {
+    // The nodes to delete, each behind its ancestors.
+    let mut open = vec![path.to_owned()];
+    while let Some(node) = open.last() {
+        let is_top = open.len() == 1;
+        match session.delete(node, if is_top { version } else { None }).await {
+            Ok(()) => {
+                open.pop();
+            }
+            Err(Error::NoNode { .. }) if !is_top => {
+                open.pop();
+            }
+            Err(Error::NotEmpty { .. }) => match session.get_children(node).await {
+                Ok(children) => {
+                    let below: Vec<_> =
+                        children.iter().map(|child| crate::model::path::make_path(node, child)).collect();
+                    open.extend(below);
+                }
+                // Another client deleted it meanwhile: the next delete reports that.
+                Err(Error::NoNode { .. }) => {}
+                Err(error) => return Err(error),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -10,7 +10,7 @@
 //! | [`RetryPolicy`] and the policies of Curator | when to repeat a request |
 //! | [`ConnectionState`], [`ConnectionStateListenable`] | the state of the connection and its listeners |
 //! | [`Watch`] | a future that resolves when a node changes |
-//! | [`Session`], [`NodeClaim`], [`RetryLoop`] | for recipes: one session, an owned node in it, and its clean-up |
+//! | [`Session`], [`OwnedNode`], [`RetryLoop`] | for recipes: one session, an owned node in it, and its clean-up |
 //! | [`ZooKeeperFactory`], [`ZooKeeperHandle`] | the interface to a ZooKeeper client, such as the [`default_client`] |
 //! | [`zk_paths`], [`protected`] | paths and names |
 //!
@@ -116,7 +116,7 @@ pub use environment::randomness::{Randomness, SeededRandomness, ThreadRandomness
 pub use error::{ConnectError, Error, Result};
 pub use model::acl_provider::{AclProvider, DefaultAclProvider};
 pub use model::compression::{CompressionProvider, GzipCompressionProvider};
-pub use model::new_node::{NewNode, Parents};
+pub use model::new_node::{NodeSpec, Parents};
 pub use model::path::{make_path, node_from_path, parent_of, validate_path};
 pub use model::protected::ProtectedId;
 pub use model::schema::{Allowance, Schema, SchemaDescription, SchemaSet, SchemaValidator};
@@ -134,7 +134,7 @@ pub use retry::{
     RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use session::Session;
-pub use session::owned_node::{Created, LossReason, LossSignal, NodeClaim, OwnerDelete};
+pub use session::owned_node::{Created, LossReason, LossSignal, OwnedNode, OwnerDelete};
 pub use session::watches::{Found, WakeReason, Watch};
 pub use state::connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,

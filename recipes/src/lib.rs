@@ -61,7 +61,6 @@
 
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
-mod error;
 pub mod how_it_works;
 mod locks;
 #[doc = include_str!("../docs/migration.md")]
@@ -69,7 +68,7 @@ pub mod migration {}
 mod shared;
 
 pub use curator_framework::LossReason;
-pub use error::{LockError, Result};
+pub use locks::error::{LockError, Result};
 pub use locks::{
     GuardedTransaction, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
     InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, LockInternalsDriver, LockOptions, LockOwner,

@@ -17,11 +17,11 @@ use crate::error::{Error, Result};
 use crate::model::AuthInfo;
 use crate::model::acl_provider::{AclProvider, DefaultAclProvider};
 use crate::model::compression::{CompressionProvider, GzipCompressionProvider};
-use crate::model::namespace::Root;
+use crate::model::namespace::Namespace;
 use crate::model::schema::SchemaSet;
 use crate::retry::RetryPolicy;
 use crate::session::SessionConfig;
-use crate::session::container_reaper::Reaper;
+use crate::session::container_reaper::ContainerReaper;
 #[cfg(doc)]
 use crate::state::connection_state::ConnectionState;
 use crate::state::connection_state::{ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy};
@@ -314,7 +314,7 @@ impl CuratorFrameworkBuilder {
             return Err(Error::invalid_config("ensemble tracker", "the servers do not tell their ports for TLS"));
         }
         let ensemble = parse_connect_string(&self.ensemble.connect_string())?;
-        let root = Root::new(&ensemble.chroot, &self.namespace)?;
+        let root = Namespace::new(&ensemble.chroot, &self.namespace)?;
         #[cfg(feature = "tls")]
         if let Some(options) = &self.tls {
             let wrong = |reason| Error::invalid_config("TLS option", reason);
@@ -388,7 +388,7 @@ impl CuratorFrameworkBuilder {
                 randomness: self.randomness,
                 acl_provider: self.acl_provider,
                 error_policy: self.error_policy,
-                reaper: Arc::new(Reaper::new(self.reap_interval)),
+                reaper: Arc::new(ContainerReaper::new(self.reap_interval)),
                 schemas: self.schemas.map(Arc::new),
             },
         };

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::client::{CuratorFramework, WeakClient};
-use crate::environment::randomness::{Randomness, unit};
+use crate::environment::randomness::{Randomness, unit_interval};
 use crate::retry::RetryPolicy;
 use crate::state::circuit_breaker::{CircuitBreakingConnectionStateListener, Step};
 use crate::state::connection_state::ConnectionState;
@@ -147,7 +147,7 @@ impl ConnectionStateListenable {
         };
         self.inner.tell(client, state, |entry| entry.directly);
         let mut circuit = circuit.lock();
-        let random = unit(&*circuit.randomness);
+        let random = unit_interval(&*circuit.randomness);
         let step = circuit.listener.state_changed(state, Instant::now(), random);
         if let Some(pause) = step.look_after {
             tracing::info!(%state, "the circuit to the listeners opens");
@@ -193,7 +193,7 @@ impl Inner {
     /// Looks at the open circuit. Returns the pause before the next look, if it stays open.
     fn look(&self, client: &CuratorFramework) -> Option<Duration> {
         let mut circuit = self.circuit.as_ref()?.lock();
-        let random = unit(&*circuit.randomness);
+        let random = unit_interval(&*circuit.randomness);
         let step = circuit.listener.look(Instant::now(), random);
         self.tell_through(client, step);
         if step.look_after.is_none() {

@@ -17,7 +17,7 @@ use crate::client::builder::CuratorFrameworkBuilder;
 use crate::client::listeners::ConnectionStateListenable;
 use crate::core::config::DefaultData;
 use crate::core::retry_loop::RetryLoop;
-use crate::core::{ClientCore, Finished, LifeCycle, Stop, WeakCore};
+use crate::core::{ClientCore, LifeCycle, Shutdown, TaskEnd, WeakCore};
 use crate::error::{Error, Result};
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
@@ -137,9 +137,9 @@ impl CuratorFramework {
         }
         let shared = Arc::clone(shared);
         // However the task ends, also with its runtime or by a panic in a clock or a factory, `close` must not hang.
-        let finished = Finished(Arc::clone(&shared));
+        let finished = TaskEnd(Arc::clone(&shared));
         runtime.spawn(async move {
-            supervisor::keep(shared).await;
+            supervisor::run(shared).await;
             drop(finished);
         });
         Ok(())
@@ -203,7 +203,7 @@ impl CuratorFramework {
     /// The closing goes on when this future is dropped.
     pub async fn close(&self) {
         let shared = self.core.shared();
-        shared.stop(Stop::WhenClean);
+        shared.stop(Shutdown::Graceful);
         let mut finished = shared.finished.subscribe();
         // Never fails: `shared` has the sender.
         drop(finished.wait_for(|&finished| finished).await);

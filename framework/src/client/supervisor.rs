@@ -8,11 +8,11 @@ use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use crate::core::config::{Config, DefaultData};
-use crate::core::{Shared, Stop};
+use crate::core::{Shared, Shutdown};
 use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
 use crate::ensemble::tracker::track;
 use crate::error::ConnectError;
-use crate::session::{Schedule, Session};
+use crate::session::{Session, SessionTimers};
 use crate::state::connection_state::{ConnectionState, StateEvent};
 use crate::zookeeper::client::hosts::Pause;
 use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, ServerList, SessionEnd};
@@ -22,7 +22,7 @@ use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, ServerList, Sessi
 const LONGEST_LOOK_AWAY: Duration = Duration::from_secs(1);
 
 /// Keeps the client connected until it is stopped.
-pub(crate) async fn keep(shared: Arc<Shared>) {
+pub(crate) async fn run(shared: Arc<Shared>) {
     let mut number = 0;
     let mut address = std::pin::pin!(host_address(&shared.config.default_data));
     while let Some(connection) = connect(&shared).await {
@@ -35,11 +35,11 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
         let session = Session::new(number, &connection, &shared.config.session, Arc::clone(&shared.leftovers));
         tracing::info!(session = number, timeout = ?session.timeout(), "session established");
         shared.publish(Some(session.clone()));
-        shared.happened(if number == 1 { StateEvent::FirstSession } else { StateEvent::SessionEstablished });
+        shared.on_event(if number == 1 { StateEvent::FirstSession } else { StateEvent::SessionEstablished });
 
         let end = tokio::select! {
             biased;
-            end = watch_over(&shared, &session, &mut events) => end,
+            end = drive_session(&shared, &session, &mut events) => end,
             never = follow_ensemble(&shared.config, &session) => match never {},
         };
 
@@ -51,7 +51,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
         if end == SessionEnd::Closed {
             return;
         }
-        shared.happened(StateEvent::SessionOver);
+        shared.on_event(StateEvent::SessionOver);
     }
 }
 
@@ -127,22 +127,22 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
             // Between two attempts no session exists that would have to be closed.
             tokio::select! {
                 biased;
-                () = shared.stopped(|stop| stop != Stop::Not) => return None,
+                () = shared.stopped(|stop| stop != Shutdown::Running) => return None,
                 () = tokio::time::sleep(pause.next(&*config.session.randomness)) => {}
             }
         }
     };
     let never_connected = async {
         tokio::time::sleep(config.connection_timeout).await;
-        shared.happened(StateEvent::Silent);
+        shared.on_event(StateEvent::Silent);
         tokio::time::sleep(config.session_timeout.saturating_sub(config.connection_timeout)).await;
-        shared.happened(StateEvent::SessionOver);
+        shared.on_event(StateEvent::SessionOver);
         std::future::pending::<Infallible>().await
     };
     let mut connecting = std::pin::pin!(connecting.instrument(tracing::info_span!("connect")));
     tokio::select! {
         biased;
-        () = shared.stopped(|stop| stop != Stop::Not) => {
+        () = shared.stopped(|stop| stop != Shutdown::Running) => {
             // The attempt may have established a session, which only this attempt can close.
             let attempted = tokio::time::timeout(config.max_close_wait, connecting).await;
             if let Ok(Some(Connection { handle, .. })) = attempted {
@@ -157,7 +157,7 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
 }
 
 /// Monitors one session until it ends, and returns the reason.
-async fn watch_over(
+async fn drive_session(
     shared: &Arc<Shared>,
     session: &Session,
     events: &mut mpsc::UnboundedReceiver<HandleEvent>,
@@ -166,38 +166,38 @@ async fn watch_over(
     let mut heartbeat = None;
     let mut next_heartbeat = Duration::ZERO;
     let closing = async {
-        shared.stopped(|stop| stop != Stop::Not).await;
+        shared.stopped(|stop| stop != Shutdown::Running).await;
         let drained = async {
             // Running operations end now, and some of them leave nodes to delete.
             shared.leftovers.settled().await;
             for remains in shared.leftovers.take() {
-                session.housekeeping().clean(session, remains);
+                session.background().clean(session, remains);
             }
-            session.housekeeping().cleaned().await;
+            session.background().deletes_done().await;
         };
         tokio::select! {
             biased;
             () = drained => {}
             () = tokio::time::sleep(shared.config.max_close_wait) => {}
-            () = shared.stopped(|stop| stop == Stop::AtOnce) => {}
+            () = shared.stopped(|stop| stop == Shutdown::Immediate) => {}
         }
     };
     tokio::pin!(closing);
     loop {
         for remains in shared.leftovers.take() {
-            session.housekeeping().clean(session, remains);
+            session.background().clean(session, remains);
         }
         let now = clock.now();
-        session.settle_owning();
-        let Schedule { deadline, silent, heartbeat: beat, held } = session.schedule();
+        session.report_owning();
+        let SessionTimers { deadline, suspend_at, heartbeat: beat, held } = session.schedule();
         if now >= deadline {
             return SessionEnd::DeadlinePassed;
         }
         let connected = session.is_connected();
-        if connected && now >= silent {
-            shared.happened(StateEvent::Silent);
+        if connected && now >= suspend_at {
+            shared.on_event(StateEvent::Silent);
         } else if connected && shared.state() == Some(ConnectionState::Suspended) {
-            shared.happened(StateEvent::Answered);
+            shared.on_event(StateEvent::Answered);
         }
         let due = beat.max(next_heartbeat);
         if connected && heartbeat.is_none() && now >= due {
@@ -209,8 +209,8 @@ async fn watch_over(
         if deadline > now {
             wake = wake.min(deadline);
         }
-        if connected && silent > now {
-            wake = wake.min(silent);
+        if connected && suspend_at > now {
+            wake = wake.min(suspend_at);
         }
         if connected && heartbeat.is_none() {
             wake = wake.min(due);
@@ -225,7 +225,7 @@ async fn watch_over(
                     shared.connect_failed(cause);
                     (heartbeat, next_heartbeat) = (None, Duration::ZERO);
                     shared.session_changed();
-                    shared.happened(StateEvent::Silent);
+                    shared.on_event(StateEvent::Silent);
                 }
                 Some(HandleEvent::Unreachable(error)) => shared.connect_failed(error),
                 Some(HandleEvent::Shortened { sent, timeout }) => session.set_shortened(sent, timeout),
@@ -234,16 +234,16 @@ async fn watch_over(
                     session.set_reconnected(&reattached);
                     shared.connected();
                     shared.session_changed();
-                    shared.happened(StateEvent::Answered);
+                    shared.on_event(StateEvent::Answered);
                 }
-                Some(HandleEvent::ReadOnly) => shared.happened(StateEvent::ReadOnly),
+                Some(HandleEvent::ReadOnly) => shared.on_event(StateEvent::ReadOnly),
                 Some(HandleEvent::Ended(end)) => return end,
                 None => return SessionEnd::ClientFailed,
             },
             () = &mut closing => return SessionEnd::Closed,
             beat = async { match &mut heartbeat { Some((beat, _)) => beat.await, None => std::future::pending().await } } => {
                 if let Some((_, through_leader)) = heartbeat.take() {
-                    session.beaten(&beat, through_leader);
+                    session.on_heartbeat(&beat, through_leader);
                 }
             }
             () = shared.leftovers.arrived.notified() => {}

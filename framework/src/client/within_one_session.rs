@@ -39,7 +39,7 @@ impl CuratorFramework {
                     let work = work(session.clone());
                     let result = tokio::select! {
                         biased;
-                        _ = session.ended() => Err(session.gone("work within one session")),
+                        _ = session.ended() => Err(session.closed_error("work within one session")),
                         result = work => result,
                     };
                     match result {

@@ -17,29 +17,29 @@ use tokio::sync::watch;
 use crate::core::config::{Config, DefaultData};
 use crate::environment::randomness::Randomness;
 use crate::error::{ConnectError, Error, Result};
-use crate::model::namespace::Root;
+use crate::model::namespace::Namespace;
 use crate::model::new_node::Parents;
 use crate::model::schema::SchemaSet;
 use crate::retry::RetryPolicy;
 use crate::session::Session;
-use crate::session::background::{Delete, Leftovers, Owing, Remains};
+use crate::session::background::{Delete, DeleteBacklog, PendingDelete, PendingGuard};
 use crate::state::connection_state::{ConnectionState, StateEvent, next_state};
-use crate::sync::watch_cell::Observed;
+use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::{Closing, Pacer, SessionEnd, ZooKeeperHandle};
 
 /// A client, for paths below its root. The session ends with the last of its clones.
 #[derive(Clone)]
 pub(crate) struct ClientCore {
-    owner: Arc<Owner>,
+    owner: Arc<ClientHandle>,
     /// The prefix of all paths that this clone takes.
-    root: Root,
+    root: Namespace,
 }
 
 /// A client that this does not keep.
 #[derive(Clone)]
 pub(crate) struct WeakCore {
-    owner: Weak<Owner>,
-    root: Root,
+    owner: Weak<ClientHandle>,
+    root: Namespace,
 }
 
 impl WeakCore {
@@ -52,22 +52,22 @@ impl WeakCore {
 pub(crate) type OnState = Box<dyn Fn(ClientCore, ConnectionState) + Send + Sync>;
 
 /// The state that all clones share. The session ends with it.
-struct Owner {
+struct ClientHandle {
     shared: Arc<Shared>,
 }
 
-impl Drop for Owner {
+impl Drop for ClientHandle {
     fn drop(&mut self) {
-        self.shared.stop(Stop::AtOnce);
+        self.shared.stop(Shutdown::Immediate);
     }
 }
 
 /// The mark of a running client task: dropping it books the task as ended.
-pub(crate) struct Finished(pub(crate) Arc<Shared>);
+pub(crate) struct TaskEnd(pub(crate) Arc<Shared>);
 
-impl Drop for Finished {
+impl Drop for TaskEnd {
     fn drop(&mut self) {
-        self.0.stop(Stop::AtOnce);
+        self.0.stop(Shutdown::Immediate);
         if let Some(session) = self.0.session.replace(None) {
             session.finish(SessionEnd::Closed);
         }
@@ -77,11 +77,11 @@ impl Drop for Finished {
 
 /// The order to the client's task to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stop {
-    Not,
+pub(crate) enum Shutdown {
+    Running,
     /// After the pending deletes, or when their time is over.
-    WhenClean,
-    AtOnce,
+    Graceful,
+    Immediate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,18 +94,18 @@ pub(crate) enum LifeCycle {
 /// The state that the client and its task share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    pub(crate) leftovers: Arc<Leftovers>,
+    pub(crate) leftovers: Arc<DeleteBacklog>,
     /// Spreads the attempts of all sessions over time.
     pub(crate) pacer: Arc<Pacer>,
     /// The closes of sessions that have ended, for `close` to wait for.
     pub(crate) closing: Mutex<Vec<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     on_state: OnState,
-    owner: OnceLock<Weak<Owner>>,
-    pub(crate) life_cycle: Observed<LifeCycle>,
-    pub(crate) session: Observed<Option<Session>>,
+    owner: OnceLock<Weak<ClientHandle>>,
+    pub(crate) life_cycle: WatchCell<LifeCycle>,
+    pub(crate) session: WatchCell<Option<Session>>,
     pub(crate) state: watch::Sender<Option<ConnectionState>>,
     pub(crate) connect_error: Mutex<Option<Arc<ConnectError>>>,
-    stop: watch::Sender<Stop>,
+    stop: watch::Sender<Shutdown>,
     pub(crate) finished: watch::Sender<bool>,
 }
 
@@ -114,15 +114,15 @@ impl Shared {
         Self {
             config,
             on_state,
-            leftovers: Arc::new(Leftovers::default()),
+            leftovers: Arc::new(DeleteBacklog::default()),
             pacer: Arc::new(Pacer::default()),
             closing: Mutex::default(),
             owner: OnceLock::new(),
-            life_cycle: Observed::new(LifeCycle::Latent),
-            session: Observed::new(None),
+            life_cycle: WatchCell::new(LifeCycle::Latent),
+            session: WatchCell::new(None),
             state: watch::Sender::new(None),
             connect_error: Mutex::new(None),
-            stop: watch::Sender::new(Stop::Not),
+            stop: watch::Sender::new(Shutdown::Running),
             finished: watch::Sender::new(true),
         }
     }
@@ -140,18 +140,18 @@ impl Shared {
         *self.state.borrow()
     }
 
-    pub(crate) fn happened(&self, event: StateEvent) {
+    pub(crate) fn on_event(&self, event: StateEvent) {
         let before = self.state();
         let after = next_state(before, event);
         let (Some(state), true) = (after, before != after) else { return };
         tracing::info!(%state, "connection state");
         if let Some(session) = self.session.get() {
             // First of all: a guard must be lost before any other code can act on the state.
-            session.is_in(state);
+            session.on_state_change(state);
         }
         self.state.send_replace(after);
         if let Some(owner) = self.owner.get().and_then(Weak::upgrade) {
-            let root = Root::new(&self.config.chroot, "").unwrap_or_default();
+            let root = Namespace::new(&self.config.chroot, "").unwrap_or_default();
             (self.on_state)(ClientCore { owner, root }, state);
         }
     }
@@ -171,7 +171,7 @@ impl Shared {
         self.connect_error.lock().take();
     }
 
-    pub(crate) fn stop(&self, stop: Stop) {
+    pub(crate) fn stop(&self, stop: Shutdown) {
         self.life_cycle.replace(LifeCycle::Stopped);
         self.stop.send_if_modified(|current| {
             let more = stop > *current;
@@ -186,12 +186,12 @@ impl Shared {
         Closing::new(move || {
             let mut stop = stop.clone();
             // An error means that the client was dropped, which ends the connect as well.
-            async move { drop(stop.wait_for(|&stop| stop != Stop::Not).await) }
+            async move { drop(stop.wait_for(|&stop| stop != Shutdown::Running).await) }
         })
     }
 
     /// Resolves when the client's order to stop satisfies `enough`.
-    pub(crate) async fn stopped(&self, enough: impl Fn(Stop) -> bool) {
+    pub(crate) async fn stopped(&self, enough: impl Fn(Shutdown) -> bool) {
         let mut stop = self.stop.subscribe();
         if stop.wait_for(|&stop| enough(stop)).await.is_err() {
             std::future::pending::<()>().await;
@@ -200,8 +200,8 @@ impl Shared {
 }
 
 impl ClientCore {
-    pub(crate) fn new(shared: Shared, root: Root) -> Self {
-        let owner = Arc::new(Owner { shared: Arc::new(shared) });
+    pub(crate) fn new(shared: Shared, root: Namespace) -> Self {
+        let owner = Arc::new(ClientHandle { shared: Arc::new(shared) });
         // Set once, here.
         let _first = owner.shared.owner.set(Arc::downgrade(&owner));
         Self { owner, root }
@@ -211,7 +211,7 @@ impl ClientCore {
         &self.owner.shared
     }
 
-    pub(crate) fn root(&self) -> &Root {
+    pub(crate) fn root(&self) -> &Namespace {
         &self.root
     }
 
@@ -236,7 +236,7 @@ impl ClientCore {
         let connected = |session: &Option<Session>| session.as_ref().is_some_and(Session::is_connected);
         if shared.life_cycle.get() == LifeCycle::Started {
             if let Some(session) = shared.session.get().filter(Session::is_connected) {
-                return Ok(session.below(self.root.clone()));
+                return Ok(session.in_namespace(self.root.clone()));
             }
         }
         // Boxed: this wait is rare and must not enlarge the future of every operation.
@@ -245,7 +245,7 @@ impl ClientCore {
                 biased;
                 error = self.not_started() => Err(error),
                 session = shared.session.wait_for(connected) => {
-                    session.map(|session| session.below(self.root.clone())).ok_or(Error::Closed)
+                    session.map(|session| session.in_namespace(self.root.clone())).ok_or(Error::Closed)
                 }
                 () = tokio::time::sleep(wait) => Err(self.not_connected("waiting for the connection")),
             }
@@ -285,7 +285,7 @@ impl ClientCore {
             return Ok(data);
         }
         let failed = |error: io::Error| Error::Compression { path: path.to_owned(), reason: error.to_string() };
-        config.compression.compress(&self.root.full(path), &data).map_err(failed)
+        config.compression.compress(&self.root.to_server_path(path), &data).map_err(failed)
     }
 
     pub(crate) fn read_stored(&self, path: &str, stored: Vec<u8>, compressed: Option<bool>) -> Result<Vec<u8>> {
@@ -294,7 +294,7 @@ impl ClientCore {
             return Ok(stored);
         }
         let failed = |error: io::Error| Error::Compression { path: path.to_owned(), reason: error.to_string() };
-        config.compression.decompress(&self.root.full(path), &stored).map_err(failed)
+        config.compression.decompress(&self.root.to_server_path(path), &stored).map_err(failed)
     }
 
     pub(crate) fn lock_parents(&self) -> Parents {
@@ -315,13 +315,15 @@ impl ClientCore {
 
     /// Registers an operation that may leave nodes to delete: `close` waits until the result is dropped. So the
     /// operation must end when [`not_started`](Self::not_started) resolves.
-    pub(crate) fn owing(&self) -> Owing {
-        self.shared().leftovers.owing()
+    pub(crate) fn track_pending(&self) -> PendingGuard {
+        self.shared().leftovers.track_pending()
     }
 
     /// Deletes a node in the background, in this session or a later one.
     pub(crate) fn delete_some_time(&self, path: &str, delete: Delete) {
-        self.shared().leftovers.add(Remains::Guaranteed { path: self.root.full(path).into_owned(), delete });
+        self.shared()
+            .leftovers
+            .add(PendingDelete::Guaranteed { path: self.root.to_server_path(path).into_owned(), delete });
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::core::ClientCore;
-use crate::environment::randomness::unit;
+use crate::environment::randomness::unit_interval;
 use crate::error::{Error, Result};
 use crate::retry::RetryAttempt;
 use crate::session::Session;
@@ -119,8 +119,11 @@ impl RetryLoop {
         if self.given_up {
             return Err(error);
         }
-        let attempt =
-            RetryAttempt { count: self.count, elapsed: self.started.elapsed(), random: unit(self.client.randomness()) };
+        let attempt = RetryAttempt {
+            count: self.count,
+            elapsed: self.started.elapsed(),
+            random: unit_interval(self.client.randomness()),
+        };
         let Some(pause) = self.client.retry_policy().next_pause(attempt) else {
             self.given_up = true;
             return Err(error);

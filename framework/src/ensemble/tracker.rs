@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::ensemble::config::EnsembleConfig;
 use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
 use crate::error::Error;
-use crate::model::namespace::Root;
+use crate::model::namespace::Namespace;
 use crate::session::Session;
 use crate::zookeeper::CONFIG_NODE;
 
@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Passes the ensemble's configuration to the provider, after each connect and each change: Curator's
 /// `EnsembleTracker`. Dropping the future removes its watch.
 pub(crate) async fn track(ensemble: &dyn EnsembleProvider, chroot: &str, session: &Session) -> Infallible {
-    let session = session.below(Root::default());
+    let session = session.in_namespace(Namespace::default());
     loop {
         let epoch = session.epoch();
         match session.get_data_watched(CONFIG_NODE).await {

@@ -52,7 +52,7 @@ pub(crate) fn uuid(source: &dyn Randomness) -> Uuid {
 }
 
 /// Returns a number in `[0, 1)`.
-pub(crate) fn unit(source: &dyn Randomness) -> f64 {
+pub(crate) fn unit_interval(source: &dyn Randomness) -> f64 {
     // 53 bits, as many as the mantissa holds.
     #[expect(clippy::cast_precision_loss, reason = "both numbers are below 2^53 and exact")]
     let unit = (source.next() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -61,7 +61,7 @@ pub(crate) fn unit(source: &dyn Randomness) -> f64 {
 
 /// Returns the path of a node that cannot exist, under a parent that does not exist. So only the leader can answer a
 /// write to it, whatever the root's access control list says.
-pub(crate) fn nowhere(source: &dyn Randomness) -> String {
+pub(crate) fn nonexistent_path(source: &dyn Randomness) -> String {
     format!("/{}/none", uuid(source))
 }
 
@@ -73,7 +73,7 @@ mod tests {
     fn a_seed_determines_everything() {
         let numbers = |seed| {
             let source = SeededRandomness::new(seed);
-            (uuid(&source), unit(&source).to_bits(), source.next())
+            (uuid(&source), unit_interval(&source).to_bits(), source.next())
         };
         assert_eq!(numbers(7), numbers(7));
         assert_ne!(numbers(7), numbers(8));
@@ -83,6 +83,6 @@ mod tests {
     fn uuids_are_random_ones_and_units_below_one() {
         let id = uuid(&ThreadRandomness);
         assert_eq!(id.get_version_num(), 4);
-        assert!((0..1000).map(|_| unit(&ThreadRandomness)).all(|unit| (0.0..1.0).contains(&unit)));
+        assert!((0..1000).map(|_| unit_interval(&ThreadRandomness)).all(|unit| (0.0..1.0).contains(&unit)));
     }
 }

@@ -9,7 +9,7 @@ use crate::model::path::{parent_of, validate_path};
 /// The node above all paths of a client. The ZooKeeper client does not know it: the framework adds it to each request
 /// and removes it from each reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Root(Option<Arc<Prefix>>);
+pub(crate) struct Namespace(Option<Arc<Prefix>>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Prefix {
@@ -19,7 +19,7 @@ struct Prefix {
     chroot: usize,
 }
 
-impl Root {
+impl Namespace {
     /// # Errors
     ///
     /// `InvalidPath` for an invalid chroot, `InvalidConfig` for an invalid namespace.
@@ -54,7 +54,7 @@ impl Root {
     }
 
     /// Returns the server's path of a client's path.
-    pub(crate) fn full<'a>(&self, path: &'a str) -> Cow<'a, str> {
+    pub(crate) fn to_server_path<'a>(&self, path: &'a str) -> Cow<'a, str> {
         match &self.0 {
             None => Cow::Borrowed(path),
             Some(prefix) if path == "/" => Cow::Owned(prefix.path.clone()),
@@ -63,7 +63,7 @@ impl Root {
     }
 
     /// Returns the client's path of a server's path; a path outside of the root is returned unchanged.
-    pub(crate) fn local<'a>(&self, path: &'a str) -> &'a str {
+    pub(crate) fn to_client_path<'a>(&self, path: &'a str) -> &'a str {
         let below = self.0.as_ref().and_then(|prefix| path.strip_prefix(prefix.path.as_str()));
         match below {
             Some("") => "/",
@@ -98,7 +98,7 @@ impl Root {
 
     /// Returns the server's path of the parent.
     pub(crate) fn full_parent(&self, path: &str) -> String {
-        self.full(parent_of(path)).into_owned()
+        self.to_server_path(parent_of(path)).into_owned()
     }
 }
 
@@ -106,15 +106,15 @@ impl Root {
 mod tests {
     use super::*;
 
-    fn root(chroot: &str, namespace: &str) -> Root {
-        Root::new(chroot, namespace).unwrap()
+    fn root(chroot: &str, namespace: &str) -> Namespace {
+        Namespace::new(chroot, namespace).unwrap()
     }
 
     #[test]
     fn nothing_stands_before_the_paths_of_most_clients() {
         let none = root("", "");
-        assert_eq!(none, Root::default());
-        assert_eq!((none.full("/a").as_ref(), none.local("/a"), none.namespace()), ("/a", "/a", ""));
+        assert_eq!(none, Namespace::default());
+        assert_eq!((none.to_server_path("/a").as_ref(), none.to_client_path("/a"), none.namespace()), ("/a", "/a", ""));
         assert_eq!(root("/", ""), none);
     }
 
@@ -123,10 +123,10 @@ mod tests {
         for (root, full) in
             [(root("", "ns"), "/ns"), (root("/zoo/apps", ""), "/zoo/apps"), (root("/zoo", "ns/inner"), "/zoo/ns/inner")]
         {
-            assert_eq!(root.full("/"), full);
-            assert_eq!(root.full("/a/b"), format!("{full}/a/b"));
+            assert_eq!(root.to_server_path("/"), full);
+            assert_eq!(root.to_server_path("/a/b"), format!("{full}/a/b"));
             for path in ["/", "/a", "/a/b"] {
-                assert_eq!(root.local(&root.full(path)), path);
+                assert_eq!(root.to_client_path(&root.to_server_path(path)), path);
             }
         }
         assert_eq!(root("/zoo", "ns/inner").namespace(), "ns/inner");
@@ -137,7 +137,7 @@ mod tests {
     /// Curator removes `/ns` from `/nsother` too.
     #[test]
     fn a_node_that_only_begins_like_the_namespace_is_not_below_it() {
-        assert_eq!(root("", "ns").local("/nsother/a"), "/nsother/a");
+        assert_eq!(root("", "ns").to_client_path("/nsother/a"), "/nsother/a");
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
     /// Curator's `TestNamespaceFacade.testInvalid`.
     #[test]
     fn an_invalid_namespace_is_named() {
-        let error = Root::new("", "/snafu").unwrap_err();
+        let error = Namespace::new("", "/snafu").unwrap_err();
         assert_eq!(error.to_string(), "invalid namespace: \"/snafu\": it has an empty element");
     }
 }

@@ -19,7 +19,7 @@ pub enum Parents {
 impl Parents {
     /// Returns how often the parents, or the node of a namespace, are created for one new node before its creator gives
     /// up. The limit is needed because another client may delete empty nodes as soon as they exist.
-    pub(crate) const fn most_times(self) -> usize {
+    pub(crate) const fn max_create_attempts(self) -> usize {
         match self {
             Self::Expected => 1,
             Self::Persistent | Self::Containers => 16,
@@ -29,7 +29,7 @@ impl Parents {
 
 /// A node that is to be created: all but its name and its mode.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NewNode<'a> {
+pub struct NodeSpec<'a> {
     pub(crate) data: &'a [u8],
     pub(crate) acl: Option<&'a [Acl]>,
     pub(crate) parents: Parents,
@@ -37,7 +37,7 @@ pub struct NewNode<'a> {
     pub(crate) parent_data: &'a [u8],
 }
 
-impl<'a> NewNode<'a> {
+impl<'a> NodeSpec<'a> {
     /// Describes a node with this data, existing parents and the access control list of the client's
     /// [`AclProvider`](crate::AclProvider).
     #[must_use]

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::core::ClientCore;
 use crate::core::retry_loop::RetryLoop;
 use crate::error::{Error, Result};
-use crate::model::new_node::{NewNode, Parents};
+use crate::model::new_node::{NodeSpec, Parents};
 use crate::model::path::{make_path, node_from_path, parent_of, validate_path};
 use crate::model::{Acl, CreateMode, Stat};
 use crate::session::Session;
-use crate::session::owned_node::NodeClaim;
+use crate::session::owned_node::OwnedNode;
 
 /// The description of a create: Curator's `CreateBuilder`.
 #[derive(Debug, Clone)]
@@ -181,7 +181,7 @@ impl<'a> CreateBuilder<'a> {
             return self.create_plain(path, &data).await;
         }
         // Not for an ephemeral node: it is deleted with its session.
-        let _owing = (!self.mode.is_ephemeral()).then(|| self.client.owing());
+        let _owing = (!self.mode.is_ephemeral()).then(|| self.client.track_pending());
         tokio::select! {
             biased;
             closed = self.client.not_started() => Err(closed),
@@ -189,8 +189,8 @@ impl<'a> CreateBuilder<'a> {
         }
     }
 
-    fn node<'n>(&'n self, data: &'n [u8]) -> NewNode<'n> {
-        NewNode {
+    fn node<'n>(&'n self, data: &'n [u8]) -> NodeSpec<'n> {
+        NodeSpec {
             data,
             acl: self.acl.as_deref(),
             parents: self.parents,
@@ -227,7 +227,7 @@ impl<'a> CreateBuilder<'a> {
         let create = || session.create(path, data.to_vec(), acl.clone(), self.mode);
         loop {
             let mut created = create().await;
-            for _ in 0..self.parents.most_times() {
+            for _ in 0..self.parents.max_create_attempts() {
                 let missing = matches!(created, Err(Error::NoNode { .. }));
                 if !missing || !session.create_parents(path, &self.node(data)).await? {
                     break;
@@ -261,7 +261,7 @@ impl<'a> CreateBuilder<'a> {
 
     async fn create_protected(&self, path: &str, data: &[u8]) -> Result<(String, Stat)> {
         let mut retries = self.client.retry_loop();
-        let mut claim: Option<NodeClaim> = None;
+        let mut claim: Option<OwnedNode> = None;
         loop {
             let result = match retries.session().await {
                 Ok(session) => {
@@ -273,7 +273,7 @@ impl<'a> CreateBuilder<'a> {
             match result {
                 Ok(created) => {
                     if let Some(claim) = claim {
-                        claim.disown();
+                        claim.into_unmanaged();
                     }
                     return Ok(created);
                 }
@@ -285,29 +285,29 @@ impl<'a> CreateBuilder<'a> {
 
     /// Returns the claim for this session. An ephemeral node of an earlier session will be deleted with it, so it gets
     /// a new name (CURATOR-498); any other mode keeps the node and its name.
-    fn claim_in<'c>(&self, claim: &'c mut Option<NodeClaim>, session: Session, path: &str) -> &'c mut NodeClaim {
+    fn claim_in<'c>(&self, claim: &'c mut Option<OwnedNode>, session: Session, path: &str) -> &'c mut OwnedNode {
         let mut earlier = None;
         if let Some(old) = claim.take_if(|claim| claim.session().number() != session.number()) {
             if !self.mode.is_ephemeral() {
                 earlier = Some((old.protected_id(), old.is_uncertain()));
             }
-            old.disown();
+            old.into_unmanaged();
         }
         claim.get_or_insert_with(|| {
             let (id, uncertain) = earlier.unwrap_or_else(|| (session.new_id(), false));
-            let mut claim = NodeClaim::new(session, parent_of(path), id, node_from_path(path), self.mode);
+            let mut claim = OwnedNode::new(session, parent_of(path), id, node_from_path(path), self.mode);
             if uncertain {
-                claim.inherit();
+                claim.resume_uncertain();
             }
             claim
         })
     }
 
-    async fn find_or_create(&self, claim: &mut NodeClaim, path: &str, data: &[u8]) -> Result<(String, Stat)> {
+    async fn find_or_create(&self, claim: &mut OwnedNode, path: &str, data: &[u8]) -> Result<(String, Stat)> {
         if claim.is_uncertain() {
             // The list may come from a server that lags; the answered write proves that it does not.
             let session = claim.session().clone();
-            session.order().await?;
+            session.write_barrier().await?;
             let children = match session.get_children(parent_of(path)).await {
                 Err(Error::NoNode { .. }) => Vec::new(),
                 children => children?,
@@ -317,7 +317,7 @@ impl<'a> CreateBuilder<'a> {
                 let found_path = make_path(parent_of(path), &name);
                 let stat = session.exists(&found_path).await?;
                 if let Some(stat) = stat.filter(|stat| claim.is_own(stat)) {
-                    claim.settle(&name, &stat, &[]).await?;
+                    claim.adopt(&name, &stat, &[]).await?;
                     return Ok((found_path, stat));
                 }
             }

@@ -68,7 +68,7 @@ impl<'a> DeleteBuilder<'a> {
         if let Some(schemas) = self.client.schemas() {
             schemas.check_delete(path)?;
         }
-        let _owing = self.guaranteed.then(|| self.client.owing());
+        let _owing = self.guaranteed.then(|| self.client.track_pending());
         let mut unfinished = Unfinished { delete: &self, path, goes_on: self.guaranteed };
         let children = self.children;
         let deleting = with_retries(self.client, path, |session| {
@@ -92,7 +92,7 @@ impl<'a> DeleteBuilder<'a> {
     }
 }
 
-/// A guaranteed delete. Dropping it unfinished passes the delete to the housekeeping.
+/// A guaranteed delete. Dropping it unfinished passes the delete to the background.
 struct Unfinished<'a> {
     delete: &'a DeleteBuilder<'a>,
     path: &'a str,

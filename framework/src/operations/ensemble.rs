@@ -3,7 +3,7 @@
 use crate::core::ClientCore;
 use crate::ensemble::config::EnsembleConfig;
 use crate::error::{Error, Result};
-use crate::model::namespace::Root;
+use crate::model::namespace::Namespace;
 use crate::operations::{Watched, with_retries};
 use crate::session::watches::Watch;
 use crate::zookeeper::CONFIG_NODE;
@@ -36,7 +36,7 @@ impl<'a> GetConfigBuilder<'a> {
     /// Nothing is lost when the future is dropped.
     pub async fn for_ensemble(self) -> Result<EnsembleConfig> {
         let read = with_retries(self.client, CONFIG_NODE, |session| async move {
-            session.below(Root::default()).get_data(CONFIG_NODE).await
+            session.in_namespace(Namespace::default()).get_data(CONFIG_NODE).await
         });
         let (data, stat) = read.await?;
         Ok(EnsembleConfig::new(data, stat))
@@ -55,7 +55,7 @@ impl Watched<GetConfigBuilder<'_>> {
     /// Nothing is lost when the future is dropped; a watch that was set is dropped with it.
     pub async fn for_ensemble(self) -> Result<(EnsembleConfig, Watch)> {
         let read = with_retries(self.0.client, CONFIG_NODE, |session| async move {
-            session.below(Root::default()).get_data_watched(CONFIG_NODE).await
+            session.in_namespace(Namespace::default()).get_data_watched(CONFIG_NODE).await
         });
         let (data, stat, watch) = read.await?;
         Ok((EnsembleConfig::new(data, stat), watch))

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::core::ClientCore;
 use crate::error::Result;
-use crate::model::namespace::Root;
+use crate::model::namespace::Namespace;
 use crate::model::{PersistentEvent, WatchedEvent};
 use crate::operations::with_retries;
 use crate::zookeeper::WatchEvents;
@@ -47,7 +47,7 @@ pub struct PersistentWatcher {
 
 /// The watch in one session.
 struct Current {
-    root: Root,
+    root: Namespace,
     events: WatchEvents,
 }
 
@@ -90,7 +90,7 @@ impl PersistentWatcher {
         if let Some(current) = &mut self.current {
             match current.events.next().await {
                 Some(PersistentEvent::Changed(event)) => {
-                    let path = current.root.local(&event.path).to_owned();
+                    let path = current.root.to_client_path(&event.path).to_owned();
                     return Ok(PersistentEvent::Changed(WatchedEvent { path, ..event }));
                 }
                 Some(reset) => return Ok(reset),

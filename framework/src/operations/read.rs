@@ -2,7 +2,7 @@
 
 use crate::core::ClientCore;
 use crate::error::Result;
-use crate::model::new_node::{NewNode, Parents};
+use crate::model::new_node::{NodeSpec, Parents};
 use crate::model::path::parent_of;
 use crate::model::{Acl, Stat};
 use crate::operations::{check_read, with_retries};
@@ -52,7 +52,7 @@ impl<'a> ExistsBuilder<'a> {
         if self.parents == Parents::Expected || session.exists(parent_of(path)).await?.is_some() {
             return Ok(());
         }
-        let node = NewNode {
+        let node = NodeSpec {
             parents: self.parents,
             acl: self.acl.as_deref(),
             acl_on_parents: true,

@@ -18,9 +18,9 @@ use crate::error::{Error, Result};
 use crate::model::EventType;
 use crate::model::path::make_path;
 use crate::session::Session;
-use crate::session::container_reaper::{Idle, Reaper};
+use crate::session::container_reaper::{ContainerReaper, IdleParent};
 use crate::session::delete_tree::delete_tree;
-use crate::session::owned_node::ClaimedNode;
+use crate::session::owned_node::KnownNode;
 use crate::session::watches::{WakeReason, Watch};
 
 /// The number of jobs that run at once.
@@ -32,7 +32,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// A node that is to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Remains {
+pub(crate) enum PendingDelete {
     /// An owned node that was dropped: its path, or, if that is uncertain, all nodes under the parent with the prefix.
     Claimed { parent: String, prefix: String, path: Option<String>, ephemeral: bool },
     /// The node of a guaranteed delete.
@@ -48,7 +48,7 @@ pub(crate) struct Delete {
     pub(crate) children: bool,
 }
 
-impl Remains {
+impl PendingDelete {
     /// Returns `true` if the server deletes the node at the end of its session.
     fn goes_with_session(&self) -> bool {
         matches!(self, Self::Claimed { ephemeral: true, .. })
@@ -57,8 +57,8 @@ impl Remains {
 
 /// The nodes that have outlived their session, for the next session to delete.
 #[derive(Debug, Default)]
-pub(crate) struct Leftovers {
-    queue: Mutex<Vec<Remains>>,
+pub(crate) struct DeleteBacklog {
+    queue: Mutex<Vec<PendingDelete>>,
     pub(crate) arrived: Notify,
     /// The number of running operations that may leave a node to delete.
     owing: AtomicUsize,
@@ -68,28 +68,28 @@ pub(crate) struct Leftovers {
 /// The mark of a running operation that may leave a node to delete, in any session. Drop it after the operation has
 /// handed over that node.
 #[derive(Debug)]
-pub(crate) struct Owing(Arc<Leftovers>);
+pub(crate) struct PendingGuard(Arc<DeleteBacklog>);
 
-impl Drop for Owing {
+impl Drop for PendingGuard {
     fn drop(&mut self) {
         self.0.owing.fetch_sub(1, Ordering::SeqCst);
         self.0.settled.notify_waiters();
     }
 }
 
-impl Leftovers {
-    pub(crate) fn add(&self, remains: Remains) {
+impl DeleteBacklog {
+    pub(crate) fn add(&self, remains: PendingDelete) {
         self.queue.lock().push(remains);
         self.arrived.notify_one();
     }
 
-    pub(crate) fn take(&self) -> Vec<Remains> {
+    pub(crate) fn take(&self) -> Vec<PendingDelete> {
         std::mem::take(&mut self.queue.lock())
     }
 
-    pub(crate) fn owing(self: &Arc<Self>) -> Owing {
+    pub(crate) fn track_pending(self: &Arc<Self>) -> PendingGuard {
         self.owing.fetch_add(1, Ordering::SeqCst);
-        Owing(Arc::clone(self))
+        PendingGuard(Arc::clone(self))
     }
 
     /// Resolves when no running operation may leave a node to delete.
@@ -104,15 +104,15 @@ impl Leftovers {
     }
 }
 
-/// Calls user code and catches its panic, which must not end the housekeeping.
-pub(crate) fn contained(call: impl FnOnce()) {
+/// Calls user code and catches its panic, which must not end the background.
+pub(crate) fn catch_panic(call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!("what looks after a node that is held panicked");
     }
 }
 
 /// The job to do for an owned node.
-enum Attention {
+enum HeldTask {
     Watch,
     /// Runs the callback that the node keeps.
     Call,
@@ -122,15 +122,15 @@ enum Attention {
 
 /// The sender of a session's jobs.
 #[derive(Debug)]
-pub(crate) struct Housekeeping {
+pub(crate) struct Background {
     jobs: mpsc::UnboundedSender<Job>,
-    attending: Arc<Attending>,
-    cleaning: Arc<Cleaning>,
-    leftovers: Arc<Leftovers>,
+    attending: Arc<HeldNodes>,
+    cleaning: Arc<OpenDeletes>,
+    leftovers: Arc<DeleteBacklog>,
 }
 
 enum Job {
-    Clean(Remains),
+    Clean(PendingDelete),
     /// A job that its sender has begun.
     Finish(Running),
 }
@@ -138,13 +138,13 @@ enum Job {
 /// The owned nodes and the jobs to do for them. Most nodes are released before their job is due. So a new job wakes the
 /// task only if it is due before all that the task waits for.
 #[derive(Debug, Default)]
-struct Attending {
-    guarded: Mutex<Guarded>,
+struct HeldNodes {
+    guarded: Mutex<DueQueue>,
     earlier: Notify,
 }
 
-impl Attending {
-    fn push(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>, how: Attention) {
+impl HeldNodes {
+    fn push(&self, now: Duration, due: Duration, node: Weak<KnownNode>, how: HeldTask) {
         let is_earlier = {
             let mut guarded = self.guarded.lock();
             guarded.push(due, node, how);
@@ -156,7 +156,7 @@ impl Attending {
         }
     }
 
-    fn pop_due(&self, now: Duration) -> Option<(Weak<ClaimedNode>, Attention)> {
+    fn pop_due(&self, now: Duration) -> Option<(Weak<KnownNode>, HeldTask)> {
         self.guarded.lock().pop_due(now)
     }
 
@@ -170,24 +170,24 @@ impl Attending {
 
 /// The number of nodes that are still to be deleted.
 #[derive(Debug, Default)]
-struct Cleaning {
+struct OpenDeletes {
     open: AtomicUsize,
     changed: Notify,
 }
 
-impl Cleaning {
+impl OpenDeletes {
     fn done(&self) {
         self.open.fetch_sub(1, Ordering::SeqCst);
         self.changed.notify_waiters();
     }
 }
 
-impl Housekeeping {
-    pub(crate) fn new(leftovers: Arc<Leftovers>, reaper: Arc<Reaper>) -> (Self, HousekeepingTask) {
+impl Background {
+    pub(crate) fn new(leftovers: Arc<DeleteBacklog>, reaper: Arc<ContainerReaper>) -> (Self, BackgroundTask) {
         let (sender, jobs) = mpsc::unbounded_channel();
-        let cleaning = Arc::new(Cleaning::default());
-        let attending = Arc::new(Attending::default());
-        let task = HousekeepingTask {
+        let cleaning = Arc::new(OpenDeletes::default());
+        let attending = Arc::new(HeldNodes::default());
+        let task = BackgroundTask {
             jobs,
             attending: Arc::clone(&attending),
             cleaning: Arc::clone(&cleaning),
@@ -198,7 +198,7 @@ impl Housekeeping {
     }
 
     /// Queues the delete of a node. Never blocks, never fails, and works outside of a runtime too.
-    pub(crate) fn clean(&self, session: &Session, remains: Remains) {
+    pub(crate) fn clean(&self, session: &Session, remains: PendingDelete) {
         if session.end_reason().is_none() {
             self.cleaning.open.fetch_add(1, Ordering::SeqCst);
             match self.jobs.send(Job::Clean(remains)) {
@@ -214,7 +214,7 @@ impl Housekeeping {
     }
 
     /// Polls a job once, at once, and leaves the rest of it to the task. Call it within a runtime.
-    pub(crate) fn begin(&self, job: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn_eager(&self, job: impl Future<Output = ()> + Send + 'static) {
         let cleaning = Arc::clone(&self.cleaning);
         cleaning.open.fetch_add(1, Ordering::SeqCst);
         let mut job: Running = Box::pin(async move {
@@ -232,29 +232,29 @@ impl Housekeeping {
         }
     }
 
-    fn leave(&self, remains: Remains) {
+    fn leave(&self, remains: PendingDelete) {
         if !remains.goes_with_session() {
             self.leftovers.add(remains);
         }
     }
 
     /// Schedules a watch on a node for `due`.
-    pub(crate) fn guard(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>) {
-        self.attending.push(now, due, node, Attention::Watch);
+    pub(crate) fn watch_from(&self, now: Duration, due: Duration, node: Weak<KnownNode>) {
+        self.attending.push(now, due, node, HeldTask::Watch);
     }
 
     /// Schedules the callback of a node for `due`, if the node is still held then.
-    pub(crate) fn call(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>) {
-        self.attending.push(now, due, node, Attention::Call);
+    pub(crate) fn call(&self, now: Duration, due: Duration, node: Weak<KnownNode>) {
+        self.attending.push(now, due, node, HeldTask::Call);
     }
 
     /// Schedules a write of a node's data for `due`, if the node is still held then.
-    pub(crate) fn touch(&self, now: Duration, due: Duration, node: Weak<ClaimedNode>, data: Vec<u8>) {
-        self.attending.push(now, due, node, Attention::Touch(data));
+    pub(crate) fn touch(&self, now: Duration, due: Duration, node: Weak<KnownNode>, data: Vec<u8>) {
+        self.attending.push(now, due, node, HeldTask::Touch(data));
     }
 
     /// Resolves when no node is left to delete.
-    pub(crate) async fn cleaned(&self) {
+    pub(crate) async fn deletes_done(&self) {
         loop {
             let changed = self.cleaning.changed.notified();
             if self.cleaning.open.load(Ordering::SeqCst) == 0 {
@@ -267,36 +267,36 @@ impl Housekeeping {
 
 /// The task that runs the jobs of one session and ends with it.
 #[derive(Debug)]
-pub(crate) struct HousekeepingTask {
+pub(crate) struct BackgroundTask {
     jobs: mpsc::UnboundedReceiver<Job>,
-    attending: Arc<Attending>,
-    cleaning: Arc<Cleaning>,
-    leftovers: Arc<Leftovers>,
-    reaper: Arc<Reaper>,
+    attending: Arc<HeldNodes>,
+    cleaning: Arc<OpenDeletes>,
+    leftovers: Arc<DeleteBacklog>,
+    reaper: Arc<ContainerReaper>,
 }
 
 /// A running job. It resolves with a node that could not be deleted.
-type Running = Pin<Box<dyn Future<Output = Option<Left>> + Send>>;
+type Running = Pin<Box<dyn Future<Output = Option<NotDeleted>> + Send>>;
 
 /// A node that could not be deleted.
-struct Left {
-    remains: Remains,
+struct NotDeleted {
+    remains: PendingDelete,
     /// The server refused the delete, so it is not tried again at once.
     refused: bool,
 }
 
 /// Waits before a refused delete is tried again, no longer than the session lasts.
-async fn wait_after_refusal(session: Session, remains: Remains) -> Option<Left> {
+async fn wait_after_refusal(session: Session, remains: PendingDelete) -> Option<NotDeleted> {
     tokio::select! {
         _ = session.ended() => {}
         () = tokio::time::sleep(session.timeout() / 8) => {}
     }
-    Some(Left { remains, refused: false })
+    Some(NotDeleted { remains, refused: false })
 }
 
-impl HousekeepingTask {
+impl BackgroundTask {
     pub(crate) async fn run(mut self, session: Session) {
-        let mut waiting: VecDeque<Remains> = VecDeque::new();
+        let mut waiting: VecDeque<PendingDelete> = VecDeque::new();
         let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
         // Apart from `running`: these jobs must not take its slots from the others.
         let mut begun: FuturesUnordered<Running> = FuturesUnordered::new();
@@ -307,16 +307,16 @@ impl HousekeepingTask {
                     running.push(Box::pin(clean(session.clone(), remains, Arc::clone(&self.cleaning))));
                 } else if let Some((node, how)) = self.attending.pop_due(now) {
                     match how {
-                        Attention::Watch => running.push(Box::pin(guard(session.clone(), node))),
-                        Attention::Call => {
+                        HeldTask::Watch => running.push(Box::pin(watch_held_node(session.clone(), node))),
+                        HeldTask::Call => {
                             if let Some(call) = node.upgrade().and_then(|node| node.take_call()) {
-                                contained(call);
+                                catch_panic(call);
                             }
                         }
-                        Attention::Touch(data) => match node.upgrade() {
+                        HeldTask::Touch(data) => match node.upgrade() {
                             // The outcome of the delete is not known yet, so look again later.
                             Some(held) if held.is_being_deleted() => {
-                                self.attending.push(now, now.saturating_add(RETRY_PAUSE), node, Attention::Touch(data));
+                                self.attending.push(now, now.saturating_add(RETRY_PAUSE), node, HeldTask::Touch(data));
                             }
                             Some(held) => running.push(Box::pin(touch(session.clone(), Arc::clone(&held.path), data))),
                             None => {}
@@ -336,7 +336,7 @@ impl HousekeepingTask {
                 Some(left) = running.next() => {
                     match left {
                         // Apart from `running`, so that refused deletes do not take its slots.
-                        Some(Left { remains, refused: true }) => {
+                        Some(NotDeleted { remains, refused: true }) => {
                             begun.push(Box::pin(wait_after_refusal(session.clone(), remains)));
                         }
                         left => waiting.extend(left.map(|left| left.remains)),
@@ -349,7 +349,7 @@ impl HousekeepingTask {
                     None => break,
                 },
                 () = self.attending.earlier.notified() => {}
-                () = self.reaper.first_made.notified() => {}
+                () = self.reaper.first_tracked.notified() => {}
                 () = sleep_until_due(next_due, now) => {}
             }
         }
@@ -383,22 +383,22 @@ async fn sleep_until_due(due: Option<Duration>, now: Duration) {
 
 /// The jobs for owned nodes, in the order in which they are due. Almost all are added in that order.
 #[derive(Default)]
-struct Guarded {
-    nodes: VecDeque<(Duration, Weak<ClaimedNode>, Attention)>,
+struct DueQueue {
+    nodes: VecDeque<(Duration, Weak<KnownNode>, HeldTask)>,
     /// The number of jobs after those of released nodes were last removed.
     kept: usize,
     /// The time until which the task waits: the first due time at its last look.
     waits_until: Option<Duration>,
 }
 
-impl fmt::Debug for Guarded {
+impl fmt::Debug for DueQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guarded").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+        f.debug_struct("DueQueue").field("nodes", &self.nodes.len()).finish_non_exhaustive()
     }
 }
 
-impl Guarded {
-    fn push(&mut self, due: Duration, node: Weak<ClaimedNode>, how: Attention) {
+impl DueQueue {
+    fn push(&mut self, due: Duration, node: Weak<KnownNode>, how: HeldTask) {
         if self.nodes.len() >= 2 * self.kept + LEAST_TO_CLEAR {
             self.nodes.retain(|(_, node, _)| node.strong_count() > 0);
             self.kept = self.nodes.len();
@@ -414,14 +414,14 @@ impl Guarded {
         self.nodes.front().map(|(due, ..)| *due)
     }
 
-    fn pop_due(&mut self, now: Duration) -> Option<(Weak<ClaimedNode>, Attention)> {
+    fn pop_due(&mut self, now: Duration) -> Option<(Weak<KnownNode>, HeldTask)> {
         (self.next_due()? <= now).then(|| self.nodes.pop_front()).flatten().map(|(_, node, how)| (node, how))
     }
 }
 
 /// Deletes an idle parent if it is empty. A create below it at the same time is safe: it either comes first, and the
 /// parent is not empty, or it finds the parent missing and creates it again.
-async fn reap(session: Session, idle: Idle, reaper: Arc<Reaper>) -> Option<Left> {
+async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) -> Option<NotDeleted> {
     let deleted = match session.exists(&idle.path).await {
         // A node with another czxid is not the one that this client created.
         Ok(stat) if stat.is_none_or(|stat| stat.czxid != idle.czxid) => Err(Error::NoNode { path: idle.path.clone() }),
@@ -433,9 +433,9 @@ async fn reap(session: Session, idle: Idle, reaper: Arc<Reaper>) -> Option<Left>
     match deleted {
         Ok(()) => {
             tracing::debug!(path = idle.path, "deleted a parent that nobody used");
-            reaper.gone(&idle);
+            reaper.forget(&idle);
         }
-        Err(Error::NoNode { .. }) => reaper.gone(&idle),
+        Err(Error::NoNode { .. }) => reaper.forget(&idle),
         // It has children again, or the connection is lost: the reaper returns it again an interval later.
         Err(error) => tracing::debug!(path = idle.path, %error, "a parent stays"),
     }
@@ -443,19 +443,19 @@ async fn reap(session: Session, idle: Idle, reaper: Arc<Reaper>) -> Option<Left>
 }
 
 /// Deletes the node, or returns it if that is not possible now.
-async fn clean(session: Session, remains: Remains, cleaning: Arc<Cleaning>) -> Option<Left> {
+async fn clean(session: Session, remains: PendingDelete, cleaning: Arc<OpenDeletes>) -> Option<NotDeleted> {
     match try_clean(&session, &remains).await {
         Ok(()) => {}
         Err(error) if error.is_retryable() || session.end_reason().is_some() => {
             if session.connected().await.is_ok() {
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
-            return Some(Left { remains, refused: false });
+            return Some(NotDeleted { remains, refused: false });
         }
         Err(error) if remains.goes_with_session() => {
             // The node blocks every contender behind it until the session ends, so the delete is tried again.
             tracing::warn!(%error, ?remains, tried_again = true, "a node cannot be deleted");
-            return Some(Left { remains, refused: true });
+            return Some(NotDeleted { remains, refused: true });
         }
         Err(error) => tracing::warn!(%error, ?remains, tried_again = false, "a node cannot be deleted"),
     }
@@ -463,13 +463,13 @@ async fn clean(session: Session, remains: Remains, cleaning: Arc<Cleaning>) -> O
     None
 }
 
-async fn try_clean(session: &Session, remains: &Remains) -> Result<()> {
+async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
     match remains {
-        Remains::Guaranteed { path, delete } => delete_if_there(session, path, *delete).await,
-        Remains::Claimed { path: Some(path), .. } => delete_if_there(session, path, Delete::default()).await,
-        Remains::Claimed { parent, prefix, path: None, .. } => {
+        PendingDelete::Guaranteed { path, delete } => delete_if_there(session, path, *delete).await,
+        PendingDelete::Claimed { path: Some(path), .. } => delete_if_there(session, path, Delete::default()).await,
+        PendingDelete::Claimed { parent, prefix, path: None, .. } => {
             // A server that lags could omit the node; after an answered write it does not.
-            session.order().await?;
+            session.write_barrier().await?;
             let children = match session.get_children(parent).await {
                 Err(Error::NoNode { .. }) => return Ok(()),
                 children => children?,
@@ -494,7 +494,7 @@ async fn delete_if_there(session: &Session, path: &str, delete: Delete) -> Resul
 }
 
 /// Writes a node's data, unless it was written since the create.
-async fn touch(session: Session, path: Arc<str>, data: Vec<u8>) -> Option<Left> {
+async fn touch(session: Session, path: Arc<str>, data: Vec<u8>) -> Option<NotDeleted> {
     loop {
         match session.set_data(&path, data.clone(), Some(0)).await {
             Err(error) if error.is_retryable() => {
@@ -508,7 +508,7 @@ async fn touch(session: Session, path: Arc<str>, data: Vec<u8>) -> Option<Left> 
 }
 
 /// Marks an owned node as deleted when its watch says so, and else sets the watch anew.
-pub(crate) fn attend(session: Session, node: &Weak<ClaimedNode>, watch: Watch) {
+pub(crate) fn rearm_watch(session: Session, node: &Weak<KnownNode>, watch: Watch) {
     let Some(turn) = node.upgrade().map(|node| node.next_turn()) else { return };
     let node = Weak::clone(node);
     watch.on_fire(move |reason| {
@@ -520,25 +520,25 @@ pub(crate) fn attend(session: Session, node: &Weak<ClaimedNode>, watch: Watch) {
             _ if !held.is_turn(turn) => {}
             _ => {
                 let now = session.clock().now();
-                session.housekeeping().guard(now, now, node);
+                session.background().watch_from(now, now, node);
             }
         }
     });
 }
 
 /// Sets a watch on an owned node, or marks it as deleted if it does not exist.
-async fn guard(session: Session, node: Weak<ClaimedNode>) -> Option<Left> {
+async fn watch_held_node(session: Session, node: Weak<KnownNode>) -> Option<NotDeleted> {
     let path = node.upgrade()?.path.clone();
     let mut certain = false;
     loop {
         match session.get_data_watched(&path).await {
             Ok((data, stat, watch)) => {
                 node.upgrade()?.was_read(&data, &stat);
-                attend(session, &node, watch);
+                rearm_watch(session, &node, watch);
                 return None;
             }
             // A server that lags may not have the node yet; after an answered write it has.
-            Err(Error::NoNode { .. }) if !certain => certain = session.order().await.is_ok(),
+            Err(Error::NoNode { .. }) if !certain => certain = session.write_barrier().await.is_ok(),
             Err(Error::NoNode { .. }) => {
                 node.upgrade()?.set_deleted();
                 return None;
@@ -566,10 +566,10 @@ mod tests {
 
     #[test]
     fn nodes_are_watched_in_the_order_in_which_it_is_due() {
-        let nodes: Vec<_> = (0..4).map(|number| Arc::new(ClaimedNode::new(format!("/{number}").into(), 1))).collect();
-        let mut guarded = Guarded::default();
+        let nodes: Vec<_> = (0..4).map(|number| Arc::new(KnownNode::new(format!("/{number}").into(), 1))).collect();
+        let mut guarded = DueQueue::default();
         for (due, node) in [(5, 0), (3, 1), (9, 2), (4, 3)] {
-            guarded.push(Duration::from_secs(due), Arc::downgrade(&nodes[node]), Attention::Watch);
+            guarded.push(Duration::from_secs(due), Arc::downgrade(&nodes[node]), HeldTask::Watch);
         }
         let mut order = Vec::new();
         while let Some((node, _)) = guarded.pop_due(Duration::from_secs(8)) {

@@ -8,11 +8,11 @@ use tokio::sync::Notify;
 
 /// The parents that this client has created in place of containers.
 #[derive(Debug, Default)]
-pub(crate) struct Reaper {
+pub(crate) struct ContainerReaper {
     /// The idle time before a parent is deleted; `None` if parents stay.
     interval: Option<Duration>,
     parents: Mutex<Parents>,
-    pub(crate) first_made: Notify,
+    pub(crate) first_tracked: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -31,18 +31,18 @@ struct Parent {
 
 /// A parent that is to be deleted if it is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Idle {
+pub(crate) struct IdleParent {
     pub(crate) path: String,
     pub(crate) czxid: i64,
 }
 
-impl Reaper {
+impl ContainerReaper {
     pub(crate) fn new(interval: Option<Duration>) -> Self {
         Self { interval, ..Self::default() }
     }
 
     /// Records a parent that this client has created.
-    pub(crate) fn made(&self, path: &str, czxid: i64, now: Duration) {
+    pub(crate) fn track(&self, path: &str, czxid: i64, now: Duration) {
         if self.interval.is_some() {
             let first = {
                 let mut parents = self.parents.lock();
@@ -54,13 +54,13 @@ impl Reaper {
             };
             // If the map has other parents, one of those is due first.
             if first {
-                self.first_made.notify_one();
+                self.first_tracked.notify_one();
             }
         }
     }
 
     /// Records a use of a parent, if this client has created it.
-    pub(crate) fn used(&self, path: &str, now: Duration) {
+    pub(crate) fn touch_parent(&self, path: &str, now: Duration) {
         if self.interval.is_some() {
             if let Some(parent) = self.parents.lock().by_path.get_mut(path) {
                 parent.last_used = parent.last_used.max(now);
@@ -78,7 +78,7 @@ impl Reaper {
     }
 
     /// Returns a parent that has been idle for long enough. It is due again an interval later unless it is deleted.
-    pub(crate) fn take_due(&self, now: Duration) -> Option<Idle> {
+    pub(crate) fn take_due(&self, now: Duration) -> Option<IdleParent> {
         let interval = self.interval?;
         let mut parents = self.parents.lock();
         if parents.earliest.saturating_add(interval) > now {
@@ -89,7 +89,7 @@ impl Reaper {
         let due = idle.find(|(_, parent)| parent.last_used.saturating_add(interval) <= now);
         let due = due.map(|(path, parent)| {
             parent.last_used = now;
-            Idle { path: path.clone(), czxid: parent.czxid }
+            IdleParent { path: path.clone(), czxid: parent.czxid }
         });
         if due.is_none() {
             parents.earliest = parents.by_path.values().map(|parent| parent.last_used).min().unwrap_or(now);
@@ -98,7 +98,7 @@ impl Reaper {
     }
 
     /// Removes a parent that was deleted. If it was created again meanwhile it stays in the map.
-    pub(crate) fn gone(&self, idle: &Idle) {
+    pub(crate) fn forget(&self, idle: &IdleParent) {
         let mut parents = self.parents.lock();
         if parents.by_path.get(&idle.path).is_some_and(|parent| parent.czxid == idle.czxid) {
             parents.by_path.remove(&idle.path);
@@ -114,18 +114,18 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn paths(reaper: &Reaper, now: Duration) -> Vec<String> {
+    fn paths(reaper: &ContainerReaper, now: Duration) -> Vec<String> {
         std::iter::from_fn(|| reaper.take_due(now)).map(|idle| idle.path).collect()
     }
 
     #[test]
     fn what_is_idle_goes_from_the_bottom_up() {
-        let reaper = Reaper::new(Some(seconds(60)));
+        let reaper = ContainerReaper::new(Some(seconds(60)));
         for path in ["/locks", "/locks/a", "/locks/b"] {
-            reaper.made(path, 1, seconds(1));
+            reaper.track(path, 1, seconds(1));
         }
-        reaper.used("/locks/b", seconds(30));
-        reaper.used("/somebody/elses", seconds(30));
+        reaper.touch_parent("/locks/b", seconds(30));
+        reaper.touch_parent("/somebody/elses", seconds(30));
         assert_eq!(reaper.next_due(), Some(seconds(61)));
         assert_eq!(paths(&reaper, seconds(60)), [""; 0]);
         assert_eq!(paths(&reaper, seconds(61)), ["/locks/a", "/locks"]);
@@ -135,22 +135,22 @@ mod tests {
 
     #[test]
     fn what_is_made_again_while_it_is_deleted_stays() {
-        let reaper = Reaper::new(Some(seconds(60)));
-        reaper.made("/a", 1, seconds(0));
+        let reaper = ContainerReaper::new(Some(seconds(60)));
+        reaper.track("/a", 1, seconds(0));
         let idle = reaper.take_due(seconds(60)).unwrap();
-        reaper.made("/a", 2, seconds(61));
-        reaper.gone(&idle);
+        reaper.track("/a", 2, seconds(61));
+        reaper.forget(&idle);
         assert_eq!(reaper.take_due(seconds(120)), None);
         assert_eq!(reaper.next_due(), Some(seconds(121)));
         let idle = reaper.take_due(seconds(121)).unwrap();
-        reaper.gone(&idle);
+        reaper.forget(&idle);
         assert_eq!(reaper.next_due(), None);
     }
 
     #[test]
     fn a_reaper_that_is_turned_off_keeps_no_list() {
-        let reaper = Reaper::new(None);
-        reaper.made("/a", 1, seconds(0));
+        let reaper = ContainerReaper::new(None);
+        reaper.track("/a", 1, seconds(0));
         assert_eq!((reaper.next_due(), reaper.take_due(seconds(1000))), (None, None));
     }
 }

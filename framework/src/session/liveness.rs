@@ -94,7 +94,7 @@ impl SessionLiveness {
 
     /// Records that the first owned node begins. No lock is granted before the leader's next reply, so until then the
     /// evidence of any reply suffices. After that reply, a read proves nothing for the lock.
-    pub(crate) fn holding_begins(&mut self) {
+    pub(crate) fn on_first_owned_node(&mut self) {
         self.grace = Some(self.any);
     }
 
@@ -118,7 +118,7 @@ impl SessionLiveness {
     }
 
     /// Returns the time of `Suspended`: two thirds of the timeout after `base`, a twelfth before the deadline.
-    pub(crate) fn silent(&self, claims: bool) -> Duration {
+    pub(crate) fn suspend_at(&self, claims: bool) -> Duration {
         self.deadline(claims).saturating_sub(self.timeout / 12)
     }
 
@@ -142,16 +142,16 @@ mod tests {
         proofs.answered(seconds(10), seconds(10), 1, false);
         assert_eq!(proofs.deadline(true), seconds(11));
         assert_eq!(proofs.deadline(false), seconds(19));
-        assert_eq!(proofs.silent(false), seconds(18));
+        assert_eq!(proofs.suspend_at(false), seconds(18));
         assert_eq!(proofs.heartbeat(false), seconds(14));
-        proofs.holding_begins();
+        proofs.on_first_owned_node();
         assert_eq!(proofs.deadline(true), seconds(19));
     }
 
     #[test]
     fn reads_do_not_put_off_the_heartbeat_of_what_is_held() {
         let mut proofs = SessionLiveness::new(seconds(16), seconds(100), seconds(100));
-        proofs.holding_begins();
+        proofs.on_first_owned_node();
         proofs.answered(seconds(101), seconds(101), 1, true);
         for read in 102..110 {
             proofs.answered(seconds(read), seconds(read), 1, false);
@@ -167,7 +167,7 @@ mod tests {
         for read in [113, 126, 139] {
             proofs.answered(seconds(read), seconds(read), 1, false);
         }
-        proofs.holding_begins();
+        proofs.on_first_owned_node();
         assert_eq!(proofs.deadline(true), seconds(139 + 30), "nothing is held before the create is answered");
         proofs.answered(seconds(140), seconds(140), 1, true);
         // The request sent at 126 is the newest that the leader certainly knows of: its timeout ends at 166.
@@ -196,7 +196,7 @@ mod tests {
         let mut proofs = SessionLiveness::new(timeout, seconds(0), seconds(0));
         for beat in 1..100 {
             let sent = seconds(8) * beat;
-            assert!(proofs.silent(true) > sent + seconds(20), "{beat}");
+            assert!(proofs.suspend_at(true) > sent + seconds(20), "{beat}");
             proofs.answered(sent, sent + Duration::from_millis(20), 1, true);
             assert!(proofs.deadline(true) >= sent + timeout * 3 / 4 - seconds(16), "{beat}");
             assert!(proofs.recent.len() < 20);
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_connect_alone_proves_nothing_to_a_holder() {
         let mut proofs = SessionLiveness::new(seconds(40), seconds(100), seconds(100));
-        proofs.holding_begins();
+        proofs.on_first_owned_node();
         proofs.answered(seconds(101), seconds(101), 1, true);
         let before = proofs.deadline(true);
         proofs.reattached(seconds(120), seconds(121), seconds(40), 2);
@@ -222,7 +222,7 @@ mod tests {
     fn a_shorter_timeout_moves_the_deadline_to_the_earlier_one() {
         for (connect, deadline) in [(120, 126), (130, 131)] {
             let mut proofs = SessionLiveness::new(seconds(40), seconds(100), seconds(100));
-            proofs.holding_begins();
+            proofs.on_first_owned_node();
             proofs.answered(seconds(101), seconds(101), 1, true);
             assert_eq!(proofs.deadline(true), seconds(131));
             proofs.reattached(seconds(connect), seconds(connect), seconds(8), 2);
@@ -230,7 +230,7 @@ mod tests {
             assert_eq!(proofs.timeout(), seconds(8));
             proofs.answered(seconds(connect + 1), seconds(connect + 1), 2, true);
             assert!(proofs.deadline(true) <= seconds(connect + 1 + 6));
-            assert!(proofs.silent(true) < proofs.deadline(true));
+            assert!(proofs.suspend_at(true) < proofs.deadline(true));
         }
     }
 }

@@ -19,23 +19,23 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::environment::clock::Clock;
-use crate::environment::randomness::{Randomness, nowhere};
+use crate::environment::randomness::{Randomness, nonexistent_path};
 use crate::error::{Error, Result};
 use crate::model::WatchKind;
 use crate::model::acl_provider::AclProvider;
-use crate::model::namespace::Root;
-use crate::model::new_node::{NewNode, Parents};
+use crate::model::namespace::Namespace;
+use crate::model::new_node::{NodeSpec, Parents};
 use crate::model::path::parent_of;
 use crate::model::protected::{ProtectedId, to_protected_path};
 use crate::model::schema::SchemaSet;
 use crate::model::{Acl, CreateMode, Stat};
-use crate::session::background::{Housekeeping, Leftovers};
-use crate::session::container_reaper::Reaper;
+use crate::session::background::{Background, DeleteBacklog};
+use crate::session::container_reaper::ContainerReaper;
 use crate::session::liveness::SessionLiveness;
-use crate::session::owned_node::NodeClaim;
+use crate::session::owned_node::OwnedNode;
 use crate::session::watches::{Found, Watch, WatchRegistry};
 use crate::state::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
-use crate::sync::watch_cell::Observed;
+use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::CONFIG_NODE;
 use crate::zookeeper::{
     Connection, Done, Operation, Reattached, Reply, Request, Response, SessionEnd, WatchEvents, ZooKeeperHandle,
@@ -51,7 +51,7 @@ pub(crate) struct SessionConfig {
     pub(crate) randomness: Arc<dyn Randomness>,
     pub(crate) acl_provider: Arc<dyn AclProvider>,
     pub(crate) error_policy: Arc<dyn ConnectionStateErrorPolicy>,
-    pub(crate) reaper: Arc<Reaper>,
+    pub(crate) reaper: Arc<ContainerReaper>,
     pub(crate) schemas: Option<Arc<SchemaSet>>,
 }
 
@@ -62,12 +62,12 @@ pub(crate) struct SessionConfig {
 ///
 /// # Cancel safety
 ///
-/// If the future of a request is dropped, the request may still be applied. A [`NodeClaim`] deletes its node then.
+/// If the future of a request is dropped, the request may still be applied. A [`OwnedNode`] deletes its node then.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
     /// The prefix of all paths that this handle sends.
-    root: Root,
+    root: Namespace,
     /// The epoch to which the requests are bound.
     pinned: Option<u64>,
 }
@@ -77,39 +77,39 @@ struct Inner {
     handle: Arc<dyn ZooKeeperHandle>,
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
-    vital: Mutex<Vital>,
-    link: Observed<Link>,
+    liveness_state: Mutex<LivenessState>,
+    link: WatchCell<ConnectionInfo>,
     end: OnceLock<SessionEnd>,
     ended: Notify,
     watches: WatchRegistry,
-    housekeeping: Housekeeping,
+    background: Background,
     acl_provider: Arc<dyn AclProvider>,
     error_policy: Arc<dyn ConnectionStateErrorPolicy>,
-    reaper: Arc<Reaper>,
+    reaper: Arc<ContainerReaper>,
     schemas: Option<Arc<SchemaSet>>,
     extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 /// The times at which the state of the session changes and a heartbeat is due.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Schedule {
+pub(crate) struct SessionTimers {
     pub(crate) deadline: Duration,
-    pub(crate) silent: Duration,
+    pub(crate) suspend_at: Duration,
     pub(crate) heartbeat: Duration,
     pub(crate) held: bool,
 }
 
 /// The inputs of the deadline.
-struct Vital {
+struct LivenessState {
     liveness: SessionLiveness,
-    claims: usize,
-    /// The handle knows that the session owns nodes. `settle_owning` takes that back later, because locks come and go.
-    told_owning: bool,
+    owned_nodes: usize,
+    /// The handle knows that the session owns nodes. `report_owning` takes that back later, because locks come and go.
+    reported_owning: bool,
 }
 
 /// The state of the session's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Link {
+struct ConnectionInfo {
     up: bool,
     /// The connection's number within the session.
     epoch: u64,
@@ -119,8 +119,13 @@ struct Link {
 
 impl Session {
     /// Creates the session of a new connection and spawns its housekeeping task.
-    pub(crate) fn new(number: u64, connection: &Connection, config: &SessionConfig, leftovers: Arc<Leftovers>) -> Self {
-        let (housekeeping, tasks) = Housekeeping::new(leftovers, Arc::clone(&config.reaper));
+    pub(crate) fn new(
+        number: u64,
+        connection: &Connection,
+        config: &SessionConfig,
+        leftovers: Arc<DeleteBacklog>,
+    ) -> Self {
+        let (background, tasks) = Background::new(leftovers, Arc::clone(&config.reaper));
         let liveness =
             SessionLiveness::new(connection.handle.negotiated_timeout(), connection.established, connection.sent);
         let session = Self {
@@ -129,19 +134,19 @@ impl Session {
                 handle: Arc::clone(&connection.handle),
                 clock: Arc::clone(&config.clock),
                 randomness: Arc::clone(&config.randomness),
-                vital: Mutex::new(Vital { liveness, claims: 0, told_owning: false }),
-                link: Observed::new(Link { up: true, epoch: connection.epoch, errors: 0 }),
+                liveness_state: Mutex::new(LivenessState { liveness, owned_nodes: 0, reported_owning: false }),
+                link: WatchCell::new(ConnectionInfo { up: true, epoch: connection.epoch, errors: 0 }),
                 end: OnceLock::new(),
                 ended: Notify::new(),
                 watches: watches_of(&connection.handle),
-                housekeeping,
+                background,
                 acl_provider: Arc::clone(&config.acl_provider),
                 error_policy: Arc::clone(&config.error_policy),
                 reaper: Arc::clone(&config.reaper),
                 schemas: config.schemas.clone(),
                 extensions: Mutex::default(),
             }),
-            root: Root::default(),
+            root: Namespace::default(),
             pinned: None,
         };
         tokio::spawn(tasks.run(session.clone()));
@@ -149,11 +154,11 @@ impl Session {
     }
 
     /// Returns the same session for paths below this root.
-    pub(crate) fn below(&self, root: Root) -> Self {
+    pub(crate) fn in_namespace(&self, root: Namespace) -> Self {
         Self { inner: Arc::clone(&self.inner), root, pinned: self.pinned }
     }
 
-    pub(crate) fn root(&self) -> &Root {
+    pub(crate) fn root(&self) -> &Namespace {
         &self.root
     }
 
@@ -179,24 +184,24 @@ impl Session {
     /// Returns the session timeout in effect: the smallest one that a server has granted to this session.
     #[must_use]
     pub fn timeout(&self) -> Duration {
-        self.inner.vital.lock().liveness.timeout()
+        self.inner.liveness_state.lock().liveness.timeout()
     }
 
     /// Returns the deadline: until when the session is certainly alive, on the client's clock. While an owned node
     /// exists, only what the leader knows counts.
     pub(crate) fn deadline(&self) -> Duration {
-        let vital = self.inner.vital.lock();
-        vital.liveness.deadline(vital.claims > 0)
+        let liveness_state = self.inner.liveness_state.lock();
+        liveness_state.liveness.deadline(liveness_state.owned_nodes > 0)
     }
 
     /// Returns the times of loss, of silence and of the next heartbeat, and whether an owned node exists.
-    pub(crate) fn schedule(&self) -> Schedule {
-        let vital = self.inner.vital.lock();
-        let held = vital.claims > 0;
-        let liveness = &vital.liveness;
-        Schedule {
+    pub(crate) fn schedule(&self) -> SessionTimers {
+        let liveness_state = self.inner.liveness_state.lock();
+        let held = liveness_state.owned_nodes > 0;
+        let liveness = &liveness_state.liveness;
+        SessionTimers {
             deadline: liveness.deadline(held),
-            silent: liveness.silent(held),
+            suspend_at: liveness.suspend_at(held),
             heartbeat: liveness.heartbeat(held),
             held,
         }
@@ -289,7 +294,7 @@ impl Session {
     pub async fn connected(&self) -> Result<()> {
         tokio::select! {
             biased;
-            _ = self.ended() => Err(self.gone("waiting for the connection")),
+            _ = self.ended() => Err(self.closed_error("waiting for the connection")),
             _ = self.inner.link.wait_for(|link| link.up) => Ok(()),
         }
     }
@@ -305,7 +310,7 @@ impl Session {
     }
 
     /// Records a state of the connection. If the client's policy takes it for an error, all owned nodes count as lost.
-    pub(crate) fn is_in(&self, state: ConnectionState) {
+    pub(crate) fn on_state_change(&self, state: ConnectionState) {
         if self.inner.error_policy.is_error_state(state) {
             self.inner.link.modify(|link| link.errors += 1);
         }
@@ -316,7 +321,7 @@ impl Session {
     pub(crate) fn errors(&self) -> u64 {
         let errors = self.inner.link.get().errors;
         let silence_is_error = self.inner.error_policy.is_error_state(ConnectionState::Suspended);
-        if silence_is_error && self.inner.clock.now() >= self.schedule().silent {
+        if silence_is_error && self.inner.clock.now() >= self.schedule().suspend_at {
             return self.inner.link.modify(|link| {
                 link.errors += 1;
                 link.errors
@@ -335,13 +340,13 @@ impl Session {
     }
 
     pub(crate) fn set_shortened(&self, sent: Duration, timeout: Duration) {
-        self.inner.vital.lock().liveness.shortened(sent, timeout);
+        self.inner.liveness_state.lock().liveness.shortened(sent, timeout);
     }
 
     pub(crate) fn set_reconnected(&self, reattached: &Reattached) {
         let now = self.inner.clock.now();
         let Reattached { sent, leader_sent, timeout, epoch } = *reattached;
-        self.inner.vital.lock().liveness.reattached(sent, now, timeout, epoch);
+        self.inner.liveness_state.lock().liveness.reattached(sent, now, timeout, epoch);
         if let Some(sent) = leader_sent {
             self.answered_at(now, sent, epoch, true);
         }
@@ -355,7 +360,7 @@ impl Session {
     }
 
     /// Records the reply to a heartbeat.
-    pub(crate) fn beaten(&self, reply: &Reply, through_leader: bool) {
+    pub(crate) fn on_heartbeat(&self, reply: &Reply, through_leader: bool) {
         let alive = matches!(reply.result, Ok(_) | Err(Error::NoNode { .. }));
         if let (true, Some(sent)) = (alive, reply.sent) {
             self.answered_at(self.inner.clock.now(), sent, reply.epoch, through_leader);
@@ -363,29 +368,29 @@ impl Session {
     }
 
     fn answered_at(&self, now: Duration, sent: Duration, epoch: u64, through_leader: bool) {
-        self.inner.vital.lock().liveness.answered(sent, now, epoch, through_leader);
+        self.inner.liveness_state.lock().liveness.answered(sent, now, epoch, through_leader);
     }
 
-    pub(crate) fn claim_begins(&self) {
-        let mut vital = self.inner.vital.lock();
-        vital.claims += 1;
-        if vital.claims == 1 {
-            vital.liveness.holding_begins();
-            if !std::mem::replace(&mut vital.told_owning, true) {
+    pub(crate) fn add_owned_node(&self) {
+        let mut liveness_state = self.inner.liveness_state.lock();
+        liveness_state.owned_nodes += 1;
+        if liveness_state.owned_nodes == 1 {
+            liveness_state.liveness.on_first_owned_node();
+            if !std::mem::replace(&mut liveness_state.reported_owning, true) {
                 self.inner.handle.set_owning(true);
             }
         }
     }
 
-    pub(crate) fn claim_ends(&self) {
-        let mut vital = self.inner.vital.lock();
-        vital.claims -= 1;
+    pub(crate) fn remove_owned_node(&self) {
+        let mut liveness_state = self.inner.liveness_state.lock();
+        liveness_state.owned_nodes -= 1;
     }
 
     /// Notifies the handle if the session no longer owns a node.
-    pub(crate) fn settle_owning(&self) {
-        let mut vital = self.inner.vital.lock();
-        if vital.claims == 0 && std::mem::take(&mut vital.told_owning) {
+    pub(crate) fn report_owning(&self) {
+        let mut liveness_state = self.inner.liveness_state.lock();
+        if liveness_state.owned_nodes == 0 && std::mem::take(&mut liveness_state.reported_owning) {
             self.inner.handle.set_owning(false);
         }
     }
@@ -402,11 +407,11 @@ impl Session {
         &self.inner.watches
     }
 
-    pub(crate) fn housekeeping(&self) -> &Housekeeping {
-        &self.inner.housekeeping
+    pub(crate) fn background(&self) -> &Background {
+        &self.inner.background
     }
 
-    pub(crate) fn reaper(&self) -> &Reaper {
+    pub(crate) fn reaper(&self) -> &ContainerReaper {
         &self.inner.reaper
     }
 
@@ -415,21 +420,23 @@ impl Session {
     }
 
     /// Returns the path as the server knows it.
-    fn full(&self, path: &str) -> Arc<str> {
-        Arc::from(&*self.root.full(path))
+    fn to_server_path(&self, path: &str) -> Arc<str> {
+        Arc::from(&*self.root.to_server_path(path))
     }
 
-    /// Returns the [`full`](Self::full) path of a node to create. Keeps a final slash, to which a number is appended.
-    fn full_new(&self, path: &str, mode: CreateMode) -> Arc<str> {
+    /// Returns the [`to_server_path`](Self::to_server_path) path of a node to create. Keeps a final slash, to which a number is appended.
+    fn to_server_path_of_new(&self, path: &str, mode: CreateMode) -> Arc<str> {
         match path.strip_suffix('/') {
-            Some("") if mode.is_sequential() && self.root != Root::default() => format!("{}/", self.full("/")).into(),
-            _ => self.full(path),
+            Some("") if mode.is_sequential() && self.root != Namespace::default() => {
+                format!("{}/", self.to_server_path("/")).into()
+            }
+            _ => self.to_server_path(path),
         }
     }
 
     /// Returns the error of a request in an ended session: `Closed` if the client was closed, else `SessionExpired`.
     #[must_use]
-    pub fn gone(&self, request: impl Into<String>) -> Error {
+    pub fn closed_error(&self, request: impl Into<String>) -> Error {
         match self.end_reason() {
             Some(SessionEnd::Closed) => Error::Closed,
             _ => Error::SessionExpired { request: request.into() },
@@ -447,14 +454,14 @@ impl Session {
         let path = request.shared_path();
         let name = request.name();
         let submitted = match self.end_reason() {
-            Some(_) => Err(self.gone(request.to_string())),
+            Some(_) => Err(self.closed_error(request.to_string())),
             None => Ok(self.inner.handle.submit(request, self.epoch())),
         };
         async move {
             let over = |sent: bool| {
                 let request = format!("{name} {path}");
                 // `Closed` would mean that the write was not applied.
-                if through_leader && sent { Error::SessionExpired { request } } else { self.gone(request) }
+                if through_leader && sent { Error::SessionExpired { request } } else { self.closed_error(request) }
             };
             let reply = tokio::select! {
                 biased;
@@ -518,10 +525,10 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// After the future is dropped the node may still be created. Use [`claim`](Self::claim) to have it deleted then.
+    /// After the future is dropped the node may still be created. Use [`owned_node`](Self::owned_node) to have it deleted then.
     pub async fn create(&self, path: &str, data: Vec<u8>, acl: Vec<Acl>, mode: CreateMode) -> Result<(String, Stat)> {
         let (path, stat) = self.create_node(path, data, acl, mode).await?;
-        Ok((self.root.local(&path).to_owned(), stat))
+        Ok((self.root.to_client_path(&path).to_owned(), stat))
     }
 
     /// Creates a node as [`create`](Self::create) does, and returns its path as the server knows it.
@@ -533,7 +540,7 @@ impl Session {
         mode: CreateMode,
     ) -> Result<(Arc<str>, Stat)> {
         let can = self.inner.handle.capabilities();
-        let full = self.full_new(path, mode);
+        let full = self.to_server_path_of_new(path, mode);
         let unsupported = match mode {
             _ if full.len() > 1 && full.ends_with('/') && !can.bare_numbers => Some("create nodes without a name"),
             CreateMode::Container if !can.containers => Some("create containers"),
@@ -547,7 +554,7 @@ impl Session {
         }
         match self.request(Request::Create { path: full, data, acl, mode }).await? {
             Response::Created { path, stat } => {
-                self.inner.reaper.used(parent_of(&path), self.inner.clock.now());
+                self.inner.reaper.touch_parent(parent_of(&path), self.inner.clock.now());
                 Ok((path, stat))
             }
             other => Err(unexpected("create", path, &other)),
@@ -558,7 +565,7 @@ impl Session {
     /// [`AclProvider`](crate::AclProvider) chooses it by the path, which includes the namespace.
     #[must_use]
     pub fn acl_for(&self, path: &str) -> Vec<Acl> {
-        self.provided_acl(&self.root.full(path))
+        self.provided_acl(&self.root.to_server_path(path))
     }
 
     fn provided_acl(&self, full: &str) -> Vec<Acl> {
@@ -577,12 +584,12 @@ impl Session {
     /// # Cancel safety
     ///
     /// After the future is dropped, some of the parents may exist.
-    pub async fn create_parents(&self, path: &str, node: &NewNode<'_>) -> Result<bool> {
+    pub async fn create_parents(&self, path: &str, node: &NodeSpec<'_>) -> Result<bool> {
         let lowest = match node.parents {
             Parents::Expected => self.root.namespace_node().map(str::to_owned),
             Parents::Persistent | Parents::Containers => Some(self.root.full_parent(path)),
         };
-        let server = self.below(Root::default());
+        let server = self.in_namespace(Namespace::default());
         let Some(lowest) = lowest else { return Ok(false) };
         let mut missing = vec![lowest];
         while let Some(parent) = missing.last() {
@@ -608,7 +615,7 @@ impl Session {
             match server.create(parent, data, acl, mode).await {
                 Ok((_, stat)) => {
                     if container && mode != CreateMode::Container {
-                        self.inner.reaper.made(parent, stat.czxid, self.inner.clock.now());
+                        self.inner.reaper.track(parent, stat.czxid, self.inner.clock.now());
                     }
                     missing.pop();
                 }
@@ -635,7 +642,7 @@ impl Session {
     ///
     /// After the future is dropped the node may still be deleted.
     pub async fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
-        self.delete_node(self.full(path), version).await
+        self.delete_node(self.to_server_path(path), version).await
     }
 
     /// Deletes the node at a path as the server knows it.
@@ -656,7 +663,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>> {
-        match self.request(Request::Exists { path: self.full(path), watch: false }).await? {
+        match self.request(Request::Exists { path: self.to_server_path(path), watch: false }).await? {
             Response::Exists(stat) => Ok(stat),
             other => Err(unexpected("exists", path, &other)),
         }
@@ -672,7 +679,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
     pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
-        let full = self.full(path);
+        let full = self.to_server_path(path);
         let mut watch = self.inner.watches.register(&full, WatchKind::Data);
         let (response, epoch) = self.request_with_epoch(Request::Exists { path: full, watch: true }).await?;
         match response {
@@ -696,7 +703,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
-        match self.request(Request::GetData { path: self.full(path), watch: false }).await? {
+        match self.request(Request::GetData { path: self.to_server_path(path), watch: false }).await? {
             Response::Data(data, stat) => Ok((data, stat)),
             other => Err(unexpected("getData", path, &other)),
         }
@@ -713,7 +720,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
     pub async fn get_data_watched(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
-        let full = self.full(path);
+        let full = self.to_server_path(path);
         let mut watch = self.inner.watches.register(&full, WatchKind::Data);
         let (response, epoch) = self.request_with_epoch(Request::GetData { path: full, watch: true }).await?;
         match response {
@@ -729,8 +736,8 @@ impl Session {
     /// the node and its watch has not fired. As far as the session knows, the node is unchanged since that read. The
     /// shared watch fires in order with all other events.
     #[must_use]
-    pub fn join_watch(&self, path: &str) -> Option<Watch> {
-        self.inner.watches.join(&self.full(path))
+    pub fn share_watch(&self, path: &str) -> Option<Watch> {
+        self.inner.watches.join(&self.to_server_path(path))
     }
 
     /// Changes a node's data and returns its new stat.
@@ -743,7 +750,7 @@ impl Session {
     ///
     /// After the future is dropped the data may still be changed.
     pub async fn set_data(&self, path: &str, data: Vec<u8>, version: Option<i32>) -> Result<Stat> {
-        match self.request(Request::SetData { path: self.full(path), data, version }).await? {
+        match self.request(Request::SetData { path: self.to_server_path(path), data, version }).await? {
             Response::Stat(stat) => Ok(stat),
             other => Err(unexpected("setData", path, &other)),
         }
@@ -759,7 +766,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn get_children(&self, path: &str) -> Result<Vec<String>> {
-        match self.request(Request::GetChildren { path: self.full(path), watch: false }).await? {
+        match self.request(Request::GetChildren { path: self.to_server_path(path), watch: false }).await? {
             Response::Children(children) => Ok(children),
             other => Err(unexpected("getChildren", path, &other)),
         }
@@ -775,7 +782,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
     pub async fn get_children_watched(&self, path: &str) -> Result<(Vec<String>, Watch)> {
-        let full = self.full(path);
+        let full = self.to_server_path(path);
         let watch = self.inner.watches.register(&full, WatchKind::Children);
         match self.request(Request::GetChildren { path: full, watch: true }).await? {
             Response::Children(children) => Ok((children, watch)),
@@ -793,7 +800,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn get_acl(&self, path: &str) -> Result<(Vec<Acl>, Stat)> {
-        match self.request(Request::GetAcl { path: self.full(path) }).await? {
+        match self.request(Request::GetAcl { path: self.to_server_path(path) }).await? {
             Response::Acl(acl, stat) => Ok((acl, stat)),
             other => Err(unexpected("getACL", path, &other)),
         }
@@ -809,7 +816,7 @@ impl Session {
     ///
     /// After the future is dropped the list may still be changed.
     pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<i32>) -> Result<Stat> {
-        match self.request(Request::SetAcl { path: self.full(path), acl, version }).await? {
+        match self.request(Request::SetAcl { path: self.to_server_path(path), acl, version }).await? {
             Response::Stat(stat) => Ok(stat),
             other => Err(unexpected("setACL", path, &other)),
         }
@@ -829,7 +836,7 @@ impl Session {
         if !self.inner.handle.capabilities().sync {
             return Err(self.unsupported("sync"));
         }
-        match self.request(Request::Sync { path: self.full(path) }).await? {
+        match self.request(Request::Sync { path: self.to_server_path(path) }).await? {
             Response::Synced => Ok(()),
             other => Err(unexpected("sync", path, &other)),
         }
@@ -860,8 +867,8 @@ impl Session {
         }
         tokio::select! {
             biased;
-            _ = self.ended() => Err(self.gone(format!("addWatch {path}"))),
-            added = self.inner.handle.add_watch(&self.full(path), recursive) => added,
+            _ = self.ended() => Err(self.closed_error(format!("addWatch {path}"))),
+            added = self.inner.handle.add_watch(&self.to_server_path(path), recursive) => added,
         }
     }
 
@@ -882,7 +889,9 @@ impl Session {
         let operations: Vec<_> = operations.into_iter().map(|operation| self.full_operation(operation)).collect();
         let count = operations.len();
         match self.request(Request::Transaction { operations }).await? {
-            Response::Done(done) if done.len() == count => Ok(done.into_iter().map(|done| self.local(done)).collect()),
+            Response::Done(done) if done.len() == count => {
+                Ok(done.into_iter().map(|done| self.to_client_path(done)).collect())
+            }
             other => Err(unexpected("multi", "", &other)),
         }
     }
@@ -890,21 +899,25 @@ impl Session {
     fn full_operation(&self, operation: Operation) -> Operation {
         match operation {
             Operation::Create { path, data, acl, mode } => {
-                Operation::Create { path: self.full_new(&path, mode).to_string(), data, acl, mode }
+                Operation::Create { path: self.to_server_path_of_new(&path, mode).to_string(), data, acl, mode }
             }
-            Operation::Delete { path, version } => Operation::Delete { path: self.full(&path).to_string(), version },
+            Operation::Delete { path, version } => {
+                Operation::Delete { path: self.to_server_path(&path).to_string(), version }
+            }
             Operation::SetData { path, data, version } => {
-                Operation::SetData { path: self.full(&path).to_string(), data, version }
+                Operation::SetData { path: self.to_server_path(&path).to_string(), data, version }
             }
-            Operation::Check { path, version } => Operation::Check { path: self.full(&path).to_string(), version },
+            Operation::Check { path, version } => {
+                Operation::Check { path: self.to_server_path(&path).to_string(), version }
+            }
         }
     }
 
-    fn local(&self, done: Done) -> Done {
+    fn to_client_path(&self, done: Done) -> Done {
         match done {
             Done::Created { path, stat } => {
-                self.inner.reaper.used(parent_of(&path), self.inner.clock.now());
-                Done::Created { path: self.root.local(&path).to_owned(), stat }
+                self.inner.reaper.touch_parent(parent_of(&path), self.inner.clock.now());
+                Done::Created { path: self.root.to_client_path(&path).to_owned(), stat }
             }
             other => other,
         }
@@ -920,8 +933,8 @@ impl Session {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
-    pub async fn order(&self) -> Result<()> {
-        match self.below(Root::default()).delete(&nowhere(&*self.inner.randomness), None).await {
+    pub async fn write_barrier(&self) -> Result<()> {
+        match self.in_namespace(Namespace::default()).delete(&nonexistent_path(&*self.inner.randomness), None).await {
             Ok(()) | Err(Error::NoNode { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -929,8 +942,8 @@ impl Session {
 
     /// Returns an owned node under `parent`, to be named `_c_<uuid>-<name>`. Sends no request.
     #[must_use]
-    pub fn claim(&self, parent: &str, name: &str, mode: CreateMode) -> NodeClaim {
-        NodeClaim::new(self.clone(), parent, self.new_id(), name, mode)
+    pub fn owned_node(&self, parent: &str, name: &str, mode: CreateMode) -> OwnedNode {
+        OwnedNode::new(self.clone(), parent, self.new_id(), name, mode)
     }
 
     pub(crate) fn new_id(&self) -> ProtectedId {

@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
-use crate::model::namespace::Root;
-use crate::model::new_node::NewNode;
+use crate::model::namespace::Namespace;
+use crate::model::new_node::NodeSpec;
 use crate::model::path::{make_path, node_from_path, parent_of};
 use crate::model::protected::{ProtectedId, normalize};
 use crate::model::{CreateMode, Stat};
 use crate::session::Session;
-use crate::session::background::{Remains, attend, contained};
+use crate::session::background::{PendingDelete, catch_panic, rearm_watch};
 use crate::session::watches::Watch;
-use crate::sync::watch_cell::Observed;
+use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::SessionEnd;
 
 /// The reason why something that was held in ZooKeeper is lost.
@@ -55,45 +55,45 @@ pub struct Created {
 /// The ownership of one node under one session, from before its create is sent until it is deleted.
 ///
 /// However the owner fails (an error, a time-out, a dropped future), `Drop` hands the node to the session's
-/// housekeeping, which finds and deletes it. While an owned node exists, only the leader's replies move the session's
+/// background, which finds and deletes it. While an owned node exists, only the leader's replies move the session's
 /// deadline.
 #[derive(Debug)]
-pub struct NodeClaim {
+pub struct OwnedNode {
     session: Session,
     /// The path of the create: without the number that the server appends.
     path: String,
     id: ProtectedId,
     mode: CreateMode,
     /// A create was sent, so the node may exist.
-    asked: bool,
+    create_sent: bool,
     /// A create was sent and its reply lost, so more than one node may exist.
-    uncertain: bool,
+    outcome_unknown: bool,
     /// The one node, as soon as it is known.
-    node: Option<Arc<ClaimedNode>>,
+    node: Option<Arc<KnownNode>>,
     /// A delete was sent, and its outcome is unknown.
     delete_sent: bool,
     /// No node is left to delete.
-    done: bool,
+    cleaned_up: bool,
 }
 
 /// The state of a delete by the node's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeleteState {
     /// No delete is outstanding, and the newest one did not succeed.
-    Idle,
+    IdleParent,
     Outstanding,
     /// The leader has deleted the node for its owner.
     Done,
 }
 
 /// Resets the state unless a reply has confirmed the delete.
-struct OutstandingDelete<'a>(&'a ClaimedNode);
+struct OutstandingDelete<'a>(&'a KnownNode);
 
 impl Drop for OutstandingDelete<'_> {
     fn drop(&mut self) {
         self.0.owner_delete.modify(|state| {
             if *state == DeleteState::Outstanding {
-                *state = DeleteState::Idle;
+                *state = DeleteState::IdleParent;
             }
         });
     }
@@ -101,7 +101,7 @@ impl Drop for OutstandingDelete<'_> {
 
 /// The delete of a node by its owner in this process. It can outlive the owner.
 #[derive(Debug, Clone)]
-pub struct OwnerDelete(Arc<ClaimedNode>);
+pub struct OwnerDelete(Arc<KnownNode>);
 
 impl OwnerDelete {
     /// Returns the path of the node as the server knows it.
@@ -125,7 +125,7 @@ impl OwnerDelete {
 type DataObserver = Box<dyn Fn(&[u8], &Stat) + Send + Sync>;
 
 /// The state of an owned node that is known to exist.
-pub(crate) struct ClaimedNode {
+pub(crate) struct KnownNode {
     /// The path as the server knows it.
     pub(crate) path: Arc<str>,
     /// The transaction that created it.
@@ -133,7 +133,7 @@ pub(crate) struct ClaimedNode {
     /// The owner has begun to delete the node.
     deleting: AtomicBool,
     /// The state of the owner's newest delete.
-    owner_delete: Observed<DeleteState>,
+    owner_delete: WatchCell<DeleteState>,
     /// The node was deleted, but not by its owner.
     deleted: Raised,
     observer: OnceLock<DataObserver>,
@@ -143,19 +143,19 @@ pub(crate) struct ClaimedNode {
     turns: AtomicU64,
 }
 
-impl fmt::Debug for ClaimedNode {
+impl fmt::Debug for KnownNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClaimedNode").field("path", &self.path).field("deleted", &self.deleted).finish_non_exhaustive()
+        f.debug_struct("KnownNode").field("path", &self.path).field("deleted", &self.deleted).finish_non_exhaustive()
     }
 }
 
-impl ClaimedNode {
+impl KnownNode {
     pub(crate) fn new(path: Arc<str>, czxid: i64) -> Self {
         Self {
             path,
             czxid,
             deleting: AtomicBool::new(false),
-            owner_delete: Observed::new(DeleteState::Idle),
+            owner_delete: WatchCell::new(DeleteState::IdleParent),
             deleted: Raised::default(),
             observer: OnceLock::new(),
             when_held_for_long: Mutex::new(None),
@@ -178,7 +178,7 @@ impl ClaimedNode {
     /// Passes the data and stat of a read to the observer.
     pub(crate) fn was_read(&self, data: &[u8], stat: &Stat) {
         if let Some(observer) = self.observer.get() {
-            contained(|| observer(data, stat));
+            catch_panic(|| observer(data, stat));
         }
     }
 
@@ -200,20 +200,20 @@ impl ClaimedNode {
     }
 }
 
-impl NodeClaim {
+impl OwnedNode {
     pub(crate) fn new(session: Session, parent: &str, id: ProtectedId, name: &str, mode: CreateMode) -> Self {
-        session.claim_begins();
+        session.add_owned_node();
         Self {
             // An owned node outlives the connection.
             session: session.unpinned(),
             path: Session::protected_path(parent, id, name),
             id,
             mode,
-            asked: false,
-            uncertain: false,
+            create_sent: false,
+            outcome_unknown: false,
             node: None,
             delete_sent: false,
-            done: false,
+            cleaned_up: false,
         }
     }
 
@@ -232,30 +232,30 @@ impl NodeClaim {
     /// Returns `true` if the reply to a create was lost: a node may exist that is not known, or two.
     #[must_use]
     pub fn is_uncertain(&self) -> bool {
-        self.uncertain
+        self.outcome_unknown
     }
 
     /// Records that a create with the same name was sent in an earlier session, with an unknown outcome.
-    pub(crate) fn inherit(&mut self) {
-        self.asked = true;
-        self.uncertain = true;
+    pub(crate) fn resume_uncertain(&mut self) {
+        self.create_sent = true;
+        self.outcome_unknown = true;
     }
 
     /// Returns the path of the node, once it is known.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
-        self.node.as_deref().map(|node| self.session.root().local(&node.path))
+        self.node.as_deref().map(|node| self.session.root().to_client_path(&node.path))
     }
 
     /// Adopts the node. The registry marks it when it is deleted, before any waiter wakes.
-    fn set_node(&mut self, node: ClaimedNode) {
-        self.disown_node();
+    fn set_node(&mut self, node: KnownNode) {
+        self.forget_node();
         let node = Arc::new(node);
         self.session.watches().owns(&node.path, &node);
         self.node = Some(node);
     }
 
-    fn disown_node(&self) {
+    fn forget_node(&self) {
         if let Some(node) = &self.node {
             self.session.watches().disowns(&node.path);
         }
@@ -266,7 +266,7 @@ impl NodeClaim {
     }
 
     /// Sends one create, and those of missing parents if the new node wants them. No retry: after `ConnectionLoss` it
-    /// may be called again, and [`settle`](Self::settle) then decides which of the nodes is kept.
+    /// may be called again, and [`adopt`](Self::adopt) then decides which of the nodes is kept.
     ///
     /// # Errors
     ///
@@ -275,7 +275,7 @@ impl NodeClaim {
     /// # Cancel safety
     ///
     /// After the future is dropped the node may exist. Dropping the owned node deletes it.
-    pub async fn create(&mut self, node: &NewNode<'_>) -> Result<Created> {
+    pub async fn create(&mut self, node: &NodeSpec<'_>) -> Result<Created> {
         let session = self.session.pinned();
         let acl_of_node = |path: &str| node.acl.map_or_else(|| session.acl_for(path), <[_]>::to_vec);
         let mut acl = acl_of_node(&self.path);
@@ -286,17 +286,17 @@ impl NodeClaim {
         let mut parents_made = 0;
         loop {
             // Until the reply arrives the node may or may not exist, also if this future is dropped.
-            let was_uncertain = self.uncertain;
-            self.asked = true;
-            self.uncertain = true;
+            let was_uncertain = self.outcome_unknown;
+            self.create_sent = true;
+            self.outcome_unknown = true;
             let created = session.create_node(&self.path, node.data.to_vec(), acl, self.mode).await;
-            self.uncertain = was_uncertain;
+            self.outcome_unknown = was_uncertain;
             match created {
                 Ok((path, stat)) => {
-                    self.set_node(ClaimedNode::new(path, stat.czxid));
+                    self.set_node(KnownNode::new(path, stat.czxid));
                     return Ok(Created { stat, epoch: session.epoch() });
                 }
-                Err(error @ Error::NoNode { .. }) if parents_made < node.parents.most_times() => {
+                Err(error @ Error::NoNode { .. }) if parents_made < node.parents.max_create_attempts() => {
                     // Boxed: a rare branch must not enlarge every waiter's future.
                     if !Box::pin(session.create_parents(&self.path, node)).await? {
                         return Err(error);
@@ -305,7 +305,7 @@ impl NodeClaim {
                     acl = acl_of_node(&self.path);
                 }
                 Err(error) => {
-                    self.uncertain |= error.outcome_unknown();
+                    self.outcome_unknown |= error.outcome_unknown();
                     return Err(error);
                 }
             }
@@ -335,14 +335,14 @@ impl NodeClaim {
     /// # Cancel safety
     ///
     /// After the future is dropped, others may be left. Settle again, or drop the owned node, which deletes all.
-    pub async fn settle(&mut self, keep: &str, stat: &Stat, others: &[&str]) -> Result<()> {
+    pub async fn adopt(&mut self, keep: &str, stat: &Stat, others: &[&str]) -> Result<()> {
         let path = make_path(self.parent(), keep);
         if !self.is_own(stat) {
             return Err(Error::NoNode { path });
         }
         if self.path() != Some(path.as_str()) {
-            let full = Arc::from(&*self.session.root().full(&path));
-            self.set_node(ClaimedNode::new(full, stat.czxid));
+            let full = Arc::from(&*self.session.root().to_server_path(&path));
+            self.set_node(KnownNode::new(full, stat.czxid));
         }
         for other in others {
             match self.session.delete(&make_path(self.parent(), other), None).await {
@@ -350,7 +350,7 @@ impl NodeClaim {
                 Err(error) => return Err(error),
             }
         }
-        self.uncertain = false;
+        self.outcome_unknown = false;
         Ok(())
     }
 
@@ -385,23 +385,23 @@ impl NodeClaim {
             }
         };
         drop(outstanding);
-        self.done = !self.uncertain;
+        self.cleaned_up = !self.outcome_unknown;
         Ok(was_there)
     }
 
     /// Sends the delete of the node at once, and does not wait for the reply. Dropping the owned node instead sends it
     /// soon. Call it within a runtime.
-    pub fn let_go(mut self) {
+    pub fn delete_in_background(mut self) {
         let session = self.session.clone();
-        session.housekeeping().begin(async move {
-            // If the delete fails, dropping `self` hands the node to the housekeeping.
+        session.background().spawn_eager(async move {
+            // If the delete fails, dropping `self` hands the node to the background.
             let _deleted = self.delete().await;
         });
     }
 
     /// Leaves the node to the caller: dropping the owned node no longer deletes it.
-    pub(crate) fn disown(mut self) {
-        self.done = true;
+    pub(crate) fn into_unmanaged(mut self) {
+        self.cleaned_up = true;
     }
 
     /// Has the housekeeping watch the node from `after` on, to notice a deletion that is not the owner's. The watch is
@@ -409,7 +409,7 @@ impl NodeClaim {
     pub fn watch_node(&self, after: Duration) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
-            self.session.housekeeping().guard(now, now.saturating_add(after), Arc::downgrade(node));
+            self.session.background().watch_from(now, now.saturating_add(after), Arc::downgrade(node));
         }
     }
 
@@ -428,21 +428,21 @@ impl NodeClaim {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
             *node.when_held_for_long.lock() = Some(Box::new(call));
-            self.session.housekeeping().call(now, now.saturating_add(long), Arc::downgrade(node));
+            self.session.background().call(now, now.saturating_add(long), Arc::downgrade(node));
         }
     }
 
     /// Writes the node's data in the background, if it was never written since the create, to fire the data watches of
     /// waiters. A deletion of the node makes that superfluous, because it fires them too.
-    pub fn touch(&self, data: Vec<u8>) {
+    pub fn signal_successor(&self, data: Vec<u8>) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
-            self.session.housekeeping().touch(now, now, Arc::downgrade(node), data);
+            self.session.background().touch(now, now, Arc::downgrade(node), data);
         }
     }
 
     /// Returns the state of the owner's delete, or `None` while the node is not known. A dropped owned node leaves its
-    /// delete to the session's housekeeping, and then it is never [done](OwnerDelete::is_done).
+    /// delete to the session's background, and then it is never [done](OwnerDelete::is_done).
     #[must_use]
     pub fn owner_delete(&self) -> Option<OwnerDelete> {
         self.node.clone().map(OwnerDelete)
@@ -451,7 +451,7 @@ impl NodeClaim {
     /// Watches the node as [`watch_node`](Self::watch_node) does, with a watch on it that is set already.
     pub fn watch_node_with(&self, watch: Watch) {
         if let Some(node) = &self.node {
-            attend(self.session.clone(), &Arc::downgrade(node), watch);
+            rearm_watch(self.session.clone(), &Arc::downgrade(node), watch);
         }
     }
 
@@ -474,23 +474,23 @@ impl NodeClaim {
     }
 }
 
-impl Drop for NodeClaim {
+impl Drop for OwnedNode {
     fn drop(&mut self) {
-        self.disown_node();
-        let parent = self.session.root().full(parent_of(&self.path));
-        self.session.reaper().used(&parent, self.session.clock().now());
-        if self.asked && !self.done {
-            self.session.housekeeping().clean(
+        self.forget_node();
+        let parent = self.session.root().to_server_path(parent_of(&self.path));
+        self.session.reaper().touch_parent(&parent, self.session.clock().now());
+        if self.create_sent && !self.cleaned_up {
+            self.session.background().clean(
                 &self.session,
-                Remains::Claimed {
+                PendingDelete::Claimed {
                     parent: parent.into_owned(),
                     prefix: self.id.prefix(),
-                    path: if self.uncertain { None } else { self.node.take().map(|node| node.path.to_string()) },
+                    path: if self.outcome_unknown { None } else { self.node.take().map(|node| node.path.to_string()) },
                     ephemeral: self.mode.is_ephemeral(),
                 },
             );
         }
-        self.session.claim_ends();
+        self.session.remove_owned_node();
     }
 }
 
@@ -526,7 +526,7 @@ impl Raised {
 #[derive(Debug, Clone)]
 pub struct LossSignal {
     session: Session,
-    node: Option<Arc<ClaimedNode>>,
+    node: Option<Arc<KnownNode>>,
     /// The session's count of error states when this signal was created.
     errors: u64,
 }
@@ -561,9 +561,9 @@ impl LossSignal {
         let asked = async {
             loop {
                 let reconnects = self.session.epoch();
-                self.session.order().await?;
+                self.session.write_barrier().await?;
                 if let Some(node) = &self.node {
-                    if self.session.below(Root::default()).exists(&node.path).await?.is_none() {
+                    if self.session.in_namespace(Namespace::default()).exists(&node.path).await?.is_none() {
                         node.set_deleted();
                     }
                 }

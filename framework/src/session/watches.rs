@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::model::path::{node_from_path, parent_of};
 use crate::model::{EventType, Stat, WatchKind, WatchedEvent};
-use crate::session::owned_node::ClaimedNode;
+use crate::session::owned_node::KnownNode;
 use crate::zookeeper::SessionEnd;
 
 /// The reason why a waiter was woken.
@@ -84,7 +84,7 @@ struct Waiters {
     next: u64,
     by_path: BTreeMap<Arc<str>, Vec<Waiter>>,
     /// The owned nodes of the session.
-    owned: BTreeMap<Arc<str>, Weak<ClaimedNode>>,
+    owned: BTreeMap<Arc<str>, Weak<KnownNode>>,
     ended: Option<SessionEnd>,
     /// The registry calls this when the last waiter of a watch is dropped.
     forget: Option<Forget>,
@@ -211,7 +211,7 @@ impl WatchRegistry {
     }
 
     /// Records an owned node, to be marked when it is deleted.
-    pub(crate) fn owns(&self, path: &Arc<str>, node: &Arc<ClaimedNode>) {
+    pub(crate) fn owns(&self, path: &Arc<str>, node: &Arc<KnownNode>) {
         self.waiters.lock().owned.insert(Arc::clone(path), Arc::downgrade(node));
     }
 
@@ -480,7 +480,7 @@ mod tests {
         for others in [0, 2 * FEW] {
             let registry = WatchRegistry::default();
             let node = |path: &str, czxid| {
-                let node = Arc::new(ClaimedNode::new(path.into(), czxid));
+                let node = Arc::new(KnownNode::new(path.into(), czxid));
                 registry.owns(&node.path, &node);
                 node
             };

@@ -7,12 +7,12 @@ use tokio::sync::Notify;
 
 /// A value whose changes wake the waiting tasks in the order of their calls. (Tokio's `watch` wakes them in a random
 /// order, which a simulation cannot repeat.)
-pub(crate) struct Observed<T> {
+pub(crate) struct WatchCell<T> {
     value: Mutex<T>,
     changed: Notify,
 }
 
-impl<T: Clone> Observed<T> {
+impl<T: Clone> WatchCell<T> {
     pub(crate) fn new(value: T) -> Self {
         Self { value: Mutex::new(value), changed: Notify::new() }
     }
@@ -50,7 +50,7 @@ impl<T: Clone> Observed<T> {
     }
 }
 
-impl<T: Clone + fmt::Debug> fmt::Debug for Observed<T> {
+impl<T: Clone + fmt::Debug> fmt::Debug for WatchCell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)
     }

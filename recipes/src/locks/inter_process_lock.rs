@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::error::Result;
-use crate::locks::guard::LockGuard;
+use crate::locks::error::Result;
+use crate::locks::guard::lock_guard::LockGuard;
 use crate::locks::multi::InterProcessMultiLock;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::read_write::{ReadLock, WriteLock};

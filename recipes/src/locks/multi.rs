@@ -7,14 +7,14 @@ use curator_framework::{CuratorFramework, LossReason};
 use futures_util::future::select_all;
 use tokio::time::Instant;
 
-use crate::error::{LockError, Result};
+use crate::locks::acquire_methods::acquire_methods;
 use crate::locks::engine::WaitMode;
-use crate::locks::guard::{LockGuard, guard_of_its_own};
-use crate::locks::guarded::GuardedTransaction;
+use crate::locks::error::{LockError, Result};
+use crate::locks::guard::guarded_transaction::GuardedTransaction;
+use crate::locks::guard::lock_guard::{LockGuard, define_guard};
 use crate::locks::inter_process_lock::InterProcessLock;
-use crate::locks::methods::acquire_methods;
 use crate::locks::mutex::InterProcessMutex;
-use crate::locks::owner::LockOwner;
+use crate::locks::reentrancy::owner::LockOwner;
 
 /// Several locks that are acquired together or not at all: Curator's `InterProcessMultiLock`. Cheap to clone.
 ///
@@ -65,7 +65,7 @@ pub struct InterProcessMultiLock {
 
 acquire_methods!(InterProcessMultiLock => MultiLockGuard);
 
-guard_of_its_own! { of several
+define_guard! { of several
     /// The guard of an [`InterProcessMultiLock`].
     MultiLockGuard
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use curator_framework::CuratorFramework;
 
-use crate::error::Result;
+use crate::locks::acquire_methods::{acquire_methods, owner_methods};
 use crate::locks::engine::driver::{LockInternalsDriver, Predicate};
-use crate::locks::engine::{LockInternals, Shape, WaitMode};
-use crate::locks::guard::{guard_of_its_own, reenter, transaction};
-use crate::locks::methods::{acquire_methods, owner_methods};
+use crate::locks::engine::{LockInternals, LockSpec, WaitMode};
+use crate::locks::error::Result;
+use crate::locks::guard::lock_guard::{define_guard, reenter, transaction};
 use crate::locks::options::LockOptions;
-use crate::locks::owner::LockOwner;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
-use crate::locks::reentrant::Reentrant;
+use crate::locks::reentrancy::owner::LockOwner;
+use crate::locks::reentrancy::reentrant::Reentrant;
 
 /// Curator's name for the nodes of a mutex.
 pub(crate) const LOCK_NAME: &str = "lock-";
@@ -106,7 +106,7 @@ pub struct InterProcessMutex {
     lock: Arc<Reentrant>,
 }
 
-guard_of_its_own! {
+define_guard! {
     /// The guard of an [`InterProcessMutex`].
     MutexGuard
 }
@@ -144,11 +144,11 @@ impl InterProcessMutex {
     ///
     /// As [`new`](Self::new).
     pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
-        let shape = match options.driver.clone() {
-            Some(driver) => Shape::exclusive(LOCK_NAME, driver),
-            None => Shape::queue(LOCK_NAME),
+        let spec = match options.driver.clone() {
+            Some(driver) => LockSpec::exclusive(LOCK_NAME, driver),
+            None => LockSpec::queue(LOCK_NAME),
         };
-        let internals = LockInternals::new(client, path.into(), shape, options)?;
+        let internals = LockInternals::new(client, path.into(), spec, options)?;
         Ok(Self { lock: Arc::new(Reentrant::new(internals, Arc::default())) })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::locks::engine::driver::LockInternalsDriver;
-use crate::locks::revoker::{RevocationListener, RevocationSpec};
+use crate::locks::guard::revocation::{RevocationListener, RevocationSpec};
 
 /// The options of a lock, for the constructors `with_options` and `with_protocol`.
 ///

@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use curator_framework::{Error, make_path};
 
-use crate::error::Result;
 use crate::locks::engine::LockInternals;
 use crate::locks::engine::driver::SortedChildren;
+use crate::locks::error::Result;
 
 /// The kind of lock that a contender wants or holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use curator_framework::{CuratorFramework, node_from_path};
 
-use crate::error::{LockError, Result};
+use crate::locks::acquire_methods::{acquire_methods, owner_methods};
 use crate::locks::engine::driver::{
     LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, is_far_from_the_end, standard_sequence,
 };
-use crate::locks::engine::{Acquired, LockInternals, Shape, WaitMode, no_end, survive};
-use crate::locks::guard::{LockGuard, guard_of_its_own, reenter, transaction};
-use crate::locks::hold::{Hold, Place};
-use crate::locks::methods::{acquire_methods, owner_methods};
+use crate::locks::engine::{Acquired, LockInternals, LockSpec, WaitMode, no_end, retry_in_session};
+use crate::locks::error::{LockError, Result};
+use crate::locks::guard::hold::{Hold, HoldShare};
+use crate::locks::guard::lock_guard::{LockGuard, define_guard, reenter, transaction};
 use crate::locks::options::LockOptions;
-use crate::locks::owner::LockOwner;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
-use crate::locks::reentrant::{Entry, Reentrant};
+use crate::locks::reentrancy::owner::LockOwner;
+use crate::locks::reentrancy::reentrant::{Entry, Reentrant};
 
 /// Curator's names for the nodes of the two halves.
 const READ_NAME: &str = "__READ__";
@@ -110,7 +110,7 @@ pub struct WriteLock {
     halves: Arc<Halves>,
 }
 
-guard_of_its_own! {
+define_guard! {
     /// The guard of a [`ReadLock`].
     ReadGuard
 }
@@ -169,7 +169,7 @@ impl InterProcessReadWriteLock {
         }
         let path = path.into();
         let half = |name, driver: Arc<dyn LockInternalsDriver>| {
-            LockInternals::new(client.clone(), path.clone(), Shape::exclusive(name, driver), options.clone())
+            LockInternals::new(client.clone(), path.clone(), LockSpec::exclusive(name, driver), options.clone())
         };
         // Shared, so that an owner's acquires of the two halves cannot overlap and miss an upgrade.
         let turns = Arc::default();
@@ -268,7 +268,7 @@ impl ReadLock {
     async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<ReadGuard>> {
         let place = match owner {
             None => self.halves.read.acquire_for_nobody(mode).await?,
-            Some(owner) => self.halves.read_for(owner, mode).await?,
+            Some(owner) => self.halves.read_as(owner, mode).await?,
         };
         Ok(place.map(ReadGuard::new))
     }
@@ -282,14 +282,14 @@ impl WriteLock {
             Some(owner) => match write.enter(owner.clone(), mode).await? {
                 Entry::Inner(place) => Some(place),
                 Entry::TimeOver => None,
-                Entry::Turn(_) if read.held_by(owner).is_some() => {
+                Entry::OwnerPermit(_) if read.held_by(owner).is_some() => {
                     return Err(LockError::Upgrade { path: self.path().to_owned() });
                 }
-                Entry::Turn(turn) => {
+                Entry::OwnerPermit(turn) => {
                     let hold = write.acquire_hold(mode).await?;
                     hold.map(|hold| {
                         turn.has(&hold);
-                        Place::first(hold)
+                        HoldShare::first(hold)
                     })
                 }
             },
@@ -305,11 +305,11 @@ impl WriteGuard {
     ///
     /// `LockLost` if the lock is lost; `InvalidArgument` if this guard was released.
     pub fn reenter(&self) -> Result<Self> {
-        let guard = LockGuard::one(self.guard.beside()?);
+        let guard = LockGuard::one(self.guard.share()?);
         Ok(Self { guard, halves: Arc::clone(&self.halves), owner: self.owner.clone() })
     }
 
-    /// Turns this write lock into a read lock, without letting a queued writer in between, and releases this guard.
+    /// OwnerLocks this write lock into a read lock, without letting a queued writer in between, and releases this guard.
     /// Other guards of the same write lock still hold it. The read lock has the fencing token of the write lock.
     ///
     /// # Errors
@@ -322,30 +322,30 @@ impl WriteGuard {
     /// When the future is dropped, this guard still holds the write lock.
     pub async fn downgrade(&self) -> Result<ReadGuard> {
         // Keeps the write lock until the read lock is granted, even if this guard is released meanwhile.
-        let writing = self.guard.beside()?;
+        let writing = self.guard.share()?;
         let read = match &self.owner {
-            None => self.halves.read_beside(writing.hold(), WaitMode::Forever).await?,
-            Some(owner) => self.halves.read_for(owner.clone(), WaitMode::Forever).await?,
+            None => self.halves.downgrade_from(writing.hold(), WaitMode::Forever).await?,
+            Some(owner) => self.halves.read_as(owner.clone(), WaitMode::Forever).await?,
         };
         let read = read.ok_or_else(no_end)?;
         if let (Some(owner), true) = (&self.owner, Arc::ptr_eq(read.hold(), writing.hold())) {
             self.halves.write.forget(owner);
         }
-        self.guard.place().let_go();
+        self.guard.place().delete_in_background();
         Ok(ReadGuard::new(read))
     }
 }
 
 impl Halves {
     /// Acquires the read lock for an owner that may hold either half already.
-    async fn read_for(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<Place>> {
+    async fn read_as(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<HoldShare>> {
         match self.read.enter(owner.clone(), mode).await? {
             Entry::Inner(place) => Ok(Some(place)),
             Entry::TimeOver => Ok(None),
-            Entry::Turn(turn) => {
+            Entry::OwnerPermit(turn) => {
                 let place = match self.write.held_by(&owner) {
-                    Some(writing) => self.read_beside(&writing, mode).await?,
-                    None => self.read.acquire_hold(mode).await?.map(Place::first),
+                    Some(writing) => self.downgrade_from(&writing, mode).await?,
+                    None => self.read.acquire_hold(mode).await?.map(HoldShare::first),
                 };
                 if let Some(place) = &place {
                     turn.has(place.hold());
@@ -357,7 +357,7 @@ impl Halves {
 
     /// Acquires a read lock beside a held write lock. The read node gets the number of the write node, so it precedes
     /// all waiters (CURATOR-621).
-    async fn read_beside(&self, writing: &Arc<Hold>, mode: WaitMode) -> Result<Option<Place>> {
+    async fn downgrade_from(&self, writing: &Arc<Hold>, mode: WaitMode) -> Result<Option<HoldShare>> {
         let lost = || writing.loss().map(|reason| LockError::LockLost { path: writing.lock_path().to_owned(), reason });
         if let Some(lost) = lost() {
             return Err(lost);
@@ -368,7 +368,7 @@ impl Halves {
         if !number.parse().is_ok_and(is_far_from_the_end) {
             // Near the end the creation orders the nodes, and a new node would be behind all waiters. So the write node
             // stays, and is the reader's.
-            return Ok(Place::join(writing));
+            return Ok(HoldShare::join(writing));
         }
         let mut retries = internals.client().retry_loop();
         let name = format!("{READ_NAME}{number}");
@@ -379,7 +379,7 @@ impl Halves {
             loop {
                 match writing.verify().await {
                     Ok(_) => return Result::Ok(claim),
-                    Err(error) => survive(error, writing.session(), &mut retries).await?,
+                    Err(error) => retry_in_session(error, writing.session(), &mut retries).await?,
                 }
             }
         };
@@ -393,7 +393,7 @@ impl Halves {
         let (czxid, path) = (writing.fencing_token(), writing.lock_path());
         let revocation = internals.revocation(&claim);
         let hold = internals.hold(path, Acquired { claim, entry: None, czxid, revocation, queue_position: 0 });
-        Ok(Some(Place::first(hold)))
+        Ok(Some(HoldShare::first(hold)))
     }
 
     async fn participants(&self, wanted: impl Fn(ParticipantKind) -> bool) -> Result<Vec<Participant>> {
@@ -440,9 +440,9 @@ impl LockInternalsDriver for ReadDriver {
         let first = writers.next();
         match (first, writers.next_back()) {
             (None, _) => Predicate::Acquired,
-            (Some(only), None) => Predicate::WatchNode { node: only.to_owned(), blocks_alone: true },
+            (Some(only), None) => Predicate::WatchNode { node: only.to_owned(), is_last_blocker: true },
             // The earlier writers are deleted before the last one, unless the last one gives up while it waits.
-            (Some(_), Some(last)) => Predicate::WatchNode { node: last.to_owned(), blocks_alone: false },
+            (Some(_), Some(last)) => Predicate::WatchNode { node: last.to_owned(), is_last_blocker: false },
         }
     }
 }
@@ -459,7 +459,7 @@ impl LockInternalsDriver for WriteDriver {
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, _max_leases: usize) -> Predicate {
         match StandardLockInternalsDriver.gets_the_lock(children, ours, 1) {
             // A writer ahead may downgrade: after the deletion of its node, a read node is ahead.
-            Predicate::WatchNode { node, .. } => Predicate::WatchNode { node, blocks_alone: false },
+            Predicate::WatchNode { node, .. } => Predicate::WatchNode { node, is_last_blocker: false },
             decided => decided,
         }
     }
@@ -479,8 +479,8 @@ mod tests {
         SortedChildren::new(listing.iter().map(|name| (*name).to_owned()), READ_NAME, &ReadDriver)
     }
 
-    fn watch(node: &str, blocks_alone: bool) -> Predicate {
-        Predicate::WatchNode { node: node.into(), blocks_alone }
+    fn watch(node: &str, is_last_blocker: bool) -> Predicate {
+        Predicate::WatchNode { node: node.into(), is_last_blocker }
     }
 
     const QUEUE: [&str; 6] = [

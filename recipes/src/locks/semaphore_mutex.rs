@@ -4,13 +4,13 @@ use std::fmt;
 
 use curator_framework::CuratorFramework;
 
-use crate::error::Result;
+use crate::locks::acquire_methods::acquire_methods;
 use crate::locks::engine::WaitMode;
-use crate::locks::guard::{LockGuard, transaction};
-use crate::locks::methods::acquire_methods;
+use crate::locks::error::Result;
+use crate::locks::guard::lock_guard::{LockGuard, transaction};
 use crate::locks::options::LockOptions;
-use crate::locks::owner::LockOwner;
 use crate::locks::participants::Participant;
+use crate::locks::reentrancy::owner::LockOwner;
 use crate::locks::semaphore::InterProcessSemaphoreV2;
 
 /// A mutex that is not reentrant for any owner: Curator's `InterProcessSemaphoreMutex`. Cheap to clone; all clones are

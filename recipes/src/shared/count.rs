@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::shared::error::SharedError;
 use crate::shared::listeners::{SharedListenerId, SharedValueListener, SharedValueReader};
-use crate::shared::node::{Bytes, Sink};
+use crate::shared::node_follower::{Bytes, ChangeSink};
 use crate::shared::value::SharedValue;
 use crate::shared::versioned::VersionedValue;
 
@@ -62,7 +62,7 @@ where
 
 /// A recipe of this crate that follows a count.
 #[cfg_attr(not(test), allow(dead_code, reason = "for recipes that follow a count"))]
-pub(crate) trait Follower: Send + Sync {
+pub(crate) trait CountObserver: Send + Sync {
     /// Takes the present count. Called in the count's own task, or in [`SharedCount::follow`]: it must return at once.
     fn changed(&self, count: i32);
 }
@@ -100,7 +100,7 @@ pub(crate) trait Follower: Send + Sync {
 #[derive(Clone)]
 pub struct SharedCount {
     value: SharedValue,
-    news: Arc<News>,
+    news: Arc<CountBroadcast>,
 }
 
 impl SharedCount {
@@ -111,8 +111,8 @@ impl SharedCount {
     /// `InvalidPath`: the path is not valid in ZooKeeper.
     pub fn new(client: CuratorFramework, path: impl Into<String>, seed: i32) -> Result<Self, SharedError> {
         let path = path.into();
-        let news = Arc::new(News::new(path.clone(), seed));
-        let sink: Arc<dyn Sink> = Arc::<News>::clone(&news);
+        let news = Arc::new(CountBroadcast::new(path.clone(), seed));
+        let sink: Arc<dyn ChangeSink> = Arc::<CountBroadcast>::clone(&news);
         Ok(Self { value: SharedValue::with_sink(client, path, to_bytes(seed), Some(sink))?, news })
     }
 
@@ -199,7 +199,7 @@ impl SharedCount {
 
     /// Calls the follower at once with the present count, then at each change before the listeners. Two threads may
     /// call at a time, but the last call has the newest count. A dropped follower is not called.
-    pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
+    pub(crate) fn follow(&self, follower: Weak<dyn CountObserver>) {
         let Some(strong) = follower.upgrade() else { return };
         self.news.followers.lock().push(follower);
         let mut now = self.value.versioned_value();
@@ -264,9 +264,9 @@ fn decode(path: &str, value: &Bytes) -> Result<VersionedValue<i32>, SharedError>
 
 /// A count, decoded from its value.
 #[derive(Debug)]
-struct Counted<'a>(&'a dyn SharedValueReader);
+struct CountView<'a>(&'a dyn SharedValueReader);
 
-impl SharedCountReader for Counted<'_> {
+impl SharedCountReader for CountView<'_> {
     fn count(&self) -> Result<i32, SharedError> {
         Ok(self.versioned_value()?.into_value())
     }
@@ -291,7 +291,7 @@ impl SharedValueListener for Decoding {
     fn value_changed(&self, shared: &dyn SharedValueReader, value: &[u8]) {
         // The value's task has already logged data that is not a count.
         if let Ok(count) = value.try_into() {
-            self.0.count_changed(&Counted(shared), i32::from_be_bytes(count));
+            self.0.count_changed(&CountView(shared), i32::from_be_bytes(count));
         }
     }
 
@@ -301,16 +301,16 @@ impl SharedValueListener for Decoding {
 }
 
 /// The receivers of counts in the value's own task.
-struct News {
+struct CountBroadcast {
     path: String,
     /// `None` after the close.
     told: Mutex<Option<watch::Sender<VersionedValue<i32>>>>,
     /// The newest count, for channels that are opened after the close.
     last: Mutex<VersionedValue<i32>>,
-    followers: Mutex<Vec<Weak<dyn Follower>>>,
+    followers: Mutex<Vec<Weak<dyn CountObserver>>>,
 }
 
-impl News {
+impl CountBroadcast {
     fn new(path: String, seed: i32) -> Self {
         let seed = VersionedValue::seed(seed);
         Self {
@@ -333,7 +333,7 @@ impl News {
     }
 }
 
-impl Sink for News {
+impl ChangeSink for CountBroadcast {
     fn changed(&self, value: &Bytes) {
         let Some(count) = self.decode(value) else { return };
         // Called and dropped outside of the lock: a follower may call back into the count.
@@ -396,14 +396,14 @@ mod tests {
     #[derive(Default)]
     struct Heard(Mutex<Vec<i32>>);
 
-    impl Follower for Heard {
+    impl CountObserver for Heard {
         fn changed(&self, count: i32) {
             self.0.lock().push(count);
         }
     }
 
-    fn follow<F: Follower + 'static>(count: &SharedCount, follower: &Arc<F>) {
-        let follower: Arc<dyn Follower> = Arc::<F>::clone(follower);
+    fn follow<F: CountObserver + 'static>(count: &SharedCount, follower: &Arc<F>) {
+        let follower: Arc<dyn CountObserver> = Arc::<F>::clone(follower);
         count.follow(Arc::downgrade(&follower));
     }
 
@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn a_new_follower_is_told_of_the_newest_count_last() {
         struct Changing(SharedCount, Heard);
-        impl Follower for Changing {
+        impl CountObserver for Changing {
             fn changed(&self, count: i32) {
                 if count == 5 {
                     // Simulates the task, which passes on 6 just before this 5 arrives.
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn a_follower_may_ask_and_follow() {
         struct Curious(SharedCount, Arc<Heard>);
-        impl Follower for Curious {
+        impl CountObserver for Curious {
             fn changed(&self, count: i32) {
                 assert_eq!(self.0.count().unwrap(), count);
                 follow(&self.0, &self.1);

@@ -3,12 +3,12 @@
 mod count;
 mod error;
 mod listeners;
-mod node;
+mod node_follower;
 mod value;
 mod versioned;
 
 #[allow(unused_imports, reason = "for recipes that follow a count")]
-pub(crate) use count::Follower;
+pub(crate) use count::CountObserver;
 pub use count::{SharedCount, SharedCountListener, SharedCountReader};
 pub use error::SharedError;
 pub use listeners::{SharedListenerId, SharedValueListener, SharedValueReader};

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::shared::error::SharedError;
 use crate::shared::listeners::{SharedListenerId, SharedValueListener, SharedValueReader};
-use crate::shared::node::{Bytes, Keeper, Known, Sink};
+use crate::shared::node_follower::{Bytes, CachedValue, ChangeSink, NodeFollower};
 use crate::shared::versioned::VersionedValue;
 
 /// The version that ZooKeeper takes for any version.
@@ -80,7 +80,7 @@ pub struct SharedValue {
 
 /// The state that all clones share. Its drop ends the task.
 struct Owner {
-    known: Arc<Known>,
+    known: Arc<CachedValue>,
     client: CuratorFramework,
     seed: Vec<u8>,
     life: Mutex<Life>,
@@ -142,10 +142,10 @@ impl SharedValue {
         client: CuratorFramework,
         path: String,
         seed: Vec<u8>,
-        sink: Option<Arc<dyn Sink>>,
+        sink: Option<Arc<dyn ChangeSink>>,
     ) -> Result<Self, SharedError> {
         validate_path(&path)?;
-        let known = Arc::new(Known::new(path, seed.clone(), sink));
+        let known = Arc::new(CachedValue::new(path, seed.clone(), sink));
         Ok(Self { owner: Arc::new(Owner { known, client, seed, life: Mutex::new(Life::Latent) }) })
     }
 
@@ -172,7 +172,7 @@ impl SharedValue {
             }
         }
         let _unless_it_comes_through = Start(life);
-        let mut keeper = Keeper::new(Arc::clone(known), client.clone());
+        let mut keeper = NodeFollower::new(Arc::clone(known), client.clone());
         let changed = keeper.begin(seed).await?;
         let mut life = life.lock();
         if !matches!(*life, Life::Starting) {
@@ -358,7 +358,7 @@ impl SharedValue {
     }
 
     #[cfg(test)]
-    pub(super) fn known(&self) -> &Known {
+    pub(super) fn known(&self) -> &CachedValue {
         &self.owner.known
     }
 }

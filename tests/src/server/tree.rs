@@ -118,7 +118,7 @@ impl Node {
 
 /// A node to create.
 #[derive(Debug)]
-pub(super) struct NewNode {
+pub(super) struct NodeSpec {
     pub(super) data: Option<Vec<u8>>,
     pub(super) acl: Vec<Acl>,
     /// The session, [`CONTAINER_OWNER`], a [`ttl_owner`], or 0.
@@ -189,7 +189,7 @@ impl Tree {
     }
 
     /// Creates a node and returns its path.
-    pub(super) fn create(&mut self, path: &str, new: NewNode, at: Stamp) -> Result<String, ErrorCode> {
+    pub(super) fn create(&mut self, path: &str, new: NodeSpec, at: Stamp) -> Result<String, ErrorCode> {
         let parent_path = parent_path(path).ok_or(ErrorCode::BadArguments)?;
         let parent = self.get(parent_path)?;
         let number = self.overrun.get(parent_path).copied().unwrap_or(parent.creates);

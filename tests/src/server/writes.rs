@@ -3,7 +3,7 @@
 use super::acl::{ADMIN, CREATE, DELETE, READ, WRITE};
 use super::changes::{Change, ChangeKind};
 use super::core::{Caller, Core, Failure};
-use super::tree::{CONTAINER_OWNER, NewNode, Stamp, is_permanent, is_valid, parent_path, ttl_owner};
+use super::tree::{CONTAINER_OWNER, NodeSpec, Stamp, is_permanent, is_valid, parent_path, ttl_owner};
 use crate::wire::{Acl, DecodeError, ErrorCode, OpCode, Reader, Stat, Writer};
 
 /// The version of a request that accepts any version.
@@ -192,7 +192,7 @@ impl Core {
         let acl = self.connection(caller)?.identities.resolve(acl)?;
         let parent_acl = self.tree.parent_of(&path)?.acl.clone();
         self.connection(caller)?.identities.check(&parent_acl, CREATE)?;
-        let new = NewNode { data, acl, owner, sequential: mode.is_sequential };
+        let new = NodeSpec { data, acl, owner, sequential: mode.is_sequential };
         let path = self.tree.create(&path, new, at)?;
         self.changed(ChangeKind::Created, &path);
         let stat = self.tree.get(&path)?.stat();

@@ -175,7 +175,7 @@ async fn dropped_callers_leave_nothing() {
         assert!(futures_util::poll!(read.as_mut()).is_pending());
     }
     assert!(session.exists("/").await.unwrap().is_some());
-    session.order().await.unwrap();
+    session.write_barrier().await.unwrap();
     assert_eq!(tasks(), before);
     eventually("no watch is left", async || server.watch_count() == 0).await;
     assert_eq!(client.watchers(), 0);

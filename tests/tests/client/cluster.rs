@@ -47,7 +47,7 @@ async fn longer_limit_of_a_restarted_server_does_not_lengthen_a_session() {
     assert_eq!(session.timeout(), 4 * SECOND);
     block_in_place(|| server.restart_with_session_timeouts(2 * SECOND, 20 * SECOND).unwrap());
     eventually("attached again", async || session.epoch() == 2).await;
-    session.order().await.unwrap();
+    session.write_barrier().await.unwrap();
     assert_eq!(session.timeout(), 4 * SECOND);
     assert!(session.remaining() <= 3 * SECOND);
     guard.verify().await.unwrap();

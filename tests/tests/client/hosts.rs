@@ -48,7 +48,7 @@ async fn held_while_one_falls_silent(server: &TestingServer, path: &str, others:
     .await;
     let without = since.elapsed();
     // The proof of the leader follows.
-    in_time(session.order()).await.unwrap();
+    in_time(session.write_barrier()).await.unwrap();
     guard.verify().await.unwrap();
     without
 }
@@ -79,7 +79,7 @@ async fn claims_that_come_and_go_do_not_hide_a_silent_server() {
     proxies.iter().find(|proxy| proxy.connections() == 1).unwrap().partition();
     let claiming = async {
         loop {
-            drop(session.claim("/", "node-", curator_framework::CreateMode::Ephemeral));
+            drop(session.owned_node("/", "node-", curator_framework::CreateMode::Ephemeral));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

@@ -38,11 +38,11 @@ async fn claim_does_not_settle_on_the_node_of_another_session() {
     let (client, other) = (connected(builder(server.address())).await, connected(builder(server.address())).await);
     let (session, other) = (client.session().await.unwrap(), other.session().await.unwrap());
     for (mode, is_own) in [(CreateMode::EphemeralSequential, false), (CreateMode::PersistentSequential, true)] {
-        let mut claim = session.claim("/", "node-", mode);
+        let mut claim = session.owned_node("/", "node-", mode);
         let prefix = format!("/{}node-", claim.protected_id().prefix());
         let (path, stat) = other.create(&prefix, Vec::new(), Acl::open_unsafe(), mode).await.unwrap();
         assert_eq!(claim.is_own(&stat), is_own, "{mode:?}");
-        let settled = claim.settle(&path[1..], &stat, &[]).await;
+        let settled = claim.adopt(&path[1..], &stat, &[]).await;
         if is_own {
             settled.unwrap();
             assert_eq!(claim.path(), Some(&*path));

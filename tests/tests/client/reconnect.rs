@@ -15,7 +15,7 @@ async fn ops_of_a_reconnect(
     proxy: &FaultProxy,
     session: &curator_framework::Session,
 ) -> Vec<OpCode> {
-    session.order().await.unwrap();
+    session.write_barrier().await.unwrap();
     let epoch = session.epoch();
     server.clear_requests();
     proxy.reset();

@@ -31,21 +31,21 @@ on_every_server! {
         let client = env.client().await;
         let session = client.session().await.unwrap();
         let (there, missing) = (node(&client, &env.path("there")).await, env.path("missing"));
-        assert!(session.join_watch(&there).is_none(), "nobody watches it");
+        assert!(session.share_watch(&there).is_none(), "nobody watches it");
         let (stat, created) = session.exists_watched(&missing).await.unwrap();
-        assert!(stat.is_none() && session.join_watch(&missing).is_none(), "it is watched, but not there");
+        assert!(stat.is_none() && session.share_watch(&missing).is_none(), "it is watched, but not there");
         for looks in [true, false] {
             let first = if looks {
                 session.exists_watched(&there).await.unwrap().1
             } else {
                 session.get_data_watched(&there).await.unwrap().2
             };
-            let joined = session.join_watch(&there).unwrap();
+            let joined = session.share_watch(&there).unwrap();
             // Whoever joined stays when the first one goes.
             drop(first);
             client.set_data().for_path(&there).await.unwrap();
             assert_eq!(in_time(joined).await, WakeReason::Event(EventType::NodeDataChanged));
-            assert!(session.join_watch(&there).is_none(), "the watch is spent");
+            assert!(session.share_watch(&there).is_none(), "the watch is spent");
         }
         node(&client, &missing).await;
         assert_eq!(in_time(created).await, WakeReason::Event(EventType::NodeCreated));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, NodeClaim, RetryLoop, Session, Watch};
+use curator_framework::{CuratorFramework, OwnedNode, RetryLoop, Session, Watch};
 use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, Lease, LockError, LockOwner, MutexGuard};
 
 fn send<T: Send>(_: T) {}
@@ -12,7 +12,7 @@ fn shared<T: Send + Sync + 'static>() {}
 fn everything_is_send_and_sync() {
     shared::<CuratorFramework>();
     shared::<Session>();
-    shared::<NodeClaim>();
+    shared::<OwnedNode>();
     shared::<RetryLoop>();
     shared::<Watch>();
     shared::<InterProcessMutex>();

@@ -55,7 +55,7 @@ async fn work(name: &str, connect: impl AsyncFn(std::net::SocketAddr) -> Curator
     meter.read("release", name);
     let watch = session.exists_watched("/lock").await.unwrap().1;
     drop(watch);
-    session.order().await.unwrap();
+    session.write_barrier().await.unwrap();
     let watching = meter.read("a watch that is dropped, and a write", name).len();
     client.close().await;
     // The server may write it down behind its answer.

@@ -73,7 +73,7 @@ async fn storm(seed: u64) -> (Steps, i32) {
     let stored = i32::from_be_bytes(stored.try_into().unwrap());
     for (client, count) in counts {
         // A server that is behind stays so until it is asked to write.
-        client.session().await.unwrap().order().await.unwrap();
+        client.session().await.unwrap().write_barrier().await.unwrap();
         let mut watch = count.watch();
         let seen =
             tokio::time::timeout(Duration::from_secs(60), watch.wait_for(|count| *count.value() == stored)).await;

@@ -25,7 +25,7 @@ use super::hosts::{Hosts, Pause};
 use super::protocol::{Event, Protocol, Settings, Violation};
 use super::{CAPABILITIES, CLIENT};
 use crate::environment::clock::Clock;
-use crate::environment::randomness::{Randomness, nowhere};
+use crate::environment::randomness::{Randomness, nonexistent_path};
 use crate::error::{ConnectError, Error};
 use crate::model::WatchKind;
 use crate::zookeeper::{
@@ -203,7 +203,7 @@ impl ZooKeeperHandle for Handle {
 
     fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
         self.shared.send(|protocol, token, now| match through_leader {
-            true => protocol.heartbeat(nowhere(&*self.shared.randomness).into(), token, now),
+            true => protocol.heartbeat(nonexistent_path(&*self.shared.randomness).into(), token, now),
             false => protocol.ping(token, now),
         })
     }

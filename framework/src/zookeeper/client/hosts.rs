@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-use crate::environment::randomness::{Randomness, unit};
+use crate::environment::randomness::{Randomness, unit_interval};
 
 /// The most attempts of one client in any second.
 const ATTEMPTS: usize = 5;
@@ -39,7 +39,7 @@ impl Pacer {
             if starts.len() + 1 == ATTEMPTS { starts.front().map_or(now, |first| *first + SPAN) } else { now };
         let mut start = now.max(newest);
         if earliest > start {
-            start = earliest + JITTER.mul_f64(unit(randomness));
+            start = earliest + JITTER.mul_f64(unit_interval(randomness));
         }
         starts.push_back(start);
         start - now
@@ -57,7 +57,7 @@ impl Pause {
     pub(crate) fn next(&mut self, randomness: &dyn Randomness) -> Duration {
         let pause = FIRST_PAUSE.saturating_mul(1 << self.rounds.min(10)).min(LONGEST_PAUSE);
         self.rounds += 1;
-        pause / 2 + (pause / 2).mul_f64(unit(randomness))
+        pause / 2 + (pause / 2).mul_f64(unit_interval(randomness))
     }
 }
 

@@ -28,7 +28,7 @@ const OTHER_NAMES: Duration = Duration::from_millis(500);
 
 /// The result of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Greeting {
+pub(crate) struct HandshakeResult {
     /// The addresses of all servers, first that of the server that replied.
     pub(crate) addresses: Vec<SocketAddr>,
     /// The session timeout that this server granted.
@@ -36,12 +36,12 @@ pub(crate) struct Greeting {
 }
 
 /// Tries one server after the other, in random order, until one replies.
-pub(crate) async fn shake_hands(
+pub(crate) async fn probe_ensemble(
     servers: &[String],
     session_timeout: Duration,
     budget: Duration,
     randomness: &dyn Randomness,
-) -> Result<Greeting, ConnectError> {
+) -> Result<HandshakeResult, ConnectError> {
     let end = Instant::now() + budget;
     let mut failures = Vec::new();
     let mut addresses = resolve(servers, budget, &mut failures).await;
@@ -50,7 +50,7 @@ pub(crate) async fn shake_hands(
         // The time left is shared evenly among the addresses still to be tried.
         let left = end.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-        let negotiated = match timeout(share, greet(*address, session_timeout)).await {
+        let negotiated = match timeout(share, probe_server(*address, session_timeout)).await {
             Ok(Ok(negotiated)) => negotiated,
             Ok(Err(error)) => {
                 failures.push(((*server).clone(), error.to_string()));
@@ -67,7 +67,7 @@ pub(crate) async fn shake_hands(
         }
         let mut addresses: Vec<SocketAddr> = addresses.iter().map(|(_, address)| *address).collect();
         addresses.swap(0, tried);
-        return Ok(Greeting { addresses, negotiated });
+        return Ok(HandshakeResult { addresses, negotiated });
     }
     Err(ConnectError::from_failures(failures))
 }
@@ -102,7 +102,7 @@ async fn resolve<'a>(
 }
 
 /// Opens a session, closes it, and returns the timeout that the server granted.
-pub(crate) async fn greet(address: SocketAddr, session_timeout: Duration) -> io::Result<Duration> {
+pub(crate) async fn probe_server(address: SocketAddr, session_timeout: Duration) -> io::Result<Duration> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let timeout_ms = i32::try_from(session_timeout.as_millis()).unwrap_or(i32::MAX);
@@ -161,7 +161,7 @@ mod tests {
             let mut rest = Vec::new();
             let _ignored = stream.read_to_end(&mut rest).await;
         });
-        let error = shake_hands(
+        let error = probe_ensemble(
             std::slice::from_ref(&address),
             Duration::from_secs(4),
             Duration::from_secs(5),
@@ -179,7 +179,7 @@ mod tests {
         let refused = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let servers = [silent.local_addr().unwrap().to_string(), refused.local_addr().unwrap().to_string()];
         drop(refused);
-        let error = shake_hands(&servers, Duration::from_secs(4), Duration::from_millis(300), &ThreadRandomness)
+        let error = probe_ensemble(&servers, Duration::from_secs(4), Duration::from_millis(300), &ThreadRandomness)
             .await
             .unwrap_err();
         let text = error.to_string();

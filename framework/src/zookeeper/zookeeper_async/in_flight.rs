@@ -24,8 +24,8 @@ struct State<P> {
 enum Stage<P> {
     /// The request is queued, or another task drives it.
     Elsewhere,
-    /// The caller drives the request. `Driven` refers back to it, so it must be taken out in the end.
-    Here(Driven<P>),
+    /// The caller drives the request. `RequestDriver` refers back to it, so it must be taken out in the end.
+    Here(RequestDriver<P>),
     Answered(Reply),
     /// No task is left that could reply.
     Forsaken,
@@ -34,20 +34,20 @@ enum Stage<P> {
 }
 
 /// A request that was sent, the sender of its reply, and what it occupies.
-pub(crate) struct Driven<P> {
+pub(crate) struct RequestDriver<P> {
     pub(crate) reply: Pin<Box<dyn Future<Output = Reply> + Send>>,
-    pub(crate) answer: Answerer<P>,
+    pub(crate) answer: Responder<P>,
     pub(crate) occupied: P,
 }
 
 /// The sender of a reply. Dropping it notifies the caller that no reply will come.
-pub(crate) struct Answerer<P>(Arc<InFlight<P>>);
+pub(crate) struct Responder<P>(Arc<InFlight<P>>);
 
 impl<P> InFlight<P> {
-    pub(crate) fn new(request: Request) -> (Arc<Self>, Answerer<P>) {
+    pub(crate) fn new(request: Request) -> (Arc<Self>, Responder<P>) {
         let state = Mutex::new(State { stage: Stage::Elsewhere, waker: None });
         let own = Arc::new(Self { request, state });
-        (Arc::clone(&own), Answerer(own))
+        (Arc::clone(&own), Responder(own))
     }
 
     pub(crate) fn request(&self) -> &Request {
@@ -55,12 +55,12 @@ impl<P> InFlight<P> {
     }
 
     /// Lets the caller drive the request from now on.
-    pub(crate) fn leave_here(&self, driven: Driven<P>) {
+    pub(crate) fn hand_to_caller(&self, driven: RequestDriver<P>) {
         self.state.lock().stage = Stage::Here(driven);
     }
 
     /// Takes the request from its caller, if the caller drives it.
-    pub(crate) fn take(&self) -> Option<Driven<P>> {
+    pub(crate) fn take(&self) -> Option<RequestDriver<P>> {
         let stage = &mut self.state.lock().stage;
         match stage {
             Stage::Here(_) => std::mem::replace(stage, Stage::Elsewhere).into_driven(),
@@ -69,7 +69,7 @@ impl<P> InFlight<P> {
     }
 
     /// Records that the caller is gone. Returns the request that it drove, for another task to finish.
-    pub(crate) fn give_up(&self) -> Option<Driven<P>> {
+    pub(crate) fn cancel(&self) -> Option<RequestDriver<P>> {
         let stage = std::mem::replace(&mut self.state.lock().stage, Stage::Over);
         stage.into_driven()
     }
@@ -111,7 +111,7 @@ impl<P> InFlight<P> {
 }
 
 impl<P> Stage<P> {
-    fn into_driven(self) -> Option<Driven<P>> {
+    fn into_driven(self) -> Option<RequestDriver<P>> {
         match self {
             Self::Here(driven) => Some(driven),
             _ => None,
@@ -119,7 +119,7 @@ impl<P> Stage<P> {
     }
 }
 
-impl<P> Driven<P> {
+impl<P> RequestDriver<P> {
     /// Drives the request until its reply, and sends that to the caller.
     pub(crate) async fn finish(self) {
         let Self { reply, answer, occupied } = self;
@@ -128,7 +128,7 @@ impl<P> Driven<P> {
     }
 }
 
-impl<P> Answerer<P> {
+impl<P> Responder<P> {
     pub(crate) fn in_flight(&self) -> &Arc<InFlight<P>> {
         &self.0
     }
@@ -153,7 +153,7 @@ impl<P> Answerer<P> {
     }
 }
 
-impl<P> Drop for Answerer<P> {
+impl<P> Drop for Responder<P> {
     fn drop(&mut self) {
         self.end(Stage::Forsaken);
     }
@@ -173,7 +173,7 @@ mod tests {
 
     type Own = Arc<InFlight<Arc<()>>>;
 
-    fn asked() -> (Own, Answerer<Arc<()>>) {
+    fn asked() -> (Own, Responder<Arc<()>>) {
         InFlight::new(Request::GetChildren { path: "/a".into(), watch: false })
     }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     /// Returns a request, the sender that triggers its reply, and a weak reference to what it occupies.
-    fn driven(answer: Answerer<Arc<()>>) -> (Driven<Arc<()>>, oneshot::Sender<()>, Weak<()>) {
+    fn driven(answer: Responder<Arc<()>>) -> (RequestDriver<Arc<()>>, oneshot::Sender<()>, Weak<()>) {
         let (word, told) = oneshot::channel::<()>();
         let in_flight = Arc::clone(answer.in_flight());
         let reply = Box::pin(async move {
@@ -192,7 +192,7 @@ mod tests {
         });
         let occupied = Arc::new(());
         let occupies = Arc::downgrade(&occupied);
-        (Driven { reply, answer, occupied }, word, occupies)
+        (RequestDriver { reply, answer, occupied }, word, occupies)
     }
 
     /// Spawns a caller that waits for the reply, and then returns the moment at which the request was sent.
@@ -208,7 +208,7 @@ mod tests {
     async fn whoever_asked_drives_it() {
         let (own, answer) = asked();
         let (driven, word, occupies) = driven(answer);
-        own.leave_here(driven);
+        own.hand_to_caller(driven);
         let waits = waiting(&own).await;
         assert!(occupies.upgrade().is_some());
         word.send(()).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     async fn somebody_else_takes_it_over_while_it_is_waited_for() {
         let (own, answer) = asked();
         let (driven, word, occupies) = driven(answer);
-        own.leave_here(driven);
+        own.hand_to_caller(driven);
         let waits = waiting(&own).await;
         let taken = own.take().unwrap();
         assert!(own.take().is_none());
@@ -244,14 +244,14 @@ mod tests {
     async fn whoever_asked_goes_away() {
         let (own, answer) = asked();
         let (driven, word, occupies) = driven(answer);
-        own.leave_here(driven);
-        let left = own.give_up().unwrap();
+        own.hand_to_caller(driven);
+        let left = own.cancel().unwrap();
         assert!(own.is_over() && occupies.upgrade().is_some());
         word.send(()).unwrap();
         left.finish().await;
         assert!(own.is_over() && occupies.upgrade().is_none());
         let (own, answer) = asked();
         answer.send(reply());
-        assert!(own.give_up().is_none() && own.is_over());
+        assert!(own.cancel().is_none() && own.is_over());
     }
 }

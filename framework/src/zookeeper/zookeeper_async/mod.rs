@@ -19,7 +19,7 @@
 mod ephemerals;
 pub(crate) mod handshake;
 mod in_flight;
-pub(crate) mod places;
+pub(crate) mod slots;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -41,10 +41,10 @@ use zookeeper_async as crate_api;
 use zookeeper_async::{ZkError, ZkState, ZooKeeper};
 
 use self::ephemerals::Ephemerals;
-use self::handshake::shake_hands;
-use self::places::Places;
+use self::handshake::probe_ensemble;
+use self::slots::SlotQueue;
 use crate::environment::clock::Clock;
-use crate::environment::randomness::{Randomness, nowhere};
+use crate::environment::randomness::{Randomness, nonexistent_path};
 use crate::error::{ConnectError, Error, Result};
 use crate::model::path::make_path;
 use crate::model::protected::ProtectedId;
@@ -106,7 +106,7 @@ impl ZooKeeperAsyncFactory {
     /// Connects a session that sends at most `max_requests` requests.
     async fn connect_for(max_requests: u64, config: &ConnectConfig) -> Result<Connection, ConnectError> {
         let started = tokio::time::Instant::now();
-        let greeting = shake_hands(
+        let greeting = probe_ensemble(
             &config.servers.current()?,
             config.session_timeout,
             config.connection_timeout,
@@ -193,32 +193,32 @@ struct Shared {
     ready: AtomicU64,
     /// The epoch in which the crate has reported a connection.
     up: watch::Sender<u64>,
-    places: Places<Asked>,
+    slots: SlotQueue<Submission>,
     /// Held during the first poll of a request's future, when the crate takes the request: one by one, none waits for
     /// another there.
     submitting: Mutex<()>,
     /// The requests that their callers drive.
     in_flight: Mutex<Vec<Weak<InFlight>>>,
     /// The requests for the monitor to drive.
-    to_drive: mpsc::UnboundedSender<ToDrive>,
+    commands: mpsc::UnboundedSender<DriverCommand>,
     /// The name of the node that shows the session's id. A proof that was cut off may leave one.
     identity: String,
     ephemerals: Arc<Mutex<Ephemerals>>,
 }
 
-type InFlight = in_flight::InFlight<Option<Place>>;
-type Answerer = in_flight::Answerer<Option<Place>>;
-type Driven = in_flight::Driven<Option<Place>>;
+type InFlight = in_flight::InFlight<Option<Slot>>;
+type Responder = in_flight::Responder<Option<Slot>>;
+type RequestDriver = in_flight::RequestDriver<Option<Slot>>;
 
 /// A request that was not begun. Its data is apart, because the crate takes it by value.
-struct Asked {
+struct Submission {
     data: Vec<u8>,
     /// The only connection on which the request may be sent.
     epoch: u64,
-    answer: Answerer,
+    answer: Responder,
 }
 
-impl Asked {
+impl Submission {
     fn new(mut request: Request, epoch: u64) -> (Self, Arc<InFlight>) {
         let data = match &mut request {
             Request::Create { data, .. } | Request::SetData { data, .. } => std::mem::take(data),
@@ -236,11 +236,11 @@ impl Asked {
 }
 
 /// A request's slot inside the crate, freed when it is dropped.
-struct Place(Arc<Shared>);
+struct Slot(Arc<Shared>);
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.leave_place();
+        self.0.leave_slot();
     }
 }
 
@@ -250,20 +250,20 @@ fn lost(request: String, sent: bool) -> Reply {
 }
 
 /// The requests that the monitor drives from now on.
-enum ToDrive {
+enum DriverCommand {
     /// A request that its caller has dropped, or that has waited for a slot.
-    One(Driven),
+    One(RequestDriver),
     /// All requests that callers drive: another one waits for a slot, or the connection is gone.
     All,
 }
 
 /// The future of a reply. Dropping it leaves the request to the monitor.
-struct Answer {
+struct PendingReply {
     shared: Arc<Shared>,
     in_flight: Arc<InFlight>,
 }
 
-impl Future for Answer {
+impl Future for PendingReply {
     type Output = Reply;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
@@ -273,9 +273,9 @@ impl Future for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for PendingReply {
     fn drop(&mut self) {
-        if let Some(driven) = self.in_flight.give_up() {
+        if let Some(driven) = self.in_flight.cancel() {
             self.shared.leave_to_monitor(driven);
         }
     }
@@ -309,19 +309,19 @@ impl Shared {
 
     /// Sends a request without a slot: a probe, which is alone, or a heartbeat, which must not wait.
     async fn send(self: &Arc<Self>, request: Request, epoch: u64) -> Reply {
-        let (asked, in_flight) = Asked::new(request, epoch);
+        let (asked, in_flight) = Submission::new(request, epoch);
         let driven = self.begin(asked, None, &self.submitting.lock());
         self.leave_to_caller(&in_flight, driven, epoch);
-        Answer { shared: Arc::clone(self), in_flight }.await
+        PendingReply { shared: Arc::clone(self), in_flight }.await
     }
 
-    fn leave_to_monitor(&self, driven: Driven) {
+    fn leave_to_monitor(&self, driven: RequestDriver) {
         // Without a monitor the handle has ended, and the dropped request notifies its caller.
-        let _monitor_gone = self.to_drive.send(ToDrive::One(driven));
+        let _monitor_gone = self.commands.send(DriverCommand::One(driven));
     }
 
-    fn leave_to_caller(&self, request: &Arc<InFlight>, driven: Driven, epoch: u64) {
-        request.leave_here(driven);
+    fn leave_to_caller(&self, request: &Arc<InFlight>, driven: RequestDriver, epoch: u64) {
+        request.hand_to_caller(driven);
         {
             let mut in_flight = self.in_flight.lock();
             if in_flight.len() >= 2 * PLACES {
@@ -338,7 +338,7 @@ impl Shared {
     }
 
     /// Takes all requests from their callers.
-    fn take_over(&self) -> Vec<Driven> {
+    fn take_over(&self) -> Vec<RequestDriver> {
         let in_flight = std::mem::take(&mut *self.in_flight.lock());
         in_flight.into_iter().filter_map(|request| request.upgrade()?.take()).collect()
     }
@@ -347,8 +347,8 @@ impl Shared {
     ///
     /// The crate takes a request at its future's first poll, unless it is taking another. So the caller holds the lock,
     /// and the poll ignores the task's budget.
-    fn begin(self: &Arc<Self>, asked: Asked, place: Option<Place>, _alone: &MutexGuard<'_, ()>) -> Driven {
-        let Asked { data, epoch, answer } = asked;
+    fn begin(self: &Arc<Self>, asked: Submission, place: Option<Slot>, _alone: &MutexGuard<'_, ()>) -> RequestDriver {
+        let Submission { data, epoch, answer } = asked;
         let in_flight = Arc::clone(answer.in_flight());
         self.count_request();
         let sent = self.clock.now();
@@ -368,7 +368,7 @@ impl Shared {
         if let Poll::Ready(refused) = first {
             reply = Box::pin(std::future::ready(refused));
         }
-        Driven { reply, answer, occupied: place }
+        RequestDriver { reply, answer, occupied: place }
     }
 
     /// Counts a request that the crate numbers, and ends the session before the numbers run out.
@@ -402,7 +402,7 @@ impl Shared {
             Ok(response) if self.is_expected(request, &response) => Ok(response),
             Ok(response) => {
                 tracing::error!(request = %request, answer = response.kind(), "another request's answer: the handle ends");
-                self.disprove();
+                self.invalidate();
                 Err(Error::SessionExpired { request: request.to_string() })
             }
             Err(ZkError::SessionExpired) => {
@@ -411,7 +411,7 @@ impl Shared {
             }
             // The reply does not decode as one to this request.
             Err(ZkError::MarshallingError) => {
-                self.disprove();
+                self.invalidate();
                 Err(Error::SessionExpired { request: request.to_string() })
             }
             Err(error) => {
@@ -426,20 +426,20 @@ impl Shared {
     fn end_because(&self, end: SessionEnd) {
         // The first reason stays.
         let _known = self.why.set(end);
-        self.disprove();
+        self.invalidate();
     }
 
     /// Ends the handle and notifies the monitor.
-    fn disprove(&self) {
+    fn invalidate(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.disproved.notify_one();
     }
 
     /// Begins a request that has a slot; `None` if its caller is gone, or if it is refused.
-    fn begin_in_place(self: &Arc<Self>, asked: Asked, alone: &MutexGuard<'_, ()>) -> Option<(Driven, u64)> {
+    fn begin_in_slot(self: &Arc<Self>, asked: Submission, alone: &MutexGuard<'_, ()>) -> Option<(RequestDriver, u64)> {
         let epoch = asked.epoch;
         // Without a monitor the dropped request ends as lost for its caller.
-        if asked.answer.in_flight().is_over() || self.to_drive.is_closed() {
+        if asked.answer.in_flight().is_over() || self.commands.is_closed() {
             return None;
         }
         if self.has_ended() {
@@ -450,18 +450,18 @@ impl Shared {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
             return None;
         }
-        Some((self.begin(asked, Some(Place(Arc::clone(self))), alone), epoch))
+        Some((self.begin(asked, Some(Slot(Arc::clone(self))), alone), epoch))
     }
 
     /// Passes a slot on to the next request in the queue that can begin.
-    fn leave_place(self: &Arc<Self>) {
+    fn leave_slot(self: &Arc<Self>) {
         loop {
             let begun = {
                 // Under the lock, queued requests begin in their order. A caller's clean-up needs the lock too, so a
                 // request that the caller has dropped never begins behind its clean-up.
                 let alone = self.submitting.lock();
-                let Some(next) = self.places.leave() else { return };
-                self.begin_in_place(next, &alone)
+                let Some(next) = self.slots.leave() else { return };
+                self.begin_in_slot(next, &alone)
             };
             if let Some((driven, _)) = begun {
                 return self.leave_to_monitor(driven);
@@ -471,7 +471,7 @@ impl Shared {
 
     /// Refuses the queued requests: they were not sent, and must not wait for another connection.
     fn refuse_waiting(&self) {
-        for asked in self.places.take_waiting() {
+        for asked in self.slots.take_waiting() {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
         }
     }
@@ -518,7 +518,7 @@ impl Shared {
                 continue;
             }
             // The slots become free: no request begins before the connection is proven.
-            self.places.all_free().await;
+            self.slots.all_free().await;
             if self.epoch() == epoch {
                 return epoch;
             }
@@ -527,7 +527,7 @@ impl Shared {
 
     /// Returns `true` if the crate's I/O task is gone: its queue then refuses every request at once.
     fn is_dead(&self) -> bool {
-        let path = nowhere(&*self.randomness);
+        let path = nonexistent_path(&*self.randomness);
         self.count_request();
         let asking = std::pin::pin!(self.zookeeper.exists(&path, false));
         asking.poll(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -547,39 +547,41 @@ impl Shared {
     }
 
     /// Proves a new connection: see the module's documentation.
-    async fn establish(self: Arc<Self>, first: bool) -> Result<Proven, SessionEnd> {
+    async fn verify_until_ok(self: Arc<Self>, first: bool) -> Result<VerifiedConnection, SessionEnd> {
         loop {
             let epoch = self.settle(first).await;
-            match self.prove(epoch).await {
-                Ok((sent, leader_sent)) if self.epoch() == epoch => return Ok(Proven { epoch, sent, leader_sent }),
-                Err(Disproof::Ended(end)) => return Err(end),
-                Ok(_) | Err(Disproof::Lost) => tokio::time::sleep(RETRY_PAUSE).await,
+            match self.verify_session(epoch).await {
+                Ok((sent, leader_sent)) if self.epoch() == epoch => {
+                    return Ok(VerifiedConnection { epoch, sent, leader_sent });
+                }
+                Err(ProofFailure::Ended(end)) => return Err(end),
+                Ok(_) | Err(ProofFailure::Lost) => tokio::time::sleep(RETRY_PAUSE).await,
             }
         }
     }
 
-    async fn prove(self: &Arc<Self>, epoch: u64) -> Result<(Duration, Option<Duration>), Disproof> {
+    async fn verify_session(self: &Arc<Self>, epoch: u64) -> Result<(Duration, Option<Duration>), ProofFailure> {
         for AuthInfo { scheme, auth } in &self.auth {
             self.count_request();
             let added = self.zookeeper.add_auth(scheme, auth.clone()).await;
             match added {
                 Ok(()) if self.epoch() == epoch => {}
-                Err(ZkError::AuthFailed) => return Err(Disproof::Ended(SessionEnd::AuthFailed)),
-                _ => return Err(Disproof::Lost),
+                Err(ZkError::AuthFailed) => return Err(ProofFailure::Ended(SessionEnd::AuthFailed)),
+                _ => return Err(ProofFailure::Lost),
             }
         }
         // Two reads with known, different results: if the crate's replies are shifted by one, at least one is wrong.
-        let missing = Request::Exists { path: nowhere(&*self.randomness).into(), watch: false };
+        let missing = Request::Exists { path: nonexistent_path(&*self.randomness).into(), watch: false };
         let reply = self.send(missing, epoch).await;
-        match Disproof::check(reply.result)? {
+        match ProofFailure::check(reply.result)? {
             Response::Exists(None) => {}
-            _ => return Err(Disproof::Ended(SessionEnd::Inconsistent)),
+            _ => return Err(ProofFailure::Ended(SessionEnd::Inconsistent)),
         }
         let reply = self.send(Request::Exists { path: "/".into(), watch: false }, epoch).await;
         let sent = reply.sent.unwrap_or_default();
-        match Disproof::check(reply.result)? {
+        match ProofFailure::check(reply.result)? {
             Response::Exists(Some(Stat { czxid: 0, ephemeral_owner: 0, .. })) => {}
-            _ => return Err(Disproof::Ended(SessionEnd::Inconsistent)),
+            _ => return Err(ProofFailure::Ended(SessionEnd::Inconsistent)),
         }
         let leader_sent = self.prove_identity(epoch).await?;
         Ok((leader_sent.unwrap_or(sent).max(sent), leader_sent))
@@ -589,7 +591,7 @@ impl Shared {
     /// on another session's node. A session that may own ephemeral nodes creates one more, and compares its owner. That
     /// node is below the root or, if this is forbidden, beside one of the others, where its name sorts behind every
     /// contender's. The next proof deletes a node that a lost connection leaves. A session that cannot be proven ends.
-    async fn prove_identity(self: &Arc<Self>, epoch: u64) -> Result<Option<Duration>, Disproof> {
+    async fn prove_identity(self: &Arc<Self>, epoch: u64) -> Result<Option<Duration>, ProofFailure> {
         let (left, parents) = {
             let ephemerals = self.ephemerals.lock();
             if !ephemerals.may_own() {
@@ -597,13 +599,13 @@ impl Shared {
             }
             if ephemerals.session_id().is_none() {
                 // No create was answered: only the lost reply would have shown the id.
-                return Err(Disproof::Ended(SessionEnd::Inconsistent));
+                return Err(ProofFailure::Ended(SessionEnd::Inconsistent));
             }
             (ephemerals.ending_with(&self.identity), ephemerals.parents(&self.identity, IDENTITY_TRIES))
         };
         let delete = |path: String| self.send(Request::Delete { path: path.into(), version: None }, epoch);
         for path in left {
-            Disproof::unless_answered(delete(path).await.result)?;
+            ProofFailure::unless_answered(delete(path).await.result)?;
         }
         for parent in parents {
             let path = make_path(&parent, &self.identity);
@@ -615,22 +617,22 @@ impl Shared {
             let created = self.send(create, epoch).await;
             match created.result {
                 Ok(_) => {
-                    Disproof::unless_answered(delete(path).await.result)?;
+                    ProofFailure::unless_answered(delete(path).await.result)?;
                     return Ok(created.sent);
                 }
                 Err(error) => {
-                    Disproof::unless_answered(Err(error))?;
+                    ProofFailure::unless_answered(Err(error))?;
                     self.ephemerals.lock().deleted(&path);
                 }
             }
         }
         tracing::error!("no node may be created that would show the session's id: the handle ends");
-        Err(Disproof::Ended(SessionEnd::Inconsistent))
+        Err(ProofFailure::Ended(SessionEnd::Inconsistent))
     }
 }
 
 /// A proven connection.
-struct Proven {
+struct VerifiedConnection {
     epoch: u64,
     /// The moment at which the newest answered request was sent; below, the newest answered write.
     sent: Duration,
@@ -638,14 +640,14 @@ struct Proven {
 }
 
 /// The reason why a connection is not proven.
-enum Disproof {
+enum ProofFailure {
     /// The connection was lost meanwhile.
     Lost,
     /// The session must end, for this reason.
     Ended(SessionEnd),
 }
 
-impl Disproof {
+impl ProofFailure {
     fn check(result: Result<Response>) -> Result<Response, Self> {
         result.map_err(|error| match error {
             Error::ConnectionLoss { .. } => Self::Lost,
@@ -764,28 +766,28 @@ impl ZooKeeperHandle for Handle {
         }
         let shared = Arc::clone(&self.shared);
         let current = shared.epoch();
-        let (asked, in_flight) = Asked::new(request, current);
+        let (asked, in_flight) = Submission::new(request, current);
         // A request does not wait in the queue for a connection.
         let is_current = number_of(current) == epoch && shared.is_ready(current);
         if !is_current && !shared.has_ended() {
             asked.refuse(|request| Error::ConnectionLoss { request, sent: false, cause: None });
-        } else if let Some(asked) = shared.places.enter(asked) {
-            let begun = shared.begin_in_place(asked, &shared.submitting.lock());
+        } else if let Some(asked) = shared.slots.enter(asked) {
+            let begun = shared.begin_in_slot(asked, &shared.submitting.lock());
             match begun {
                 Some((driven, epoch)) => shared.leave_to_caller(&in_flight, driven, epoch),
-                None => shared.leave_place(),
+                None => shared.leave_slot(),
             }
         } else {
             // A caller that has a slot may not poll: from now on the monitor drives its request.
-            let _monitor_gone = shared.to_drive.send(ToDrive::All);
+            let _monitor_gone = shared.commands.send(DriverCommand::All);
         }
-        ReplyFuture::new(Answer { shared, in_flight })
+        ReplyFuture::new(PendingReply { shared, in_flight })
     }
 
     fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
         let shared = Arc::clone(&self.shared);
         ReplyFuture::new(async move {
-            let path = nowhere(&*shared.randomness);
+            let path = nonexistent_path(&*shared.randomness);
             let request = if through_leader {
                 Request::Delete { path: path.into(), version: None }
             } else {
@@ -847,7 +849,7 @@ fn start(
     negotiated: Duration,
     max_requests: u64,
 ) -> Handle {
-    let (to_drive, driven) = mpsc::unbounded_channel();
+    let (commands, driven) = mpsc::unbounded_channel();
     let shared = Arc::new(Shared {
         zookeeper,
         clock: Arc::clone(&config.clock),
@@ -862,10 +864,10 @@ fn start(
         epoch: AtomicU64::new(0),
         ready: AtomicU64::new(NOT_READY),
         up: watch::Sender::new(NOT_READY),
-        places: Places::new(PLACES),
+        slots: SlotQueue::new(PLACES),
         submitting: Mutex::new(()),
         in_flight: Mutex::default(),
-        to_drive,
+        commands,
         identity: format!("{}session", ProtectedId::new(&*config.randomness).prefix()),
         ephemerals,
     });
@@ -908,7 +910,7 @@ struct Monitor {
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<HandleEvent>,
     running: FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    driven: mpsc::UnboundedReceiver<ToDrive>,
+    driven: mpsc::UnboundedReceiver<DriverCommand>,
     /// Ends when the crate's tasks drop the event closure.
     crate_gone: mpsc::Receiver<Infallible>,
 }
@@ -918,15 +920,15 @@ impl Monitor {
         let end = self.watch_over(&mut transport, &mut ending).await;
         self.shared.ended.store(true, Ordering::SeqCst);
         self.shared.refuse_waiting();
-        self.drive(ToDrive::All);
+        self.drive(DriverCommand::All);
         self.tell(HandleEvent::Ended(end));
         self.close().await;
     }
 
-    fn drive(&mut self, what: ToDrive) {
+    fn drive(&mut self, what: DriverCommand) {
         match what {
-            ToDrive::One(request) => self.running.push(Box::pin(request.finish())),
-            ToDrive::All => {
+            DriverCommand::One(request) => self.running.push(Box::pin(request.finish())),
+            DriverCommand::All => {
                 let requests = self.shared.take_over().into_iter();
                 self.running.extend(requests.map(|request| Box::pin(request.finish()) as _));
             }
@@ -945,7 +947,7 @@ impl Monitor {
     ) -> SessionEnd {
         let mut told_connected = false;
         let mut establishing: Option<Pin<Box<dyn Future<Output = _> + Send>>> =
-            Some(Box::pin(Arc::clone(&self.shared).establish(true)));
+            Some(Box::pin(Arc::clone(&self.shared).verify_until_ok(true)));
         loop {
             tokio::select! {
                 biased;
@@ -953,13 +955,13 @@ impl Monitor {
                 told = transport.recv() => match told {
                     Some(Transport::Lost) => {
                         self.shared.refuse_waiting();
-                        self.drive(ToDrive::All);
+                        self.drive(DriverCommand::All);
                         if std::mem::take(&mut told_connected) {
                             let reason = "the connection was lost";
                             self.tell(HandleEvent::Disconnected(ConnectError::new(CLIENT, reason)));
                         }
                         if establishing.is_none() {
-                            establishing = Some(Box::pin(Arc::clone(&self.shared).establish(false)));
+                            establishing = Some(Box::pin(Arc::clone(&self.shared).verify_until_ok(false)));
                         }
                     }
                     Some(Transport::Up) => {}
@@ -974,7 +976,7 @@ impl Monitor {
                     establishing = None;
                     match proof {
                         // The transport reports a loss in between next.
-                        Ok(Proven { epoch, sent, leader_sent }) => {
+                        Ok(VerifiedConnection { epoch, sent, leader_sent }) => {
                             told_connected = true;
                             // Under this lock no watch of this connection delivers an event before the report.
                             let _no_event = self.shared.ephemerals.lock();
@@ -1000,7 +1002,7 @@ impl Monitor {
                 // has just carried a reply: not a broken one, and not one that still waits for its connect response.
                 shared.reached().await;
                 shared.count_request();
-                match shared.zookeeper.exists(&nowhere(&*shared.randomness), false).await {
+                match shared.zookeeper.exists(&nonexistent_path(&*shared.randomness), false).await {
                     Err(ZkError::ConnectionLoss) => Err(ZkError::ConnectionLoss),
                     _answered => shared.zookeeper.close().await,
                 }

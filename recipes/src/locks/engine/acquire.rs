@@ -5,16 +5,16 @@ use std::future::Future;
 use curator_framework::{CuratorFramework, Error, RetryLoop, Session};
 use tokio::time::Instant;
 
-use crate::error::{LockError, Result};
 use crate::locks::engine::wait_mode::WaitMode;
+use crate::locks::error::{LockError, Result};
 
 /// A lock that can be attempted in one session after another until it is granted.
-pub(crate) trait Attempt: Sync {
+pub(crate) trait AcquireOnce: Sync {
     /// The result of a grant.
     type Granted: Send;
 
     /// Makes one attempt in one session. Returns `Ok(None)` only if it `asks_once` and another contender has the lock.
-    fn attempt(
+    fn acquire_once(
         &self,
         session: &Session,
         retries: &mut RetryLoop,
@@ -36,7 +36,7 @@ impl Drop for Log<'_> {
 }
 
 /// Attempts until one is granted or the wait is over.
-pub(crate) async fn acquire<A: Attempt>(
+pub(crate) async fn acquire<A: AcquireOnce>(
     client: &CuratorFramework,
     path: &str,
     mode: WaitMode,
@@ -53,11 +53,11 @@ pub(crate) async fn acquire<A: Attempt>(
     Ok(outcome?.flatten())
 }
 
-async fn attempts<A: Attempt>(client: &CuratorFramework, mode: WaitMode, what: &A) -> Result<Option<A::Granted>> {
+async fn attempts<A: AcquireOnce>(client: &CuratorFramework, mode: WaitMode, what: &A) -> Result<Option<A::Granted>> {
     let mut retries = client.retry_loop();
     loop {
         let attempted = match retries.session().await {
-            Ok(session) => Box::pin(what.attempt(&session, &mut retries, mode == WaitMode::Once)).await,
+            Ok(session) => Box::pin(what.acquire_once(&session, &mut retries, mode == WaitMode::Once)).await,
             Err(error) => Err(error.into()),
         };
         match attempted {
@@ -82,7 +82,7 @@ mod tests {
     use curator_framework::RetryNTimes;
 
     use super::*;
-    use crate::locks::engine::{LockInternals, Shape};
+    use crate::locks::engine::{LockInternals, LockSpec};
     use crate::locks::options::LockOptions;
 
     /// Ten thousand waiters may share a process.
@@ -90,7 +90,7 @@ mod tests {
     async fn a_waiter_is_small() {
         let client = CuratorFramework::new_client("nowhere:1", RetryNTimes::new(1, Duration::ZERO)).unwrap();
         let lock =
-            LockInternals::new(client.clone(), "/lock".into(), Shape::queue("lock-"), LockOptions::new()).unwrap();
+            LockInternals::new(client.clone(), "/lock".into(), LockSpec::queue("lock-"), LockOptions::new()).unwrap();
         let in_front = size_of_val(&acquire(&client, "/lock", WaitMode::Forever, &lock));
         let attempts = size_of_val(&attempts(&client, WaitMode::Forever, &lock));
         println!("{in_front} bytes, and {attempts} on the heap");

@@ -113,10 +113,10 @@ pub enum Predicate {
         /// The node's name.
         node: String,
         /// True if no other node blocks the contender: the node's deletion alone grants the lock.
-        blocks_alone: bool,
+        is_last_blocker: bool,
     },
     /// The contender waits until its predecessor is deleted or written: the write signals that it holds a lease.
-    WatchNeighbour {
+    WatchPredecessor {
         /// The predecessor's name.
         node: String,
     },
@@ -166,8 +166,8 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
             return Predicate::WatchChildren;
         }
         match index.checked_sub(1).and_then(|ahead| children.get(ahead)) {
-            Some(ahead) if max_leases > 1 => Predicate::WatchNeighbour { node: ahead.to_owned() },
-            Some(ahead) => Predicate::WatchNode { node: ahead.to_owned(), blocks_alone: index == max_leases },
+            Some(ahead) if max_leases > 1 => Predicate::WatchPredecessor { node: ahead.to_owned() },
+            Some(ahead) => Predicate::WatchNode { node: ahead.to_owned(), is_last_blocker: index == max_leases },
             None => Predicate::WatchChildren,
         }
     }
@@ -178,19 +178,19 @@ impl LockInternalsDriver for StandardLockInternalsDriver {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseDriver {
     /// At most one contender waits at a time, so every waiter is the first one.
-    pub(crate) one_waits: bool,
+    pub(crate) has_one_waiter: bool,
 }
 
 impl LockInternalsDriver for LeaseDriver {
     fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
         let decided = StandardLockInternalsDriver.gets_the_lock(children, ours, max_leases);
         match (decided, children.position(ours)) {
-            (Predicate::WatchNode { .. } | Predicate::WatchNeighbour { .. }, _) if self.one_waits => {
+            (Predicate::WatchNode { .. } | Predicate::WatchPredecessor { .. }, _) if self.has_one_waiter => {
                 Predicate::WatchChildren
             }
             // The limit may change: even with one lease, only the first waiter watches the children.
             (Predicate::WatchNode { node, .. }, Some(place)) if place > max_leases => {
-                Predicate::WatchNeighbour { node }
+                Predicate::WatchPredecessor { node }
             }
             (Predicate::WatchNode { .. }, _) => Predicate::WatchChildren,
             (decided, _) => decided,
@@ -226,8 +226,8 @@ mod tests {
         SortedChildren::new(listing.iter().map(|name| (*name).to_owned()), "lock-", &DRIVER)
     }
 
-    fn watch(node: &str, blocks_alone: bool) -> Predicate {
-        Predicate::WatchNode { node: node.into(), blocks_alone }
+    fn watch(node: &str, is_last_blocker: bool) -> Predicate {
+        Predicate::WatchNode { node: node.into(), is_last_blocker }
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         let children = sorted(&["lock-1", "lock-2", "lock-3", "lock-4"]);
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-2", 2), Predicate::Acquired);
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-3", 2), Predicate::WatchChildren);
-        let neighbour = Predicate::WatchNeighbour { node: "lock-3".into() };
+        let neighbour = Predicate::WatchPredecessor { node: "lock-3".into() };
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-4", 2), neighbour);
     }
 }

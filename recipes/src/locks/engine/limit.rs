@@ -35,22 +35,22 @@ impl Limit {
     }
 
     /// Follows the limit from now on.
-    pub(crate) fn follow(&self) -> Follower {
+    pub(crate) fn follow(&self) -> LimitWatch {
         match self {
-            Self::Fixed(leases) => Follower::Fixed(*leases),
-            Self::Changing(leases) => Follower::Changing(leases.subscribe()),
+            Self::Fixed(leases) => LimitWatch::Fixed(*leases),
+            Self::Changing(leases) => LimitWatch::Changing(leases.subscribe()),
         }
     }
 }
 
 /// One waiter's view of a limit.
 #[derive(Debug)]
-pub(crate) enum Follower {
+pub(crate) enum LimitWatch {
     Fixed(usize),
     Changing(watch::Receiver<usize>),
 }
 
-impl Follower {
+impl LimitWatch {
     /// Returns the limit. [`changed`](Self::changed) misses no change after this call.
     pub(crate) fn get(&mut self) -> usize {
         match self {

@@ -30,26 +30,26 @@ use std::borrow::Cow;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use curator_framework::{CuratorFramework, Error, NodeClaim, RetryLoop, Session, validate_path};
+use curator_framework::{CuratorFramework, Error, OwnedNode, RetryLoop, Session, validate_path};
 use parking_lot::Mutex;
 
-pub(crate) use self::acquire::{Attempt, acquire, no_end};
+pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};
 use self::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 pub(crate) use self::limit::Limit;
 use self::plan::Rules;
-pub(crate) use self::queue_node::{settle, survive};
+pub(crate) use self::queue_node::{adopt, retry_in_session};
 pub(crate) use self::same_session::Entry;
 use self::sequence_wrap::{CreationOrder, by_creation};
 pub(crate) use self::wait_mode::WaitMode;
-use crate::error::{LockError, Result};
-use crate::locks::hold::Hold;
+use crate::locks::error::{LockError, Result};
+use crate::locks::guard::hold::Hold;
+use crate::locks::guard::revocation::Revocation;
 use crate::locks::options::LockOptions;
-use crate::locks::revoker::Revocation;
 
 /// A node that was granted the lock.
 #[derive(Debug)]
 pub(crate) struct Acquired {
-    pub(crate) claim: NodeClaim,
+    pub(crate) claim: OwnedNode,
     /// The facts that the session's other contenders may read.
     pub(crate) entry: Option<Entry>,
     /// The transaction that created the node.
@@ -73,7 +73,7 @@ impl Acquired {
 
 /// The properties of one kind of lock.
 #[derive(Debug)]
-pub(crate) struct Shape {
+pub(crate) struct LockSpec {
     pub(crate) lock_name: &'static str,
     pub(crate) driver: Arc<dyn LockInternalsDriver>,
     pub(crate) limit: Arc<Limit>,
@@ -85,7 +85,7 @@ pub(crate) struct Shape {
     pub(crate) parent_data: &'static [u8],
 }
 
-impl Shape {
+impl LockSpec {
     /// Creates the shape of a lock that one contender holds at a time.
     pub(crate) fn exclusive(lock_name: &'static str, driver: Arc<dyn LockInternalsDriver>) -> Self {
         let limit = Arc::new(Limit::Fixed(1));
@@ -103,7 +103,7 @@ impl Shape {
 pub(crate) struct LockInternals {
     client: CuratorFramework,
     base_path: String,
-    shape: Shape,
+    spec: LockSpec,
     options: LockOptions,
     /// The locks held through this object.
     holds: Mutex<Vec<Weak<Hold>>>,
@@ -111,10 +111,15 @@ pub(crate) struct LockInternals {
     warned: AtomicBool,
 }
 
-impl Attempt for LockInternals {
+impl AcquireOnce for LockInternals {
     type Granted = Acquired;
 
-    async fn attempt(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Option<Acquired>> {
+    async fn acquire_once(
+        &self,
+        session: &Session,
+        retries: &mut RetryLoop,
+        asks_once: bool,
+    ) -> Result<Option<Acquired>> {
         Ok(run::contend(self, session, retries, asks_once).await?)
     }
 }
@@ -123,18 +128,23 @@ impl LockInternals {
     /// # Errors
     ///
     /// `InvalidPath`, or `InvalidArgument` for the root.
-    pub(crate) fn new(client: CuratorFramework, base_path: String, shape: Shape, options: LockOptions) -> Result<Self> {
+    pub(crate) fn new(
+        client: CuratorFramework,
+        base_path: String,
+        spec: LockSpec,
+        options: LockOptions,
+    ) -> Result<Self> {
         validate_path(&base_path)?;
         if base_path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
         }
         let (holds, warned) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { client, base_path, shape, options, holds, warned })
+        Ok(Self { client, base_path, spec, options, holds, warned })
     }
 
     /// Returns the rules that all contenders share.
     fn rules(&self, asks_once: bool) -> Rules<'_> {
-        let &Shape { ref driver, ref limit, signals_successor, is_queue, .. } = &self.shape;
+        let &LockSpec { ref driver, ref limit, signals_successor, is_queue, .. } = &self.spec;
         Rules {
             driver: &**driver,
             is_queue,
@@ -147,7 +157,7 @@ impl LockInternals {
     }
 
     pub(crate) fn limit(&self) -> &Arc<Limit> {
-        &self.shape.limit
+        &self.spec.limit
     }
 
     /// Creates the hold of a contender that was granted the lock.
@@ -177,7 +187,7 @@ impl LockInternals {
     }
 
     /// Returns the grant of a node that did not have to wait. From now on its deletion is noticed.
-    pub(crate) fn granted(&self, claim: NodeClaim) -> Acquired {
+    pub(crate) fn granted(&self, claim: OwnedNode) -> Acquired {
         claim.watch_node(claim.session().timeout() / 10);
         let (czxid, revocation) = (claim.czxid().unwrap_or_default(), self.revocation(&claim));
         Acquired { claim, entry: None, czxid, revocation, queue_position: 0 }
@@ -214,11 +224,11 @@ impl LockInternals {
     /// Sorts the contenders of a listing by their numbers.
     pub(crate) fn sort(&self, children: Vec<String>) -> SortedChildren {
         let patterns = self.options.extra_lock_patterns.iter().map(String::as_str);
-        SortedChildren::with_patterns(children, self.shape.lock_name, patterns, &*self.shape.driver)
+        SortedChildren::with_patterns(children, self.spec.lock_name, patterns, &*self.spec.driver)
     }
 
     /// Watches a node for revocation requests, if the lock has a listener for them.
-    pub(crate) fn revocation(&self, claim: &NodeClaim) -> Option<Revocation> {
+    pub(crate) fn revocation(&self, claim: &OwnedNode) -> Option<Revocation> {
         let listener = self.options.revocation.clone()?;
         Some(Revocation::watch(&self.client, claim, Some(listener)))
     }
@@ -231,6 +241,6 @@ impl LockInternals {
 
     /// Returns the next action of a contender of a listing.
     pub(crate) fn decide(&self, sorted: &SortedChildren, name: &str) -> Predicate {
-        self.shape.driver.gets_the_lock(sorted, name, self.shape.limit.get())
+        self.spec.driver.gets_the_lock(sorted, name, self.spec.limit.get())
     }
 }

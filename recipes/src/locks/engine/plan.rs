@@ -109,7 +109,7 @@ impl Plan {
                 self.ordered_in = Some(epoch);
                 self.list()
             }
-            Input::Settled => {
+            Input::Adopted => {
                 self.is_uncertain = false;
                 self.list()
             }
@@ -140,7 +140,7 @@ impl Plan {
     fn decide(&mut self, listing: &Listing<'_>, armed: Option<Blocker>, rules: &Rules<'_>) -> Action {
         let is_ordered = self.ordered_in == Some(listing.epoch);
         if self.is_uncertain {
-            return if is_ordered { Action::Settle } else { Action::Barrier };
+            return if is_ordered { Action::Adopt } else { Action::Barrier };
         }
         let decided = rules.driver.gets_the_lock(listing.queue, listing.own, listing.max_leases);
         if let Some(proof) = Proof::listed(listing, &decided) {
@@ -157,16 +157,16 @@ impl Plan {
             return Action::Refuse;
         }
         match decided {
-            Predicate::WatchNode { node, blocks_alone } => {
-                self.wait_for_node(node.into(), blocks_alone, armed, listing, rules)
+            Predicate::WatchNode { node, is_last_blocker } => {
+                self.wait_for_node(node.into(), is_last_blocker, armed, listing, rules)
             }
             // The predecessor has signalled before: it holds a lease under a limit that was lowered since, or another
             // client wrote its node.
-            Predicate::WatchNeighbour { .. } | Predicate::WatchChildren if self.watches_children => {
+            Predicate::WatchPredecessor { .. } | Predicate::WatchChildren if self.watches_children => {
                 self.waits_for = Target::Children;
                 self.wait(rules)
             }
-            Predicate::WatchNeighbour { node } => {
+            Predicate::WatchPredecessor { node } => {
                 self.waits_for = Target::Signal { predecessor: node.into() };
                 self.arm_again()
             }

@@ -9,12 +9,12 @@ use crate::locks::engine::plan::Epoch;
 use crate::locks::engine::run::Contender;
 
 /// The children as listed directly behind the create, unsorted.
-pub(super) struct Early {
+pub(super) struct Prefetched {
     epoch: Epoch,
     children: Vec<String>,
 }
 
-impl Early {
+impl Prefetched {
     /// Returns the children, if they were listed on the session's present connection.
     pub(super) fn listed_on(self, at: &Session) -> Option<Vec<String>> {
         (self.epoch == at.epoch()).then_some(self.children)
@@ -41,7 +41,7 @@ impl Contender<'_> {
         let created = created?;
         let has_own =
             |children: &Vec<String>| self.claim.node_name().is_some_and(|own| children.iter().any(|name| name == own));
-        self.early = children.ok().filter(has_own).map(|children| Early { epoch: at.epoch(), children });
+        self.early = children.ok().filter(has_own).map(|children| Prefetched { epoch: at.epoch(), children });
         Ok(created)
     }
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use curator_framework::{CreateMode, Created, Error, NewNode, NodeClaim, RetryLoop, Session, Stat, make_path};
+use curator_framework::{CreateMode, Created, Error, NodeSpec, OwnedNode, RetryLoop, Session, Stat, make_path};
 
 use crate::locks::engine::LockInternals;
 
@@ -12,12 +12,12 @@ impl LockInternals {
     /// `None` if a create with a lost reply may have made the node.
     pub(crate) async fn create(
         &self,
-        claim: &mut NodeClaim,
+        claim: &mut OwnedNode,
         retries: &mut RetryLoop,
     ) -> Result<Option<Created>, Error> {
         let stored = self.stored_data()?;
         let node =
-            NewNode::new(&stored).with_parents(self.client.lock_parents()).with_parent_data(self.shape.parent_data);
+            NodeSpec::new(&stored).with_parents(self.client.lock_parents()).with_parent_data(self.spec.parent_data);
         let session = claim.session().clone();
         loop {
             match claim.create(&node).await {
@@ -26,7 +26,7 @@ impl LockInternals {
                 Err(Error::NodeExists { .. }) if claim.is_uncertain() => return Ok(None),
                 // Another client, which deletes empty nodes, has deleted the parents that were just created.
                 Err(error @ Error::NoNode { .. }) => Box::pin(retries.pause_after(error)).await?,
-                Err(error) => survive(error, &session, retries).await?,
+                Err(error) => retry_in_session(error, &session, retries).await?,
             }
         }
     }
@@ -37,21 +37,21 @@ impl LockInternals {
         session: &Session,
         name: &str,
         retries: &mut RetryLoop,
-    ) -> Result<NodeClaim, Error> {
+    ) -> Result<OwnedNode, Error> {
         let stored = self.stored_data()?;
-        let mut claim = session.claim(&self.base_path, name, CreateMode::Ephemeral);
+        let mut claim = session.owned_node(&self.base_path, name, CreateMode::Ephemeral);
         loop {
-            match claim.create(&NewNode::new(&stored)).await {
+            match claim.create(&NodeSpec::new(&stored)).await {
                 Ok(_) => return Ok(claim),
                 // No other client creates this name, so a create with a lost reply has made the node.
                 Err(Error::NodeExists { .. }) if claim.is_uncertain() => {
                     let own = format!("{}{name}", claim.protected_id().prefix());
                     let path = make_path(&self.base_path, &own);
                     let Some(stat) = session.exists(&path).await? else { return Err(Error::NoNode { path }) };
-                    claim.settle(&own, &stat, &[]).await?;
+                    claim.adopt(&own, &stat, &[]).await?;
                     return Ok(claim);
                 }
-                Err(error) => survive(error, session, retries).await?,
+                Err(error) => retry_in_session(error, session, retries).await?,
             }
         }
     }
@@ -59,7 +59,7 @@ impl LockInternals {
 
 /// Keeps the oldest node that a claim has in its own session, and deletes the others, which lost replies have left. The
 /// claim stays uncertain if no node is found.
-pub(crate) async fn settle(claim: &mut NodeClaim, base_path: &str, children: &[String]) -> Result<(), Error> {
+pub(crate) async fn adopt(claim: &mut OwnedNode, base_path: &str, children: &[String]) -> Result<(), Error> {
     let mut oldest: Option<(Stat, String)> = None;
     let mut own: Vec<String> = claim.own(children).into_iter().map(ToOwned::to_owned).collect();
     for name in &own {
@@ -72,13 +72,13 @@ pub(crate) async fn settle(claim: &mut NodeClaim, base_path: &str, children: &[S
     let Some((stat, oldest)) = oldest else { return Ok(()) };
     own.retain(|name| *name != oldest);
     let others: Vec<&str> = own.iter().map(String::as_str).collect();
-    claim.settle(&oldest, &stat, &others).await
+    claim.adopt(&oldest, &stat, &others).await
 }
 
 /// Waits out a lost connection in the same session, as the retry policy allows. Returns every other error.
 ///
 /// Boxed: a rare branch must not enlarge every waiter's future.
-pub(crate) fn survive<'a>(
+pub(crate) fn retry_in_session<'a>(
     error: Error,
     session: &'a Session,
     retries: &'a mut RetryLoop,

@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use curator_framework::{Error, EventType, LossReason, NodeClaim, RetryLoop, Session, WakeReason, Watch, make_path};
+use curator_framework::{Error, EventType, LossReason, OwnedNode, RetryLoop, Session, WakeReason, Watch, make_path};
 
 use crate::locks::engine::driver::SortedChildren;
-use crate::locks::engine::limit::Follower;
+use crate::locks::engine::limit::LimitWatch;
 use crate::locks::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Rules, WaitSet, Watched};
-use crate::locks::engine::prefetch::Early;
-use crate::locks::engine::queue_node::{settle, survive};
+use crate::locks::engine::prefetch::Prefetched;
+use crate::locks::engine::queue_node::{adopt, retry_in_session};
 use crate::locks::engine::same_session::{self, Contenders, Entry};
 use crate::locks::engine::sequence_wrap::{CreationOrder, by_creation};
 use crate::locks::engine::waits::{deleted_by, first, own_event, resolved, watch_node, watched};
 use crate::locks::engine::{Acquired, LockInternals};
-use crate::locks::revoker::Revocation;
+use crate::locks::guard::revocation::Revocation;
 
 /// One contender in one session, with its node and its watches. However it ends (an error, the end of its budget, a
 /// dropped future), the claim deletes the node.
 pub(super) struct Contender<'a> {
     pub(super) lock: &'a LockInternals,
     pub(super) session: &'a Session,
-    pub(super) claim: NodeClaim,
-    pub(super) early: Option<Early>,
+    pub(super) claim: OwnedNode,
+    pub(super) early: Option<Prefetched>,
     creation_order: CreationOrder,
     /// The watch on the awaited node, or on the children.
     awaited: Option<Watch>,
@@ -29,7 +29,7 @@ pub(super) struct Contender<'a> {
     awaited_owner: Option<Arc<same_session::Contender>>,
     /// The watch on the own node.
     own: Option<Watch>,
-    limit: Follower,
+    limit: LimitWatch,
     contenders: Arc<Contenders>,
     entry: Entry,
     revocation: Option<Revocation>,
@@ -77,15 +77,15 @@ pub(super) async fn contend(
             }
             // Boxed: these are short, and a wait may be long.
             Action::Create => Box::pin(contender.create(retries, asks_once)).await,
-            Action::Barrier => Box::pin(contender.order()).await,
-            Action::Settle => Box::pin(contender.settle()).await,
+            Action::Barrier => Box::pin(contender.write_barrier()).await,
+            Action::Adopt => Box::pin(contender.adopt()).await,
             Action::List { watched } => Box::pin(contender.list(watched)).await,
             Action::Arm(arm) => Box::pin(contender.arm(arm)).await,
         };
         action = match outcome {
             Ok(outcome) => contender.next(&mut plan, outcome, &rules),
             Err(error) => {
-                survive(error, session, retries).await?;
+                retry_in_session(error, session, retries).await?;
                 plan.next(Input::Reconnected, &rules)
             }
         };
@@ -94,7 +94,7 @@ pub(super) async fn contend(
 
 impl<'a> Contender<'a> {
     fn new(lock: &'a LockInternals, session: &'a Session) -> Self {
-        let claim = session.claim(&lock.base_path, lock.shape.lock_name, lock.shape.driver.create_mode());
+        let claim = session.owned_node(&lock.base_path, lock.spec.lock_name, lock.spec.driver.create_mode());
         let contenders = Contenders::of(session);
         Self {
             lock,
@@ -104,7 +104,7 @@ impl<'a> Contender<'a> {
             awaited: None,
             awaited_owner: None,
             own: None,
-            limit: lock.shape.limit.follow(),
+            limit: lock.spec.limit.follow(),
             entry: Entry::new(&contenders, &claim),
             contenders,
             revocation: None,
@@ -161,21 +161,21 @@ impl<'a> Contender<'a> {
         self.revocation = self.lock.revocation(&self.claim);
     }
 
-    async fn order(&mut self) -> Result<Outcome, Error> {
+    async fn write_barrier(&mut self) -> Result<Outcome, Error> {
         let at = self.session.pinned();
-        at.order().await?;
+        at.write_barrier().await?;
         Ok(Outcome::Plain(Input::Ordered { epoch: at.epoch() }))
     }
 
-    async fn settle(&mut self) -> Result<Outcome, Error> {
+    async fn adopt(&mut self) -> Result<Outcome, Error> {
         let base_path = &self.lock.base_path;
         let children = children_of(self.session, base_path).await?;
-        settle(&mut self.claim, base_path, &children).await?;
+        adopt(&mut self.claim, base_path, &children).await?;
         if self.claim.is_uncertain() {
             return Err(self.is_gone());
         }
         self.node_is_known();
-        Ok(Outcome::Plain(Input::Settled))
+        Ok(Outcome::Plain(Input::Adopted))
     }
 
     async fn list(&mut self, watched: bool) -> Result<Outcome, Error> {
@@ -274,13 +274,13 @@ impl<'a> Contender<'a> {
             return Err(expired(claim.session()));
         }
         if signals {
-            claim.touch(lock.stored_data()?.into_owned());
+            claim.signal_successor(lock.stored_data()?.into_owned());
         }
         match own {
             Some(watch) => claim.watch_node_with(watch),
             None => claim.watch_node(claim.session().timeout() / 10),
         }
-        if lock.shape.is_queue {
+        if lock.spec.is_queue {
             entry.is_first();
         }
         let (czxid, queue_position) = (claim.czxid().unwrap_or_default(), plan.queue_position.unwrap_or_default());
@@ -297,5 +297,5 @@ pub(super) async fn children_of(at: &Session, base_path: &str) -> Result<Vec<Str
 }
 
 fn expired(session: &Session) -> Error {
-    session.gone(format!("waiting for a lock in session {}", session.number()))
+    session.closed_error(format!("waiting for a lock in session {}", session.number()))
 }

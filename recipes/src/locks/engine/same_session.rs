@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use curator_framework::{NodeClaim, OwnerDelete, ProtectedId, Session, node_from_path};
+use curator_framework::{OwnedNode, OwnerDelete, ProtectedId, Session, node_from_path};
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
@@ -72,14 +72,14 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Enters a contender before its create is sent.
-    pub(super) fn new(contenders: &Arc<Contenders>, claim: &NodeClaim) -> Self {
+    pub(super) fn new(contenders: &Arc<Contenders>, claim: &OwnedNode) -> Self {
         let (id, contender) = (claim.protected_id(), Arc::<Contender>::default());
         contenders.0.lock().insert(id, Arc::clone(&contender));
         Self { id, contenders: Arc::clone(contenders), contender }
     }
 
     /// Records the contender's one node: no lost reply has left another.
-    pub(super) fn has_node(&self, claim: &NodeClaim) {
+    pub(super) fn has_node(&self, claim: &OwnedNode) {
         if let Some(delete) = claim.owner_delete() {
             // A second call has the same node.
             let _known = self.contender.delete.set(delete);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use curator_framework::CuratorFramework;
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::Result;
+use crate::locks::error::Result;
 
 /// The time that a caller is ready to wait, everything included: the connection, missing parents, the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::locks::engine::same_session::Contender;
 /// Watches a node if it exists, without a request if the session watches it already.
 pub(super) async fn watch_node(at: &Session, path: Option<&str>) -> Result<Option<Watch>, Error> {
     let Some(path) = path else { return Ok(None) };
-    if let Some(watch) = at.join_watch(path) {
+    if let Some(watch) = at.share_watch(path) {
         return Ok(Some(watch));
     }
     match at.get_data_watched(path).await {

@@ -8,13 +8,13 @@
 //! Until a refused try has deleted its node, a queued client may count one lease too many. A stream of tries would
 //! starve the queue. So a client creates no lease node before it has seen the path free or has joined the queue.
 
-use curator_framework::{CreateMode, Error, LossReason, NewNode, NodeClaim, RetryLoop, Session};
+use curator_framework::{CreateMode, Error, LossReason, NodeSpec, OwnedNode, RetryLoop, Session};
 use futures_util::future::{join, join_all};
 
-use crate::error::Result;
 use crate::locks::engine::driver::SortedChildren;
-use crate::locks::engine::{Acquired, settle, survive};
-use crate::locks::semaphore::take::Taking;
+use crate::locks::engine::{Acquired, adopt, retry_in_session};
+use crate::locks::error::Result;
+use crate::locks::semaphore::take::LeaseRequest;
 use crate::locks::semaphore::{LEASE_NAME, SemaphoreProtocol};
 
 /// The most leases of a first try, because it creates their nodes in one write.
@@ -50,7 +50,7 @@ pub(super) enum Way {
 pub(super) enum Tried {
     Granted(Vec<Acquired>),
     /// The owned nodes, which the caller deletes.
-    Refused(Vec<NodeClaim>),
+    Refused(Vec<OwnedNode>),
 }
 
 /// Returns whether all `own` leases are held, by a listing that was sent after their creates. Children that are not
@@ -63,7 +63,7 @@ fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: us
     older < max_leases
 }
 
-impl Taking<'_> {
+impl LeaseRequest<'_> {
     /// Chooses the way. The first try needs Curator's protocol, a limit that never changes, and a last look that showed
     /// enough free leases and an empty queue.
     pub(super) async fn way(&self, session: &Session, asks_once: bool) -> Result<Way, Error> {
@@ -99,10 +99,10 @@ impl Taking<'_> {
     /// Creates the nodes of the leases and looks at the path, in one write.
     pub(super) async fn try_first(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Tried> {
         let leases = &self.semaphore.leases;
-        let new_claim = || session.claim(leases.base_path(), LEASE_NAME, CreateMode::EphemeralSequential);
-        let mut claims: Vec<NodeClaim> = (0..self.wanted).map(|_| new_claim()).collect();
+        let new_claim = || session.owned_node(leases.base_path(), LEASE_NAME, CreateMode::EphemeralSequential);
+        let mut claims: Vec<OwnedNode> = (0..self.wanted).map(|_| new_claim()).collect();
         let stored = leases.stored_data()?;
-        let node = NewNode::new(&stored).with_parents(leases.client().lock_parents());
+        let node = NodeSpec::new(&stored).with_parents(leases.client().lock_parents());
         let at = session.pinned();
         let creates = join_all(claims.iter_mut().map(|claim| claim.create(&node)));
         let (created, look) = match asks_once {
@@ -122,7 +122,7 @@ impl Taking<'_> {
         }
         // One retry for all creates: a lost connection fails all of them at once.
         if let Some(error) = failed {
-            survive(error, session, retries).await?;
+            retry_in_session(error, session, retries).await?;
             for claim in claims.iter_mut().filter(|claim| claim.node_name().is_none()) {
                 leases.create(claim, retries).await?;
             }
@@ -135,10 +135,10 @@ impl Taking<'_> {
         let Look { leases: listed, is_queue_empty } = look;
         let count = listed.len();
         let sorted = leases.sort(listed);
-        let own: Vec<&str> = claims.iter().filter_map(NodeClaim::node_name).collect();
+        let own: Vec<&str> = claims.iter().filter_map(OwnedNode::node_name).collect();
         let max_leases = leases.limit().get();
         // Another request of this session may have found a node deleted since the look.
-        let is_gone = |claim: &NodeClaim| claim.loss_signal().loss() == Some(LossReason::NodeDeleted);
+        let is_gone = |claim: &OwnedNode| claim.loss_signal().loss() == Some(LossReason::NodeDeleted);
         let is_granted = is_queue_empty
             && own.len() == self.wanted
             && are_held(&sorted, count, &own, max_leases)
@@ -148,7 +148,7 @@ impl Taking<'_> {
             return Ok(Tried::Refused(claims));
         }
         if !session.is_alive() {
-            return Err(session.gone("taking leases").into());
+            return Err(session.closed_error("taking leases").into());
         }
         let granted = claims.into_iter().map(|claim| leases.granted(claim));
         Ok(Tried::Granted(granted.collect()))
@@ -170,23 +170,23 @@ impl Taking<'_> {
         &self,
         session: &Session,
         retries: &mut RetryLoop,
-        claims: &mut [NodeClaim],
+        claims: &mut [OwnedNode],
     ) -> Result<Look, Error> {
         loop {
             match self.look_for_own_on(&session.pinned(), claims).await {
                 Ok(look) => return Ok(look),
-                Err(error) => survive(error, session, retries).await?,
+                Err(error) => retry_in_session(error, session, retries).await?,
             }
         }
     }
 
-    async fn look_for_own_on(&self, at: &Session, claims: &mut [NodeClaim]) -> Result<Look, Error> {
-        if claims.iter().any(NodeClaim::is_uncertain) {
-            at.order().await?;
+    async fn look_for_own_on(&self, at: &Session, claims: &mut [OwnedNode]) -> Result<Look, Error> {
+        if claims.iter().any(OwnedNode::is_uncertain) {
+            at.write_barrier().await?;
         }
         let mut look = self.look(at).await?;
         for claim in claims.iter_mut().filter(|claim| claim.is_uncertain()) {
-            settle(claim, self.semaphore.leases.base_path(), &look.leases).await?;
+            adopt(claim, self.semaphore.leases.base_path(), &look.leases).await?;
             look.forget_deleted(claim);
         }
         Ok(look)
@@ -199,7 +199,7 @@ impl Look {
     }
 
     /// Removes the names of the nodes that settling has deleted.
-    fn forget_deleted(&mut self, claim: &NodeClaim) {
+    fn forget_deleted(&mut self, claim: &OwnedNode) {
         let (prefix, kept) = (claim.protected_id().prefix(), claim.node_name());
         if !claim.is_uncertain() {
             self.leases.retain(|name| !name.starts_with(&prefix) || kept == Some(name.as_str()));

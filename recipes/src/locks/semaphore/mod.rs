@@ -13,18 +13,18 @@ use parking_lot::Mutex;
 
 use self::first_try::LastLook;
 pub use self::protocol::SemaphoreProtocol;
-use self::take::Taking;
-use crate::error::{LockError, Result};
+use self::take::LeaseRequest;
+use crate::locks::acquire_methods::acquire_methods;
 use crate::locks::engine::driver::{LeaseDriver, Predicate};
-use crate::locks::engine::{Limit, LockInternals, Shape, WaitMode, acquire, no_end};
-use crate::locks::guard::guard_of_its_own;
-use crate::locks::hold::Place;
-use crate::locks::methods::acquire_methods;
+use crate::locks::engine::{Limit, LockInternals, LockSpec, WaitMode, acquire, no_end};
+use crate::locks::error::{LockError, Result};
+use crate::locks::guard::hold::HoldShare;
+use crate::locks::guard::lock_guard::define_guard;
 use crate::locks::mutex::LOCK_NAME;
 use crate::locks::options::LockOptions;
-use crate::locks::owner::LockOwner;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
-use crate::shared::{Follower, SharedCount};
+use crate::locks::reentrancy::owner::LockOwner;
+use crate::shared::{CountObserver, SharedCount};
 
 /// Curator's name for the nodes of leases.
 const LEASE_NAME: &str = "lease-";
@@ -114,7 +114,7 @@ pub struct InterProcessSemaphoreV2 {
     inner: Arc<Inner>,
 }
 
-guard_of_its_own! {
+define_guard! {
     /// The guard of a lease of an [`InterProcessSemaphoreV2`].
     Lease
 }
@@ -126,7 +126,7 @@ struct Inner {
     lock: LockInternals,
     leases: LockInternals,
     /// The watch on the node with the mark, set when the mark was as expected. It fires when the path is deleted.
-    agreed: Mutex<Option<Watch>>,
+    protocol_watch: Mutex<Option<Watch>>,
     last_look: Mutex<LastLook>,
 }
 
@@ -219,7 +219,7 @@ impl InterProcessSemaphoreV2 {
         let now = max_leases.count().map_err(|error| LockError::invalid("number of leases", error.to_string()))?;
         let limit = Arc::new(Limit::changing(leases_of(now)));
         let semaphore = Self::build(client, path.into(), Arc::clone(&limit), protocol, options)?;
-        let follower: Arc<dyn Follower> = limit;
+        let follower: Arc<dyn CountObserver> = limit;
         max_leases.follow(Arc::downgrade(&follower));
         Ok(semaphore)
     }
@@ -240,20 +240,20 @@ impl InterProcessSemaphoreV2 {
         }
         let is_direct = protocol == SemaphoreProtocol::Direct;
         let parent_data = if is_direct { DIRECT_MARK } else { &[] };
-        let lock = Shape { parent_data, ..Shape::queue(LOCK_NAME) };
-        let leases = Shape {
+        let lock = LockSpec { parent_data, ..LockSpec::queue(LOCK_NAME) };
+        let leases = LockSpec {
             lock_name: LEASE_NAME,
-            driver: Arc::new(LeaseDriver { one_waits: !is_direct }),
+            driver: Arc::new(LeaseDriver { has_one_waiter: !is_direct }),
             limit,
             signals_successor: is_direct,
             is_queue: false,
             parent_data,
         };
-        let part = |name, shape, options| LockInternals::new(client.clone(), make_path(&path, name), shape, options);
+        let part = |name, spec, options| LockInternals::new(client.clone(), make_path(&path, name), spec, options);
         let lock = part(LOCKS, lock, LockOptions::new())?;
         let leases = part(LEASES, leases, options)?;
-        let (agreed, last_look) = (Mutex::default(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { path, protocol, lock, leases, agreed, last_look }) })
+        let (protocol_watch, last_look) = (Mutex::default(), Mutex::default());
+        Ok(Self { inner: Arc::new(Inner { path, protocol, lock, leases, protocol_watch, last_look }) })
     }
 
     /// Returns the path of the semaphore.
@@ -333,9 +333,9 @@ impl InterProcessSemaphoreV2 {
         if wanted > 1 && wanted > leases.limit().get() {
             return Err(self.inner.too_many(wanted));
         }
-        let taking = Taking { semaphore: &self.inner, wanted };
+        let taking = LeaseRequest { semaphore: &self.inner, wanted };
         let Some(taken) = acquire(leases.client(), path, mode, &taking).await? else { return Ok(None) };
-        let lease = |acquired| Lease::new(Place::first(leases.hold(path, acquired)));
+        let lease = |acquired| Lease::new(HoldShare::first(leases.hold(path, acquired)));
         Ok(Some(taken.into_iter().map(lease).collect()))
     }
 
@@ -391,7 +391,7 @@ fn leases_of(count: i32) -> usize {
     usize::try_from(count).unwrap_or_default()
 }
 
-impl Follower for Limit {
+impl CountObserver for Limit {
     fn changed(&self, count: i32) {
         self.set(leases_of(count));
     }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use curator_framework::{Error, NewNode, Permission, RetryLoop, Session, Watch, make_path};
+use curator_framework::{Error, NodeSpec, Permission, RetryLoop, Session, Watch, make_path};
 
-use crate::error::{LockError, Result};
 use crate::locks::engine::LockInternals;
+use crate::locks::error::{LockError, Result};
 use crate::locks::semaphore::{DIRECT_MARK, Inner, LEASE_NAME};
 
 /// The protocol that decides which client gets the next lease. All clients of a path must use the same protocol.
@@ -54,15 +54,15 @@ impl Mark {
 impl Inner {
     /// Fails if the path is used with the other protocol. Does not record a path that does not exist as agreed, because
     /// a client of the other protocol may still create it.
-    pub(super) async fn agree(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
-        if self.has_agreed() {
+    pub(super) async fn check_protocol(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
+        if self.is_protocol_known() {
             return Ok(());
         }
         let (mut mark, mut watch) = self.watched_mark(session).await?;
         if self.protocol == SemaphoreProtocol::Direct {
             self.check_writable(session)?;
             while mark == Mark::Missing {
-                self.mark(session, retries).await?;
+                self.create_with_mark(session, retries).await?;
                 (mark, watch) = self.watched_mark(session).await?;
             }
         }
@@ -71,14 +71,14 @@ impl Inner {
             (SemaphoreProtocol::Direct, Mark::None) => return Err(self.is_used_with(SemaphoreProtocol::Curator)),
             _ => {}
         }
-        *self.agreed.lock() = watch;
+        *self.protocol_watch.lock() = watch;
         Ok(())
     }
 
     /// Returns whether the path is known to be used with this protocol. The notification of a deleted path precedes
     /// every reply that reflects the deletion, so a check after a grant is exact.
-    pub(super) fn has_agreed(&self) -> bool {
-        self.agreed.lock().as_ref().is_some_and(|watch| !watch.has_fired())
+    pub(super) fn is_protocol_known(&self) -> bool {
+        self.protocol_watch.lock().as_ref().is_some_and(|watch| !watch.has_fired())
     }
 
     async fn watched_mark(&self, session: &Session) -> Result<(Mark, Option<Watch>)> {
@@ -109,7 +109,7 @@ impl Inner {
 
     /// Creates the path with the mark. Creates the queue's node first, as Curator's clients do: if that node
     /// exists without the mark, such a client may be about to create leases. An existing node is never taken over.
-    async fn mark(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
+    async fn create_with_mark(&self, session: &Session, retries: &mut RetryLoop) -> Result<()> {
         self.create_marked(session, &self.lock, retries).await?;
         let marked = self.create_marked(session, &self.leases, retries).await;
         // Only `acquire_many` uses the queue's node, and creates it. An unused empty node would never be deleted.
@@ -120,7 +120,7 @@ impl Inner {
     }
 
     async fn create_marked(&self, session: &Session, part: &LockInternals, retries: &mut RetryLoop) -> Result<()> {
-        let child = NewNode::new(&[]).with_parents(part.client().lock_parents()).with_parent_data(DIRECT_MARK);
+        let child = NodeSpec::new(&[]).with_parents(part.client().lock_parents()).with_parent_data(DIRECT_MARK);
         loop {
             match session.create_parents(&make_path(part.base_path(), LEASE_NAME), &child).await {
                 Ok(_) => {}

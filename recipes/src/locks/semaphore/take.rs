@@ -2,25 +2,25 @@
 
 use std::future::Future;
 
-use curator_framework::{Error, LossReason, NodeClaim, RetryLoop, Session};
+use curator_framework::{Error, LossReason, OwnedNode, RetryLoop, Session};
 use futures_util::future::join;
 
-use crate::error::{LockError, Result};
 use crate::locks::engine::driver::Predicate;
-use crate::locks::engine::{Acquired, Attempt, survive};
+use crate::locks::engine::{AcquireOnce, Acquired, retry_in_session};
+use crate::locks::error::{LockError, Result};
 use crate::locks::semaphore::first_try::{LastLook, Tried, Way};
 use crate::locks::semaphore::{Inner, SemaphoreProtocol};
 
 /// An acquire of one or several leases.
-pub(super) struct Taking<'a> {
+pub(super) struct LeaseRequest<'a> {
     pub(super) semaphore: &'a Inner,
     pub(super) wanted: usize,
 }
 
-impl Attempt for Taking<'_> {
+impl AcquireOnce for LeaseRequest<'_> {
     type Granted = Vec<Acquired>;
 
-    async fn attempt(
+    async fn acquire_once(
         &self,
         session: &Session,
         retries: &mut RetryLoop,
@@ -28,25 +28,25 @@ impl Attempt for Taking<'_> {
     ) -> Result<Option<Vec<Acquired>>> {
         let way = self.prepare(session, retries, asks_once).await?;
         let taken = self.take(way, session, retries, asks_once).await?;
-        if taken.is_some() && !self.semaphore.has_agreed() {
+        if taken.is_some() && !self.semaphore.is_protocol_known() {
             // A client of the other protocol may have created the path meanwhile.
-            while let Err(error) = self.semaphore.agree(session, retries).await {
-                outlive(error, session, retries).await?;
+            while let Err(error) = self.semaphore.check_protocol(session, retries).await {
+                retry_request(error, session, retries).await?;
             }
         }
         Ok(taken)
     }
 }
 
-impl Taking<'_> {
+impl LeaseRequest<'_> {
     /// Agrees on the protocol and chooses the way to take the leases. The reads of both leave in one write.
     async fn prepare(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Way> {
         loop {
-            let both = join(self.semaphore.agree(session, retries), self.way(session, asks_once));
+            let both = join(self.semaphore.check_protocol(session, retries), self.way(session, asks_once));
             match Box::pin(session.in_one_write(both)).await {
                 (Ok(()), Ok(way)) => return Ok(way),
-                (Err(error), _) => outlive(error, session, retries).await?,
-                (_, Err(error)) => survive(error, session, retries).await?,
+                (Err(error), _) => retry_request(error, session, retries).await?,
+                (_, Err(error)) => retry_in_session(error, session, retries).await?,
             }
         }
     }
@@ -89,14 +89,14 @@ impl Taking<'_> {
         // Dropped at an early return, which deletes its node in the background.
         let turn = match (protocol, self.wanted) {
             (SemaphoreProtocol::Direct, 1) => None,
-            _ => match self.bounded(Box::pin(lock.attempt(session, retries, asks_once))).await? {
+            _ => match self.fail_if_limit_drops(Box::pin(lock.acquire_once(session, retries, asks_once))).await? {
                 Some(turn) => Some(turn),
                 None => return Ok(None),
             },
         };
         let mut taken: Vec<Acquired> = Vec::new();
         while taken.len() < self.wanted {
-            let lease = self.bounded(Box::pin(leases.attempt(session, retries, asks_once)));
+            let lease = self.fail_if_limit_drops(Box::pin(leases.acquire_once(session, retries, asks_once)));
             match keep(session, &turn, &taken, lease).await? {
                 Some(lease) => taken.push(lease),
                 // Drops the taken leases, which deletes their nodes.
@@ -105,7 +105,7 @@ impl Taking<'_> {
         }
         if self.wanted > 1 {
             while let Err(error) = keep(session, &turn, &taken, self.check(session, &taken)).await {
-                outlive(error, session, retries).await?;
+                retry_request(error, session, retries).await?;
             }
         }
         if let Some(turn) = turn {
@@ -113,7 +113,7 @@ impl Taking<'_> {
             let was_free = turn.queue_position == 0 && taken.iter().all(|lease| lease.queue_position < max_leases);
             *last_look.lock() = if was_free { LastLook::Free } else { LastLook::Taken };
             // Begins the delete at once: the next contender waits for it.
-            turn.claim.let_go();
+            turn.claim.delete_in_background();
         }
         Ok(Some(taken))
     }
@@ -137,7 +137,7 @@ impl Taking<'_> {
     /// at a limit of zero.
     ///
     /// Pass a boxed `attempt`: a future that is passed by value takes its size twice.
-    async fn bounded<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn fail_if_limit_drops<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
         let mut limit = self.semaphore.leases.limit().follow();
         let too_few = async {
             match self.wanted {
@@ -172,7 +172,7 @@ async fn keep<T>(
     let losses = futures_util::future::select_all(losses);
     let lost = |(reason, path): (LossReason, &str)| -> LockError {
         match reason {
-            LossReason::Session(_) => session.gone("taking leases").into(),
+            LossReason::Session(_) => session.closed_error("taking leases").into(),
             // The caller attempts again, at the end of the queue.
             _ => Error::NoNode { path: path.to_owned() }.into(),
         }
@@ -190,16 +190,16 @@ async fn keep<T>(
     }
 }
 
-/// Calls [`survive`] for an error of the framework, and returns any other error.
-async fn outlive(error: LockError, session: &Session, retries: &mut RetryLoop) -> Result<()> {
+/// Calls [`retry_in_session`] for an error of the framework, and returns any other error.
+async fn retry_request(error: LockError, session: &Session, retries: &mut RetryLoop) -> Result<()> {
     match error {
-        LockError::Framework(error) => Ok(survive(error, session, retries).await?),
+        LockError::Framework(error) => Ok(retry_in_session(error, session, retries).await?),
         error => Err(error),
     }
 }
 
 /// Deletes nodes. After a lost reply, the session's housekeeping deletes the node.
-async fn give_back(claims: Vec<NodeClaim>) {
+async fn give_back(claims: Vec<OwnedNode>) {
     let deletes = claims.into_iter().map(|mut claim| async move { claim.delete().await.map(drop) });
     for deleted in futures_util::future::join_all(deletes).await {
         if let Err(error) = deleted {

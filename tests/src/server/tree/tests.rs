@@ -4,8 +4,8 @@ fn at(zxid: i64) -> Stamp {
     Stamp { zxid, wall_ms: zxid * 1000 }
 }
 
-fn new_node(sequential: bool, owner: i64) -> NewNode {
-    NewNode { data: Some(b"abc".to_vec()), acl: vec![Acl::open()], owner, sequential }
+fn new_node(sequential: bool, owner: i64) -> NodeSpec {
+    NodeSpec { data: Some(b"abc".to_vec()), acl: vec![Acl::open()], owner, sequential }
 }
 
 fn create(tree: &mut Tree, path: &str, zxid: i64) -> Result<String, ErrorCode> {

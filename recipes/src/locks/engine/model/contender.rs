@@ -42,7 +42,7 @@ pub(super) struct Contender {
     /// The claim of the node that it waits for, if its owner was found in the session.
     awaited_owner: Option<usize>,
     own: Option<Watch>,
-    early: Option<Early>,
+    early: Option<Prefetched>,
     /// A create has lost its reply.
     is_uncertain: bool,
     /// It holds the lock, and its session has been notified that its node is gone.
@@ -98,7 +98,7 @@ enum Asked {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Early {
+struct Prefetched {
     epoch: u64,
     listed: Nodes,
     sent: Position,
@@ -517,7 +517,7 @@ impl World {
         match what {
             Asked::Create { .. } => {
                 let own = |listed: &Nodes| it.node.is_some_and(|node| listed & 1 << node != 0);
-                it.early = listed.filter(own).map(|listed| Early { epoch, listed, sent });
+                it.early = listed.filter(own).map(|listed| Prefetched { epoch, listed, sent });
                 let certain = !it.is_uncertain || scenario.quirk == Some(Quirk::LostReplyIsCertain);
                 if certain {
                     self.claims[it.claim].node = it.node;
@@ -529,7 +529,7 @@ impl World {
             Asked::Settle { .. } => {
                 it.is_uncertain = false;
                 self.claims[it.claim].node = it.node;
-                Outcome::Plain(Input::Settled, None)
+                Outcome::Plain(Input::Adopted, None)
             }
             Asked::List => {
                 it.awaited = node;
@@ -743,7 +743,7 @@ impl World {
                 self.send(contender, What::Barrier);
                 ask
             }
-            Action::Settle => {
+            Action::Adopt => {
                 self.send(contender, What::FindOwn);
                 Ask { what: Asked::Settle { is_gone: false }, ..ask }
             }
@@ -752,7 +752,7 @@ impl World {
                 let node = watched.then_some(Watch::new(Target::Children));
                 let ask = Ask { what: Asked::List, node, ..ask };
                 match it.early.take().filter(|early| early.epoch == epoch && !watched) {
-                    Some(Early { listed, sent, .. }) => Ask { outstanding: 0, listed: Some(listed), sent, ..ask },
+                    Some(Prefetched { listed, sent, .. }) => Ask { outstanding: 0, listed: Some(listed), sent, ..ask },
                     None => {
                         self.send(contender, What::List);
                         ask

@@ -165,11 +165,11 @@ impl Scenario {
     }
 }
 
-fn driver(kind: Kind, one_waits: bool) -> &'static dyn LockInternalsDriver {
-    match (kind, one_waits) {
+fn driver(kind: Kind, has_one_waiter: bool) -> &'static dyn LockInternalsDriver {
+    match (kind, has_one_waiter) {
         (Kind::Mutex, _) => &StandardLockInternalsDriver,
-        (Kind::Lease, false) => &LeaseDriver { one_waits: false },
-        (Kind::Lease, true) => &LeaseDriver { one_waits: true },
+        (Kind::Lease, false) => &LeaseDriver { has_one_waiter: false },
+        (Kind::Lease, true) => &LeaseDriver { has_one_waiter: true },
         (Kind::Read, _) => &ReadDriver,
         (Kind::Write, _) => &WriteDriver,
     }
@@ -196,8 +196,8 @@ impl LockInternalsDriver for BrokenDriver {
             (Quirk::OneLeaseMore, ..) => self.driver.gets_the_lock(children, ours, max_leases + 1),
             (Quirk::AnyBlockerIsAlone, _, Predicate::WatchNode { node, .. })
             | (Quirk::WriterTrustsADeletion, Kind::Write, Predicate::WatchNode { node, .. }) => {
-                let blocks_alone = self.quirk == Quirk::AnyBlockerIsAlone || position == 1;
-                Predicate::WatchNode { node, blocks_alone }
+                let is_last_blocker = self.quirk == Quirk::AnyBlockerIsAlone || position == 1;
+                Predicate::WatchNode { node, is_last_blocker }
             }
             (Quirk::ReaderIgnoresTheLastWriter, Kind::Read, _)
                 if children.names().take(position).filter(is_writer).count() == 1 =>
@@ -206,13 +206,17 @@ impl LockInternalsDriver for BrokenDriver {
             }
             (Quirk::ReaderTakesTheFirstWriter, Kind::Read, decided) => match children.names().find(is_writer) {
                 Some(first) if decided != Predicate::Acquired => {
-                    Predicate::WatchNode { node: first.to_owned(), blocks_alone: true }
+                    Predicate::WatchNode { node: first.to_owned(), is_last_blocker: true }
                 }
                 _ => decided,
             },
-            (Quirk::WatchesOneLeaseAhead, Kind::Lease, Predicate::WatchChildren | Predicate::WatchNeighbour { .. }) => {
+            (
+                Quirk::WatchesOneLeaseAhead,
+                Kind::Lease,
+                Predicate::WatchChildren | Predicate::WatchPredecessor { .. },
+            ) => {
                 let ahead = children.get(position - max_leases).unwrap_or_default().to_owned();
-                Predicate::WatchNode { node: ahead, blocks_alone: false }
+                Predicate::WatchNode { node: ahead, is_last_blocker: false }
             }
             (_, _, decided) => decided,
         }

@@ -37,7 +37,7 @@ pub(crate) enum Input<'a> {
         epoch: Epoch,
     },
     /// One of several nodes was kept.
-    Settled,
+    Adopted,
     Listed(Listing<'a>),
     Armed(Armed<'a>),
     /// The node that the contender waits for was deleted.
@@ -121,7 +121,7 @@ pub(crate) enum Action {
     /// Send a write that changes nothing. A later listing on its connection reflects every earlier write.
     Barrier,
     /// Keep one of the nodes that lost replies have left, and delete the others.
-    Settle,
+    Adopt,
     List {
         watched: bool,
     },

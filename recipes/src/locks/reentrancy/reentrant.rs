@@ -7,10 +7,10 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::error::{LockError, Result};
 use crate::locks::engine::{LockInternals, WaitMode, acquire};
-use crate::locks::hold::{Hold, Place};
-use crate::locks::owner::LockOwner;
+use crate::locks::error::{LockError, Result};
+use crate::locks::guard::hold::{Hold, HoldShare};
+use crate::locks::reentrancy::owner::LockOwner;
 
 /// The hold of an owner.
 #[derive(Debug, Default)]
@@ -20,11 +20,11 @@ struct Owned {
 
 /// A mutex for each owner, so that its acquires do not overlap. Shared by the halves of a read-write lock.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct OwnerLocks {
     by_owner: Mutex<HashMap<LockOwner, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-impl Turns {
+impl OwnerLocks {
     fn of(&self, owner: &LockOwner) -> Arc<tokio::sync::Mutex<()>> {
         let mut by_owner = self.by_owner.lock();
         make_room(&mut by_owner, |turn| Arc::strong_count(turn) > 1);
@@ -33,12 +33,12 @@ impl Turns {
 }
 
 /// The only acquire of an owner at this time.
-pub(crate) struct Turn {
+pub(crate) struct OwnerPermit {
     owned: Arc<Owned>,
     _acquiring: tokio::sync::OwnedMutexGuard<()>,
 }
 
-impl Turn {
+impl OwnerPermit {
     /// Records the owner's hold.
     pub(crate) fn has(&self, hold: &Arc<Hold>) {
         *self.owned.held.lock() = Arc::downgrade(hold);
@@ -49,7 +49,7 @@ impl Turn {
 #[derive(Debug)]
 pub(crate) struct Reentrant {
     internals: LockInternals,
-    turns: Arc<Turns>,
+    turns: Arc<OwnerLocks>,
     by_owner: Mutex<HashMap<LockOwner, Arc<Owned>>>,
     /// The task of the last grant without an owner, which is warned before it waits for itself.
     last_task: Mutex<Option<(tokio::task::Id, Weak<Hold>)>>,
@@ -59,15 +59,15 @@ pub(crate) struct Reentrant {
 /// The state in which an owner's acquire begins.
 pub(crate) enum Entry {
     /// The owner holds the lock already.
-    Inner(Place),
+    Inner(HoldShare),
     /// The owner does not hold the lock.
-    Turn(Turn),
+    OwnerPermit(OwnerPermit),
     /// The budget ended during another acquire of the same owner.
     TimeOver,
 }
 
 impl Reentrant {
-    pub(crate) fn new(internals: LockInternals, turns: Arc<Turns>) -> Self {
+    pub(crate) fn new(internals: LockInternals, turns: Arc<OwnerLocks>) -> Self {
         Self {
             internals,
             turns,
@@ -82,7 +82,7 @@ impl Reentrant {
     }
 
     /// Acquires for an owner, or without one.
-    pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<Place>> {
+    pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<HoldShare>> {
         match owner {
             None => self.acquire_for_nobody(mode).await,
             // Boxed: few waiters have an owner, and the future of the others stays small.
@@ -90,23 +90,23 @@ impl Reentrant {
         }
     }
 
-    async fn acquire_for_owner(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<Place>> {
+    async fn acquire_for_owner(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<HoldShare>> {
         match self.enter(owner, mode).await? {
             Entry::Inner(place) => Ok(Some(place)),
             Entry::TimeOver => Ok(None),
-            Entry::Turn(turn) => {
+            Entry::OwnerPermit(turn) => {
                 let Some(hold) = self.acquire_hold(mode).await? else { return Ok(None) };
                 turn.has(&hold);
-                Ok(Some(Place::first(hold)))
+                Ok(Some(HoldShare::first(hold)))
             }
         }
     }
 
-    pub(crate) async fn acquire_for_nobody(&self, mode: WaitMode) -> Result<Option<Place>> {
-        self.warn_of_itself();
+    pub(crate) async fn acquire_for_nobody(&self, mode: WaitMode) -> Result<Option<HoldShare>> {
+        self.warn_self_deadlock();
         let Some(hold) = self.acquire_hold(mode).await? else { return Ok(None) };
         *self.last_task.lock() = tokio::task::try_id().map(|task| (task, Arc::downgrade(&hold)));
-        Ok(Some(Place::first(hold)))
+        Ok(Some(HoldShare::first(hold)))
     }
 
     /// Begins an owner's acquire. It waits for an earlier acquire of the owner, and then shares its hold.
@@ -126,13 +126,13 @@ impl Reentrant {
             },
         };
         let held = owned.held.lock().upgrade();
-        if let Some(place) = held.as_ref().and_then(Place::join) {
+        if let Some(place) = held.as_ref().and_then(HoldShare::join) {
             return match place.hold().loss() {
                 Some(reason) => Err(LockError::LockLost { path: self.internals.base_path().to_owned(), reason }),
                 None => Ok(Entry::Inner(place)),
             };
         }
-        Ok(Entry::Turn(Turn { owned, _acquiring: acquiring }))
+        Ok(Entry::OwnerPermit(OwnerPermit { owned, _acquiring: acquiring }))
     }
 
     /// Returns the owner's hold, if a guard shares it.
@@ -160,7 +160,7 @@ impl Reentrant {
         Arc::clone(by_owner.entry(owner).or_default())
     }
 
-    fn warn_of_itself(&self) {
+    fn warn_self_deadlock(&self) {
         let own = tokio::task::try_id();
         let holds = match &*self.last_task.lock() {
             Some((task, hold)) => own == Some(*task) && hold.upgrade().is_some_and(|hold| hold.is_shared()),

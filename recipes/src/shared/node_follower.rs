@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE_WHEN_REFUSED: Duration = Duration::from_secs(30);
 
 /// An observer in the value's own task, called before the listeners. It must return at once.
-pub(super) trait Sink: Send + Sync {
+pub(super) trait ChangeSink: Send + Sync {
     fn changed(&self, value: &Bytes);
 
     /// Called at the close, perhaps more than once.
@@ -29,17 +29,17 @@ pub(super) trait Sink: Send + Sync {
 }
 
 /// The local copy of the node. It holds no client, so an owner of the copy keeps no session alive.
-pub(super) struct Known {
+pub(super) struct CachedValue {
     path: String,
     newest: Mutex<Bytes>,
     /// `None` after the close.
     told: Mutex<Option<watch::Sender<Bytes>>>,
-    sink: Option<Arc<dyn Sink>>,
+    sink: Option<Arc<dyn ChangeSink>>,
     listeners: Listeners,
 }
 
-impl Known {
-    pub(super) fn new(path: String, seed: Vec<u8>, sink: Option<Arc<dyn Sink>>) -> Self {
+impl CachedValue {
+    pub(super) fn new(path: String, seed: Vec<u8>, sink: Option<Arc<dyn ChangeSink>>) -> Self {
         let seed = VersionedValue::seed(seed);
         Self {
             path,
@@ -85,7 +85,7 @@ impl Known {
     }
 }
 
-impl SharedValueReader for Known {
+impl SharedValueReader for CachedValue {
     fn path(&self) -> &str {
         &self.path
     }
@@ -107,10 +107,10 @@ impl SharedValueReader for Known {
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for CachedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let newest = self.newest.lock();
-        f.debug_struct("Known")
+        f.debug_struct("CachedValue")
             .field("path", &self.path)
             .field("zxid", &newest.zxid())
             .field("version", &newest.version())
@@ -126,15 +126,15 @@ pub(super) struct Read {
 }
 
 /// The task that follows one node.
-pub(super) struct Keeper {
-    known: Arc<Known>,
+pub(super) struct NodeFollower {
+    known: Arc<CachedValue>,
     client: CuratorFramework,
     /// The zxid of the newest value that was passed on.
     told: i64,
 }
 
-impl Keeper {
-    pub(super) fn new(known: Arc<Known>, client: CuratorFramework) -> Self {
+impl NodeFollower {
+    pub(super) fn new(known: Arc<CachedValue>, client: CuratorFramework) -> Self {
         Self { known, client, told: -1 }
     }
 
@@ -252,7 +252,7 @@ mod tests {
     /// CURATOR-688, and CURATOR-329: version 0 is newer than a seed.
     #[test]
     fn what_is_newer_is_told_by_the_zxid_alone() {
-        let known = Known::new("/value".into(), b"seed".to_vec(), None);
+        let known = CachedValue::new("/value".into(), b"seed".to_vec(), None);
         let mut newest = VersionedValue::seed(b"seed".to_vec());
         for (read, is_newer) in [
             (value(7, 0), true),
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn after_the_end_nobody_can_wait_or_listen() {
-        let known = Known::new("/value".into(), b"seed".to_vec(), None);
+        let known = CachedValue::new("/value".into(), b"seed".to_vec(), None);
         let early = known.watch();
         known.close();
         let late = known.watch();

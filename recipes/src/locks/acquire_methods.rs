@@ -19,7 +19,7 @@ macro_rules! acquire_methods {
             /// # Cancel safety
             ///
             /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background.
-            pub async fn acquire(&self) -> $crate::error::Result<$guard> {
+            pub async fn acquire(&self) -> $crate::locks::error::Result<$guard> {
                 let granted = self.acquire_for(LockOwner::current(), WaitMode::Forever).await?;
                 granted.ok_or_else($crate::locks::engine::no_end)
             }
@@ -35,7 +35,10 @@ macro_rules! acquire_methods {
             /// # Cancel safety
             ///
             /// As [`acquire`](Self::acquire).
-            pub async fn acquire_timeout(&self, budget: std::time::Duration) -> $crate::error::Result<Option<$guard>> {
+            pub async fn acquire_timeout(
+                &self,
+                budget: std::time::Duration,
+            ) -> $crate::locks::error::Result<Option<$guard>> {
                 self.acquire_for(LockOwner::current(), WaitMode::within(budget)).await
             }
 
@@ -48,7 +51,7 @@ macro_rules! acquire_methods {
             /// # Cancel safety
             ///
             /// As [`acquire`](Self::acquire).
-            pub async fn try_acquire(&self) -> $crate::error::Result<Option<$guard>> {
+            pub async fn try_acquire(&self) -> $crate::locks::error::Result<Option<$guard>> {
                 self.acquire_for(LockOwner::current(), WaitMode::Once).await
             }
         }
@@ -68,7 +71,7 @@ macro_rules! owner_methods {
             /// # Cancel safety
             ///
             /// As [`acquire`](Self::acquire).
-            pub async fn acquire_as(&self, owner: &LockOwner) -> $crate::error::Result<$guard> {
+            pub async fn acquire_as(&self, owner: &LockOwner) -> $crate::locks::error::Result<$guard> {
                 let granted = self.acquire_for(Some(owner.clone()), WaitMode::Forever).await?;
                 granted.ok_or_else($crate::locks::engine::no_end)
             }
@@ -86,7 +89,7 @@ macro_rules! owner_methods {
                 &self,
                 owner: &LockOwner,
                 budget: std::time::Duration,
-            ) -> $crate::error::Result<Option<$guard>> {
+            ) -> $crate::locks::error::Result<Option<$guard>> {
                 self.acquire_for(Some(owner.clone()), WaitMode::within(budget)).await
             }
         }

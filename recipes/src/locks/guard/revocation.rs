@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use curator_framework::{CuratorFramework, Error, NodeClaim, SafeNotifyExecutor};
+use curator_framework::{CuratorFramework, Error, OwnedNode, SafeNotifyExecutor};
 use tokio::sync::watch;
 
-use crate::error::Result;
+use crate::locks::error::Result;
 
 /// The data that requests the release of a node, as in Curator.
 const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
@@ -86,7 +86,7 @@ pub(crate) struct Revocation {
 
 impl Revocation {
     /// Watches an owned node for requests, and reads whether one was made before.
-    pub(crate) fn watch(client: &CuratorFramework, claim: &NodeClaim, listener: Option<RevocationSpec>) -> Self {
+    pub(crate) fn watch(client: &CuratorFramework, claim: &OwnedNode, listener: Option<RevocationSpec>) -> Self {
         let (sender, requested) = watch::channel(false);
         let (client, path) = (client.clone(), claim.path().unwrap_or_default().to_owned());
         // The same request is read again after a reconnect, with the same `mzxid`.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use curator_framework::{LossReason, node_from_path};
 use futures_util::future::select_all;
 
-use crate::error::{LockError, Result};
-use crate::locks::hold::{Place, Release};
+use crate::locks::error::{LockError, Result};
+use crate::locks::guard::hold::{HoldShare, Release};
 
 /// The guard of any lock: all other guards dereference to it. Dropping it releases the lock in the background;
 /// [`release`](Self::release) waits for the reply and returns the outcome.
@@ -20,13 +20,13 @@ pub struct LockGuard {
 }
 
 enum Parts {
-    One(Place),
+    One(HoldShare),
     /// The guards of a multi lock, in the order of their acquires: at least one, and each has one lock.
     All(Vec<LockGuard>),
 }
 
 impl LockGuard {
-    pub(crate) const fn one(place: Place) -> Self {
+    pub(crate) const fn one(place: HoldShare) -> Self {
         Self { parts: Parts::One(place) }
     }
 
@@ -58,7 +58,7 @@ impl LockGuard {
     }
 
     /// Returns the share in the hold of the only lock, or of the first of several.
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &HoldShare {
         match &self.parts {
             Parts::One(place) => place,
             Parts::All(guards) => guards[0].place(),
@@ -235,12 +235,12 @@ impl LockGuard {
     }
 
     /// Returns another share in the same hold, without a request. The last share deletes the node.
-    pub(crate) fn beside(&self) -> Result<Place> {
+    pub(crate) fn share(&self) -> Result<HoldShare> {
         let hold = self.place().hold();
         if let Some(reason) = hold.loss() {
             return Err(LockError::LockLost { path: hold.lock_path().to_owned(), reason });
         }
-        self.place().beside().ok_or_else(|| LockError::invalid("guard", "it was released"))
+        self.place().share().ok_or_else(|| LockError::invalid("guard", "it was released"))
     }
 }
 
@@ -254,13 +254,13 @@ impl fmt::Debug for LockGuard {
 }
 
 /// Defines the guard of one kind of lock.
-macro_rules! guard_of_its_own {
+macro_rules! define_guard {
     ($(#[$doc:meta])* $name:ident) => {
-        $crate::locks::guard::guard_of_its_own!(of several $(#[$doc])* $name);
+        $crate::locks::guard::lock_guard::define_guard!(of several $(#[$doc])* $name);
 
         impl $name {
-            pub(crate) const fn new(place: $crate::locks::hold::Place) -> Self {
-                Self { guard: $crate::locks::guard::LockGuard::one(place) }
+            pub(crate) const fn new(place: $crate::locks::guard::hold::HoldShare) -> Self {
+                Self { guard: $crate::locks::guard::lock_guard::LockGuard::one(place) }
             }
         }
     };
@@ -271,18 +271,18 @@ macro_rules! guard_of_its_own {
         #[must_use = "if unused the lock is released at once"]
         #[derive(Debug)]
         pub struct $name {
-            guard: $crate::locks::guard::LockGuard,
+            guard: $crate::locks::guard::lock_guard::LockGuard,
         }
 
         impl std::ops::Deref for $name {
-            type Target = $crate::locks::guard::LockGuard;
+            type Target = $crate::locks::guard::lock_guard::LockGuard;
 
-            fn deref(&self) -> &$crate::locks::guard::LockGuard {
+            fn deref(&self) -> &$crate::locks::guard::lock_guard::LockGuard {
                 &self.guard
             }
         }
 
-        impl From<$name> for $crate::locks::guard::LockGuard {
+        impl From<$name> for $crate::locks::guard::lock_guard::LockGuard {
             fn from(guard: $name) -> Self {
                 guard.guard
             }
@@ -299,8 +299,8 @@ macro_rules! reenter {
             /// # Errors
             ///
             /// `LockLost` if the lock is lost; `InvalidArgument` if this guard was released.
-            pub fn reenter(&self) -> $crate::error::Result<Self> {
-                self.guard.beside().map(Self::new)
+            pub fn reenter(&self) -> $crate::locks::error::Result<Self> {
+                self.guard.share().map(Self::new)
             }
         }
     };
@@ -312,11 +312,11 @@ macro_rules! transaction {
         impl $name {
             /// Begins a transaction that the server carries out only if the lock is held at that moment. With the
             /// client `zookeeper-async`, the commit fails with `Unsupported`.
-            pub fn transaction(&self) -> $crate::locks::guarded::GuardedTransaction<'_> {
-                $crate::locks::guarded::GuardedTransaction::new(self.guard.place(), Vec::new())
+            pub fn transaction(&self) -> $crate::locks::guard::guarded_transaction::GuardedTransaction<'_> {
+                $crate::locks::guard::guarded_transaction::GuardedTransaction::new(self.guard.place(), Vec::new())
             }
         }
     };
 }
 
-pub(crate) use {guard_of_its_own, reenter, transaction};
+pub(crate) use {define_guard, reenter, transaction};

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 /// A bounded number of slots, and the queue for them. Unlike a semaphore, it never gives a slot to a future that is
 /// not polled: the queue has the things themselves, and the task that leaves a slot begins the next one.
 #[derive(Debug)]
-pub(crate) struct Places<T> {
+pub(crate) struct SlotQueue<T> {
     state: Mutex<State<T>>,
     all: usize,
     idle: Notify,
@@ -20,7 +20,7 @@ struct State<T> {
     waiting: VecDeque<T>,
 }
 
-impl<T> Places<T> {
+impl<T> SlotQueue<T> {
     pub(crate) fn new(all: usize) -> Self {
         Self { state: Mutex::new(State { free: all, waiting: VecDeque::new() }), all, idle: Notify::new() }
     }
@@ -72,15 +72,12 @@ mod tests {
 
     #[tokio::test]
     async fn who_leaves_begins_the_next_in_line() {
-        let places = Places::new(2);
-        assert_eq!(
-            (places.enter(1), places.enter(2), places.enter(3), places.enter(4)),
-            (Some(1), Some(2), None, None)
-        );
-        assert_eq!(places.leave(), Some(3));
-        assert_eq!(places.take_waiting(), [4]);
-        assert_eq!((places.leave(), places.leave()), (None, None));
-        places.all_free().await;
-        assert_eq!(places.enter(5), Some(5));
+        let slots = SlotQueue::new(2);
+        assert_eq!((slots.enter(1), slots.enter(2), slots.enter(3), slots.enter(4)), (Some(1), Some(2), None, None));
+        assert_eq!(slots.leave(), Some(3));
+        assert_eq!(slots.take_waiting(), [4]);
+        assert_eq!((slots.leave(), slots.leave()), (None, None));
+        slots.all_free().await;
+        assert_eq!(slots.enter(5), Some(5));
     }
 }

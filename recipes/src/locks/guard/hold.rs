@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error, LossReason, LossSignal, NodeClaim, Session, SessionEnd};
+use curator_framework::{CuratorFramework, Error, LossReason, LossSignal, OwnedNode, Session, SessionEnd};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::error::{LockError, Result};
 use crate::locks::engine::{Acquired, Entry};
-use crate::locks::revoker::Revocation;
+use crate::locks::error::{LockError, Result};
+use crate::locks::guard::revocation::Revocation;
 
 /// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ pub(crate) struct Hold {
 struct Shares {
     guards: usize,
     /// Taken by the guard that releases it last, or dropped with it.
-    claim: Option<NodeClaim>,
+    claim: Option<OwnedNode>,
 }
 
 impl Hold {
@@ -112,7 +112,7 @@ impl Hold {
     }
 
     /// Deletes the node, with retries in its session.
-    async fn delete(&self, claim: &mut NodeClaim) -> Result<Release> {
+    async fn delete(&self, claim: &mut OwnedNode) -> Result<Release> {
         let lost = || {
             let end = self.session.end_reason().unwrap_or(SessionEnd::Expired);
             Ok(Release::AlreadyLost(LossReason::Session(end)))
@@ -137,24 +137,24 @@ impl Hold {
 }
 
 /// One guard's share in a [`Hold`].
-pub(crate) struct Place {
+pub(crate) struct HoldShare {
     hold: Arc<Hold>,
     /// Changes only under the mutex of the hold's shares.
-    left: AtomicBool,
+    detached: AtomicBool,
     /// The reason of a loss that preceded the release of this share.
     lost_before: OnceLock<LossReason>,
-    release: tokio::sync::Mutex<Leaving>,
+    release: tokio::sync::Mutex<ReleaseProgress>,
 }
 
 /// The state of a release, kept for the next call.
 #[derive(Default)]
-struct Leaving {
+struct ReleaseProgress {
     /// The owned node, if this was the last share. If it is dropped, the session's housekeeping deletes the node.
-    claim: Option<NodeClaim>,
+    claim: Option<OwnedNode>,
     outcome: Option<Release>,
 }
 
-impl Place {
+impl HoldShare {
     /// Returns the first guard's share.
     pub(crate) fn first(hold: Arc<Hold>) -> Self {
         hold.shares.lock().guards += 1;
@@ -173,9 +173,9 @@ impl Place {
     }
 
     /// Returns another share in the same hold, if this share was not released.
-    pub(crate) fn beside(&self) -> Option<Self> {
+    pub(crate) fn share(&self) -> Option<Self> {
         let mut shares = self.hold.shares.lock();
-        if self.left.load(Ordering::SeqCst) {
+        if self.detached.load(Ordering::SeqCst) {
             return None;
         }
         shares.guards += 1;
@@ -186,31 +186,31 @@ impl Place {
     fn new(hold: Arc<Hold>) -> Self {
         Self {
             hold,
-            left: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
             lost_before: OnceLock::new(),
-            release: tokio::sync::Mutex::new(Leaving::default()),
+            release: tokio::sync::Mutex::new(ReleaseProgress::default()),
         }
     }
 
     /// Gives up the share, once. The last share takes the owned node.
-    fn leave(&self) -> Option<NodeClaim> {
+    fn detach(&self) -> Option<OwnedNode> {
         let loss = self.hold.loss();
         let mut shares = self.hold.shares.lock();
-        if self.left.load(Ordering::SeqCst) {
+        if self.detached.load(Ordering::SeqCst) {
             return None;
         }
         if let Some(loss) = loss {
             // Cannot fail: `left` is set once.
             let _first = self.lost_before.set(loss);
         }
-        self.left.store(true, Ordering::SeqCst);
+        self.detached.store(true, Ordering::SeqCst);
         shares.guards -= 1;
         if shares.guards == 0 { shares.claim.take() } else { None }
     }
 
     /// Gives up the share without waiting for the node's deletion.
-    pub(crate) fn let_go(&self) {
-        if let Some(claim) = self.leave() {
+    pub(crate) fn delete_in_background(&self) {
+        if let Some(claim) = self.detach() {
             drop(claim);
             self.hold.log_end("released");
         }
@@ -225,7 +225,7 @@ impl Place {
         if let Some(outcome) = leaving.outcome {
             return Ok(outcome);
         }
-        if let Some(claim) = self.leave() {
+        if let Some(claim) = self.detach() {
             leaving.claim = Some(claim);
         }
         // A loss after the release does not count.
@@ -248,7 +248,7 @@ impl Place {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        !self.left.load(Ordering::SeqCst) && self.hold.loss().is_none()
+        !self.detached.load(Ordering::SeqCst) && self.hold.loss().is_none()
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -257,7 +257,7 @@ impl Place {
 
     pub(crate) async fn lost(&self) -> LossReason {
         let reason = self.hold.signal.lost().await;
-        if self.left.load(Ordering::SeqCst) && self.lost_before.get().is_none() {
+        if self.detached.load(Ordering::SeqCst) && self.lost_before.get().is_none() {
             // The release preceded the loss of the node.
             return std::future::pending().await;
         }
@@ -266,7 +266,7 @@ impl Place {
 
     /// Fails if the share was released or a loss is known, without a request.
     pub(crate) fn check_held(&self) -> Result<()> {
-        if self.left.load(Ordering::SeqCst) {
+        if self.detached.load(Ordering::SeqCst) {
             return Err(LockError::invalid("guard", "it was released"));
         }
         match self.hold.loss() {
@@ -276,7 +276,7 @@ impl Place {
     }
 
     pub(crate) async fn verify(&self) -> Result<()> {
-        if self.left.load(Ordering::SeqCst) {
+        if self.detached.load(Ordering::SeqCst) {
             return Err(LockError::invalid("guard", "it was released"));
         }
         match self.hold.signal.verify().await? {
@@ -301,19 +301,19 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for HoldShare {
     fn drop(&mut self) {
         // The last share drops the owned node, and the session's housekeeping deletes it.
-        if let Some(claim) = self.leave() {
+        if let Some(claim) = self.detach() {
             drop(claim);
             self.hold.log_end("dropped");
         }
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for HoldShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place")
+        f.debug_struct("HoldShare")
             .field("path", &self.hold.path)
             .field("fencing_token", &self.hold.fencing_token)
             .field("held", &self.is_held())

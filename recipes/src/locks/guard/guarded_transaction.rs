@@ -4,8 +4,8 @@ use curator_framework::{
     CuratorOp, CuratorTransaction, CuratorTransactionResult, Error, LossReason, Operation, SessionEnd,
 };
 
-use crate::error::{LockError, Result};
-use crate::locks::hold::{Hold, Place};
+use crate::locks::error::{LockError, Result};
+use crate::locks::guard::hold::{Hold, HoldShare};
 
 /// Changes in ZooKeeper that the server makes together, and only if the lock is held at that moment. The transaction
 /// begins with a check of the lock's node, or of the nodes of a multi lock. The counterpart of etcd's `IsOwner`.
@@ -31,14 +31,14 @@ use crate::locks::hold::{Hold, Place};
 #[derive(Debug, Clone)]
 #[must_use = "nothing is changed before commit"]
 pub struct GuardedTransaction<'a> {
-    first: &'a Place,
+    first: &'a HoldShare,
     /// The other locks of a multi lock, in order.
-    others: Vec<&'a Place>,
+    others: Vec<&'a HoldShare>,
     transaction: CuratorTransaction<'a>,
 }
 
 impl<'a> GuardedTransaction<'a> {
-    pub(crate) fn new(first: &'a Place, others: Vec<&'a Place>) -> Self {
+    pub(crate) fn new(first: &'a HoldShare, others: Vec<&'a HoldShare>) -> Self {
         Self { first, others, transaction: first.hold().client().transaction() }
     }
 
@@ -98,7 +98,7 @@ impl GuardedTransaction<'_> {
         let lost = |hold: &Hold, reason| LockError::LockLost { path: hold.lock_path().to_owned(), reason };
         let mut retries = client.retry_loop();
         loop {
-            places().try_for_each(Place::check_held)?;
+            places().try_for_each(HoldShare::check_held)?;
             if !holds.iter().all(|hold| hold.session().is_same(session)) {
                 return Err(LockError::invalid("guard", "its locks are not all of one client and namespace"));
             }

@@ -1,0 +1,4 @@
+//! Owners of locks, and their repeated acquires.
+
+pub(crate) mod owner;
+pub(crate) mod reentrant;

@@ -7,7 +7,6 @@ mod both_clients;
 mod bounded;
 mod cancellation;
 mod downgrade;
-mod gaps;
 mod guarded_set;
 mod internals;
 mod laws;

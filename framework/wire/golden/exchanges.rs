@@ -1,28 +1,29 @@
-//! Recorded frames of Java's client and Apache's server. Tests of client and server include this file.
+//! Recorded frames of Java's client and Apache's server, for the tests of client and server.
 
-pub(crate) const STANDALONE: &str = include_str!("zookeeper-3.8-standalone.txt");
-#[allow(dead_code, reason = "the testing server has neither SASL nor reconfig")]
-pub(crate) const ENSEMBLE: &str = include_str!("zookeeper-3.8-ensemble.txt");
+#![allow(missing_docs, clippy::missing_panics_doc, clippy::expect_used, reason = "helpers of tests")]
+
+pub const STANDALONE: &str = include_str!("zookeeper-3.8-standalone.txt");
+pub const ENSEMBLE: &str = include_str!("zookeeper-3.8-ensemble.txt");
 
 /// One request or more, their replies, and the values that Java's client decoded.
 #[derive(Debug, Default)]
-pub(crate) struct Exchange {
-    pub(crate) name: String,
-    pub(crate) frames: Vec<Frame>,
-    #[allow(dead_code, reason = "the testing server does not decode replies")]
-    pub(crate) values: Vec<String>,
+pub struct Exchange {
+    pub name: String,
+    pub frames: Vec<Frame>,
+    pub values: Vec<String>,
 }
 
 /// One frame without its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Frame {
+pub enum Frame {
     FromClient(Vec<u8>),
     FromServer(Vec<u8>),
 }
 
 impl Exchange {
     /// Reads a recording.
-    pub(crate) fn all(recording: &str) -> Vec<Self> {
+    #[must_use]
+    pub fn all(recording: &str) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         // The first line names the recording.
         for line in recording.lines().skip(1).filter(|line| !line.is_empty()) {

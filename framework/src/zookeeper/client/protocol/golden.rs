@@ -2,13 +2,11 @@
 
 use std::fmt::Write as _;
 
-use self::exchanges::{ENSEMBLE, Exchange, STANDALONE};
+use curator_golden::{ENSEMBLE, Exchange, Frame, STANDALONE};
+
 use super::*;
 use crate::model::{Acl, CreateMode, EventType, Permission, Stat};
 use crate::zookeeper::{Done, Operation};
-
-#[path = "../../../../wire/golden/exchanges.rs"]
-mod exchanges;
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -471,7 +469,7 @@ fn play(recording: &str, table: Vec<(&'static str, Ours)>) {
         let (mut is_first, mut xids) = (is_connect, (0, 0));
         for frame in exchange.frames {
             match frame {
-                exchanges::Frame::FromClient(mut recorded) => {
+                Frame::FromClient(mut recorded) => {
                     if player.sent.is_empty() {
                         let (row, ours) = rows.pop_front().expect("a row for each request");
                         assert_eq!(row, name);
@@ -491,11 +489,11 @@ fn play(recording: &str, table: Vec<(&'static str, Ours)>) {
                         assert!(xids.1 > 0 || xids.1 == XID_SET_WATCHES, "{name}: {}", xids.1);
                     }
                 }
-                exchanges::Frame::FromServer(reply) if is_connect && xid_of(&reply) == 0 => player.receive(&reply),
-                exchanges::Frame::FromServer(reply) if xid_of(&reply) == xids.0 => {
+                Frame::FromServer(reply) if is_connect && xid_of(&reply) == 0 => player.receive(&reply),
+                Frame::FromServer(reply) if xid_of(&reply) == xids.0 => {
                     player.receive(&with_xid(&reply, xids.1));
                 }
-                exchanges::Frame::FromServer(reply) => player.receive(&reply),
+                Frame::FromServer(reply) => player.receive(&reply),
             }
         }
         assert_eq!(player.sent.len(), 0, "{name}: too many requests");
@@ -518,9 +516,8 @@ fn play(recording: &str, table: Vec<(&'static str, Ours)>) {
 /// Returns the client's nonce in the recorded login.
 fn nonce_of(recording: &str) -> Option<String> {
     let frames = Exchange::all(recording).into_iter().flat_map(|exchange| exchange.frames);
-    let texts = frames.map(|(exchanges::Frame::FromClient(bytes) | exchanges::Frame::FromServer(bytes))| {
-        String::from_utf8_lossy(&bytes).into_owned()
-    });
+    let texts = frames
+        .map(|(Frame::FromClient(bytes) | Frame::FromServer(bytes))| String::from_utf8_lossy(&bytes).into_owned());
     let mut nonces = texts.filter_map(|text| Some(text.split_once("cnonce=\"")?.1.split_once('"')?.0.to_owned()));
     nonces.next()
 }

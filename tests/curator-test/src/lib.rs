@@ -1,0 +1,62 @@
+//! ZooKeeper servers, wire faults and checks, for tests of code that talks to ZooKeeper.
+//!
+//! | | |
+//! | --- | --- |
+//! | [`TestingServer`] | a ZooKeeper server in the test's process, in memory, without a JVM |
+//! | [`ApacheServer`] | a real Apache ZooKeeper server, from Debian's package |
+//! | [`TestAuthority`] | issues certificates for a server and its clients |
+//! | [`ApacheCluster`] | several of them as one ensemble, with links that can be cut |
+//! | [`installed_packages`] | the packages that they come from |
+//! | [`FaultProxy`] | a proxy before any server that injects faults on command |
+//! | [`kill_session`] | ends a session on any server |
+//! | [`SimulatedEnsemble`] | an ensemble and its network under paused time, from one seed |
+//! | [`history`] | the steps of a lock, and their violations |
+//! | [`wire`] | ZooKeeper's protocol, for raw requests |
+//!
+//! The page [`guide`] shows how to test your own code with them.
+//!
+//! # Examples
+//!
+//! ```
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use curator_framework::{CuratorFramework, RetryNTimes};
+//! use curator_recipes::InterProcessMutex;
+//! use curator_test::TestingServer;
+//!
+//! let server = TestingServer::start()?;
+//! let retry = RetryNTimes::new(3, Duration::from_millis(100));
+//! let client = CuratorFramework::new_client(server.connect_string(), retry)?;
+//! client.start()?;
+//! let mutex = InterProcessMutex::new(client, "/locks/printer")?;
+//! let guard = mutex.acquire().await?;
+//! server.kill_session(server.sessions()[0]);
+//! guard.lost().await; // your code should stop here
+//! # Ok(())
+//! # }
+//! ```
+
+mod apache;
+mod certificates;
+pub mod guide;
+pub mod history;
+mod kill_session;
+mod proxy;
+mod server;
+mod simulation;
+pub mod wire;
+
+pub use apache::{
+    ApacheCluster, ApacheClusterBuilder, ApacheError, ApacheServer, ApacheServerBuilder, ClientAuth, installed_packages,
+};
+pub use certificates::{CertificateError, TestAuthority, TestCertificate};
+pub use kill_session::kill_session;
+pub use proxy::FaultProxy;
+pub use server::{LoggedRequest, TestingServer, TestingServerBuilder, Traffic};
+pub use simulation::{ClientId, SimulatedEnsemble};
+
+/// The examples of the project's front page compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FrontPage;

@@ -1,0 +1,20 @@
+//! What the integration tests share: servers and clients, every lock under one face, and the stages of simulated scenes.
+
+#![allow(
+    missing_docs,
+    clippy::missing_panics_doc,
+    clippy::missing_errors_doc,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::must_use_candidate,
+    clippy::return_self_not_must_use,
+    reason = "helpers of tests"
+)]
+
+pub mod clients;
+pub mod connection_stage;
+pub mod env;
+pub mod held;
+pub mod in_process;
+pub mod kinds;
+pub mod lock_stage;

@@ -1,0 +1,86 @@
+//! What the client refuses by itself, and what the server does not know.
+
+use std::time::{Duration, Instant};
+
+use curator_framework::{ConnectionState, Error, SessionEnd};
+use curator_integration::env::{builder, connected, eventually, in_time};
+use curator_test::wire::{ErrorCode, OpCode};
+use curator_test::{FaultProxy, TestingServer};
+
+use super::scripted::{Scripted, Then};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_are_refused_locally_do_not_keep_a_partitioned_session() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let timeout = Duration::from_secs(4);
+    let options = builder(proxy.address()).session_timeout(timeout).max_frame(4096);
+    let client = connected(options).await;
+    let session = client.session().await.unwrap();
+    let mut states = client.watch_connection_state();
+    proxy.partition();
+    let since = Instant::now();
+    let refused = async {
+        loop {
+            let invalid = client.create().for_path("/a/").await.unwrap_err();
+            assert!(matches!(invalid, Error::InvalidPath { .. }), "{invalid}");
+            let large = session.set_data("/a", vec![0; 5000], None).await.unwrap_err();
+            match large {
+                Error::RequestTooLarge { size, limit: 4096, .. } if size > 5000 => {}
+                // Refused in the order of the checks: the session, the connection, the size.
+                Error::ConnectionLoss { sent: false, .. } | Error::SessionExpired { .. } => {}
+                other => panic!("{other}"),
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let suspended_and_ended = async {
+        in_time(states.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
+        in_time(session.ended()).await
+    };
+    tokio::select! {
+        end = suspended_and_ended => assert_eq!(end, SessionEnd::DeadlinePassed),
+        () = refused => {}
+    }
+    // From then on the server may end the session.
+    assert!(since.elapsed() < timeout, "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn request_above_the_limit_is_refused_and_the_connection_stays() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address()).max_frame(4096)).await;
+    let session = client.session().await.unwrap();
+    client.create().for_path("/a").await.unwrap();
+    let refused = session.set_data("/a", vec![0; 4096], None).await.unwrap_err();
+    assert!(matches!(refused, Error::RequestTooLarge { limit: 4096, .. }), "{refused}");
+    assert!(!refused.outcome_unknown());
+    let deep = format!("/{}", "a".repeat(5000));
+    let refused = client.add_watch(&deep, curator_framework::AddWatchMode::Persistent).await.unwrap_err();
+    assert!(matches!(refused, Error::RequestTooLarge { limit: 4096, .. }), "{refused}");
+    session.set_data("/a", vec![0; 4000], None).await.unwrap();
+    assert_eq!(session.epoch(), 1);
+}
+
+/// Apache answers a request that it does not know at once, ahead of older ones, and closes the connection.
+#[tokio::test]
+async fn unknown_request_ends_as_unsupported_ahead_of_older_ones() {
+    let server = Scripted::start(|frame, peer| match frame.op() {
+        Some(OpCode::Exists | OpCode::GetData) if frame.connection == 1 => Then::Done,
+        Some(OpCode::GetAcl) => {
+            peer.reply(frame.xid(), ErrorCode::Unimplemented.code(), |_| {});
+            Then::Close
+        }
+        _ => Then::Usual,
+    });
+    let client = connected(builder(server.address())).await;
+    let session = client.session().await.unwrap();
+    let (older, unknown, newer) =
+        in_time(async { tokio::join!(session.exists("/a"), session.get_acl("/a"), session.get_data("/a")) }).await;
+    let is_lost = |error: Error| matches!(error, Error::ConnectionLoss { sent: true, .. });
+    assert!(matches!(unknown, Err(Error::Unsupported { client: "the server", .. })), "{unknown:?}");
+    assert!(is_lost(older.unwrap_err()));
+    assert!(is_lost(newer.unwrap_err()));
+    eventually("the session goes on", async || session.epoch() == 2).await;
+    assert!(session.exists("/a").await.unwrap().is_none());
+}

@@ -1,0 +1,14 @@
+//! Our own client against servers that misbehave: scripted ones, the in-process server behind a proxy, and Apache.
+
+mod closing;
+mod cluster;
+mod decoding;
+mod fronts;
+mod hosts;
+mod identity;
+mod limits;
+mod reconnect;
+mod relay;
+mod scripted;
+mod timeouts;
+mod watches;

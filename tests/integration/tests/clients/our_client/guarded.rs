@@ -1,0 +1,214 @@
+//! Writes that are made only while the lock is held.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{Acl, CuratorOp, Error, Permission};
+use curator_integration::env::{connected as connect, eventually, in_time};
+use curator_integration::on_every_server;
+use curator_recipes::{
+    InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    LockError, LossReason,
+};
+
+use super::{connected, second};
+
+on_every_server! {
+    async fn every_exclusive_guard_can_write(env) {
+        let client = connected(env.address()).await;
+        let node = env.path("node");
+        client.create().creating_parents_if_needed().with_data("0").for_path(&node).await.unwrap();
+        let data = async || String::from_utf8(client.get_data().for_path(&node).await.unwrap().0).unwrap();
+        let mutex = InterProcessMutex::new(client.clone(), env.path("mutex")).unwrap().acquire().await.unwrap();
+        mutex.transaction().set_data(&node, "1").commit().await.unwrap();
+        assert_eq!(data().await, "1");
+        let inner = mutex.reenter().unwrap();
+        inner.transaction().set_data(&node, "2").commit().await.unwrap();
+        assert_eq!(data().await, "2");
+        let lock = InterProcessReadWriteLock::new(client.clone(), env.path("write")).unwrap();
+        let write = lock.write_lock().acquire().await.unwrap();
+        write.transaction().operation(CuratorOp::set_data(&node).with_data("3").with_version(2)).commit().await.unwrap();
+        assert_eq!(data().await, "3");
+        let mutex = InterProcessSemaphoreMutex::new(client.clone(), env.path("semaphore")).unwrap();
+        let guard = mutex.acquire().await.unwrap();
+        let results = guard.transaction().delete(&node).create(&node, "4").commit().await.unwrap();
+        assert_eq!(results.len(), 2, "the check of the lock is not told");
+        assert_eq!(data().await, "4");
+    }
+
+    /// Of several locks each is looked at.
+    async fn a_multi_lock_writes_only_while_all_of_it_is_held(env) {
+        let proxy = env.proxy();
+        let client = connect(second(proxy.address())).await;
+        let direct = env.client().await;
+        let node = env.path("node");
+        direct.create().creating_parents_if_needed().with_data("old").for_path(&node).await.unwrap();
+        let data = async || String::from_utf8(direct.get_data().for_path(&node).await.unwrap().0).unwrap();
+        let paths = ["one", "two", "three"].map(|name| env.path(name));
+        for lost in 0..3 {
+            let lock = InterProcessMultiLock::new(client.clone(), &paths).unwrap();
+            let guard = in_time(lock.acquire()).await.unwrap();
+            let written = format!("while all are held: {lost}");
+            let results = guard.transaction().set_data(&node, written.clone()).commit().await.unwrap();
+            assert_eq!((results.len(), data().await), (1, written.clone()));
+            let missing = env.path("missing");
+            let error = guard.transaction().check("/").delete(&missing).commit().await.unwrap_err();
+            let LockError::Framework(Error::Transaction { index: 1, operation, .. }) = error else { panic!("{error}") };
+            assert_eq!(operation, format!("delete {missing}"));
+            // Whatever the server says comes late.
+            proxy.latency(Duration::from_millis(500));
+            direct.delete().for_path(guard.parts().nth(lost).unwrap().path()).await.unwrap();
+            assert!(guard.is_held(), "it has not heard of it");
+            let error = in_time(guard.transaction().set_data(&node, "new").commit()).await.unwrap_err();
+            proxy.latency(Duration::ZERO);
+            let LockError::LockLost { path, reason: LossReason::NodeDeleted } = error else { panic!("{error}") };
+            assert_eq!((path, data().await), (paths[lost].clone(), written));
+            guard.release().await.unwrap();
+            let error = guard.transaction().check("/").commit().await.unwrap_err();
+            assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
+        }
+    }
+
+    /// Their checks would ask another session's server, or about other nodes.
+    async fn a_multi_lock_of_several_clients_cannot_write(env) {
+        let (client, other) = (connected(env.address()).await, connected(env.address()).await);
+        let apart = client.using_namespace(&env.path("apart")[1..]).unwrap();
+        for second in [other, apart] {
+            let locks = [(client.clone(), "one"), (second, "two")].map(|(client, name)| {
+                Arc::new(InterProcessMutex::new(client, env.path(name)).unwrap()) as Arc<dyn InterProcessLock>
+            });
+            let guard = in_time(InterProcessMultiLock::from_locks(locks).unwrap().acquire()).await.unwrap();
+            let error = guard.transaction().check("/").commit().await.unwrap_err();
+            assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
+            assert!(guard.is_held());
+            guard.release().await.unwrap();
+        }
+        // Kinds may be mixed, read locks too.
+        let lock = InterProcessReadWriteLock::new(client.clone(), env.path("two")).unwrap();
+        let one = InterProcessSemaphoreMutex::new(client.clone(), env.path("one")).unwrap();
+        let locks: [Arc<dyn InterProcessLock>; 2] = [Arc::new(one), Arc::new(lock.read_lock())];
+        let guard = in_time(InterProcessMultiLock::from_locks(locks).unwrap().acquire()).await.unwrap();
+        guard.transaction().check("/").commit().await.unwrap();
+    }
+
+    async fn what_else_cannot_be_done_is_told_as_such(env) {
+        let client = connected(env.address()).await;
+        let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
+        let missing = env.path("missing");
+        let error = guard.transaction().check("/").set_data(&missing, "").commit().await.unwrap_err();
+        let LockError::Framework(Error::Transaction { index: 1, operation, source }) = error else { panic!("{error}") };
+        assert_eq!(operation, format!("setData {missing}"));
+        assert!(matches!(*source, Error::NoNode { .. }), "{source}");
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        let error = guard.transaction().create(&missing, "").commit().await.unwrap_err();
+        assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
+    }
+
+    async fn a_lock_node_that_may_not_be_checked_is_told_as_none_of_the_operations(env) {
+        let client = connected(env.address()).await;
+        let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
+        let unreadable = vec![Acl::new(Permission::ADMIN, "world", "anyone")];
+        client.set_acl().with_acl(unreadable).for_path(guard.path()).await.unwrap();
+        let error = guard.transaction().create(env.path("new"), "").commit().await.unwrap_err();
+        let LockError::Framework(Error::NoAuth { path }) = error else { panic!("{error}") };
+        assert_eq!(path, guard.path());
+        guard.release().await.unwrap();
+    }
+
+    /// What the holder does not know of yet, the server does.
+    async fn a_holder_that_does_not_know_of_its_loss_changes_nothing(env) {
+        let proxy = env.proxy();
+        let client = connect(second(proxy.address())).await;
+        let direct = env.client().await;
+        let node = env.path("node");
+        direct.create().creating_parents_if_needed().with_data("old").for_path(&node).await.unwrap();
+        for deleted in [true, false] {
+            let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
+            // Whatever the server says comes late.
+            proxy.latency(Duration::from_millis(500));
+            if deleted {
+                direct.delete().for_path(guard.path()).await.unwrap();
+            } else {
+                env.kill_owner_of(&direct, guard.path()).await;
+            }
+            assert!(guard.is_held(), "it has not heard of it");
+            let error = in_time(guard.transaction().set_data(&node, "new").commit()).await.unwrap_err();
+            match error {
+                LockError::LockLost { reason, .. } => assert_eq!(deleted, reason == LossReason::NodeDeleted, "{reason}"),
+                // The server has cut the connection of the session that is over.
+                LockError::Framework(error) => assert!(!deleted && error.outcome_unknown(), "{error}"),
+                other => panic!("{other}"),
+            }
+            proxy.latency(Duration::ZERO);
+            assert_eq!(direct.get_data().for_path(&node).await.unwrap().0, b"old");
+            in_time(client.block_until_connected()).await.unwrap();
+        }
+    }
+
+    /// The set of which Jepsen's tests lose elements, in ZooKeeper itself. A holder reads it, stands still for longer than its
+    /// session lives, and writes it back with one element more, after the next one has done the same.
+    async fn a_holder_that_was_stopped_overwrites_the_next_ones_element_unless_its_write_is_guarded(env) {
+        let direct = env.client().await;
+        for guarded in [false, true] {
+            let (node, lock) = (env.path(&format!("set-{guarded}")), env.path(&format!("lock-{guarded}")));
+            direct.create().creating_parents_if_needed().with_data("first").for_path(&node).await.unwrap();
+            let (address, path, set) = (env.address(), lock.clone(), node.clone());
+            let stopped = std::thread::spawn(move || {
+                // Nothing of this runtime runs while its only thread stands still.
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    let client = connect(second(address).session_timeout(Duration::from_secs(2))).await;
+                    let guard = InterProcessMutex::new(client.clone(), &path).unwrap().acquire().await.unwrap();
+                    let read = String::from_utf8(client.get_data().for_path(&set).await.unwrap().0).unwrap();
+                    let mark = format!("{path}-stopped");
+                    client.create().for_path(&mark).await.unwrap();
+                    let mut wait = Duration::from_secs(4);
+                    while !client_sees_end(&set, address, wait) {
+                        wait = Duration::from_millis(100);
+                    }
+                    let data = format!("{read} stopped");
+                    let written = if guarded {
+                        guard.transaction().set_data(&set, data).commit().await.map(drop)
+                    } else {
+                        client.set_data().with_data(data).for_path(&set).await.map(drop).map_err(LockError::from)
+                    };
+                    client.close().await;
+                    written
+                })
+            });
+            let mark = format!("{lock}-stopped");
+            eventually("it stands still", async || direct.check_exists().for_path(&mark).await.unwrap().is_some()).await;
+            let guard = in_time(InterProcessMutex::new(direct.clone(), &lock).unwrap().acquire()).await.unwrap();
+            let read = String::from_utf8(direct.get_data().for_path(&node).await.unwrap().0).unwrap();
+            direct.set_data().with_data(format!("{read} next")).for_path(&node).await.unwrap();
+            guard.release().await.unwrap();
+            let written = in_time(async { tokio::task::spawn_blocking(|| stopped.join().unwrap()).await.unwrap() }).await;
+            let set = String::from_utf8(direct.get_data().for_path(&node).await.unwrap().0).unwrap();
+            if guarded {
+                assert!(matches!(written, Err(LockError::LockLost { .. })), "{written:?}");
+                assert_eq!(set, "first next");
+            } else {
+                written.unwrap();
+                assert_eq!(set, "first stopped", "the next one's element is lost");
+            }
+        }
+    }
+}
+
+/// Stands still for a while, and says whether the next holder has written meanwhile; by a runtime of its own, so that the
+/// caller's goes on standing still.
+fn client_sees_end(set: &str, address: std::net::SocketAddr, wait: Duration) -> bool {
+    std::thread::sleep(wait);
+    let set = set.to_owned();
+    let looking = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = connected(address).await;
+            let (data, _) = client.get_data().for_path(&set).await.unwrap();
+            client.close().await;
+            data.ends_with(b"next")
+        })
+    });
+    looking.join().unwrap()
+}

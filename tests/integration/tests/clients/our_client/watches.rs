@@ -1,0 +1,245 @@
+//! Watches: in order, removed when nobody waits, and those that stay.
+
+use std::net::SocketAddr;
+
+use curator_framework::{
+    AddWatchMode, ConnectionState, Error, EventType, PersistentEvent, PersistentWatcher, WakeReason, WatchedEvent,
+};
+use curator_integration::env::{connected as connect, eventually, in_time};
+use curator_integration::on_every_server;
+use curator_test::wire::OpCode;
+use curator_test::{ApacheServer, TestingServer};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::{connected, second};
+
+async fn changed(watcher: &mut PersistentWatcher) -> (EventType, String) {
+    match in_time(watcher.next()).await.unwrap() {
+        PersistentEvent::Changed(WatchedEvent { event_type, path }) => (event_type, path),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Curator's `TestWatchesBuilder.testRemoveWatch`, `testRemoveAllWatches` and their like: a watch is removed with the last who
+/// waits for it.
+#[tokio::test]
+async fn a_watch_that_is_dropped_is_removed_from_the_server() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(server.address()).await;
+    client.create().for_path("/a").await.unwrap();
+    let data = client.check_exists().watched().for_path("/a").await.unwrap().1;
+    let same = client.get_data().watched().for_path("/a").await.unwrap().1;
+    let children = client.get_children().watched().for_path("/a").await.unwrap().1;
+    let missing = client.check_exists().watched().for_path("/missing").await.unwrap().1;
+    assert_eq!(server.watch_count(), 3);
+    drop(data);
+    client.sync("/").await.unwrap();
+    assert_eq!(server.watch_count(), 3, "somebody still waits");
+    drop(same);
+    eventually("the data watch is removed", async || server.watch_count() == 2).await;
+    drop(missing);
+    eventually("that on a missing node too", async || server.watch_count() == 1).await;
+    drop(children);
+    eventually("and that on the children", async || server.watch_count() == 0).await;
+    // Curator's `testRemoveUnregisteredWatcher`: one that has fired is not removed again.
+    server.clear_requests();
+    let watch = client.check_exists().watched().for_path("/a").await.unwrap().1;
+    client.delete().for_path("/a").await.unwrap();
+    in_time(watch).await;
+    client.sync("/").await.unwrap();
+    assert!(!server.requests().iter().any(|request| request.op == OpCode::RemoveWatches));
+    // And one that is dropped while its read is under way leaves nothing.
+    for _ in 0..20 {
+        let reading = client.check_exists().watched();
+        drop(tokio::time::timeout(std::time::Duration::ZERO, reading.for_path("/b")).await);
+    }
+    client.sync("/").await.unwrap();
+    eventually("none is left", async || server.watch_count() == 0).await;
+}
+
+/// Curator's `TestWatchesBuilder.testGuaranteedRemoveWatch`: watches are set again after a reconnect, but not this one.
+#[tokio::test]
+async fn a_watch_that_is_dropped_in_an_outage_is_removed_after_it() {
+    let server = TestingServer::start().unwrap();
+    let proxy = curator_test::FaultProxy::start(server.address()).unwrap();
+    let client = connect(second(proxy.address())).await;
+    let session = client.session().await.unwrap();
+    let (dropped, kept) =
+        (session.exists_watched("/a").await.unwrap().1, session.exists_watched("/b").await.unwrap().1);
+    proxy.refuse();
+    proxy.reset();
+    let mut state = client.watch_connection_state();
+    in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
+    drop(dropped);
+    proxy.accept();
+    in_time(session.connected()).await.unwrap();
+    client.sync("/").await.unwrap();
+    eventually("the other one is set again", async || server.watch_count() == 1).await;
+    client.create().for_path("/b").await.unwrap();
+    in_time(kept).await;
+    assert_eq!(server.watch_count(), 0);
+}
+
+on_every_server! {
+    /// On that rests the hand-over of a lock: whoever's own node went first does not have the lock.
+    async fn events_come_in_the_order_in_which_they_happened(env) {
+        const NODES: usize = 200;
+        let (client, other) = (connected(env.address()).await, connected(env.address()).await);
+        let session = client.session().await.unwrap();
+        for round in 0..5 {
+            let paths: Vec<_> = (0..NODES).map(|number| env.path(&format!("{round}/{number}"))).collect();
+            for path in &paths {
+                other.create().creating_parents_if_needed().for_path(path).await.unwrap();
+            }
+            let mut watches = FuturesUnordered::new();
+            // In another order than that in which they go.
+            for (number, path) in paths.iter().enumerate().rev() {
+                let watch = session.exists_watched(path).await.unwrap().1;
+                watches.push(async move { watch.await; number });
+            }
+            // Each is looked at once, so that from now on they come in the order in which they are woken.
+            for _ in 0..NODES {
+                std::future::poll_fn(|cx| {
+                    assert!(watches.poll_next_unpin(cx).is_pending());
+                    std::task::Poll::Ready(())
+                })
+                .await;
+            }
+            // All at once, so that their events come in one burst.
+            let deletes = paths.iter().map(curator_framework::CuratorOp::delete);
+            // Whatever tokio's budget says: it would put some back.
+            let seen = tokio::task::coop::unconstrained(watches.by_ref().collect::<Vec<_>>());
+            let (deleted, seen) = tokio::join!(other.transaction().operations(deletes).commit(), in_time(seen));
+            assert_eq!(deleted.unwrap().len(), NODES);
+            assert!(seen.is_sorted(), "{seen:?}");
+        }
+    }
+
+    /// Curator's `TestWatchesBuilder.testPersistentWatch`.
+    async fn a_persistent_watch_fires_again_and_again(env) {
+        let (client, other) = (connected(env.address()).await, env.client().await);
+        let path = env.path("node");
+        let mut watcher = client.add_watch(&path, AddWatchMode::Persistent).await.unwrap();
+        other.create().creating_parents_if_needed().for_path(&path).await.unwrap();
+        other.set_data().for_path(&path).await.unwrap();
+        other.set_data().for_path(&path).await.unwrap();
+        other.create().for_path(&format!("{path}/child")).await.unwrap();
+        use EventType::{NodeChildrenChanged, NodeCreated, NodeDataChanged};
+        for event in [NodeCreated, NodeDataChanged, NodeDataChanged, NodeChildrenChanged] {
+            assert_eq!(changed(&mut watcher).await, (event, path.clone()));
+        }
+    }
+
+    /// Curator's `TestWatchesBuilder.testPersistentRecursiveWatch`, in a namespace.
+    async fn a_recursive_watch_tells_of_all_that_is_below(env) {
+        let client = connected(env.address()).await.using_namespace(&env.path("ns")[1..]).unwrap();
+        client.create().creating_parents_if_needed().for_path("/top").await.unwrap();
+        let mut watcher = client.add_watch("/top", AddWatchMode::PersistentRecursive).await.unwrap();
+        for path in ["/top/a", "/top/a/b", "/top/a/b/c"] {
+            client.create().for_path(path).await.unwrap();
+        }
+        client.delete().for_path("/top/a/b/c").await.unwrap();
+        use EventType::{NodeCreated, NodeDeleted};
+        for (event, path) in
+            [(NodeCreated, "/top/a"), (NodeCreated, "/top/a/b"), (NodeCreated, "/top/a/b/c"), (NodeDeleted, "/top/a/b/c")]
+        {
+            assert_eq!(changed(&mut watcher).await, (event, path.to_owned()));
+        }
+        client.close().await;
+        let ended = in_time(watcher.next()).await;
+        assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
+        let late = in_time(client.add_watch("/top", AddWatchMode::Persistent)).await;
+        assert!(matches!(late, Err(Error::Closed)), "{late:?}");
+    }
+
+    /// The crate itself forgets it at a reconnect.
+    async fn a_persistent_watch_is_set_anew_after_a_reconnect_and_in_the_next_session(env) {
+        let proxy = env.proxy();
+        let client = connect(second(proxy.address())).await;
+        let other = env.client().await;
+        let path = env.path("node");
+        other.create().creating_parents_if_needed().for_path(&path).await.unwrap();
+        for mode in [AddWatchMode::Persistent, AddWatchMode::PersistentRecursive] {
+            let mut watcher = client.add_watch(&path, mode).await.unwrap();
+            proxy.reset();
+            assert_eq!(in_time(watcher.next()).await.unwrap(), PersistentEvent::Reset);
+            other.set_data().for_path(&path).await.unwrap();
+            assert_eq!(changed(&mut watcher).await, (EventType::NodeDataChanged, path.clone()));
+            let own = env.path("own");
+            let session = client.session().await.unwrap();
+            session.create(&own, Vec::new(), curator_framework::Acl::open_unsafe(), curator_framework::CreateMode::Ephemeral).await.unwrap();
+            env.kill_owner_of(&other, &own).await;
+            in_time(session.ended()).await;
+            assert_eq!(in_time(watcher.next()).await.unwrap(), PersistentEvent::Reset);
+            other.set_data().for_path(&path).await.unwrap();
+            assert_eq!(changed(&mut watcher).await, (EventType::NodeDataChanged, path.clone()));
+        }
+        let mut state = client.watch_connection_state();
+        in_time(state.wait_for(|state| state.is_some_and(ConnectionState::is_connected))).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_persistent_watch_that_is_dropped_is_removed_from_the_server() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(server.address()).await;
+    let watcher = client.add_watch("/a", AddWatchMode::Persistent).await.unwrap();
+    let recursive = client.add_watch("/b", AddWatchMode::PersistentRecursive).await.unwrap();
+    let (both, removed) =
+        (server.watch_count(), || server.requests().iter().filter(|one| one.op == OpCode::RemoveWatches).count());
+    assert!(both >= 2);
+    drop(watcher);
+    eventually("it is removed", async || removed() == 1 && server.watch_count() < both).await;
+    drop(recursive);
+    eventually("the other one too", async || server.watch_count() == 0).await;
+}
+
+#[tokio::test]
+async fn who_does_not_look_whether_a_watch_is_set_does_not_keep_the_session_open() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(server.address()).await;
+    let mut adding = Box::pin(client.add_watch("/a", AddWatchMode::Persistent));
+    assert!(futures_util::poll!(&mut adding).is_pending());
+    in_time(client.close()).await;
+    eventually("the session is closed", async || server.sessions().is_empty()).await;
+    drop(adding);
+}
+
+/// ZOOKEEPER-4466: before 3.9 a server has one watch for each session and path, and the newest kind counts. The docs of
+/// `add_watch` say what that means.
+async fn persistent_and_other_watches_meet(address: SocketAddr, apart: bool) {
+    let (client, other) = (connected(address).await, connected(address).await);
+    for path in ["/fired", "/given-up", "/alone", "/mark"] {
+        other.create().for_path(path).await.unwrap();
+    }
+    let add = async |path| client.add_watch(path, AddWatchMode::Persistent).await.unwrap();
+    let mut watchers = [add("/fired").await, add("/given-up").await, add("/alone").await, add("/mark").await];
+    let [fired, given_up, alone, mark] = &mut watchers;
+    // One fires, and one is given up. Both kinds are notified of what happens first.
+    let once = client.get_data().watched().for_path("/fired").await.unwrap().1;
+    other.set_data().for_path("/fired").await.unwrap();
+    assert_eq!(in_time(once).await, WakeReason::Event(EventType::NodeDataChanged));
+    assert_eq!(changed(fired).await, (EventType::NodeDataChanged, "/fired".to_owned()));
+    drop(client.get_data().watched().for_path("/given-up").await.unwrap().1);
+    client.sync("/").await.unwrap();
+    for path in ["/fired", "/given-up", "/alone", "/mark"] {
+        other.set_data().for_path(path).await.unwrap();
+    }
+    assert_eq!(changed(mark).await, (EventType::NodeDataChanged, "/mark".to_owned()));
+    // Events come in order, so what is not here now was never sent.
+    assert_eq!(changed(alone).await, (EventType::NodeDataChanged, "/alone".to_owned()));
+    // The watch that was given up is left on the server, as a removal would take the persistent one with it.
+    for (watcher, hears) in [(fired, apart), (given_up, true)] {
+        let heard = futures_util::poll!(Box::pin(watcher.next())).is_ready();
+        assert_eq!(heard, hears, "{}", watcher.path());
+    }
+}
+
+#[tokio::test]
+async fn before_3_9_a_persistent_watch_ends_with_another_one_on_its_path() {
+    let server = TestingServer::start().unwrap();
+    persistent_and_other_watches_meet(server.address(), false).await;
+    let server = tokio::task::spawn_blocking(|| ApacheServer::builder().start().unwrap()).await.unwrap();
+    let version = server.version().split('.').map(|part| part.parse().unwrap()).collect::<Vec<u32>>();
+    persistent_and_other_watches_meet(server.address(), version >= vec![3, 9]).await;
+}

@@ -1,0 +1,8 @@
+//! What locks and clients cost: requests, round trips, processor time, and hand-offs in long queues.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod both_clients;
+mod each_client;
+mod scale;
+mod waiting;

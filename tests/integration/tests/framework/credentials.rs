@@ -1,0 +1,142 @@
+//! Credentials: they are added to every connection before anything else that waits for it.
+
+use std::time::Duration;
+
+use curator_framework::{Acl, CuratorFramework, CuratorFrameworkBuilder, Error, Permission, RetryNTimes};
+use curator_integration::env::{Env, PATIENCE, builder, connected, in_time};
+use curator_integration::on_every_server;
+use curator_test::{FaultProxy, kill_session};
+
+use crate::ground::{exists, take_down};
+
+const USERS: [&str; 3] = ["ann:one", "bob:two", "cleo:three"];
+
+fn digest(options: CuratorFrameworkBuilder, users: &[&str]) -> CuratorFrameworkBuilder {
+    users.iter().fold(options, |options, user| options.authorization("digest", *user))
+}
+
+/// One node for each user that nobody else may read, and their paths.
+async fn secrets(env: &Env) -> Vec<String> {
+    let mut nodes = Vec::new();
+    for user in USERS {
+        let client = connected(digest(builder(env.address()), &[user])).await;
+        let node = env.path(&format!("of-{}", &user[..3]));
+        let create = client.create().creating_parents_if_needed().with_acl(Acl::creator_all());
+        nodes.push(create.with_data("secret").for_path(&node).await.unwrap());
+        client.close().await;
+    }
+    nodes
+}
+
+/// A client that never tries again, so that one `NoAuth`, or a request that runs too early, is seen.
+async fn client_of_all(proxy: &FaultProxy) -> CuratorFramework {
+    let options = builder(proxy.address()).connection_timeout(PATIENCE).session_timeout(Duration::from_secs(6));
+    connected(digest(options, &USERS).retry_policy(RetryNTimes::new(0, Duration::ZERO))).await
+}
+
+/// Reads of all secrets, waiting.
+fn reads(client: &CuratorFramework, nodes: &[String]) -> Vec<tokio::task::JoinHandle<Result<Vec<u8>, Error>>> {
+    let read = |path: &String| {
+        let (client, path) = (client.clone(), path.clone());
+        tokio::spawn(async move { client.get_data().for_path(&path).await.map(|(data, _)| data) })
+    };
+    (0..5).flat_map(|_| nodes.iter().map(read).collect::<Vec<_>>()).collect()
+}
+
+on_every_server! {
+    /// Curator's `TestFramework.testCreateACLSingleAuth` and `testACLDeprecatedApis`.
+    async fn a_user_keeps_others_out(env) {
+        let client = connected(digest(builder(env.address()), &["me1:pass1"])).await;
+        let node = env.path("node");
+        let create = client.create().creating_parents_if_needed().with_acl(Acl::creator_all());
+        create.with_data("hey").for_path(&node).await.unwrap();
+        assert_eq!(client.get_data().for_path(&node).await.unwrap().0, b"hey");
+        client.set_data().with_data("you").for_path(&node).await.unwrap();
+        for users in [&[][..], &["someone.else:pass"], &["me1:wrong"]] {
+            let other = connected(digest(builder(env.address()), users)).await;
+            let read = other.get_data().for_path(&node).await;
+            assert!(matches!(&read, Err(Error::NoAuth { path }) if *path == node), "{read:?}");
+            let set = other.set_data().with_data("mine").for_path(&node).await;
+            assert!(matches!(set, Err(Error::NoAuth { .. })), "{set:?}");
+            assert!(exists(&other, &node).await, "whether it is there is no secret");
+        }
+        let again = connected(digest(builder(env.address()), &["me1:pass1"])).await;
+        assert_eq!(again.get_data().for_path(&node).await.unwrap().0, b"you");
+    }
+
+    /// Curator's `TestFramework.testCreateACLMultipleAuths`.
+    async fn each_of_several_users_counts(env) {
+        let both = connected(digest(builder(env.address()), &["me1:pass1", "me2:pass2"])).await;
+        let node = env.path("node");
+        both.create().creating_parents_if_needed().with_acl(Acl::creator_all()).for_path(&node).await.unwrap();
+        let (acl, _) = both.get_acl().for_path(&node).await.unwrap();
+        let mut users: Vec<_> = acl.iter().filter_map(|entry| entry.id.split(':').next()).collect();
+        users.sort_unstable();
+        assert_eq!(users, ["me1", "me2"]);
+        assert!(acl.iter().all(|entry| entry.permissions == Permission::ALL && entry.scheme == "digest"), "{acl:?}");
+        for user in ["me1:pass1", "me2:pass2"] {
+            let one = connected(digest(builder(env.address()), &[user])).await;
+            one.set_data().with_data(user).for_path(&node).await.unwrap();
+        }
+        let neither = connected(digest(builder(env.address()), &["me1:pass2"])).await;
+        let set = neither.set_data().for_path(&node).await;
+        assert!(matches!(set, Err(Error::NoAuth { .. })), "{set:?}");
+    }
+
+    /// Curator's `TestFramework.testCreateACLWithReset`: in every connection of a session, and in the next session.
+    async fn what_waits_for_a_connection_runs_behind_the_credentials(env) {
+        let nodes = secrets(&env).await;
+        let proxy = env.proxy();
+        let client = client_of_all(&proxy).await;
+        let session = client.session().await.unwrap().number();
+        for _ in 0..4 {
+            let mut state = client.watch_connection_state();
+            state.mark_unchanged();
+            take_down(&proxy);
+            in_time(state.changed()).await.unwrap();
+            let waiting = reads(&client, &nodes);
+            proxy.accept();
+            for read in waiting {
+                assert_eq!(in_time(read).await.unwrap().unwrap(), b"secret");
+            }
+        }
+        // One at a time, from the first moment on.
+        for _ in 0..4 {
+            let connections = proxy.total_connections();
+            proxy.reset();
+            while proxy.total_connections() == connections {
+                match in_time(client.get_data().for_path(&nodes[0])).await {
+                    Ok((data, _)) => assert_eq!(data, b"secret"),
+                    Err(error) => assert!(matches!(error, Error::ConnectionLoss { .. }), "{error}"),
+                }
+            }
+        }
+        in_time(client.session()).await.unwrap();
+        assert_eq!(client.session().await.unwrap().number(), session, "still the same session");
+    }
+
+    /// As above with a session that is killed while nobody can connect.
+    async fn the_next_session_has_the_credentials_too(env) {
+        let nodes = secrets(&env).await;
+        let (proxy, direct) = (env.proxy(), env.client().await);
+        let client = client_of_all(&proxy).await;
+        for round in 0..2 {
+            let session = client.session().await.unwrap().number();
+            let member = env.path(&format!("member-{round}"));
+            let ephemeral = client.create().with_mode(curator_framework::CreateMode::Ephemeral);
+            let (_, stat) = ephemeral.for_path_with_stat(&member).await.unwrap();
+            let mut state = client.watch_connection_state();
+            state.mark_unchanged();
+            take_down(&proxy);
+            in_time(state.changed()).await.unwrap();
+            kill_session(env.address(), stat.ephemeral_owner).await.unwrap();
+            assert!(!exists(&direct, &member).await);
+            let waiting = reads(&client, &nodes);
+            proxy.accept();
+            for read in waiting {
+                assert_eq!(in_time(read).await.unwrap().unwrap(), b"secret");
+            }
+            assert!(client.session().await.unwrap().number() > session);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Turning a write lock into a read lock beside others of the other kind.
+
+use std::time::Duration;
+
+use curator_integration::env::{Env, Kind, in_time};
+use curator_integration::on_every_server;
+use curator_recipes::InterProcessReadWriteLock;
+
+use crate::peer::Peer;
+use crate::record::{Clock, Report};
+
+/// Long enough for somebody who would come in to do so.
+const A_WHILE: Duration = Duration::from_millis(200);
+
+on_every_server! {
+    async fn javas_queued_writer_does_not_get_in_over_ours_but_its_readers_do(env) {
+        let java = Peer::java(&env).await;
+        let (client, path) = (env.client().await, env.path("lock"));
+        let lock = InterProcessReadWriteLock::new(client.clone(), &path).unwrap();
+        let (mut reader, mut writer) = (java.thread("reader"), java.thread("writer"));
+
+        let writing = in_time(lock.write_lock().acquire()).await.unwrap();
+        reader.begin_to_acquire("read", &path);
+        env.wait_for_children(&client, &path, 2).await;
+        writer.begin(&format!("compete write {path} 1 0"));
+        env.wait_for_children(&client, &path, 3).await;
+        let reading = in_time(writing.downgrade()).await.unwrap();
+        assert!(reader.holds().await > reading.fencing_token());
+        reader.release("read", &path).await;
+        env.wait_for_children(&client, &path, 2).await;
+        tokio::time::sleep(A_WHILE).await;
+        let until = Clock::now();
+        assert!(reading.is_held());
+        reading.release().await.unwrap();
+        assert!(Report::of(&mut writer).await.first_grant() > until, "it wrote while we read");
+        env.wait_for_children(&client, &path, 0).await;
+        java.end().await;
+    }
+}
+
+/// CURATOR-621, in Java's Curator before 5.5: the read node of a downgrade stands behind who waits, so a queued writer
+/// gets in, whoever it is. Nothing can be done about it on this side.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_queued_writer_gets_in_over_javas() {
+    let env = Env::new(Kind::InProcess);
+    let java = Peer::java(&env).await;
+    let (client, path) = (env.client().await, env.path("lock"));
+    let lock = InterProcessReadWriteLock::new(client.clone(), &path).unwrap().write_lock();
+    let mut both = java.thread("both");
+    both.acquire("write", &path).await;
+    let writer = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    env.wait_for_children(&client, &path, 2).await;
+    both.acquire("read", &path).await;
+    both.release("write", &path).await;
+    let writing = in_time(writer).await.unwrap();
+    assert!(writing.is_held());
+    assert_eq!(both.ask(&format!("holds read {path}")).await, "true");
+    both.release("read", &path).await;
+    writing.release().await.unwrap();
+    env.wait_for_children(&client, &path, 0).await;
+    java.end().await;
+}

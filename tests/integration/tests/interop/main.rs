@@ -1,0 +1,22 @@
+//! Processes of several kinds at the same paths: this crate, Java's Curator 5.4, and kazoo.
+//!
+//! Each process is driven over its standard input and output. All of them read the clock of the host, which counts from
+//! its start, so what they report can be put in one order: see [`record`].
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod downgrade;
+mod expiry;
+mod fleet;
+mod kazoo;
+mod kills;
+mod limits;
+mod participants;
+mod peer;
+mod record;
+mod revocation;
+mod rust_peer;
+mod sequence_end;
+mod shared_count;
+mod tries;
+mod turns;

@@ -1,0 +1,219 @@
+//! A server that is silent from any moment on makes nobody wait longer than was said.
+
+use std::time::{Duration, Instant};
+
+use curator_framework::{Error, RetryNTimes};
+use curator_integration::env::{builder, connected, eventually};
+use curator_integration::kinds::Which;
+use curator_integration::lock_stage::{CONNECTION_TIMEOUT, OURS, ROOT, Stage, Subject, play};
+use curator_integration::on_every_server;
+use curator_recipes::{LockError, LockOwner};
+use tokio::time::timeout;
+
+use crate::cancellation::{Cut, poll_until_then};
+use crate::operations::{Patience, Taking, taking};
+
+const LATENCY: Duration = Duration::from_millis(3);
+const BUDGET: Duration = Duration::from_secs(1);
+/// The finest that tokio's timers tell.
+const TICK: Duration = Duration::from_millis(1);
+
+/// When the servers fall silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Silence {
+    /// With something under way to them, or with an answer there that was not seen yet; after so many polls.
+    At(Cut),
+    /// And the connection is broken too, so that it is known.
+    Broken(Cut),
+}
+
+/// `true` if the acquire was done before the silence.
+async fn acquire_in_silence(taking: &Taking, contended: bool, silence: Silence, what: &str) -> bool {
+    let stage = Stage::new(LATENCY).await;
+    let before = stage.footprint();
+    let mut others = Vec::new();
+    if contended {
+        others.push(stage.somebody_in_front(taking.subject).await);
+    }
+    let began = tokio::time::Instant::now();
+    let (Silence::At(cut) | Silence::Broken(cut)) = silence;
+    let mut is_silent = false;
+    let fall_silent = || {
+        is_silent = true;
+        stage.ensemble.partition(OURS);
+        if matches!(silence, Silence::Broken(_)) {
+            stage.ensemble.reset(OURS);
+        }
+    };
+    let acquire = poll_until_then((taking.run)(stage.client.clone()), cut, fall_silent);
+    let outcome =
+        timeout(Duration::from_secs(60), acquire).await.unwrap_or_else(|_| panic!("{what}: it is not bounded"));
+    let took = began.elapsed();
+    match (taking.patience, outcome) {
+        (_, Ok(guards)) if !guards.is_empty() => assert!(took <= BUDGET, "{what}: granted after {took:?}"),
+        (Patience::Budget, Ok(_)) => {
+            assert!((BUDGET..=BUDGET + TICK).contains(&took), "{what}: not granted after {took:?}");
+        }
+        (_, Ok(_)) => assert!(contended && took <= CONNECTION_TIMEOUT, "{what}: not granted after {took:?}"),
+        (Patience::Once, Err(LockError::Framework(error @ Error::ConnectionLoss { .. }))) => {
+            assert!(is_silent && took <= CONNECTION_TIMEOUT + TICK, "{what}: {error} after {took:?}");
+        }
+        (_, Err(error)) => panic!("{what}: {error}"),
+    }
+    stage.ensemble.repair(OURS);
+    others.push(stage.somebody_behind(taking.subject));
+    stage.assert_as_before(others, &before, what).await;
+    !is_silent
+}
+
+fn every_bounded_acquire(patience: Patience, contended: bool) {
+    for taking in taking(BUDGET).iter().filter(|taking| taking.patience == patience) {
+        for broken in [false, true] {
+            for polls in 0..500 {
+                let mut is_done = false;
+                for cut in [Cut::Before(polls), Cut::Behind(polls + 1)] {
+                    let silence = if broken { Silence::Broken(cut) } else { Silence::At(cut) };
+                    let what = format!("{} of {:?}, contended: {contended}, {silence:?}", taking.name, taking.subject);
+                    is_done = play(acquire_in_silence(taking, contended, silence, &what));
+                }
+                if is_done {
+                    assert!(polls >= 2, "{} of {:?} took {polls} polls", taking.name, taking.subject);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_budget_is_kept_to_the_millisecond_at_rest() {
+    every_bounded_acquire(Patience::Budget, false);
+}
+
+#[test]
+fn a_budget_is_kept_to_the_millisecond_behind_somebody() {
+    every_bounded_acquire(Patience::Budget, true);
+}
+
+#[test]
+fn a_try_is_bounded_by_the_connection_timeout_at_rest() {
+    every_bounded_acquire(Patience::Once, false);
+}
+
+#[test]
+fn a_try_is_bounded_by_the_connection_timeout_behind_somebody() {
+    every_bounded_acquire(Patience::Once, true);
+}
+
+/// The connection comes back late, and then nothing is answered.
+#[test]
+fn a_try_that_waits_for_the_connection_waits_no_second_time() {
+    for taking in taking(BUDGET).iter().filter(|taking| taking.patience == Patience::Once) {
+        play(async {
+            let what = format!("{} of {:?}", taking.name, taking.subject);
+            let stage = Stage::new(LATENCY).await;
+            let before = stage.footprint();
+            stage.ensemble.partition(OURS);
+            stage.ensemble.reset(OURS);
+            let mut state = stage.client.watch_connection_state();
+            let suspended = Some(curator_framework::ConnectionState::Suspended);
+            state.wait_for(|state| *state == suspended).await.unwrap();
+            let began = tokio::time::Instant::now();
+            let network = async {
+                tokio::time::sleep(CONNECTION_TIMEOUT / 2).await;
+                stage.ensemble.repair(OURS);
+                state.wait_for(|state| *state != suspended).await.unwrap();
+                stage.ensemble.partition(OURS);
+                began.elapsed()
+            };
+            let (tried, silent) = tokio::join!((taking.run)(stage.client.clone()), network);
+            assert!(silent < CONNECTION_TIMEOUT, "{what}: connected after {silent:?} only");
+            let lost = matches!(tried, Err(LockError::Framework(Error::ConnectionLoss { .. })));
+            assert!(
+                lost && began.elapsed() <= CONNECTION_TIMEOUT + TICK,
+                "{what}: {tried:?} after {:?}",
+                began.elapsed()
+            );
+            stage.ensemble.repair(OURS);
+            stage.assert_as_before(vec![stage.somebody_behind(taking.subject)], &before, &what).await;
+        });
+    }
+}
+
+/// While another acquire of the same owner waits, the time of a further one counts too.
+#[test]
+fn the_wait_for_ones_own_other_acquire_is_bounded_too() {
+    for which in Which::ALL.into_iter().filter(|which| which.is_reentrant()) {
+        play(async {
+            let stage = Stage::new(LATENCY).await;
+            let subject = Subject::One(which);
+            let held = subject.block(&stage.front).await;
+            let lock = which.lock(&stage.client, ROOT);
+            let began = tokio::time::Instant::now();
+            let others = async {
+                assert!(lock.acquire_timeout(BUDGET).await.unwrap().is_none());
+                let took = began.elapsed();
+                assert!((BUDGET..=BUDGET + TICK).contains(&took), "{which:?}: {took:?}");
+                assert!(lock.try_acquire().await.unwrap().is_none());
+                let took = began.elapsed() - took;
+                assert!(took <= CONNECTION_TIMEOUT + TICK, "{which:?}: {took:?}");
+                held.release().await.unwrap();
+            };
+            let (granted, ()) = LockOwner::scope(async { tokio::join!(lock.acquire(), others) }).await;
+            granted.unwrap().release().await.unwrap();
+        });
+    }
+}
+
+on_every_server! {
+    /// The same soon after a real server froze, and nothing is left when it goes on.
+    async fn a_frozen_server_holds_up_nobody(env) {
+        const SLACK: Duration = Duration::from_secs(8);
+        let env = env.alone();
+        let root = env.path("locks");
+        let options = builder(env.address()).session_timeout(Duration::from_secs(60)).retry_policy(RetryNTimes::new(0, TICK));
+        let client = connected(options.connection_timeout(Duration::from_secs(2))).await;
+        let locks = Which::ALL.map(|which| which.lock(&client, &root));
+        for lock in &locks {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+        for which in Which::ALL {
+            which.wait_until_free(&client, &root).await;
+        }
+        env.freeze();
+        let began = Instant::now();
+        let mut waits = tokio::task::JoinSet::new();
+        for lock in locks {
+            waits.spawn(async move {
+                let began = Instant::now();
+                let timed = lock.acquire_timeout(BUDGET).await;
+                let timed_took = began.elapsed();
+                let tried = lock.try_acquire().await;
+                (lock, timed, timed_took, tried)
+            });
+        }
+        while let Some(outcome) = waits.join_next().await {
+            let (lock, timed, took, tried) = outcome.unwrap();
+            assert!(matches!(timed, Ok(None)), "{lock:?}: {timed:?}");
+            assert!(took >= BUDGET && took < BUDGET + SLACK, "{lock:?}: {took:?}");
+            let lost = matches!(tried, Err(LockError::Framework(Error::ConnectionLoss { .. })));
+            assert!(lost, "{lock:?}: {tried:?}");
+        }
+        assert!(began.elapsed() < BUDGET + Duration::from_secs(2) + SLACK, "{:?}", began.elapsed());
+        env.thaw();
+        for which in Which::ALL {
+            let lock = which.lock(&client, &root);
+            // The policy allows no second try, and the connection may not be back.
+            eventually("it is granted", async || match lock.acquire().await {
+                Ok(guard) => guard.release().await.is_ok(),
+                Err(error) => {
+                    assert!(matches!(error, LockError::Framework(Error::ConnectionLoss { .. })), "{error}");
+                    false
+                }
+            })
+            .await;
+            which.wait_until_free(&client, &root).await;
+        }
+        eventually("no watch is left", async || client.watchers() == 0).await;
+    }
+}

@@ -1,0 +1,10 @@
+//! How locks of all kinds are lost, and who is told when.
+
+mod both_clients;
+mod one_session;
+mod players;
+mod silence;
+mod silence_on_apache;
+mod stopped_process;
+mod told;
+mod told_for_real;

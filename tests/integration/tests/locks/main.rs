@@ -1,0 +1,26 @@
+//! Curator's own tests of its locks, and what they leave out; on the in-process server and on Apache ZooKeeper.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod acls;
+mod both_clients;
+mod bounded;
+mod cancellation;
+mod downgrade;
+mod guarded_set;
+mod internals;
+mod laws;
+mod loss;
+mod misuse;
+mod multi;
+mod mutex;
+mod operations;
+mod owners;
+mod participants;
+mod public_methods;
+mod read_write;
+mod revocation;
+mod semaphore;
+mod shared_cancellation;
+mod shutdown;
+mod tracing_events;

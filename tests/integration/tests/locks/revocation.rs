@@ -1,0 +1,201 @@
+//! A holder is asked to give its lock back.
+
+use std::time::Duration;
+
+use curator_framework::CuratorFramework;
+use curator_integration::env::{builder, connected, eventually, in_time};
+use curator_integration::on_every_server;
+use curator_recipes::{
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockOptions, Revoker,
+};
+use curator_test::wire::OpCode;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Options of a lock that can be revoked, and the nodes that it is asked for.
+fn revocable() -> (LockOptions, UnboundedReceiver<String>) {
+    let (asked, nodes) = unbounded_channel();
+    let tell = move |node: &str| {
+        // The test may have ended.
+        drop(asked.send(node.to_owned()));
+    };
+    (LockOptions::new().revocable(tell), nodes)
+}
+
+async fn revoke(client: &CuratorFramework, node: &str) {
+    Revoker::attempt_revoke(client, node).await.unwrap();
+}
+
+on_every_server! {
+    /// Curator's `TestInterProcessMutex.testRevoking`.
+    async fn the_listener_is_told_and_the_lock_changes_hands(env) {
+        let path = env.path("lock");
+        let (first, second) = (env.client().await, env.client().await);
+        let (options, mut asked) = revocable();
+        // The nodes of a revocable lock begin empty, as Curator's.
+        let mutex = InterProcessMutex::with_options(first, &path, options.node_data("not written")).unwrap();
+        let guard = mutex.acquire().await.unwrap();
+        let nodes = mutex.participant_nodes().await.unwrap();
+        assert_eq!(nodes, [guard.path()]);
+        assert_eq!(second.get_data().for_path(guard.path()).await.unwrap().0, b"");
+        let other = InterProcessMutex::new(second.clone(), &path).unwrap();
+        let waiter = tokio::spawn(async move { other.acquire().await.unwrap() });
+        env.wait_for_children(&second, &path, 2).await;
+        revoke(&second, &nodes[0]).await;
+        assert_eq!(in_time(asked.recv()).await.unwrap(), nodes[0]);
+        in_time(guard.revocation_requested()).await;
+        assert_eq!(second.get_data().for_path(guard.path()).await.unwrap().0, b"__REVOKE__");
+        assert!(guard.is_held() && !waiter.is_finished(), "nothing is forced");
+        guard.release().await.unwrap();
+        in_time(waiter).await.unwrap().release().await.unwrap();
+        // A node that is gone is no error.
+        revoke(&second, &nodes[0]).await;
+    }
+
+    async fn a_guard_tells_without_a_listener(env) {
+        let client = env.client().await;
+        let mutex = InterProcessMutex::new(client.clone(), env.path("mutex")).unwrap();
+        let rw = InterProcessReadWriteLock::new(client.clone(), env.path("rw")).unwrap();
+        let semaphore = InterProcessSemaphoreV2::new(client.clone(), env.path("semaphore"), 2).unwrap();
+        let multi = InterProcessMultiLock::new(client.clone(), [env.path("one"), env.path("two")]).unwrap();
+        let writing = rw.write_lock().acquire().await.unwrap();
+        let reading = in_time(writing.downgrade()).await.unwrap();
+        let guards: [curator_recipes::LockGuard; 4] = [
+            mutex.acquire().await.unwrap().into(),
+            reading.into(),
+            semaphore.acquire().await.unwrap().into(),
+            multi.acquire().await.unwrap().into(),
+        ];
+        for guard in &guards {
+            // Of a multi lock any part.
+            let node = guard.parts().last().unwrap().path().to_owned();
+            let asked = guard.revocation_requested();
+            tokio::pin!(asked);
+            assert!(futures_util::FutureExt::now_or_never(asked.as_mut()).is_none());
+            // Other data is no request.
+            client.set_data().with_data("something").for_path(&node).await.unwrap();
+            eventually("it is watched again", async || client.watched_paths().contains(&node)).await;
+            assert!(futures_util::FutureExt::now_or_never(asked.as_mut()).is_none());
+            revoke(&client, &node).await;
+            in_time(asked).await;
+            // Who asks later hears it too.
+            in_time(guard.revocation_requested()).await;
+            guard.release().await.unwrap();
+        }
+    }
+
+    /// The marker is there before anybody looks.
+    async fn a_request_before_the_first_look_is_told(env) {
+        let path = env.path("lock");
+        let client = env.client().await;
+        let guard = InterProcessMutex::new(client.clone(), &path).unwrap().acquire().await.unwrap();
+        revoke(&client, guard.path()).await;
+        in_time(guard.revocation_requested()).await;
+        guard.release().await.unwrap();
+
+        // Between the create of the node and the watch on it.
+        let proxy = env.proxy();
+        let far = connected(builder(proxy.address()).session_timeout(Duration::from_secs(30))).await;
+        let (options, mut asked) = revocable();
+        let mutex = InterProcessMutex::with_options(far, &path, options).unwrap();
+        proxy.refuse();
+        proxy.drop_request(OpCode::GetChildren, 1);
+        let acquire = tokio::spawn(async move { mutex.acquire().await.unwrap() });
+        in_time(proxy.wait_for_faults(1)).await;
+        let node = format!("{path}/{}", env.wait_for_children(&client, &path, 1).await[0]);
+        revoke(&client, &node).await;
+        proxy.accept();
+        let guard = in_time(acquire).await.unwrap();
+        assert_eq!(in_time(asked.recv()).await.unwrap(), node);
+        assert_eq!(guard.path(), node);
+        in_time(guard.revocation_requested()).await;
+        guard.release().await.unwrap();
+        assert!(asked.try_recv().is_err(), "one request, told once");
+    }
+
+    async fn a_waiting_contender_is_told_too(env) {
+        let path = env.path("lock");
+        let (first, second) = (env.client().await, env.client().await);
+        let held = InterProcessMutex::new(first.clone(), &path).unwrap().acquire().await.unwrap();
+        let (options, mut asked) = revocable();
+        let mutex = InterProcessMutex::with_options(second.clone(), &path, options).unwrap();
+        let waiter = { let mutex = mutex.clone(); tokio::spawn(async move { mutex.acquire().await.unwrap() }) };
+        env.wait_for_children(&first, &path, 2).await;
+        let waiting = mutex.participant_nodes().await.unwrap().pop().unwrap();
+        revoke(&first, &waiting).await;
+        assert_eq!(in_time(asked.recv()).await.unwrap(), waiting);
+        assert!(!waiter.is_finished(), "it waits on");
+        held.release().await.unwrap();
+        let guard = in_time(waiter).await.unwrap();
+        assert_eq!(guard.path(), waiting);
+        in_time(guard.revocation_requested()).await;
+        // A further request reaches the holder.
+        revoke(&first, &waiting).await;
+        assert_eq!(in_time(asked.recv()).await.unwrap(), waiting);
+        guard.release().await.unwrap();
+    }
+
+    async fn a_repeated_request_is_told_again_and_a_reconnect_is_none(env) {
+        let path = env.path("lock");
+        let proxy = env.proxy();
+        let direct = env.client().await;
+        let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(30))).await;
+        let (options, mut asked) = revocable();
+        let mutex = InterProcessMutex::with_options(client.clone(), &path, options).unwrap();
+        let guard = mutex.acquire().await.unwrap();
+        let is_watched = async || client.is_connected() && client.watchers() == 1;
+        for _ in 0..2 {
+            eventually("the node is watched", is_watched).await;
+            revoke(&direct, guard.path()).await;
+            assert_eq!(in_time(asked.recv()).await.unwrap(), guard.path());
+        }
+        for _ in 0..3 {
+            let connections = proxy.total_connections();
+            proxy.reset();
+            in_time(proxy.wait_for_connections(connections + 1)).await;
+            eventually("the node is watched again", is_watched).await;
+        }
+        // Listeners are called in order: had a reconnect been one, it would come before this.
+        revoke(&direct, guard.path()).await;
+        assert_eq!(in_time(asked.recv()).await.unwrap(), guard.path());
+        assert_eq!(guard.release().await.unwrap(), curator_recipes::Release::Released);
+        // The next hold was asked for nothing, and can be.
+        let next = mutex.acquire().await.unwrap();
+        revoke(&direct, next.path()).await;
+        assert_eq!(in_time(asked.recv()).await.unwrap(), next.path(), "the lock stays revocable");
+        assert!(asked.try_recv().is_err());
+        next.release().await.unwrap();
+    }
+
+    async fn a_read_lock_that_was_a_write_lock_is_revocable_too(env) {
+        let client = env.client().await;
+        let (options, mut asked) = revocable();
+        let lock = InterProcessReadWriteLock::with_options(client.clone(), env.path("lock"), options).unwrap();
+        let writing = lock.write_lock().acquire().await.unwrap();
+        let reading = in_time(writing.downgrade()).await.unwrap();
+        assert_eq!(client.get_data().for_path(reading.path()).await.unwrap().0, b"");
+        revoke(&client, reading.path()).await;
+        assert_eq!(in_time(asked.recv()).await.unwrap(), reading.path());
+        in_time(reading.revocation_requested()).await;
+        reading.release().await.unwrap();
+    }
+
+    /// A request while there is no connection is told after the reconnect.
+    async fn a_request_during_an_outage_is_told_afterwards(env) {
+        let proxy = env.proxy();
+        let direct = env.client().await;
+        let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(30))).await;
+        let (options, mut asked) = revocable();
+        let mutex = InterProcessMutex::with_options(client.clone(), env.path("lock"), options).unwrap();
+        let guard = mutex.acquire().await.unwrap();
+        eventually("the node is watched", async || client.watchers() == 1).await;
+        proxy.refuse();
+        proxy.reset();
+        eventually("the connection is down", async || !client.is_connected()).await;
+        revoke(&direct, guard.path()).await;
+        proxy.accept();
+        assert_eq!(in_time(asked.recv()).await.unwrap(), guard.path());
+        in_time(guard.revocation_requested()).await;
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    }
+}

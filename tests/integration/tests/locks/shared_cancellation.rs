@@ -1,0 +1,125 @@
+//! The asynchronous methods of shared values and counts, dropped at every poll.
+
+use std::time::Duration;
+
+use curator_integration::lock_stage::{OURS, QUIET, Stage, play};
+use curator_recipes::{SharedCount, SharedValue};
+use tokio::time::sleep;
+
+use crate::cancellation::{Cut, at_every_cut, poll_until};
+
+const LATENCY: Duration = Duration::from_millis(3);
+const PATH: &str = "/shared";
+
+/// Those that are told here.
+pub(crate) const METHODS: [&str; 8] = [
+    "SharedValue::start",
+    "SharedValue::set_value",
+    "SharedValue::try_set_value",
+    "SharedValue::close",
+    "SharedCount::start",
+    "SharedCount::set_count",
+    "SharedCount::try_set_count",
+    "SharedCount::close",
+];
+
+/// What is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Start,
+    Set,
+    TrySet,
+    Close,
+}
+
+macro_rules! scene {
+    ($name:ident, $type:ident, $set:ident, $try_set:ident, $of:expr, [$seed:expr, $new:expr, $last:expr]) => {
+        async fn $name(method: Method, loses_reply: bool, cut: Cut, what: &str) -> bool {
+            let stage = Stage::new(LATENCY).await;
+            let before = stage.footprint();
+            let other = $type::new(stage.front.clone(), PATH, $seed).unwrap();
+            if method != Method::Start {
+                other.start().await.unwrap();
+            }
+            sleep(QUIET).await;
+            let beside = stage.footprint().of_clients();
+            let shared = $type::new(stage.client.clone(), PATH, $seed).unwrap();
+            if method != Method::Start {
+                shared.start().await.unwrap();
+            }
+            let known = $of(shared.versioned_value());
+            if loses_reply {
+                stage.ensemble.drop_reply(OURS);
+            }
+            let completes = match method {
+                Method::Start => poll_until(shared.start(), cut).await.map(Result::unwrap),
+                Method::Set => poll_until(shared.$set($new), cut).await.map(Result::unwrap),
+                // After a lost reply it is an error that says so.
+                Method::TrySet => poll_until(shared.$try_set(&known, $new), cut).await.map(|set| match set {
+                    Ok(set) => assert!(set, "{what}"),
+                    Err(error) => assert!(loses_reply && error.outcome_unknown(), "{what}: {error}"),
+                }),
+                Method::Close => poll_until(shared.close(), cut).await,
+            }
+            .is_some();
+            sleep(QUIET).await;
+            stage.ensemble.repair(OURS);
+            match method {
+                Method::Start => {
+                    if !completes {
+                        assert_eq!(stage.footprint().of_clients(), beside, "{what}");
+                        shared.start().await.unwrap();
+                    }
+                    other.start().await.unwrap();
+                }
+                Method::Close if cut != Cut::Before(0) => {
+                    // The closing goes on.
+                    assert_eq!(stage.footprint().of_clients(), beside, "{what}");
+                    assert!(shared.$set($new).await.unwrap_err().to_string().contains("closed"), "{what}");
+                }
+                _ => {}
+            }
+            if method != Method::Close {
+                // Both know the same, and it goes on.
+                let (ours, others) = ($of(shared.versioned_value()), $of(other.versioned_value()));
+                assert_eq!(ours, others, "{what}");
+                let is_new = *ours.value() == $new;
+                assert!(
+                    is_new || (*ours.value() == $seed && (!completes || method == Method::Start)),
+                    "{what}: {ours:?}"
+                );
+                assert!(shared.$try_set(&ours, $last).await.unwrap(), "{what}");
+                sleep(QUIET).await;
+                assert_eq!(*$of(other.versioned_value()).value(), $last, "{what}");
+            }
+            shared.close().await;
+            other.close().await;
+            drop((shared, other));
+            // What still watches it on the servers goes with it.
+            stage.ensemble.delete(PATH);
+            stage.assert_as_before(Vec::new(), &before, what).await;
+            completes
+        }
+    };
+}
+
+scene!(value, SharedValue, set_value, try_set_value, |value| value, [b"seed", b"new", b"last"]);
+scene!(count, SharedCount, set_count, try_set_count, |count: Result<_, _>| count.unwrap(), [1, 2, 3]);
+
+#[test]
+fn what_is_done_with_a_shared_value_leaves_nothing_but_the_value() {
+    for (method, loses_reply) in [
+        (Method::Start, false),
+        (Method::Set, false),
+        (Method::TrySet, false),
+        (Method::Close, false),
+        (Method::Start, true),
+        (Method::Set, true),
+        (Method::TrySet, true),
+    ] {
+        let what = format!("{method:?} of a shared value, a lost reply: {loses_reply}");
+        at_every_cut(&what, 1, |cut, what| play(value(method, loses_reply, cut, what)));
+        let what = format!("{method:?} of a shared count, a lost reply: {loses_reply}");
+        at_every_cut(&what, 1, |cut, what| play(count(method, loses_reply, cut, what)));
+    }
+}

@@ -1,0 +1,8 @@
+//! `SharedValue` and `SharedCount`: on the in-process server, on Apache ZooKeeper, and under simulated faults.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod curator;
+mod promises;
+mod simulated;
+mod storm;

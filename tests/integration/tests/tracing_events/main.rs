@@ -1,0 +1,199 @@
+//! What the crates tell through `tracing`: the names and fields that their docs promise, and nothing secret.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{Acl, CuratorFramework, Permission, RetryNTimes};
+use curator_recipes::{InterProcessMutex, LockOptions};
+use curator_test::wire::OpCode;
+use curator_test::{ApacheCluster, FaultProxy, TestingServer};
+use parking_lot::Mutex;
+use tokio::time::{sleep, timeout};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber, span};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const SESSION: Duration = Duration::from_secs(3);
+/// What nobody may read in a log.
+const PASSWORD: &str = "hunter2";
+const DATA: &str = "top-drawer";
+
+/// An event or a span: its level, what it is called, its fields.
+#[derive(Debug, Clone)]
+struct Told {
+    level: String,
+    name: String,
+    fields: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Told>>>);
+
+impl Log {
+    fn seen(&self, name: &str) -> bool {
+        self.0.lock().iter().any(|told| told.name == name)
+    }
+
+    async fn comes_to(&self, name: &str) {
+        let there = async {
+            while !self.seen(name) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, there).await.unwrap_or_else(|_| panic!("{name} was not told"));
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+}
+
+fn is_ours(metadata: &tracing::Metadata<'_>) -> bool {
+    metadata.target().starts_with("curator_framework") || metadata.target().starts_with("curator_recipes")
+}
+
+impl<S: Subscriber> Layer<S> for Log {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if is_ours(event.metadata()) {
+            let mut fields = Fields::default();
+            event.record(&mut fields);
+            let name = fields.0.remove("message").unwrap();
+            let level = event.metadata().level().to_string().to_lowercase();
+            self.0.lock().push(Told { level, name, fields: fields.0 });
+        }
+    }
+
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, _: &span::Id, _: Context<'_, S>) {
+        if is_ours(attributes.metadata()) {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            let level = attributes.metadata().level().to_string().to_lowercase();
+            self.0.lock().push(Told { level, name: attributes.metadata().name().to_owned(), fields: fields.0 });
+        }
+    }
+}
+
+/// What is between backquotes.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// What the tables in the docs promise: the name, then the level and the fields.
+fn promised() -> BTreeMap<String, (String, BTreeSet<String>)> {
+    let (_, framework) = include_str!("../../../../framework/src/lib.rs").split_once("# Tracing").unwrap();
+    let rows = framework.lines().filter_map(|line| line.strip_prefix("//! | ")).filter_map(|row| {
+        let (level, rest) = row.split_once(" | ")?;
+        Some((level, rest.split_once(" | ")?))
+    });
+    let mut promised = BTreeMap::new();
+    for (level, (names, fields)) in rows.filter(|(level, _)| ["trace", "debug", "info", "warn"].contains(level)) {
+        for name in quoted(names) {
+            let fields = quoted(fields).into_iter().map(str::to_owned).collect();
+            promised.insert(name.to_owned(), (level.to_owned(), fields));
+        }
+    }
+    let (_, recipes) = include_str!("../../../../recipes/src/lib.rs").split_once("# Tracing").unwrap();
+    let rows = recipes.lines().filter_map(|line| line.strip_prefix("//! | ")?.split_once(" | "));
+    for (name, fields) in rows.filter(|(name, _)| name.contains('`')) {
+        let level = if name.starts_with("*warn*") { "warn" } else { "debug" };
+        // What a field can be stands in parentheses.
+        let fields = quoted(fields.split('(').next().unwrap()).into_iter().map(str::to_owned).collect();
+        promised.insert(quoted(name)[0].to_owned(), (level.to_owned(), fields));
+    }
+    promised
+}
+
+async fn live_through_everything(log: &Log) {
+    let server = TestingServer::builder().session_timeouts(SESSION, SESSION * 10).start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let client = CuratorFramework::builder(proxy.connect_string())
+        .session_timeout(SESSION)
+        .connection_timeout(SESSION)
+        .authorization("digest", format!("ann:{PASSWORD}"))
+        .default_data(DATA)
+        .retry_policy(RetryNTimes::new(50, Duration::from_millis(20)))
+        .build()
+        .unwrap();
+    proxy.refuse();
+    client.start().unwrap();
+    log.comes_to("not connected").await;
+    proxy.accept();
+    timeout(PATIENCE, client.block_until_connected()).await.unwrap().unwrap();
+
+    client.create().with_acl(Acl::creator_all()).for_path("/node").await.unwrap();
+    proxy.drop_reply(OpCode::SetData, 1);
+    client.set_data().with_data(DATA).idempotent().for_path("/node").await.unwrap();
+    log.comes_to("reconnected").await;
+    proxy.latency(SESSION / 15);
+    client.get_data().for_path("/node").await.unwrap();
+    proxy.latency(Duration::ZERO);
+    assert!(client.set_data().with_version(77).with_data(DATA).for_path("/node").await.is_err());
+
+    let options = LockOptions::new().node_data(DATA).warn_after(Duration::from_millis(50));
+    let mutex = InterProcessMutex::with_options(client.clone(), "/lock", options).unwrap();
+    let guard = timeout(PATIENCE, mutex.acquire()).await.unwrap().unwrap();
+    log.comes_to("a lock is held for long").await;
+    guard.release().await.unwrap();
+
+    // Nobody may delete anything below the path, so the node of the dropped guard stays.
+    let guard = timeout(PATIENCE, mutex.acquire()).await.unwrap().unwrap();
+    let read_only = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
+    client.set_acl().with_acl(read_only).for_path("/lock").await.unwrap();
+    drop(guard);
+    log.comes_to("a node cannot be deleted").await;
+
+    server.kill_session(server.sessions()[0]);
+    log.comes_to("session ended").await;
+    timeout(PATIENCE, client.block_until_connected()).await.unwrap().unwrap();
+    timeout(PATIENCE, client.close()).await.unwrap();
+}
+
+async fn follow_an_ensemble(log: &Log) {
+    let cluster = ApacheCluster::builder().reconfig().start().unwrap();
+    // It hears of the others.
+    let client = CuratorFramework::builder(cluster.server(0).unwrap().to_string())
+        .ensemble_tracker(true)
+        .retry_policy(RetryNTimes::new(50, Duration::from_millis(20)))
+        .build()
+        .unwrap();
+    client.start().unwrap();
+    log.comes_to("the ensemble").await;
+    timeout(PATIENCE, client.close()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_told_is_what_the_docs_promise_and_nothing_secret() {
+    let log = Log::default();
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(log.clone())).unwrap();
+    live_through_everything(&log).await;
+    follow_an_ensemble(&log).await;
+
+    let told = log.0.lock().clone();
+    let promised = promised();
+    assert!(promised.len() >= 14, "the tables were not found: {promised:?}");
+    for (name, (level, fields)) in &promised {
+        let told: Vec<_> = told.iter().filter(|told| told.name == *name).collect();
+        assert!(!told.is_empty(), "{name} was not told");
+        assert!(told.iter().all(|told| told.level == *level), "{name} is not told at the level {level}");
+        let ever: BTreeSet<_> = told.iter().flat_map(|told| told.fields.keys().cloned()).collect();
+        assert_eq!(ever, *fields, "{name}");
+    }
+
+    let as_numbers = |secret: &str| format!("{:?}", secret.as_bytes()).trim_matches(['[', ']']).to_owned();
+    let secrets = [PASSWORD.to_owned(), DATA.to_owned(), as_numbers(PASSWORD), as_numbers(DATA)];
+    for told in &told {
+        for value in told.fields.values().chain([&told.name]) {
+            assert!(!secrets.iter().any(|secret| value.contains(secret.as_str())), "{told:?}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The locks that are stormed.
+
+use std::fmt;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, LossReason};
+use curator_recipes::{
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
+    InterProcessSemaphoreV2, Lease, LockError, LockGuard, LockOptions, MultiLockGuard, MutexGuard, ReadGuard, Release,
+    SemaphoreProtocol, WriteGuard,
+};
+use curator_test::history::{Mode, Rules};
+use futures_util::future::select_all;
+use rand::Rng;
+use rand::rngs::StdRng;
+use tokio::time::timeout;
+
+/// How many leases a semaphore has of which several are taken at once.
+const MANY: usize = 3;
+
+/// Which lock is stormed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recipe {
+    /// `InterProcessMutex`.
+    Mutex,
+    /// `InterProcessReadWriteLock`.
+    ReadWrite,
+    /// `InterProcessMultiLock` of two or three mutexes.
+    Multi,
+    /// `InterProcessSemaphoreMutex`.
+    SemaphoreMutex,
+    /// `InterProcessSemaphoreV2` with this many leases.
+    Semaphore(usize, SemaphoreProtocol),
+    /// `InterProcessSemaphoreV2` of whose leases some take several at once.
+    Many(SemaphoreProtocol),
+}
+
+impl Recipe {
+    /// All that there are.
+    pub const ALL: [Self; 10] = [
+        Self::Mutex,
+        Self::Semaphore(2, SemaphoreProtocol::Curator),
+        Self::ReadWrite,
+        Self::Semaphore(1, SemaphoreProtocol::Direct),
+        Self::Multi,
+        Self::Many(SemaphoreProtocol::Curator),
+        Self::SemaphoreMutex,
+        Self::Semaphore(2, SemaphoreProtocol::Direct),
+        Self::Semaphore(1, SemaphoreProtocol::Curator),
+        Self::Many(SemaphoreProtocol::Direct),
+    ];
+
+    /// Those that one seed storms: each recipe has its turn three times in ten seeds in a row, and meets all kinds of
+    /// weather in a hundred times as many.
+    pub fn of(seed: u64) -> [Self; 3] {
+        let first = (seed % 10) * 3 + seed / 10 % 10;
+        [0, 1, 2].map(|next| Self::ALL[((first + next) % 10) as usize])
+    }
+
+    /// What its history is held to.
+    pub const fn rules(self, patience: Duration, prompt: Duration) -> Rules {
+        match self {
+            Self::Mutex | Self::Multi => Rules::mutex(patience),
+            Self::ReadWrite => Rules::read_write(patience),
+            Self::SemaphoreMutex => Rules::semaphore(1, patience),
+            Self::Semaphore(leases, _) => Rules::semaphore(leases, patience),
+            Self::Many(_) => Rules::semaphore(MANY, patience),
+        }
+        .prompt(prompt)
+    }
+
+    /// Where the nodes are that hold the lock, and all parts.
+    pub fn parts(self, path: &str) -> Vec<String> {
+        match self {
+            Self::Mutex | Self::ReadWrite => vec![path.to_owned()],
+            Self::Multi => ["c", "b", "a"].map(|part| format!("{path}/{part}")).to_vec(),
+            _ => vec![format!("{path}/leases"), format!("{path}/locks")],
+        }
+    }
+}
+
+impl fmt::Display for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mutex => f.write_str("mutex"),
+            Self::ReadWrite => f.write_str("read-write lock"),
+            Self::Multi => f.write_str("multi lock"),
+            Self::SemaphoreMutex => f.write_str("semaphore mutex"),
+            Self::Semaphore(leases, protocol) => write!(f, "semaphore of {leases} ({protocol})"),
+            Self::Many(protocol) => write!(f, "several leases of {MANY} at once ({protocol})"),
+        }
+    }
+}
+
+/// The lock that a client has.
+#[derive(Debug)]
+pub enum Lock {
+    Mutex(InterProcessMutex),
+    ReadWrite(InterProcessReadWriteLock),
+    /// Any two of these have the last path in common, which comes last.
+    Multi(Vec<InterProcessMultiLock>),
+    SemaphoreMutex(InterProcessSemaphoreMutex),
+    Semaphore(InterProcessSemaphoreV2),
+    Many(InterProcessSemaphoreV2),
+}
+
+/// How long somebody waits for a lock.
+#[derive(Debug, Clone, Copy)]
+pub enum Verb {
+    Acquire,
+    Within(Duration),
+    Try,
+    /// The future is dropped.
+    Drop(Duration),
+}
+
+impl Lock {
+    pub fn new(client: CuratorFramework, recipe: Recipe, path: &str) -> Result<Self, LockError> {
+        let semaphore = |client, leases, protocol| {
+            InterProcessSemaphoreV2::with_protocol(client, path, leases, protocol, LockOptions::new())
+        };
+        let multi = |names: &[&str]| {
+            InterProcessMultiLock::new(client.clone(), names.iter().map(|name| format!("{path}/{name}")))
+        };
+        Ok(match recipe {
+            Recipe::Mutex => Self::Mutex(InterProcessMutex::new(client, path)?),
+            Recipe::ReadWrite => Self::ReadWrite(InterProcessReadWriteLock::new(client, path)?),
+            Recipe::Multi => Self::Multi(vec![multi(&["a", "c"])?, multi(&["b", "c"])?, multi(&["a", "b", "c"])?]),
+            Recipe::SemaphoreMutex => Self::SemaphoreMutex(InterProcessSemaphoreMutex::new(client, path)?),
+            Recipe::Semaphore(leases, protocol) => Self::Semaphore(semaphore(client, leases, protocol)?),
+            Recipe::Many(protocol) => Self::Many(semaphore(client, MANY, protocol)?),
+        })
+    }
+
+    /// In which manner somebody may want it.
+    pub fn mode(&self, random: &mut StdRng) -> Mode {
+        match self {
+            Self::ReadWrite(_) if random.random_range(0..5) < 3 => Mode::Shared,
+            Self::Many(_) => match random.random_range(1..=MANY) {
+                1 => Mode::Exclusive,
+                leases => Mode::Leases(leases),
+            },
+            _ => Mode::Exclusive,
+        }
+    }
+
+    /// Acquires it in this manner. `which` chooses among several locks.
+    pub async fn acquire(&self, mode: Mode, verb: Verb, which: usize) -> Result<Option<Guard>, LockError> {
+        if let Verb::Drop(after) = verb {
+            return timeout(after, Box::pin(self.acquire(mode, Verb::Acquire, which))).await.unwrap_or(Ok(None));
+        }
+        macro_rules! acquire {
+            ($lock:expr) => {
+                match verb {
+                    Verb::Acquire => $lock.acquire().await.map(Some)?,
+                    Verb::Within(budget) => $lock.acquire_timeout(budget).await?,
+                    _ => $lock.try_acquire().await?,
+                }
+            };
+        }
+        Ok(match (self, mode) {
+            (Self::Mutex(mutex), _) => acquire!(mutex).map(Guard::Mutex),
+            (Self::ReadWrite(lock), Mode::Shared) => acquire!(lock.read_lock()).map(Guard::Read),
+            (Self::ReadWrite(lock), _) => acquire!(lock.write_lock()).map(Guard::Write),
+            (Self::Multi(locks), _) => acquire!(locks[which % locks.len()]).map(Guard::Multi),
+            (Self::SemaphoreMutex(mutex), _) => acquire!(mutex).map(|guard| Guard::Other(guard.into())),
+            (Self::Many(semaphore), Mode::Leases(leases)) => match verb {
+                Verb::Acquire => Some(semaphore.acquire_many(leases).await?),
+                Verb::Within(budget) => semaphore.acquire_many_timeout(leases, budget).await?,
+                _ => semaphore.try_acquire_many(leases).await?,
+            }
+            .map(Guard::Leases),
+            (Self::Semaphore(semaphore) | Self::Many(semaphore), _) => {
+                acquire!(semaphore).map(|lease| Guard::Leases(vec![lease]))
+            }
+        })
+    }
+}
+
+/// What a holder has.
+pub enum Guard {
+    Mutex(MutexGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Multi(MultiLockGuard),
+    Leases(Vec<Lease>),
+    Other(LockGuard),
+}
+
+impl Guard {
+    fn each(&self) -> Vec<&LockGuard> {
+        match self {
+            Self::Mutex(guard) => vec![guard],
+            Self::Read(guard) => vec![guard],
+            Self::Write(guard) => vec![guard],
+            Self::Multi(guard) => vec![guard],
+            Self::Other(guard) => vec![guard],
+            Self::Leases(leases) => leases.iter().map(|lease| &**lease).collect(),
+        }
+    }
+
+    /// A node of it.
+    pub fn path(&self) -> &str {
+        self.each()[0].path()
+    }
+
+    /// Whether this is one of its nodes. A client with a namespace knows only the end of the path.
+    pub fn has(&self, path: &str) -> bool {
+        self.each().iter().flat_map(|guard| guard.parts()).any(|part| path.ends_with(part.path()))
+    }
+
+    /// Of several locks the last one's: that is the one that all have in common.
+    pub fn fencing_token(&self) -> i64 {
+        let guards = self.each();
+        guards[0].parts().next_back().map_or(0, LockGuard::fencing_token)
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.each().iter().all(|guard| guard.is_held())
+    }
+
+    pub async fn lost(&self) -> LossReason {
+        select_all(self.each().into_iter().map(|guard| Box::pin(guard.lost()))).await.0
+    }
+
+    pub async fn release(&self) -> Result<Release, LockError> {
+        let mut outcome = Ok(Release::Released);
+        for guard in self.each() {
+            match (guard.release().await, &outcome) {
+                (Err(error), Ok(_)) => outcome = Err(error),
+                (Ok(lost @ Release::AlreadyLost(_)), Ok(Release::Released)) => outcome = Ok(lost),
+                _ => {}
+            }
+        }
+        outcome
+    }
+
+    /// Another guard beside this one, if there is such a thing.
+    pub fn reenter(&self) -> Option<Self> {
+        match self {
+            Self::Mutex(guard) => guard.reenter().ok().map(Self::Mutex),
+            Self::Write(guard) => guard.reenter().ok().map(Self::Write),
+            Self::Read(guard) => guard.reenter().ok().map(Self::Read),
+            _ => None,
+        }
+    }
+
+    /// Whether its owner is let in again.
+    pub const fn lets_its_owner_in(&self) -> bool {
+        matches!(self, Self::Mutex(_) | Self::Write(_) | Self::Read(_) | Self::Multi(_))
+    }
+
+    /// Whether others read beside it. (At the end of the sequence numbers a writer's node stands for its reader.)
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Read(guard) if guard.node_name().contains("__READ__"))
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.path())
+    }
+}

@@ -1,0 +1,145 @@
+//! The simulated storms of `curator-simulate`, fewer of them: fresh seeds at each run, and those that once failed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, LossReason, RetryNTimes};
+use curator_recipes::InterProcessMutex;
+use curator_simulate::contenders::Recipe;
+use curator_simulate::storm::run;
+use curator_test::{ClientId, SimulatedEnsemble};
+use tokio::time::{sleep, timeout};
+
+/// A session's, where the storms' does not matter.
+const TIMEOUT: Duration = Duration::from_secs(8);
+
+/// How many fresh seeds.
+const FRESH: u64 = 40;
+/// Seeds of storms that found something once.
+const KEPT: [u64; 7] = [1051, 1368, 2835, 3093, 4611, 2_720_062_432, 2_925_628_805];
+
+fn assert_well(seed: u64) {
+    for recipe in Recipe::of(seed) {
+        let outcome = run(seed, recipe);
+        assert!(
+            outcome.violations.is_empty(),
+            "seed {seed}, {recipe}: {:?}; again: cargo run -p curator-simulate -- --seeds 1 --from {seed}",
+            outcome.violations
+        );
+        assert!(outcome.grants > 0, "seed {seed}, {recipe}: nobody got the lock");
+    }
+}
+
+#[test]
+fn fresh_storms_end_well() {
+    let from = u64::from(rand::random::<u32>());
+    println!("from seed {from}");
+    for seed in from..from + FRESH {
+        assert_well(seed);
+    }
+}
+
+#[test]
+fn storms_that_found_something_end_well() {
+    for seed in KEPT {
+        assert_well(seed);
+    }
+}
+
+#[test]
+fn a_seed_run_twice_gives_the_same_log() {
+    let from = u64::from(rand::random::<u32>());
+    for seed in from..from + 8 {
+        for recipe in Recipe::of(seed) {
+            assert_eq!(run(seed, recipe), run(seed, recipe), "seed {seed}");
+        }
+    }
+}
+
+async fn connected(ensemble: &SimulatedEnsemble) -> CuratorFramework {
+    let options = ensemble.client(ClientId(0)).session_timeout(TIMEOUT).connection_timeout(TIMEOUT / 2);
+    let client = options.retry_policy(RetryNTimes::new(1, TIMEOUT)).build().unwrap();
+    client.start().unwrap();
+    client.block_until_connected().await.unwrap();
+    client
+}
+
+/// Until when the leader keeps the session of a client whose server is cut off right behind a write that ended a rest:
+/// counted from that write.
+async fn time_left_behind_a_write(seed: u64, rest: Duration) -> Duration {
+    let ensemble = SimulatedEnsemble::with_tick(seed, Duration::ZERO, TIMEOUT / 2);
+    let client = connected(&ensemble).await;
+    sleep(rest).await;
+    client.create().for_path("/written").await.unwrap();
+    let written = ensemble.now();
+    ensemble.cut_off_server(ClientId(0));
+    let ended = async {
+        while !ensemble.sessions().is_empty() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(TIMEOUT * 2, ended).await.expect("the leader hears nothing more of the session");
+    ensemble.now() - written
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_cut_off_hears_of_no_event() {
+    let ensemble = SimulatedEnsemble::new(1, Duration::ZERO);
+    let client = connected(&ensemble).await;
+    let guard = InterProcessMutex::new(client, "/lock").unwrap().acquire().await.unwrap();
+    // By then it watches its node.
+    sleep(TIMEOUT / 5).await;
+    ensemble.cut_off_server(ClientId(0));
+    ensemble.delete(guard.path());
+    assert!(timeout(TIMEOUT / 4, guard.lost()).await.is_err());
+    ensemble.repair(ClientId(0));
+    assert_eq!(timeout(TIMEOUT / 4, guard.lost()).await, Ok(LossReason::NodeDeleted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leader_does_not_learn_from_a_write_that_its_client_lives() {
+    for rest in [TIMEOUT / 10, TIMEOUT / 4, TIMEOUT * 3 / 10] {
+        let mut shortest = TIMEOUT;
+        for seed in 0..20 {
+            let left = time_left_behind_a_write(seed, rest).await;
+            // It knows what was sent half a tick before the write, or of the session's beginning.
+            assert!(left + rest + Duration::from_millis(20) > TIMEOUT, "seed {seed}, {rest:?}: {left:?}");
+            shortest = shortest.min(left);
+        }
+        assert!(shortest + rest / 2 < TIMEOUT, "{rest:?}: {shortest:?}");
+    }
+}
+
+/// Each deliberate break is found by a seed. Most are found by one of a hundred.
+#[cfg(curator_mutants)]
+#[test]
+fn every_mutant_is_found() {
+    let mutants = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../mutants")).unwrap();
+    let names = mutants.filter_map(|file| Some(file.unwrap().file_name().to_str()?.strip_suffix(".patch")?.to_owned()));
+    let mutants: Vec<_> = names.filter(|name| name != "switch").collect();
+    assert!(mutants.len() > 20, "{mutants:?}");
+    let next = parking_lot::Mutex::new(mutants.into_iter());
+    // A thread is broken in one way at a time.
+    let look_for_them = || {
+        let mut not_found = Vec::new();
+        while let Some(mutant) = { next.lock().next() } {
+            match first_seed_that_finds(mutant.clone().leak()) {
+                Some(seed) => println!("{mutant}: seed {seed}"),
+                None => not_found.push(mutant),
+            }
+        }
+        not_found
+    };
+    let not_found = std::thread::scope(|threads| {
+        let other = threads.spawn(look_for_them);
+        [look_for_them(), other.join().unwrap()].concat()
+    });
+    assert!(not_found.is_empty(), "{not_found:?}");
+}
+
+#[cfg(curator_mutants)]
+fn first_seed_that_finds(mutant: &'static str) -> Option<u64> {
+    let finds = |seed: &u64| Recipe::of(*seed).iter().any(|recipe| !run(*seed, *recipe).violations.is_empty());
+    curator_framework::mutants::with(mutant, || (1..=1000).find(finds))
+}

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use proc_macro2::{TokenStream, TokenTree};
+
 /// Parts of a test's path that are no file or folder.
 const NOT_FILES: [&str; 6] = ["tests", "in_process", "apache", "curator_framework", "curator_recipes", "curator_test"];
 
@@ -33,9 +35,11 @@ fn functions() -> BTreeMap<String, Vec<PathBuf>> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let source = std::fs::read_to_string(project().join(&path)).unwrap();
-                let names = source.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
-                for name in names.map(str::trim).collect::<BTreeSet<_>>() {
-                    functions.entry(name.to_owned()).or_default().push(path.clone());
+                let tokens = source.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                let mut names = BTreeSet::new();
+                add_functions(tokens, &mut names);
+                for name in names {
+                    functions.entry(name).or_default().push(path.clone());
                 }
             }
         }
@@ -43,7 +47,23 @@ fn functions() -> BTreeMap<String, Vec<PathBuf>> {
     functions
 }
 
-/// Whether a file can be the one that a path of modules names.
+/// Adds the name behind each `fn`, also inside of macros.
+fn add_functions(tokens: TokenStream, names: &mut BTreeSet<String>) {
+    let mut is_behind_fn = false;
+    for token in tokens {
+        match token {
+            TokenTree::Ident(word) if is_behind_fn => {
+                names.insert(word.to_string());
+                is_behind_fn = false;
+            }
+            TokenTree::Ident(word) => is_behind_fn = word == "fn",
+            TokenTree::Group(group) => add_functions(group.stream(), names),
+            _ => is_behind_fn = false,
+        }
+    }
+}
+
+/// Returns whether a file can be the one that a path of modules names.
 fn is_in(file: &Path, modules: &[&str]) -> bool {
     let stem = file.with_extension("");
     let parts: Vec<_> = stem.iter().filter_map(|part| part.to_str()).collect();

@@ -145,7 +145,7 @@ fn a_server_that_listens_and_says_nothing_is_named() {
 }
 
 #[test]
-fn they_leave_nothing_on_a_server_of_somebody_else() {
+fn examples_leave_no_node_on_a_given_server() {
     let server = TestingServer::start().unwrap();
     std::thread::scope(|scope| {
         for name in ALL {
@@ -231,7 +231,7 @@ fn ctrl_c_ends_those_that_have_something_or_only_look() {
 }
 
 #[test]
-fn throttle_draws_who_held_which_lease_when() {
+fn throttle_draws_each_lease_with_its_holders() {
     let file = std::env::temp_dir().join(format!("curator-throttle-{}.svg", std::process::id()));
     let options = ["--permits", "2", "--jobs", "7", "--work-ms", "20", "--svg", file.to_str().unwrap()];
     assert_eq!(example("throttle").args(options).output().unwrap().status.code(), Some(0));

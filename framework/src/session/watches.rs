@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_wakes_whom_it_concerns() {
+    async fn event_wakes_the_waiters_of_its_watches_only() {
         let registry = WatchRegistry::default();
         let data = registry.register(&"/a".into(), WatchKind::Data);
         let children = registry.register(&"/a".into(), WatchKind::Children);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reconnect_wakes_everybody() {
+    async fn reconnect_wakes_all_waiters() {
         let registry = WatchRegistry::default();
         let watches =
             [registry.register(&"/a".into(), WatchKind::Data), registry.register(&"/b".into(), WatchKind::Children)];
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_the_session_wakes_those_who_wait_and_those_who_come_later() {
+    async fn end_of_the_session_wakes_present_and_later_waiters() {
         let registry = WatchRegistry::default();
         let early = registry.register(&"/a".into(), WatchKind::Data);
         registry.session_ended(SessionEnd::Expired);

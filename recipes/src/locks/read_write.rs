@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_wait_for_everybody_ahead_and_never_trust_a_deletion_alone() {
+    fn writers_wait_for_all_contenders_ahead_and_list_after_a_deletion() {
         let children = sorted(&QUEUE);
         let write = |ours: &str| WriteDriver.gets_the_lock(&children, ours, 1);
         assert_eq!(write(QUEUE[2]), watch(QUEUE[1], false));

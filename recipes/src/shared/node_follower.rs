@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_end_nobody_can_wait_or_listen() {
+    fn waits_and_listeners_end_with_the_value() {
         let known = CachedValue::new("/value".into(), b"seed".to_vec(), None);
         let early = known.watch();
         known.close();

@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_more_than_is_free_may_wait_and_who_wants_less_may_not() {
+    fn only_a_request_for_more_than_is_free_waits() {
         let beside = |wanted: Mode| {
             history(&[
                 (0, 1, ASKED),
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_who_waits_beside_readers_only_is_found() {
+    fn reader_that_waits_beside_readers_only_is_found() {
         let waits = |other: Step| {
             history(&[
                 (0, 1, READ),
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queued_writer_whom_a_reader_passes_is_found() {
+    fn reader_that_passes_a_queued_writer_is_found() {
         // Behind a downgrade: the reader came after the writer.
         let passed = |reader: i64, writer: i64| {
             history(&[

@@ -139,7 +139,7 @@ impl Stage {
     }
 
     /// Somebody acquires what keeps us waiting, and gives it back after its turn.
-    pub async fn somebody_in_front(&self, subject: Subject) -> JoinHandle<()> {
+    pub async fn holder_in_front(&self, subject: Subject) -> JoinHandle<()> {
         let held = subject.block(&self.front).await;
         sleep(QUIET).await;
         tokio::spawn(async move {
@@ -149,7 +149,7 @@ impl Stage {
     }
 
     /// Somebody comes in the middle of the turn of who is in front.
-    pub fn somebody_behind(&self, subject: Subject) -> JoinHandle<()> {
+    pub fn contender_behind(&self, subject: Subject) -> JoinHandle<()> {
         let client = self.behind.clone();
         tokio::spawn(async move {
             sleep(TURN / 2).await;

@@ -69,7 +69,7 @@ fn two_processes_exclude_each_other_and_a_reader_does_not_exclude_a_reader() {
 }
 
 #[test]
-fn who_does_not_get_it_in_time_says_so() {
+fn acquire_reports_that_its_budget_is_over() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();
     let (holder, _out, _) = begin(&servers, &[], "echo; exec sleep 600");

@@ -28,7 +28,7 @@ async fn server_with(path: &str, everybody: Permission) -> TestingServer {
 }
 
 #[tokio::test]
-async fn who_has_the_credentials_gets_the_lock() {
+async fn client_with_credentials_gets_the_lock() {
     let server = server_with("/private", Permission::NONE).await;
     let servers = server.connect_string();
     let command = ["lock", "/private/lock", "--", "sh", "-c", "echo $CURATOR_NODE"];
@@ -46,7 +46,7 @@ async fn who_has_the_credentials_gets_the_lock() {
 }
 
 #[tokio::test]
-async fn who_has_not_is_told_and_leaves_nothing_behind() {
+async fn client_without_credentials_gets_an_error_and_leaves_no_node() {
     let server = server_with("/private", Permission::NONE).await;
     for credentials in [&[][..], &["--auth", "digest:me:wrong"]] {
         for action in [&["lock"][..], &["semaphore", "-n", "2"], &["read"], &["write"]] {
@@ -68,7 +68,7 @@ async fn who_has_not_is_told_and_leaves_nothing_behind() {
 
 /// The node is there before its owner hears that he may not look at the queue.
 #[tokio::test]
-async fn who_may_only_join_the_queue_leaves_it() {
+async fn client_that_may_only_create_leaves_the_queue() {
     let server = server_with("/box", Permission::CREATE).await;
     let output = run(&server.connect_string(), &["lock", "/box", "--", "echo", "never"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");

@@ -66,7 +66,7 @@ fn the_command_has_the_grace_to_save_its_work() {
 }
 
 #[test]
-fn a_command_that_ignores_whoever_asks_for_the_lock_is_killed_after_the_grace() {
+fn command_that_ignores_a_revocation_is_killed_after_the_grace() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();
     let options = [SHORT, &["--revocable"]].concat();
@@ -113,7 +113,7 @@ fn a_command_that_ignores_the_request_to_stop_is_killed_with_all_that_it_started
 }
 
 #[test]
-fn silence_stops_the_command_before_anybody_else_has_the_lock() {
+fn silence_stops_the_command_before_the_next_grant() {
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();
     // It must be killed, and says until when it was there.

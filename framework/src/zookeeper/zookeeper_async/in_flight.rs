@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asked_drives_it() {
+    async fn caller_drives_its_request() {
         let (own, answer) = asked();
         let (driven, word, occupies) = driven(answer);
         own.hand_to_caller(driven);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn somebody_else_takes_it_over_while_it_is_waited_for() {
+    async fn another_client_takes_it_over_during_the_wait() {
         let (own, answer) = asked();
         let (driven, word, occupies) = driven(answer);
         own.hand_to_caller(driven);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_could_answer_goes_away() {
+    async fn responder_that_is_dropped_ends_the_request() {
         let (own, answer) = asked();
         let waits = waiting(&own).await;
         drop(answer);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asked_goes_away() {
+    async fn caller_that_is_dropped_hands_its_request_over() {
         let (own, answer) = asked();
         let (driven, word, occupies) = driven(answer);
         own.hand_to_caller(driven);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_leaves_begins_the_next_in_line() {
+    async fn freed_slot_starts_the_next_request() {
         let slots = SlotQueue::new(2);
         assert_eq!((slots.enter(1), slots.enter(2), slots.enter(3), slots.enter(4)), (Some(1), Some(2), None, None));
         assert_eq!(slots.leave(), Some(3));

@@ -145,7 +145,7 @@ async fn credentials_stay_with_the_connection() {
 }
 
 #[tokio::test]
-async fn who_may_not_read_a_node_hears_nothing_of_it() {
+async fn client_without_read_permission_gets_no_notification() {
     compare(async |side| {
         let stranger = side.connect(TIMEOUT_MS).await;
         side.call(0, Auth("digest", "user:secret")).await;

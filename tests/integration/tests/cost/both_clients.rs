@@ -143,7 +143,7 @@ async fn a_hand_over_between_sessions_needs_no_listing_either() {
 }
 
 #[tokio::test]
-async fn who_looked_early_waits_on_while_others_give_up() {
+async fn waiter_with_an_early_listing_outlasts_others_that_give_up() {
     let server = server();
     let (guard, mut line, clients) = line(&server, 3).await;
     let last = line.pop().unwrap();

@@ -70,7 +70,7 @@ on_every_server! {
 
     /// Curator's `TestFrameworkBackground.testErrorListener`: a fault in what the user supplies reaches who waits for the
     /// operation, and nobody else.
-    async fn a_fault_of_the_users_own_reaches_who_asked(env) {
+    async fn fault_of_a_user_reaches_the_caller(env) {
         let client = connected(builder(env.address()).acl_provider(Faulty)).await;
         let (asker, path) = (client.clone(), env.path("faulty"));
         let create = async move { asker.create().creating_parents_if_needed().for_path(&path).await };

@@ -12,7 +12,7 @@ use curator_test::{ClientId, SimulatedEnsemble};
 
 /// What somebody else has made anew at the path of a parent of ours is not ours to delete.
 #[tokio::test(start_paused = true)]
-async fn the_reaper_leaves_alone_what_somebody_else_made() {
+async fn reaper_keeps_the_nodes_of_other_clients() {
     let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(1));
     let (one, other) = (simulated(&ensemble, 1).await, simulated(&ensemble, 2).await);
     let mutex = InterProcessMutex::new(one, "/app/a").unwrap();

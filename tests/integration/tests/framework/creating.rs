@@ -124,7 +124,7 @@ on_every_server! {
 
     /// Curator's `TestCreate.testBackgroundFaultInjectionHang`: the node, or its parents, are made by somebody else
     /// between our looks.
-    async fn parents_that_appear_meanwhile_hang_nobody(env) {
+    async fn parents_that_appear_meanwhile_hang_no_create(env) {
         let (one, other) = (env.client().await, env.client().await);
         for round in 0..20 {
             let node = env.path(&format!("round-{round}/a/b/c"));

@@ -43,7 +43,7 @@ async fn a_whole_round(client: &CuratorFramework, other: &CuratorFramework, path
 
 on_every_server! {
     /// Curator's `TestFramework.testCreateParentContainers`.
-    async fn what_was_made_for_a_lock_goes_when_nobody_uses_it(env) {
+    async fn nodes_made_for_a_lock_are_deleted_when_unused(env) {
         let (client, other) = (connected(reaping(&env)).await, env.client().await);
         use_lock(&client, &env.path("a/b/lock")).await;
         is_gone(&other, &env.path("a")).await;
@@ -56,7 +56,7 @@ on_every_server! {
         is_gone(&other, &env.path("a")).await;
     }
 
-    async fn what_somebody_else_uses_stays_until_he_does_not(env) {
+    async fn parent_that_another_client_uses_stays_until_it_is_unused(env) {
         let (client, other) = (connected(reaping(&env)).await, env.client().await);
         let lock = env.path("lock");
         use_lock(&client, &lock).await;
@@ -143,7 +143,7 @@ on_every_server! {
     }
 
     /// Locks are taken and given back while two clients delete their parents all the time.
-    async fn who_acquires_while_parents_are_deleted_gets_the_lock(env) {
+    async fn acquire_survives_the_deletion_of_parents(env) {
         let (flat, nested) = (env.path("flat"), env.path("one/two/three"));
         let mut all = tokio::task::JoinSet::new();
         let mut clients = Vec::new();

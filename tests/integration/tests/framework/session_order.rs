@@ -155,7 +155,7 @@ fn in_storms_every_session_is_told_before_the_next() {
 
 /// The framework ignores a handle that goes on with a session that is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_listens_to_a_session_that_is_over() {
+async fn session_that_is_over_has_no_listeners() {
     let server = TestingServer::start().unwrap();
     let puppets = Puppets::default();
     let options = builder(server.address()).session_timeout(Duration::from_secs(60));

@@ -24,7 +24,7 @@ impl RetryPolicy for InfinitePause {
 
 on_every_server! {
     /// Curator's `TestBlockUntilConnected.testBlockUntilConnectedCurrentlyConnected`.
-    async fn who_is_connected_does_not_wait(env) {
+    async fn connected_client_does_not_wait(env) {
         let client = env.client().await;
         assert!(matches!(client.block_until_connected().now_or_never(), Some(Ok(()))));
     }
@@ -54,7 +54,7 @@ on_every_server! {
     }
 
     /// Curator's `TestBlockUntilConnected.testBlockUntilConnectedTightLoop` (CURATOR-218).
-    async fn who_has_waited_is_connected(env) {
+    async fn wait_for_the_connection_ends_connected(env) {
         for _ in 0..50 {
             let client = builder(env.address()).build().unwrap();
             client.start().unwrap();
@@ -66,7 +66,7 @@ on_every_server! {
     }
 
     /// Curator's `TestFrameworkEdges.testReconnectAfterLoss`, `testFailure` and `connectionLossWithBackgroundTest`.
-    async fn what_is_asked_while_nobody_answers_fails_and_works_again_later(env) {
+    async fn requests_fail_without_a_server_and_work_again_later(env) {
         let proxy = env.proxy();
         let client = connected(impatient(&proxy)).await;
         cut_off(&proxy, &client).await;

@@ -167,7 +167,7 @@ on_every_server! {
 
     /// Curator's `TestWatcherIdentity.testSameWatcherPerZKDocs` and `testSameCuratorWatcherPerZKDocs`: one change is one
     /// word to each who waits.
-    async fn each_who_waits_is_told_once(env) {
+    async fn each_waiter_is_woken_once(env) {
         let client = env.client().await;
         let path = node(&client, &env.path("node")).await;
         let mut watches = Vec::new();

@@ -33,7 +33,7 @@ async fn acquire_in_silence(taking: &Taking, contended: bool, silence: Silence, 
     let before = stage.footprint();
     let mut others = Vec::new();
     if contended {
-        others.push(stage.somebody_in_front(taking.subject).await);
+        others.push(stage.holder_in_front(taking.subject).await);
     }
     let began = tokio::time::Instant::now();
     let (Silence::At(cut) | Silence::Broken(cut)) = silence;
@@ -61,7 +61,7 @@ async fn acquire_in_silence(taking: &Taking, contended: bool, silence: Silence, 
         (_, Err(error)) => panic!("{what}: {error}"),
     }
     stage.ensemble.repair(OURS);
-    others.push(stage.somebody_behind(taking.subject));
+    others.push(stage.contender_behind(taking.subject));
     stage.assert_as_before(others, &before, what).await;
     !is_silent
 }
@@ -91,7 +91,7 @@ fn a_budget_is_kept_to_the_millisecond_at_rest() {
 }
 
 #[test]
-fn a_budget_is_kept_to_the_millisecond_behind_somebody() {
+fn budget_is_kept_to_the_millisecond_behind_a_holder() {
     every_bounded_acquire(Patience::Budget, true);
 }
 
@@ -101,7 +101,7 @@ fn a_try_is_bounded_by_the_connection_timeout_at_rest() {
 }
 
 #[test]
-fn a_try_is_bounded_by_the_connection_timeout_behind_somebody() {
+fn try_is_bounded_by_the_connection_timeout_behind_a_holder() {
     every_bounded_acquire(Patience::Once, true);
 }
 
@@ -135,7 +135,7 @@ fn a_try_that_waits_for_the_connection_waits_no_second_time() {
                 began.elapsed()
             );
             stage.ensemble.repair(OURS);
-            stage.assert_as_before(vec![stage.somebody_behind(taking.subject)], &before, &what).await;
+            stage.assert_as_before(vec![stage.contender_behind(taking.subject)], &before, &what).await;
         });
     }
 }
@@ -167,7 +167,7 @@ fn the_wait_for_ones_own_other_acquire_is_bounded_too() {
 
 on_every_server! {
     /// The same soon after a real server froze, and nothing is left when it goes on.
-    async fn a_frozen_server_holds_up_nobody(env) {
+    async fn frozen_server_holds_up_no_client(env) {
         const SLACK: Duration = Duration::from_secs(8);
         let env = env.alone();
         let root = env.path("locks");

@@ -96,8 +96,8 @@ async fn acquire_and_drop(taking: &Taking, situation: Situation, cut: Cut, what:
     let contended = situation == Situation::Contended;
     let mut others = Vec::new();
     if contended {
-        others.push(stage.somebody_in_front(taking.subject).await);
-        others.push(stage.somebody_behind(taking.subject));
+        others.push(stage.holder_in_front(taking.subject).await);
+        others.push(stage.contender_behind(taking.subject));
     }
     if situation == Situation::LostReply {
         stage.ensemble.drop_reply(OURS);
@@ -123,7 +123,7 @@ async fn acquire_and_drop(taking: &Taking, situation: Situation, cut: Cut, what:
         assert_eq!(stage.client.session().await.unwrap().epoch(), 2, "{what}: no reply was lost");
     }
     if !contended {
-        others.push(stage.somebody_behind(taking.subject));
+        others.push(stage.contender_behind(taking.subject));
     }
     stage.assert_as_before(others, &before, what).await;
     completes
@@ -174,7 +174,7 @@ async fn hold_and_drop(holding: &Holding, loses_reply: bool, end: End, cut: Cut,
     let Held { guard, operation } = (holding.prepare)(stage.client.clone()).await;
     let nodes = stage.own_nodes();
     let began = stage.ensemble.now();
-    let mut others = vec![stage.somebody_behind(holding.subject)];
+    let mut others = vec![stage.contender_behind(holding.subject)];
     if let Some(disturb) = holding.disturb {
         let (front, ensemble, path) = (stage.front.clone(), stage.ensemble.clone(), guard.path().to_owned());
         others.push(tokio::spawn(async move {
@@ -249,9 +249,9 @@ async fn one_of_two(which: Which, first_is_dropped: bool, contended: bool, cut: 
     let subject = Subject::One(which);
     let mut others = Vec::new();
     if contended {
-        others.push(stage.somebody_in_front(subject).await);
+        others.push(stage.holder_in_front(subject).await);
     }
-    others.push(stage.somebody_behind(subject));
+    others.push(stage.contender_behind(subject));
     let lock = which.lock(&stage.client, ROOT);
     let (dropped, kept) = LockOwner::scope(async {
         let (dropped, kept) = (poll_until(lock.acquire(), cut), lock.acquire());

@@ -43,7 +43,7 @@ on_every_server! {
     }
 
     /// Curator's `TestInterProcessMutexBase.testWaitingProcessKilledServer`.
-    async fn a_server_that_restarts_hands_nothing_to_two_and_everybody_finishes(env) {
+    async fn restarted_server_grants_nothing_twice_and_all_contenders_finish(env) {
         let env = env.alone();
         let root = env.path("locks");
         let (first, second) = (env.client().await, env.client().await);
@@ -86,7 +86,7 @@ on_every_server! {
     }
 
     /// Curator's `TestInterProcessMutexBase.testContainerCleanup`.
-    async fn the_folders_of_a_lock_that_nobody_uses_go(env) {
+    async fn parents_of_an_unused_lock_are_deleted(env) {
         let root = env.path("locks");
         // A client without containers: the server deletes those of the other.
         let options = builder(env.address()).zookeeper_factory(curator_framework::ZooKeeperAsyncFactory);
@@ -149,7 +149,7 @@ on_every_server! {
     }
 
     /// Curator's `TestInterProcessMutexBase.testReentrant` and `testReentrant2Threads`.
-    async fn nested_holds_keep_everybody_else_out_until_the_last_one_goes(env) {
+    async fn nested_holds_exclude_other_owners_until_the_last_release(env) {
         let root = env.path("locks");
         let client = env.client().await;
         for which in Which::ALL.into_iter().filter(|which| which.is_reentrant()) {

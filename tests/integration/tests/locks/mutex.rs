@@ -76,7 +76,7 @@ on_every_server! {
     }
 
     /// A driver of one's own sorts.
-    async fn a_driver_says_who_is_next(env) {
+    async fn driver_chooses_the_next_contender(env) {
         let path = env.path("lock");
         let client = env.client().await;
         let mutex = InterProcessMutex::with_driver(client.clone(), &path, LastComeFirstServed).unwrap();

@@ -66,7 +66,7 @@ on_every_server! {
         in_time(late).await.unwrap().unwrap().release().await.unwrap();
     }
 
-    async fn a_semaphore_shows_leases_and_who_waits_for_the_turn(env) {
+    async fn semaphore_shows_leases_and_contenders_for_the_mutex(env) {
         let client = env.client().await;
         let semaphore = InterProcessSemaphoreV2::with_node_data(client.clone(), env.path("semaphore"), 2, "x").unwrap();
         let (leases, locks) = (format!("{}/leases", semaphore.path()), format!("{}/locks", semaphore.path()));

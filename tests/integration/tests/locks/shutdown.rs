@@ -38,7 +38,7 @@ async fn assert_all_is_well(which: Which, client: &CuratorFramework, root: &str)
     which.wait_until_free(client, root).await;
 }
 
-async fn assert_nobody_waits(client: &CuratorFramework) {
+async fn assert_no_waiters(client: &CuratorFramework) {
     eventually("no watch is left", async || client.watchers() == 0).await;
 }
 
@@ -53,7 +53,7 @@ async fn all_held(client: &CuratorFramework, root: &str) -> Vec<(Which, Arc<dyn 
 }
 
 on_every_server! {
-    async fn a_runtime_that_ends_while_somebody_waits_blocks_nobody(env) {
+    async fn runtime_that_ends_during_a_wait_blocks_no_contender(env) {
         let root = env.path("locks");
         let client = env.client().await;
         let other = runtime();
@@ -85,7 +85,7 @@ on_every_server! {
             }
         }
         in_time(ending.close()).await;
-        assert_nobody_waits(&client).await;
+        assert_no_waiters(&client).await;
     }
 
     async fn a_guard_that_outlives_its_runtime_is_lost_in_time(env) {
@@ -111,7 +111,7 @@ on_every_server! {
             in_time(next).await.unwrap().unwrap().release().await.unwrap();
             assert_all_is_well(which, &client, &root).await;
         }
-        assert_nobody_waits(&client).await;
+        assert_no_waiters(&client).await;
     }
 
     async fn an_aborted_task_leaves_its_place_in_the_queue(env) {
@@ -125,7 +125,7 @@ on_every_server! {
             let next = acquiring(&which.lock(&client, &root));
             waiting.abort();
             assert!(in_time(waiting).await.unwrap_err().is_cancelled());
-            assert_nobody_waits(&other).await;
+            assert_no_waiters(&other).await;
             assert!(!next.is_finished(), "{which:?}: two hold it");
             assert_eq!(held.release().await.unwrap(), Release::Released);
             in_time(next).await.unwrap().unwrap().release().await.unwrap();
@@ -157,7 +157,7 @@ on_every_server! {
             assert_all_is_well(which, &client, &root).await;
             // A semaphore watches its path as long as it is there.
             drop(lock);
-            assert_nobody_waits(&other).await;
+            assert_no_waiters(&other).await;
         }
     }
 
@@ -170,7 +170,7 @@ on_every_server! {
             assert!(!lock.is_acquired_in_this_process(), "{which:?}");
             assert_all_is_well(which, &other, &root).await;
         }
-        assert_nobody_waits(&client).await;
+        assert_no_waiters(&client).await;
     }
 
     /// The runtime stands still until it is entered again.

@@ -70,7 +70,7 @@ async fn client_with_a_certificate_connects_over_tls() {
 }
 
 #[tokio::test]
-async fn those_whom_the_server_does_not_trust_are_refused() {
+async fn clients_without_a_trusted_certificate_are_refused() {
     let authority = TestAuthority::new().unwrap();
     let foreign = TestAuthority::new().unwrap();
     let server = started(ApacheServer::builder().tls(&authority));

@@ -390,7 +390,7 @@ async fn latency_is_added_each_way_and_keeps_the_order() {
 }
 
 #[tokio::test]
-async fn late_connect_answer_leaves_a_session_that_nobody_knows() {
+async fn late_connect_reply_leaves_an_unknown_session() {
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();
     let delay = Duration::from_millis(100);

@@ -278,7 +278,7 @@ async fn sessions_have_their_full_time_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_frozen_server_takes_connections_and_answers_nobody() {
+async fn frozen_server_accepts_connections_and_replies_to_none() {
     let server = TestingServer::start().unwrap();
     let mut client = Raw::connect(&server, 10_000).await;
     server.freeze();

@@ -30,7 +30,7 @@ on_every_server! {
     }
 
     /// Also if there is no retry.
-    async fn a_lost_reply_is_unknown_when_nobody_tries_again(env) {
+    async fn lost_reply_is_an_unknown_outcome_without_a_retry(env) {
         let (proxy, path) = (env.proxy(), env.path("value"));
         let client = connected(builder(proxy.address()).retry_policy(RetryNTimes::new(0, Duration::ZERO))).await;
         let value = SharedValue::new(client, &path, "seed").unwrap();

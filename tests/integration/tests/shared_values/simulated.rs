@@ -174,7 +174,7 @@ async fn what_cannot_be_read_is_waited_for_without_spinning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_and_panicking_listeners_harm_nobody() {
+async fn slow_and_panicking_listeners_delay_no_other_listener() {
     struct States(std::sync::mpsc::Sender<ConnectionState>);
     impl SharedValueListener for States {
         fn value_changed(&self, _: &dyn SharedValueReader, _: &[u8]) {}

@@ -330,7 +330,7 @@ fn watches_fire_by_apaches_rules() {
 
 /// Like Apache since CVE-2024-23944.
 #[test]
-fn who_may_not_read_a_node_hears_nothing_of_it() {
+fn client_without_read_permission_gets_no_notification() {
     let mut world = World::new();
     let (owner, stranger) = (world.client(), world.client());
     world.call(owner, OpCode::Auth, auth("digest", b"user:pw"));
@@ -461,7 +461,7 @@ fn nodes_outlive_their_time_by_one_check_at_most() {
 }
 
 #[test]
-fn a_server_that_restarts_empty_knows_nobody() {
+fn server_that_restarts_empty_knows_no_session() {
     let mut world = World::new();
     let client = world.client();
     world.create(client, "/a", 1);

@@ -16,7 +16,7 @@ fn server() -> TestingServer {
 
 /// The parents are containers. Those that `zookeeper-async` makes would stay, as its client is closed.
 #[tokio::test]
-async fn the_parents_of_a_lock_go_although_nobody_is_left_to_delete_them() {
+async fn parents_of_a_lock_are_deleted_without_its_clients() {
     let server = server();
     // Nothing of ours deletes them.
     let client = connected(second(server.address()).reap_interval(None)).await;

@@ -21,7 +21,7 @@ fn client(servers: &str, read_only: bool) -> CuratorFramework {
 
 /// Curator's `TestReadOnly.testConnectionStateNewClient` and `testReadOnly`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_reads_from_a_server_that_is_cut_off_and_writes_again_when_it_is_not() {
+async fn read_only_client_reads_from_a_cut_off_server_and_writes_after_its_repair() {
     let cluster = tokio::task::block_in_place(|| ApacheCluster::builder().read_only_mode().start().unwrap());
     let first = client(&cluster.connect_string(), false);
     in_time(first.create().with_data("data").for_path("/node")).await.unwrap();

@@ -195,7 +195,7 @@ async fn a_persistent_watch_that_is_dropped_is_removed_from_the_server() {
 }
 
 #[tokio::test]
-async fn who_does_not_look_whether_a_watch_is_set_does_not_keep_the_session_open() {
+async fn unread_watch_does_not_keep_the_session_open() {
     let server = TestingServer::start().unwrap();
     let client = connected(server.address()).await;
     let mut adding = Box::pin(client.add_watch("/a", AddWatchMode::Persistent));

@@ -171,7 +171,7 @@ on_every_server! {
         assert!(start.elapsed() < Duration::from_millis(1900), "{:?}", start.elapsed());
     }
 
-    async fn closing_wakes_everybody_who_waits(env) {
+    async fn close_wakes_all_waiters(env) {
         let path = env.path("lock");
         let (client, other) = (env.client().await, env.client().await);
         let guard = InterProcessMutex::new(other.clone(), &path).unwrap().acquire().await.unwrap();
@@ -202,7 +202,7 @@ on_every_server! {
     }
 
     /// The place of a request is not its caller's to keep: a future that nobody looks at holds nothing up.
-    async fn a_request_that_nobody_waits_for_does_not_hold_up_a_reconnect(env) {
+    async fn abandoned_request_does_not_hold_up_a_reconnect(env) {
         let proxy = env.proxy();
         let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(20))).await;
         let session = client.session().await.unwrap();

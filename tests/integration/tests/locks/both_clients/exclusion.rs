@@ -94,7 +94,7 @@ on_every_server! {
         assert_eq!(curator_integration::env::children(&client, &path).await, Vec::<String>::new());
     }
 
-    async fn another_owner_is_somebody_else(env) {
+    async fn owners_are_distinct(env) {
         let mutex = InterProcessMutex::new(env.client().await, env.path("lock")).unwrap();
         let (ann, bob) = (LockOwner::new(), LockOwner::new());
         let anns = mutex.acquire_as(&ann).await.unwrap();

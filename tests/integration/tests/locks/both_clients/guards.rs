@@ -162,7 +162,7 @@ on_every_server! {
         }
     }
 
-    async fn a_try_gets_a_free_lease_beside_somebody_who_is_just_taking_one(env) {
+    async fn try_gets_a_free_lease_beside_a_client_that_is_taking_one(env) {
         let path = env.path("semaphore");
         let proxy = env.proxy();
         let slow = InterProcessSemaphoreV2::new(connected(builder(proxy.address())).await, &path, 3).unwrap();

@@ -201,7 +201,7 @@ fn a_client_that_is_closed_tells_at_once() {
 
 /// A waiting semaphore mutex has two nodes: its turn, and the lease that it waits for.
 #[test]
-fn whichever_node_of_a_waiting_semaphore_mutex_is_deleted_it_gets_the_lock_and_nobody_else_is_told() {
+fn waiting_semaphore_mutex_survives_the_deletion_of_either_node() {
     for part in ["locks", "leases"] {
         simulated(async |ensemble, client| {
             let holder = taken(Way::new(Kind::SemaphoreMutex, Form::Plain), &client).await;

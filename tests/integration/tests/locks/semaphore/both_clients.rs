@@ -110,7 +110,7 @@ on_every_server! {
     }
 
     /// Curator's `testInterruptAcquire` (CURATOR-462).
-    async fn a_waiter_that_is_dropped_leaves_nothing_and_blocks_nobody(env) {
+    async fn dropped_waiter_leaves_no_node_and_blocks_no_contender(env) {
         let path = env.path("semaphore");
         let client = env.client().await;
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), &path, 1).unwrap();

@@ -35,7 +35,7 @@ async fn knows(semaphore: &InterProcessSemaphoreV2, limit: usize) {
 
 on_every_server! {
     /// Curator's `TestInterProcessSemaphore.testThreadedLeaseIncrease`.
-    async fn a_raised_limit_wakes_who_waits(env) {
+    async fn raised_limit_wakes_waiters(env) {
         let (one, other) = (env.client().await, env.client().await);
         let ours = count(&env, &one, "count", 1).await;
         let theirs = count(&env, &other, "count", 7).await;

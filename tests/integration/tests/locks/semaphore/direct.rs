@@ -201,7 +201,7 @@ async fn a_departure_wakes_no_herd() {
 
 /// Data that somebody writes into a waiting node looks as if it had a place; whoever waits behind it is not confused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiting_node_that_is_written_to_makes_nobody_ask_over_and_over() {
+async fn foreign_write_to_a_waiting_node_causes_no_request_loop() {
     let server = TestingServer::start().unwrap();
     let client = connected(builder(server.address()).session_timeout(Duration::from_secs(40))).await;
     let semaphore = direct(&client, "/semaphore", 1);
@@ -234,7 +234,7 @@ async fn a_waiting_node_that_is_written_to_makes_nobody_ask_over_and_over() {
 
 /// Who fails to give a lease back has it still, and whoever is behind it learns that it is the next one in line.
 #[tokio::test]
-async fn a_release_that_is_refused_keeps_nobody_waiting() {
+async fn refused_release_does_not_block_the_successor() {
     let server = TestingServer::start().unwrap();
     let [first, second, client] = [
         connected(builder(server.address())).await,

@@ -59,7 +59,7 @@ impl Kind {
 on_every_server! {
     /// Curator's `TestInterProcessSemaphore.testAcquireAfterLostServer` (CURATOR-335): the connection is lost between
     /// the create of the lease and the listing.
-    async fn an_acquire_that_fails_half_way_blocks_nobody(env) {
+    async fn acquire_that_fails_half_way_blocks_no_contender(env) {
         let path = env.path("semaphore");
         let proxy = env.proxy();
         let options = builder(proxy.address()).connection_timeout(Duration::from_millis(300));

@@ -207,6 +207,8 @@ async fn watch_of_an_ensemble_tracker_survives_reconnects_and_ends_with_the_clie
         eventually("it is attached", async || session.epoch() == epoch).await;
         eventually("it watches", async || (reads(), server.watch_count()) == (1, 1)).await;
         eventually("it waits", async || client.watched_paths() == ["/zookeeper/config"]).await;
+        // The reply that set the watch has come before this one.
+        client.check_exists().for_path("/").await.unwrap();
         proxy.reset();
     }
     in_time(client.close()).await;

@@ -72,15 +72,15 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Enters a contender before its create is sent.
-    pub(super) fn new(contenders: &Arc<Contenders>, claim: &OwnedNode) -> Self {
-        let (id, contender) = (claim.protected_id(), Arc::<Contender>::default());
+    pub(super) fn new(contenders: &Arc<Contenders>, owned: &OwnedNode) -> Self {
+        let (id, contender) = (owned.protected_id(), Arc::<Contender>::default());
         contenders.0.lock().insert(id, Arc::clone(&contender));
         Self { id, contenders: Arc::clone(contenders), contender }
     }
 
     /// Records the contender's one node: no lost reply has left another.
-    pub(super) fn has_node(&self, claim: &OwnedNode) {
-        if let Some(delete) = claim.owner_delete() {
+    pub(super) fn has_node(&self, owned: &OwnedNode) {
+        if let Some(delete) = owned.owner_delete() {
             // A second call has the same node.
             let _known = self.contender.delete.set(delete);
         }

@@ -20,9 +20,9 @@ pub(super) async fn watch_node(at: &Session, path: Option<&str>) -> Result<Optio
     }
 }
 
-pub(super) fn watched(asked: bool, watch: &Option<Watch>) -> Watched {
+/// Returns the result of setting a watch, which is `None` if the node does not exist.
+pub(super) fn watched(watch: &Option<Watch>) -> Watched {
     match watch.as_ref().and_then(Watch::found) {
-        _ if !asked => Watched::NotAsked,
         Some(found) => Watched::Set { epoch: found.epoch, has_signalled: found.version > 0 },
         None => Watched::Gone,
     }

@@ -25,8 +25,8 @@ pub(super) struct Contender<'a> {
     creation_order: CreationOrder,
     /// The watch on the awaited node, or on the children.
     awaited: Option<Watch>,
-    /// The contender of this session that owns the awaited node.
-    awaited_owner: Option<Arc<same_session::Contender>>,
+    /// The facts of the contender of this session that owns the awaited node.
+    awaited_owner: Option<Arc<same_session::SharedFacts>>,
     /// The watch on the own node.
     own: Option<Watch>,
     limit: LimitWatch,

@@ -277,14 +277,14 @@ impl<'a> CreateBuilder<'a> {
                     }
                     return Ok(created);
                 }
-                // The error drops the claim, which deletes its node.
+                // The error drops the owned node, which deletes its node.
                 Err(error) => retries.failed(error).await?,
             }
         }
     }
 
-    /// Returns the claim for this session. An ephemeral node of an earlier session will be deleted with it, so it gets
-    /// a new name (CURATOR-498); any other mode keeps the node and its name.
+    /// Returns the owned node for this session. An ephemeral node of an earlier session will be deleted with it, so it
+    /// gets a new name (CURATOR-498); any other mode keeps the node and its name.
     fn claim_in<'c>(&self, claim: &'c mut Option<OwnedNode>, session: Session, path: &str) -> &'c mut OwnedNode {
         let mut earlier = None;
         if let Some(old) = claim.take_if(|claim| claim.session().number() != session.number()) {

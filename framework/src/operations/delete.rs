@@ -92,7 +92,7 @@ impl<'a> DeleteBuilder<'a> {
     }
 }
 
-/// A guaranteed delete. Dropping it unfinished passes the delete to the background.
+/// A guaranteed delete. Dropping it unfinished passes the delete to the background task.
 struct Unfinished<'a> {
     delete: &'a DeleteBuilder<'a>,
     path: &'a str,

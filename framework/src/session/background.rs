@@ -104,7 +104,7 @@ impl DeleteBacklog {
     }
 }
 
-/// Calls user code and catches its panic, which must not end the background.
+/// Calls user code and catches its panic, which must not end the background task.
 pub(crate) fn catch_panic(call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!("what looks after a node that is held panicked");
@@ -222,7 +222,7 @@ impl Background {
             cleaning.done();
             None
         });
-        // Without a waker: the housekeeping task polls the job again, not the calling task.
+        // Without a waker: the background task polls the job again, not the calling task.
         let mut unwatched = Context::from_waker(Waker::noop());
         if pin!(tokio::task::coop::unconstrained(&mut job)).poll(&mut unwatched).is_pending()
             && self.jobs.send(Job::Finish(job)).is_err()

@@ -62,7 +62,7 @@ pub(crate) struct SessionConfig {
 ///
 /// # Cancel safety
 ///
-/// If the future of a request is dropped, the request may still be applied. A [`OwnedNode`] deletes its node then.
+/// If the future of a request is dropped, the request may still be applied. An [`OwnedNode`] deletes its node then.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -118,7 +118,7 @@ struct ConnectionInfo {
 }
 
 impl Session {
-    /// Creates the session of a new connection and spawns its housekeeping task.
+    /// Creates the session of a new connection and spawns its background task.
     pub(crate) fn new(
         number: u64,
         connection: &Connection,
@@ -424,7 +424,8 @@ impl Session {
         Arc::from(&*self.root.to_server_path(path))
     }
 
-    /// Returns the [`to_server_path`](Self::to_server_path) path of a node to create. Keeps a final slash, to which a number is appended.
+    /// Returns the [server's path](Self::to_server_path) of a node to create. Keeps a final slash, to which a number is
+    /// appended.
     fn to_server_path_of_new(&self, path: &str, mode: CreateMode) -> Arc<str> {
         match path.strip_suffix('/') {
             Some("") if mode.is_sequential() && self.root != Namespace::default() => {
@@ -525,7 +526,8 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// After the future is dropped the node may still be created. Use [`owned_node`](Self::owned_node) to have it deleted then.
+    /// After the future is dropped the node may still be created. Use [`owned_node`](Self::owned_node) to have it
+    /// deleted then.
     pub async fn create(&self, path: &str, data: Vec<u8>, acl: Vec<Acl>, mode: CreateMode) -> Result<(String, Stat)> {
         let (path, stat) = self.create_node(path, data, acl, mode).await?;
         Ok((self.root.to_client_path(&path).to_owned(), stat))

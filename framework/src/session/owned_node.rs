@@ -55,8 +55,8 @@ pub struct Created {
 /// The ownership of one node under one session, from before its create is sent until it is deleted.
 ///
 /// However the owner fails (an error, a time-out, a dropped future), `Drop` hands the node to the session's
-/// background, which finds and deletes it. While an owned node exists, only the leader's replies move the session's
-/// deadline.
+/// background task, which finds and deletes it. While an owned node exists, only the leader's replies move the
+/// session's deadline.
 #[derive(Debug)]
 pub struct OwnedNode {
     session: Session,
@@ -334,7 +334,7 @@ impl OwnedNode {
     ///
     /// # Cancel safety
     ///
-    /// After the future is dropped, others may be left. Settle again, or drop the owned node, which deletes all.
+    /// After the future is dropped, others may be left. Adopt again, or drop the owned node, which deletes all.
     pub async fn adopt(&mut self, keep: &str, stat: &Stat, others: &[&str]) -> Result<()> {
         let path = make_path(self.parent(), keep);
         if !self.is_own(stat) {
@@ -394,7 +394,7 @@ impl OwnedNode {
     pub fn delete_in_background(mut self) {
         let session = self.session.clone();
         session.background().spawn_eager(async move {
-            // If the delete fails, dropping `self` hands the node to the background.
+            // If the delete fails, dropping `self` hands the node to the background task.
             let _deleted = self.delete().await;
         });
     }
@@ -404,8 +404,8 @@ impl OwnedNode {
         self.cleaned_up = true;
     }
 
-    /// Has the housekeeping watch the node from `after` on, to notice a deletion that is not the owner's. The watch is
-    /// set anew after each reconnect.
+    /// Has the background task watch the node from `after` on, to notice a deletion that is not the owner's. The watch
+    /// is set anew after each reconnect.
     pub fn watch_node(&self, after: Duration) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
@@ -442,7 +442,7 @@ impl OwnedNode {
     }
 
     /// Returns the state of the owner's delete, or `None` while the node is not known. A dropped owned node leaves its
-    /// delete to the session's background, and then it is never [done](OwnerDelete::is_done).
+    /// delete to the session's background task, and then it is never [done](OwnerDelete::is_done).
     #[must_use]
     pub fn owner_delete(&self) -> Option<OwnerDelete> {
         self.node.clone().map(OwnerDelete)

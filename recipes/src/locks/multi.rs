@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use curator_framework::{CuratorFramework, LossReason};
 use futures_util::future::select_all;
@@ -74,7 +75,10 @@ impl MultiLockGuard {
     /// Begins a transaction that the server carries out only if all of the locks are held at that moment. The locks
     /// must have one client and one namespace. With the client `zookeeper-async`, the commit fails with `Unsupported`.
     pub fn transaction(&self) -> GuardedTransaction<'_> {
-        GuardedTransaction::new(self.guard.place(), self.guard.parts().skip(1).map(LockGuard::place).collect())
+        GuardedTransaction::new(
+            self.guard.first_share(),
+            self.guard.parts().skip(1).map(LockGuard::first_share).collect(),
+        )
     }
 }
 
@@ -140,56 +144,38 @@ impl InterProcessMultiLock {
     }
 
     async fn acquire_all(&self, began: Instant, mode: WaitMode) -> Result<Outcome> {
-        let mut taken = Taken(Vec::with_capacity(self.locks.len()));
+        let mut acquired = AcquiredSoFar(Vec::with_capacity(self.locks.len()));
         for lock in self.locks.iter() {
-            let granting = async {
-                match mode {
-                    WaitMode::Forever => lock.acquire().await.map(Some),
-                    // A used-up budget must not become a budget of zero, which would try once more.
-                    WaitMode::Until(_) => match mode.left() {
-                        Some(left) if !left.is_zero() => lock.acquire_timeout(left).await,
-                        _ => Ok(None),
-                    },
-                    WaitMode::Once => in_time(&taken.0, began, lock.try_acquire()).await,
-                }
-            };
             let granted = tokio::select! {
                 biased;
-                reason = any_lost(&taken.0) => {
-                    let path = taken.0.iter().find(|guard| !guard.is_held()).map_or("", |guard| guard.lock_path());
+                reason = any_lost(&acquired.0) => {
+                    let path = acquired.0.iter().find(|guard| !guard.is_held()).map_or("", |guard| guard.lock_path());
                     return Ok(Outcome::Lost(LockError::LockLost { path: path.to_owned(), reason }));
                 }
-                granted = granting => granted,
+                granted = acquired.next(&**lock, began, mode) => granted?,
             };
             match granted {
-                Ok(Some(guard)) => taken.0.push(guard),
-                Ok(None) if mode == WaitMode::Once => {
-                    // `None` is returned after the deletes, as by a single lock.
-                    let released = async {
-                        for guard in taken.0.iter().rev() {
-                            guard.release().await?;
-                        }
-                        Ok(())
-                    };
-                    in_time(&taken.0, began, released).await?;
+                Some(guard) => acquired.0.push(guard),
+                None if mode == WaitMode::Once => {
+                    // The caller gets its refusal after the deletes, as from a single lock.
+                    in_time(&acquired.0, began, acquired.release()).await?;
                     return Ok(Outcome::NotGranted);
                 }
-                Ok(None) => return Ok(Outcome::NotGranted),
-                Err(error) => return Err(error),
+                None => return Ok(Outcome::NotGranted),
             }
         }
         // The last check, of the clock too.
-        let lost = taken.0.iter().find_map(|guard| Some((guard.lock_path().to_owned(), guard.loss()?)));
+        let lost = acquired.0.iter().find_map(|guard| Some((guard.lock_path().to_owned(), guard.loss()?)));
         match lost {
             Some((path, reason)) => Ok(Outcome::Lost(LockError::LockLost { path, reason })),
-            None => Ok(Outcome::Granted(LockGuard::all(taken.take()))),
+            None => Ok(Outcome::Granted(LockGuard::all(std::mem::take(&mut acquired.0)))),
         }
     }
 }
 
 /// Bounds a try by the connection timeout, counted once for all locks. The first lock bounds itself.
-async fn in_time<T>(taken: &[LockGuard], began: Instant, answer: impl Future<Output = Result<T>>) -> Result<T> {
-    let Some(client) = taken.first().map(|guard| guard.place().hold().client()) else { return answer.await };
+async fn in_time<T>(acquired: &[LockGuard], began: Instant, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let Some(client) = acquired.first().map(|guard| guard.first_share().hold().client()) else { return answer.await };
     match tokio::time::timeout_at(began + client.connection_timeout(), answer).await {
         Ok(answer) => answer,
         Err(_elapsed) => Err(client.no_answer("asking for several locks").into()),
@@ -213,15 +199,31 @@ async fn any_lost(guards: &[LockGuard]) -> LossReason {
 }
 
 /// The locks acquired so far. If dropped, it releases them in the reverse order.
-struct Taken(Vec<LockGuard>);
+struct AcquiredSoFar(Vec<LockGuard>);
 
-impl Taken {
-    fn take(&mut self) -> Vec<LockGuard> {
-        std::mem::take(&mut self.0)
+impl AcquiredSoFar {
+    /// Acquires the next lock.
+    async fn next(&self, lock: &dyn InterProcessLock, began: Instant, mode: WaitMode) -> Result<Option<LockGuard>> {
+        match mode {
+            WaitMode::Forever => lock.acquire().await.map(Some),
+            // A used-up budget must not become a budget of zero, which would try once more.
+            WaitMode::Until(end) => match end.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => Ok(None),
+                left => lock.acquire_timeout(left).await,
+            },
+            WaitMode::Once => in_time(&self.0, began, lock.try_acquire()).await,
+        }
+    }
+
+    async fn release(&self) -> Result<()> {
+        for guard in self.0.iter().rev() {
+            guard.release().await?;
+        }
+        Ok(())
     }
 }
 
-impl Drop for Taken {
+impl Drop for AcquiredSoFar {
     fn drop(&mut self) {
         while let Some(guard) = self.0.pop() {
             drop(guard);

@@ -16,7 +16,7 @@ use crate::locks::guard::lock_guard::{LockGuard, define_guard, reenter, transact
 use crate::locks::options::LockOptions;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
 use crate::locks::reentrancy::owner::LockOwner;
-use crate::locks::reentrancy::reentrant::{Entry, Reentrant};
+use crate::locks::reentrancy::reentrant::{OwnerState, Reentrant};
 
 /// Curator's names for the nodes of the two halves.
 const READ_NAME: &str = "__READ__";
@@ -172,9 +172,9 @@ impl InterProcessReadWriteLock {
             LockInternals::new(client.clone(), path.clone(), LockSpec::exclusive(name, driver), options.clone())
         };
         // Shared, so that an owner's acquires of the two halves cannot overlap and miss an upgrade.
-        let turns = Arc::default();
-        let read = Reentrant::new(half(READ_NAME, Arc::new(ReadDriver))?, Arc::clone(&turns));
-        let write = Reentrant::new(half(WRITE_NAME, Arc::new(WriteDriver))?, turns);
+        let owner_locks = Arc::default();
+        let read = Reentrant::new(half(READ_NAME, Arc::new(ReadDriver))?, Arc::clone(&owner_locks));
+        let write = Reentrant::new(half(WRITE_NAME, Arc::new(WriteDriver))?, owner_locks);
         Ok(Self { halves: Arc::new(Halves { read, write }) })
     }
 
@@ -266,35 +266,35 @@ half!(WriteLock, write, Write);
 
 impl ReadLock {
     async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<ReadGuard>> {
-        let place = match owner {
-            None => self.halves.read.acquire_for_nobody(mode).await?,
+        let share = match owner {
+            None => self.halves.read.acquire_without_owner(mode).await?,
             Some(owner) => self.halves.read_as(owner, mode).await?,
         };
-        Ok(place.map(ReadGuard::new))
+        Ok(share.map(ReadGuard::new))
     }
 }
 
 impl WriteLock {
     async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<WriteGuard>> {
         let Halves { read, write } = &*self.halves;
-        let place = match &owner {
-            None => write.acquire_for_nobody(mode).await?,
+        let share = match &owner {
+            None => write.acquire_without_owner(mode).await?,
             Some(owner) => match write.enter(owner.clone(), mode).await? {
-                Entry::Inner(place) => Some(place),
-                Entry::TimeOver => None,
-                Entry::OwnerPermit(_) if read.held_by(owner).is_some() => {
+                OwnerState::Holds(share) => Some(share),
+                OwnerState::TimeOver => None,
+                OwnerState::MayAcquire(_) if read.held_by(owner).is_some() => {
                     return Err(LockError::Upgrade { path: self.path().to_owned() });
                 }
-                Entry::OwnerPermit(turn) => {
+                OwnerState::MayAcquire(permit) => {
                     let hold = write.acquire_hold(mode).await?;
                     hold.map(|hold| {
-                        turn.has(&hold);
+                        permit.record(&hold);
                         HoldShare::first(hold)
                     })
                 }
             },
         };
-        Ok(place.map(|place| WriteGuard { guard: LockGuard::one(place), halves: Arc::clone(&self.halves), owner }))
+        Ok(share.map(|share| WriteGuard { guard: LockGuard::one(share), halves: Arc::clone(&self.halves), owner }))
     }
 }
 
@@ -305,11 +305,11 @@ impl WriteGuard {
     ///
     /// `LockLost` if the lock is lost; `InvalidArgument` if this guard was released.
     pub fn reenter(&self) -> Result<Self> {
-        let guard = LockGuard::one(self.guard.share()?);
+        let guard = LockGuard::one(self.guard.another_share()?);
         Ok(Self { guard, halves: Arc::clone(&self.halves), owner: self.owner.clone() })
     }
 
-    /// OwnerLocks this write lock into a read lock, without letting a queued writer in between, and releases this guard.
+    /// Turns this write lock into a read lock, without letting a queued writer in between, and releases this guard.
     /// Other guards of the same write lock still hold it. The read lock has the fencing token of the write lock.
     ///
     /// # Errors
@@ -322,7 +322,7 @@ impl WriteGuard {
     /// When the future is dropped, this guard still holds the write lock.
     pub async fn downgrade(&self) -> Result<ReadGuard> {
         // Keeps the write lock until the read lock is granted, even if this guard is released meanwhile.
-        let writing = self.guard.share()?;
+        let writing = self.guard.another_share()?;
         let read = match &self.owner {
             None => self.halves.downgrade_from(writing.hold(), WaitMode::Forever).await?,
             Some(owner) => self.halves.read_as(owner.clone(), WaitMode::Forever).await?,
@@ -331,7 +331,7 @@ impl WriteGuard {
         if let (Some(owner), true) = (&self.owner, Arc::ptr_eq(read.hold(), writing.hold())) {
             self.halves.write.forget(owner);
         }
-        self.guard.place().delete_in_background();
+        self.guard.first_share().delete_in_background("released");
         Ok(ReadGuard::new(read))
     }
 }
@@ -340,17 +340,17 @@ impl Halves {
     /// Acquires the read lock for an owner that may hold either half already.
     async fn read_as(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<HoldShare>> {
         match self.read.enter(owner.clone(), mode).await? {
-            Entry::Inner(place) => Ok(Some(place)),
-            Entry::TimeOver => Ok(None),
-            Entry::OwnerPermit(turn) => {
-                let place = match self.write.held_by(&owner) {
+            OwnerState::Holds(share) => Ok(Some(share)),
+            OwnerState::TimeOver => Ok(None),
+            OwnerState::MayAcquire(permit) => {
+                let share = match self.write.held_by(&owner) {
                     Some(writing) => self.downgrade_from(&writing, mode).await?,
                     None => self.read.acquire_hold(mode).await?.map(HoldShare::first),
                 };
-                if let Some(place) = &place {
-                    turn.has(place.hold());
+                if let Some(share) = &share {
+                    permit.record(share.hold());
                 }
-                Ok(place)
+                Ok(share)
             }
         }
     }
@@ -373,12 +373,12 @@ impl Halves {
         let mut retries = internals.client().retry_loop();
         let name = format!("{READ_NAME}{number}");
         let created = async {
-            let claim = internals.create_named(writing.session(), &name, &mut retries).await?;
+            let owned = internals.create_named(writing.session(), &name, &mut retries).await?;
             // If the write node still exists, every later listing has the read node at its position. If the write node
             // was deleted, another writer may hold the lock already.
             loop {
                 match writing.verify().await {
-                    Ok(_) => return Result::Ok(claim),
+                    Ok(_) => return Result::Ok(owned),
                     Err(error) => retry_in_session(error, writing.session(), &mut retries).await?,
                 }
             }
@@ -388,12 +388,9 @@ impl Halves {
         if let Some(lost) = lost() {
             return Err(lost);
         }
-        let Some(claim) = created? else { return Ok(None) };
-        claim.watch_node(claim.session().timeout() / 10);
-        let (czxid, path) = (writing.fencing_token(), writing.lock_path());
-        let revocation = internals.revocation(&claim);
-        let hold = internals.hold(path, Acquired { claim, entry: None, czxid, revocation, queue_position: 0 });
-        Ok(Some(HoldShare::first(hold)))
+        let Some(owned) = created? else { return Ok(None) };
+        let acquired = Acquired { fencing_token: writing.fencing_token(), ..internals.granted(owned) };
+        Ok(Some(HoldShare::first(internals.hold(writing.lock_path(), acquired))))
     }
 
     async fn participants(&self, wanted: impl Fn(ParticipantKind) -> bool) -> Result<Vec<Participant>> {
@@ -479,8 +476,8 @@ mod tests {
         SortedChildren::new(listing.iter().map(|name| (*name).to_owned()), READ_NAME, &ReadDriver)
     }
 
-    fn watch(node: &str, is_last_blocker: bool) -> Predicate {
-        Predicate::WatchNode { node: node.into(), is_last_blocker }
+    fn watch(node: &str) -> Predicate {
+        Predicate::WatchNode { node: node.into(), is_last_blocker: false }
     }
 
     const QUEUE: [&str; 6] = [
@@ -499,8 +496,8 @@ mod tests {
         let read = |ours: &str| ReadDriver.gets_the_lock(&children, ours, 1);
         assert_eq!(read(QUEUE[0]), Predicate::Acquired);
         assert_eq!(read(QUEUE[1]), Predicate::Acquired);
-        assert_eq!(read(QUEUE[3]), watch(QUEUE[2], true));
-        assert_eq!(read(QUEUE[5]), watch(QUEUE[4], false));
+        assert_eq!(read(QUEUE[3]), Predicate::WatchNode { node: QUEUE[2].into(), is_last_blocker: true });
+        assert_eq!(read(QUEUE[5]), watch(QUEUE[4]));
         assert_eq!(read("gone"), Predicate::Missing);
     }
 
@@ -508,10 +505,10 @@ mod tests {
     fn writers_wait_for_all_contenders_ahead_and_list_after_a_deletion() {
         let children = sorted(&QUEUE);
         let write = |ours: &str| WriteDriver.gets_the_lock(&children, ours, 1);
-        assert_eq!(write(QUEUE[2]), watch(QUEUE[1], false));
-        assert_eq!(write(QUEUE[4]), watch(QUEUE[3], false));
+        assert_eq!(write(QUEUE[2]), watch(QUEUE[1]));
+        assert_eq!(write(QUEUE[4]), watch(QUEUE[3]));
         assert_eq!(WriteDriver.gets_the_lock(&sorted(&QUEUE[2..]), QUEUE[2], 1), Predicate::Acquired);
-        assert_eq!(WriteDriver.gets_the_lock(&sorted(&QUEUE[1..]), QUEUE[2], 1), watch(QUEUE[1], false));
+        assert_eq!(WriteDriver.gets_the_lock(&sorted(&QUEUE[1..]), QUEUE[2], 1), watch(QUEUE[1]));
     }
 
     #[test]
@@ -524,7 +521,7 @@ mod tests {
                 "_c_a-__WRIT__0000000004",
                 1
             ),
-            watch("_c_z-__READ__0000000003", false)
+            watch("_c_z-__READ__0000000003")
         );
     }
 

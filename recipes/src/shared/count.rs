@@ -100,7 +100,7 @@ pub(crate) trait CountObserver: Send + Sync {
 #[derive(Clone)]
 pub struct SharedCount {
     value: SharedValue,
-    news: Arc<CountBroadcast>,
+    broadcast: Arc<CountBroadcast>,
 }
 
 impl SharedCount {
@@ -111,9 +111,9 @@ impl SharedCount {
     /// `InvalidPath`: the path is not valid in ZooKeeper.
     pub fn new(client: CuratorFramework, path: impl Into<String>, seed: i32) -> Result<Self, SharedError> {
         let path = path.into();
-        let news = Arc::new(CountBroadcast::new(path.clone(), seed));
-        let sink: Arc<dyn ChangeSink> = Arc::<CountBroadcast>::clone(&news);
-        Ok(Self { value: SharedValue::with_sink(client, path, to_bytes(seed), Some(sink))?, news })
+        let broadcast = Arc::new(CountBroadcast::new(path.clone(), seed));
+        let sink: Arc<dyn ChangeSink> = Arc::<CountBroadcast>::clone(&broadcast);
+        Ok(Self { value: SharedValue::with_sink(client, path, to_bytes(seed), Some(sink))?, broadcast })
     }
 
     /// Reads the count, creates the node if it is missing, and starts to keep the copy up to date. Data that is not a
@@ -157,7 +157,7 @@ impl SharedCount {
     /// Returns a channel of counts, for async code: see [`SharedValue::watch`]. Data that is not a count is left out.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<VersionedValue<i32>> {
-        self.news.watch()
+        self.broadcast.watch()
     }
 
     /// Sets the count, whatever it is now.
@@ -201,10 +201,10 @@ impl SharedCount {
     /// call at a time, but the last call has the newest count. A dropped follower is not called.
     pub(crate) fn follow(&self, follower: Weak<dyn CountObserver>) {
         let Some(strong) = follower.upgrade() else { return };
-        self.news.followers.lock().push(follower);
+        self.broadcast.followers.lock().push(follower);
         let mut now = self.value.versioned_value();
         loop {
-            if let Some(count) = self.news.decode(&now) {
+            if let Some(count) = self.broadcast.decode(&now) {
                 strong.changed(*count.value());
             }
             // The task may have passed on a newer count in between; the last call must have the newest.
@@ -304,7 +304,7 @@ impl SharedValueListener for Decoding {
 struct CountBroadcast {
     path: String,
     /// `None` after the close.
-    told: Mutex<Option<watch::Sender<VersionedValue<i32>>>>,
+    channel: Mutex<Option<watch::Sender<VersionedValue<i32>>>>,
     /// The newest count, for channels that are opened after the close.
     last: Mutex<VersionedValue<i32>>,
     followers: Mutex<Vec<Weak<dyn CountObserver>>>,
@@ -315,14 +315,14 @@ impl CountBroadcast {
         let seed = VersionedValue::seed(seed);
         Self {
             path,
-            told: Mutex::new(Some(watch::Sender::new(seed))),
+            channel: Mutex::new(Some(watch::Sender::new(seed))),
             last: Mutex::new(seed),
             followers: Mutex::new(Vec::new()),
         }
     }
 
     fn watch(&self) -> watch::Receiver<VersionedValue<i32>> {
-        match &*self.told.lock() {
+        match &*self.channel.lock() {
             Some(sender) => sender.subscribe(),
             None => watch::channel(*self.last.lock()).1,
         }
@@ -349,13 +349,13 @@ impl ChangeSink for CountBroadcast {
             follower.changed(*count.value());
         }
         *self.last.lock() = count;
-        if let Some(sender) = &*self.told.lock() {
+        if let Some(sender) = &*self.channel.lock() {
             sender.send_replace(count);
         }
     }
 
     fn closed(&self) {
-        let sender = self.told.lock().take();
+        let sender = self.channel.lock().take();
         drop(sender);
         let followers = std::mem::take(&mut *self.followers.lock());
         drop(followers);
@@ -414,8 +414,8 @@ mod tests {
         follow(&count, &early);
         let change = |zxid, bytes: Vec<u8>| {
             let value = VersionedValue::new(zxid, 0, bytes);
-            count.value.known().learn(value.clone());
-            count.news.changed(&value);
+            count.value.cache().update(value.clone());
+            count.broadcast.changed(&value);
         };
         change(1, to_bytes(6));
         follow(&count, &late);
@@ -425,19 +425,19 @@ mod tests {
         assert_eq!(*count.watch().borrow(), VersionedValue::new(3, 0, 7));
         drop(early);
         change(4, to_bytes(8));
-        assert_eq!(count.news.followers.lock().len(), 1);
+        assert_eq!(count.broadcast.followers.lock().len(), 1);
         assert_eq!(*late.0.lock(), [6, 7, 8]);
     }
 
     /// A change that arrives during a follower's first call is not hidden by an older count.
     #[test]
-    fn a_new_follower_is_told_of_the_newest_count_last() {
+    fn a_new_follower_gets_the_newest_count_last() {
         struct Changing(SharedCount, Heard);
         impl CountObserver for Changing {
             fn changed(&self, count: i32) {
                 if count == 5 {
                     // Simulates the task, which passes on 6 just before this 5 arrives.
-                    self.0.value.known().learn(VersionedValue::new(1, 0, to_bytes(6)));
+                    self.0.value.cache().update(VersionedValue::new(1, 0, to_bytes(6)));
                     self.1.changed(6);
                 }
                 self.1.changed(count);
@@ -465,8 +465,8 @@ mod tests {
         let follower = Arc::new(Curious(count.clone(), Arc::clone(&heard)));
         follow(&count, &follower);
         let value = VersionedValue::new(1, 0, to_bytes(6));
-        count.value.known().learn(value.clone());
-        count.news.changed(&value);
+        count.value.cache().update(value.clone());
+        count.broadcast.changed(&value);
         assert!(heard.0.lock().starts_with(&[5, 6]), "{:?}", heard.0.lock());
     }
 }

@@ -110,10 +110,10 @@ impl Listeners {
     }
 
     /// Calls each listener on its own thread.
-    pub(super) fn tell(&self, what: impl Fn(&dyn SharedValueListener) + Clone + Send + 'static) {
+    pub(super) fn notify(&self, call: impl Fn(&dyn SharedValueListener) + Clone + Send + 'static) {
         for entry in &self.entries.lock().list {
-            let (listener, what) = (Arc::clone(&entry.listener), what.clone());
-            entry.executor.submit(move || what(&*listener));
+            let (listener, call) = (Arc::clone(&entry.listener), call.clone());
+            entry.executor.submit(move || call(&*listener));
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct CachedValue {
     path: String,
     newest: Mutex<Bytes>,
     /// `None` after the close.
-    told: Mutex<Option<watch::Sender<Bytes>>>,
+    channel: Mutex<Option<watch::Sender<Bytes>>>,
     sink: Option<Arc<dyn ChangeSink>>,
     listeners: Listeners,
 }
@@ -43,7 +43,7 @@ impl CachedValue {
         let seed = VersionedValue::seed(seed);
         Self {
             path,
-            told: Mutex::new(Some(watch::Sender::new(seed.clone()))),
+            channel: Mutex::new(Some(watch::Sender::new(seed.clone()))),
             newest: Mutex::new(seed),
             sink,
             listeners: Listeners::default(),
@@ -56,7 +56,7 @@ impl CachedValue {
 
     /// Replaces the copy if the value is newer. Compares the zxid, since versions overflow and start again with each
     /// node (CURATOR-688).
-    pub(super) fn learn(&self, value: Bytes) {
+    pub(super) fn update(&self, value: Bytes) {
         let mut newest = self.newest.lock();
         if value.zxid() > newest.zxid() {
             *newest = value;
@@ -64,7 +64,7 @@ impl CachedValue {
     }
 
     pub(super) fn watch(&self) -> watch::Receiver<Bytes> {
-        match &*self.told.lock() {
+        match &*self.channel.lock() {
             Some(sender) => sender.subscribe(),
             None => watch::channel(self.versioned_value()).1,
         }
@@ -76,7 +76,7 @@ impl CachedValue {
 
     /// Ends the channel, the sink and the listeners.
     pub(super) fn close(&self) {
-        let sender = self.told.lock().take();
+        let sender = self.channel.lock().take();
         drop(sender);
         if let Some(sink) = &self.sink {
             sink.closed();
@@ -127,15 +127,15 @@ pub(super) struct Read {
 
 /// The task that follows one node.
 pub(super) struct NodeFollower {
-    known: Arc<CachedValue>,
+    cache: Arc<CachedValue>,
     client: CuratorFramework,
     /// The zxid of the newest value that was passed on.
-    told: i64,
+    published: i64,
 }
 
 impl NodeFollower {
-    pub(super) fn new(known: Arc<CachedValue>, client: CuratorFramework) -> Self {
-        Self { known, client, told: -1 }
+    pub(super) fn new(cache: Arc<CachedValue>, client: CuratorFramework) -> Self {
+        Self { cache, client, published: -1 }
     }
 
     /// Reads the node.
@@ -144,21 +144,22 @@ impl NodeFollower {
     ///
     /// Those of the read. Undecodable data is in `Read::found` instead, since the watch is set then.
     async fn read(&self) -> Result<Read, Error> {
-        let path = &self.known.path;
+        let path = &self.cache.path;
         let ((stored, stat), changed) = self.client.get_data().undecompressed().watched().for_path(path).await?;
         let value = self.client.from_stored(path, stored, None);
         Ok(Read { found: value.map(|value| VersionedValue::new(stat.mzxid, stat.version, value)), changed })
     }
 
     /// Reads the node for the first time. Creates it with the seed if it is missing.
-    pub(super) async fn begin(&mut self, seed: &[u8]) -> Result<Watch, Error> {
+    pub(super) async fn start(&mut self, seed: &[u8]) -> Result<Watch, Error> {
         let mut retries = self.client.retry_loop();
         let mut made = false;
         loop {
             let missing = match self.read().await {
                 Ok(Read { found, changed }) => {
-                    self.known.learn(found?);
-                    self.tell(false);
+                    self.cache.update(found?);
+                    // Calls no listener: the first value is not a change.
+                    self.publish();
                     return Ok(changed);
                 }
                 Err(error @ Error::NoNode { .. }) => error,
@@ -169,7 +170,7 @@ impl NodeFollower {
                 retries.pause_after(missing).await?;
             }
             let create = self.client.create().creating_parent_containers_if_needed().with_data(seed);
-            match create.for_path(&self.known.path).await {
+            match create.for_path(&self.cache.path).await {
                 Ok(_) | Err(Error::NodeExists { .. }) => made = true,
                 Err(error) => return Err(error),
             }
@@ -177,7 +178,7 @@ impl NodeFollower {
     }
 
     /// Follows the node until the client is closed.
-    pub(super) async fn keep(mut self, mut changed: Watch) {
+    pub(super) async fn run(mut self, mut changed: Watch) {
         loop {
             changed.await;
             match self.catch_up().await {
@@ -187,57 +188,60 @@ impl NodeFollower {
         }
     }
 
-    /// Reads the node until that succeeds, and passes on a change. Returns `None` when the client is closed.
+    /// Reads the node until that succeeds. Returns `None` when the client is closed.
     async fn catch_up(&mut self) -> Option<Watch> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.read().await {
-                Ok(Read { found, changed }) => {
-                    match found {
-                        Ok(value) => self.known.learn(value),
-                        Err(error) => tracing::warn!(%error, "a shared value cannot be read, the last one stays"),
-                    }
-                    self.tell(true);
-                    return Some(changed);
-                }
-                Err(Error::NoNode { .. }) => {
-                    match self.client.check_exists().watched().for_path(&self.known.path).await {
-                        Ok((None, made)) => {
-                            tracing::warn!(path = self.known.path, "a shared value's node is gone, the last one stays");
-                            return Some(made);
-                        }
-                        Ok((Some(_), _)) => continue,
-                        Err(error) => error,
-                    }
-                }
+            let error = match self.read_and_publish().await {
+                Ok(changed) => return Some(changed),
+                Err(Error::Closed) => return None,
                 Err(error) => error,
             };
-            if matches!(error, Error::Closed) {
-                return None;
-            }
-            tracing::warn!(%error, path = self.known.path, "a shared value cannot be read, the last one stays");
+            tracing::warn!(%error, path = self.cache.path, "a shared value cannot be read, the last one stays");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(if error.is_retryable() { LONGEST_PAUSE } else { LONGEST_PAUSE_WHEN_REFUSED });
         }
     }
 
-    /// Passes on the newest value, unless that was done before.
-    fn tell(&mut self, listeners: bool) {
-        let newest = self.known.versioned_value();
-        if newest.zxid() <= self.told {
-            return;
+    /// Reads the node, and passes on a change to the listeners too. Watches a missing node for its creation.
+    async fn read_and_publish(&mut self) -> Result<Watch, Error> {
+        loop {
+            match self.read().await {
+                Ok(Read { found, changed }) => {
+                    match found {
+                        Ok(value) => self.cache.update(value),
+                        Err(error) => tracing::warn!(%error, "a shared value cannot be read, the last one stays"),
+                    }
+                    if let Some(newest) = self.publish() {
+                        let (cache, newest) = (Arc::clone(&self.cache), Arc::new(newest));
+                        self.cache.listeners.notify(move |listener| listener.value_changed(&*cache, newest.value()));
+                    }
+                    return Ok(changed);
+                }
+                Err(Error::NoNode { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            if let (None, made) = self.client.check_exists().watched().for_path(&self.cache.path).await? {
+                tracing::warn!(path = self.cache.path, "a shared value's node is gone, the last one stays");
+                return Ok(made);
+            }
         }
-        self.told = newest.zxid();
-        if let Some(sink) = &self.known.sink {
+    }
+
+    /// Passes on the newest value to the sink and the channel. Returns it, or `None` if that was done before.
+    fn publish(&mut self) -> Option<Bytes> {
+        let newest = self.cache.versioned_value();
+        if newest.zxid() <= self.published {
+            return None;
+        }
+        self.published = newest.zxid();
+        if let Some(sink) = &self.cache.sink {
             sink.changed(&newest);
         }
-        if let Some(sender) = &*self.known.told.lock() {
+        if let Some(sender) = &*self.cache.channel.lock() {
             sender.send_replace(newest.clone());
         }
-        if listeners {
-            let (known, newest) = (Arc::clone(&self.known), Arc::new(newest));
-            self.known.listeners.tell(move |listener| listener.value_changed(&*known, newest.value()));
-        }
+        Some(newest)
     }
 }
 
@@ -251,8 +255,8 @@ mod tests {
 
     /// CURATOR-688, and CURATOR-329: version 0 is newer than a seed.
     #[test]
-    fn what_is_newer_is_told_by_the_zxid_alone() {
-        let known = CachedValue::new("/value".into(), b"seed".to_vec(), None);
+    fn the_zxid_alone_tells_what_is_newer() {
+        let cache = CachedValue::new("/value".into(), b"seed".to_vec(), None);
         let mut newest = VersionedValue::seed(b"seed".to_vec());
         for (read, is_newer) in [
             (value(7, 0), true),
@@ -265,22 +269,22 @@ mod tests {
             if is_newer {
                 newest = read.clone();
             }
-            known.learn(read);
-            assert!(known.is_newest(&newest), "{known:?}");
+            cache.update(read);
+            assert!(cache.is_newest(&newest), "{cache:?}");
         }
     }
 
     #[test]
     fn waits_and_listeners_end_with_the_value() {
-        let known = CachedValue::new("/value".into(), b"seed".to_vec(), None);
-        let early = known.watch();
-        known.close();
-        let late = known.watch();
+        let cache = CachedValue::new("/value".into(), b"seed".to_vec(), None);
+        let early = cache.watch();
+        cache.close();
+        let late = cache.watch();
         assert!(early.has_changed().is_err() && late.has_changed().is_err());
         assert_eq!(late.borrow().value(), b"seed");
         let listener = Arc::new(|_: &dyn SharedValueReader, _: &[u8]| {});
         let listens = Arc::downgrade(&listener);
-        known.add_listener(listener);
+        cache.add_listener(listener);
         assert!(listens.upgrade().is_none());
     }
 }

@@ -80,7 +80,7 @@ pub struct SharedValue {
 
 /// The state that all clones share. Its drop ends the task.
 struct Owner {
-    known: Arc<CachedValue>,
+    cache: Arc<CachedValue>,
     client: CuratorFramework,
     seed: Vec<u8>,
     life: Mutex<Life>,
@@ -109,7 +109,7 @@ impl Owner {
     /// Aborts the task, and removes the listeners.
     fn end(&self) -> Option<JoinHandle<()>> {
         let before = std::mem::replace(&mut *self.life.lock(), Life::Closed);
-        self.known.close();
+        self.cache.close();
         let Life::Started { task, states } = before else { return None };
         task.abort();
         self.client.connection_state_listenable().remove_listener(states);
@@ -145,8 +145,8 @@ impl SharedValue {
         sink: Option<Arc<dyn ChangeSink>>,
     ) -> Result<Self, SharedError> {
         validate_path(&path)?;
-        let known = Arc::new(CachedValue::new(path, seed.clone(), sink));
-        Ok(Self { owner: Arc::new(Owner { known, client, seed, life: Mutex::new(Life::Latent) }) })
+        let cache = Arc::new(CachedValue::new(path, seed.clone(), sink));
+        Ok(Self { owner: Arc::new(Owner { cache, client, seed, life: Mutex::new(Life::Latent) }) })
     }
 
     /// Reads the value, creates the node if it is missing, and starts to keep the copy up to date.
@@ -161,7 +161,7 @@ impl SharedValue {
     ///
     /// When the future is dropped, the value is not started and may be started again. The node may exist.
     pub async fn start(&self) -> Result<(), SharedError> {
-        let Owner { known, client, seed, life } = &*self.owner;
+        let Owner { cache, client, seed, life } = &*self.owner;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
         {
             let mut life = life.lock();
@@ -171,46 +171,46 @@ impl SharedValue {
                 Life::Closed => return Err(self.closed()),
             }
         }
-        let _unless_it_comes_through = Start(life);
-        let mut keeper = NodeFollower::new(Arc::clone(known), client.clone());
-        let changed = keeper.begin(seed).await?;
+        let _reset_unless_started = Start(life);
+        let mut follower = NodeFollower::new(Arc::clone(cache), client.clone());
+        let changed = follower.start(seed).await?;
         let mut life = life.lock();
         if !matches!(*life, Life::Starting) {
             return Err(self.closed());
         }
-        let told = Arc::downgrade(known);
+        let weak_cache = Arc::downgrade(cache);
         let states = client.connection_state_listenable().add_listener(move |_: &CuratorFramework, state| {
-            if let Some(known) = told.upgrade() {
-                known.listeners().tell(move |listener| listener.state_changed(state));
+            if let Some(cache) = weak_cache.upgrade() {
+                cache.listeners().notify(move |listener| listener.state_changed(state));
             }
         });
-        *life = Life::Started { task: runtime.spawn(keeper.keep(changed)), states };
+        *life = Life::Started { task: runtime.spawn(follower.run(changed)), states };
         Ok(())
     }
 
     /// Returns the path of the node.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.owner.known.path()
+        self.owner.cache.path()
     }
 
     /// Returns the newest value that this process knows. No request.
     #[must_use]
     pub fn value(&self) -> Vec<u8> {
-        self.owner.known.value()
+        self.owner.cache.value()
     }
 
     /// Returns the newest value that this process knows, with its version. No request.
     #[must_use]
     pub fn versioned_value(&self) -> VersionedValue<Vec<u8>> {
-        self.owner.known.versioned_value()
+        self.owner.cache.versioned_value()
     }
 
     /// Returns the value as a channel, for async code. The value's own task sends to it, shortly after
     /// [`value`](Self::value) returns the same. The channel closes when the value is closed or dropped.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<VersionedValue<Vec<u8>>> {
-        self.owner.known.watch()
+        self.owner.cache.watch()
     }
 
     /// Sets the value, whatever it is now.
@@ -231,9 +231,9 @@ impl SharedValue {
     pub async fn set_value(&self, value: impl Into<Vec<u8>>) -> Result<(), SharedError> {
         self.check_started()?;
         let value = value.into();
-        let Owner { known, client, .. } = &*self.owner;
-        let stat = client.set_data().with_data(value.clone()).for_path(known.path()).await?;
-        known.learn(VersionedValue::new(stat.mzxid, stat.version, value));
+        let Owner { cache, client, .. } = &*self.owner;
+        let stat = client.set_data().with_data(value.clone()).for_path(cache.path()).await?;
+        cache.update(VersionedValue::new(stat.mzxid, stat.version, value));
         Ok(())
     }
 
@@ -262,15 +262,15 @@ impl SharedValue {
         if previous.version() == ANY_VERSION {
             return Err(SharedError::IllegalTrySetVersion { path: self.name() });
         }
-        if !self.owner.known.is_newest(previous) {
+        if !self.owner.cache.is_newest(previous) {
             return Ok(false);
         }
         Ok(self.try_set(previous.version(), value.into()).await?)
     }
 
     async fn try_set(&self, version: i32, value: Vec<u8>) -> Result<bool, Error> {
-        let Owner { known, client, .. } = &*self.owner;
-        let path = known.path();
+        let Owner { cache, client, .. } = &*self.owner;
+        let path = cache.path();
         client.check_change(path, &value)?;
         let stored = client.to_stored(path, value.clone(), None)?;
         let mut retries = client.retry_loop();
@@ -283,7 +283,7 @@ impl SharedValue {
             };
             let error = match result {
                 Ok(stat) => {
-                    known.learn(VersionedValue::new(stat.mzxid, stat.version, value));
+                    cache.update(VersionedValue::new(stat.mzxid, stat.version, value));
                     return Ok(true);
                 }
                 Err(Error::BadVersion { .. }) => {
@@ -304,9 +304,9 @@ impl SharedValue {
     /// Refreshes the copy, so that the caller's next try starts from it. If it fails, the value's own task reads again
     /// anyway.
     async fn read_again(&self) {
-        let Owner { known, client, .. } = &*self.owner;
-        match client.get_data().for_path(known.path()).await {
-            Ok((value, stat)) => known.learn(VersionedValue::new(stat.mzxid, stat.version, value)),
+        let Owner { cache, client, .. } = &*self.owner;
+        match client.get_data().for_path(cache.path()).await {
+            Ok((value, stat)) => cache.update(VersionedValue::new(stat.mzxid, stat.version, value)),
             Err(error) => tracing::debug!(%error, "a shared value that has changed cannot be read yet"),
         }
     }
@@ -316,12 +316,12 @@ impl SharedValue {
     /// Each call gets the value as an argument. A listener that keeps its own clone keeps the value alive until
     /// [`close`](Self::close).
     pub fn add_listener(&self, listener: impl SharedValueListener) -> SharedListenerId {
-        self.owner.known.add_listener(Arc::new(listener))
+        self.owner.cache.add_listener(Arc::new(listener))
     }
 
     /// Removes a listener. A call that is already queued may still reach it.
     pub fn remove_listener(&self, id: SharedListenerId) {
-        self.owner.known.remove_listener(id);
+        self.owner.cache.remove_listener(id);
     }
 
     /// Stops the value. The copy stays as it is, the listeners get no more calls, the channels of
@@ -358,8 +358,8 @@ impl SharedValue {
     }
 
     #[cfg(test)]
-    pub(super) fn known(&self) -> &CachedValue {
-        &self.owner.known
+    pub(super) fn cache(&self) -> &CachedValue {
+        &self.owner.cache
     }
 }
 
@@ -377,7 +377,7 @@ impl SharedValueReader for SharedValue {
     }
 
     fn add_listener(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId {
-        self.owner.known.add_listener(listener)
+        self.owner.cache.add_listener(listener)
     }
 
     fn remove_listener(&self, id: SharedListenerId) {
@@ -393,6 +393,6 @@ impl fmt::Debug for SharedValue {
             Life::Started { .. } => "started",
             Life::Closed => "closed",
         };
-        f.debug_struct("SharedValue").field("known", &self.owner.known).field("life", &life).finish_non_exhaustive()
+        f.debug_struct("SharedValue").field("known", &self.owner.cache).field("life", &life).finish_non_exhaustive()
     }
 }

@@ -13,12 +13,12 @@ pub(crate) trait AcquireOnce: Sync {
     /// The result of a grant.
     type Granted: Send;
 
-    /// Makes one attempt in one session. Returns `Ok(None)` only if it `asks_once` and another contender has the lock.
+    /// Makes one attempt in one session. Returns `Ok(None)` only in the mode `Once`, if another contender has the lock.
     fn acquire_once(
         &self,
         session: &Session,
         retries: &mut RetryLoop,
-        asks_once: bool,
+        mode: WaitMode,
     ) -> impl Future<Output = Result<Option<Self::Granted>>> + Send;
 }
 
@@ -57,7 +57,7 @@ async fn attempts<A: AcquireOnce>(client: &CuratorFramework, mode: WaitMode, wha
     let mut retries = client.retry_loop();
     loop {
         let attempted = match retries.session().await {
-            Ok(session) => Box::pin(what.acquire_once(&session, &mut retries, mode == WaitMode::Once)).await,
+            Ok(session) => Box::pin(what.acquire_once(&session, &mut retries, mode)).await,
             Err(error) => Err(error.into()),
         };
         match attempted {

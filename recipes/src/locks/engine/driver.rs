@@ -57,11 +57,11 @@ impl SortedChildren {
 
     /// Sorts contenders near the end of the counter by creation, behind the others. Drops those of unknown creation.
     pub(crate) fn sorted_by(self, created: impl Fn(&str) -> Option<i64>) -> Self {
-        let place = |(sequence, name): (i64, String)| {
+        let ordered = |(sequence, name): (i64, String)| {
             let far = is_far_from_the_end(sequence);
             Some((if far { sequence } else { created(&name)?.saturating_add(1 << 31) }, name))
         };
-        let mut children: Vec<_> = self.children.into_iter().filter_map(place).collect();
+        let mut children: Vec<_> = self.children.into_iter().filter_map(ordered).collect();
         children.sort();
         Self { children }
     }
@@ -189,7 +189,7 @@ impl LockInternalsDriver for LeaseDriver {
                 Predicate::WatchChildren
             }
             // The limit may change: even with one lease, only the first waiter watches the children.
-            (Predicate::WatchNode { node, .. }, Some(place)) if place > max_leases => {
+            (Predicate::WatchNode { node, .. }, Some(position)) if position > max_leases => {
                 Predicate::WatchPredecessor { node }
             }
             (Predicate::WatchNode { .. }, _) => Predicate::WatchChildren,
@@ -226,8 +226,8 @@ mod tests {
         SortedChildren::new(listing.iter().map(|name| (*name).to_owned()), "lock-", &DRIVER)
     }
 
-    fn watch(node: &str, is_last_blocker: bool) -> Predicate {
-        Predicate::WatchNode { node: node.into(), is_last_blocker }
+    fn watch(node: &str) -> Predicate {
+        Predicate::WatchNode { node: node.into(), is_last_blocker: false }
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         let words = |length: usize| {
             (0..4_usize.pow(u32::try_from(length).unwrap())).map(move |number| {
                 (0..length)
-                    .map(|place| ['a', '0', '7', '-'][number / 4_usize.pow(place as u32) % 4])
+                    .map(|digit| ['a', '0', '7', '-'][number / 4_usize.pow(digit as u32) % 4])
                     .collect::<String>()
             })
         };
@@ -306,8 +306,9 @@ mod tests {
     fn mutex_waiter_watches_its_predecessor() {
         let children = sorted(&["lock-1", "lock-2", "lock-3"]);
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-1", 1), Predicate::Acquired);
-        assert_eq!(DRIVER.gets_the_lock(&children, "lock-2", 1), watch("lock-1", true));
-        assert_eq!(DRIVER.gets_the_lock(&children, "lock-3", 1), watch("lock-2", false));
+        let last_blocker = Predicate::WatchNode { node: "lock-1".into(), is_last_blocker: true };
+        assert_eq!(DRIVER.gets_the_lock(&children, "lock-2", 1), last_blocker);
+        assert_eq!(DRIVER.gets_the_lock(&children, "lock-3", 1), watch("lock-2"));
         assert_eq!(DRIVER.gets_the_lock(&children, "lock-4", 1), Predicate::Missing);
         assert_eq!(DRIVER.gets_the_lock(&SortedChildren::default(), "lock-1", 1), Predicate::Missing);
     }

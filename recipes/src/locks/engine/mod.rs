@@ -2,7 +2,7 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | [`driver`] | sorts the contenders and chooses among them: Curator's `LockInternalsDriver` |
+//! | [`driver`] | sorts the contenders and chooses among them; for readers and writers `read_write.rs` does |
 //! | [`plan`] | decides what a contender does next; pure |
 //! | [`run`], [`waits`] | performs it: requests, watches, waits |
 //! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
@@ -38,6 +38,7 @@ use self::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockI
 pub(crate) use self::limit::Limit;
 use self::plan::Rules;
 pub(crate) use self::queue_node::{adopt, retry_in_session};
+pub(crate) use self::run::children_of;
 pub(crate) use self::same_session::Entry;
 use self::sequence_wrap::{CreationOrder, by_creation};
 pub(crate) use self::wait_mode::WaitMode;
@@ -49,11 +50,11 @@ use crate::locks::options::LockOptions;
 /// A node that was granted the lock.
 #[derive(Debug)]
 pub(crate) struct Acquired {
-    pub(crate) claim: OwnedNode,
+    pub(crate) owned: OwnedNode,
     /// The facts that the session's other contenders may read.
     pub(crate) entry: Option<Entry>,
     /// The transaction that created the node.
-    pub(crate) czxid: i64,
+    pub(crate) fencing_token: i64,
     pub(crate) revocation: Option<Revocation>,
     /// The number of contenders ahead when it joined.
     pub(crate) queue_position: usize,
@@ -62,12 +63,12 @@ pub(crate) struct Acquired {
 impl Acquired {
     /// Returns the path of its node.
     pub(crate) fn path(&self) -> &str {
-        self.claim.path().unwrap_or_default()
+        self.owned.path().unwrap_or_default()
     }
 
     /// Returns the name of its node.
     pub(crate) fn name(&self) -> &str {
-        self.claim.node_name().unwrap_or_default()
+        self.owned.node_name().unwrap_or_default()
     }
 }
 
@@ -86,13 +87,13 @@ pub(crate) struct LockSpec {
 }
 
 impl LockSpec {
-    /// Creates the shape of a lock that one contender holds at a time.
+    /// Creates the properties of a lock that one contender holds at a time.
     pub(crate) fn exclusive(lock_name: &'static str, driver: Arc<dyn LockInternalsDriver>) -> Self {
         let limit = Arc::new(Limit::Fixed(1));
         Self { lock_name, driver, limit, signals_successor: false, is_queue: false, parent_data: &[] }
     }
 
-    /// Creates the shape of a lock that one contender holds at a time, in the order of the queue.
+    /// Creates the properties of a lock that one contender holds at a time, in the order of the queue.
     pub(crate) fn queue(lock_name: &'static str) -> Self {
         Self { is_queue: true, ..Self::exclusive(lock_name, Arc::new(StandardLockInternalsDriver)) }
     }
@@ -118,9 +119,9 @@ impl AcquireOnce for LockInternals {
         &self,
         session: &Session,
         retries: &mut RetryLoop,
-        asks_once: bool,
+        mode: WaitMode,
     ) -> Result<Option<Acquired>> {
-        Ok(run::contend(self, session, retries, asks_once).await?)
+        Ok(run::contend(self, session, retries, mode).await?)
     }
 }
 
@@ -143,7 +144,7 @@ impl LockInternals {
     }
 
     /// Returns the rules that all contenders share.
-    fn rules(&self, asks_once: bool) -> Rules<'_> {
+    fn rules(&self, mode: WaitMode) -> Rules<'_> {
         let &LockSpec { ref driver, ref limit, signals_successor, is_queue, .. } = &self.spec;
         Rules {
             driver: &**driver,
@@ -152,7 +153,7 @@ impl LockInternals {
             signals_successor,
             // With extra patterns this contender counts more nodes than other holders may, so it does not rely on them.
             hears_holders: is_queue && self.options.extra_lock_patterns.is_empty(),
-            asks_once,
+            asks_once: mode == WaitMode::Once,
         }
     }
 
@@ -162,10 +163,10 @@ impl LockInternals {
 
     /// Creates the hold of a contender that was granted the lock.
     pub(crate) fn hold(&self, lock_path: &str, acquired: Acquired) -> Arc<Hold> {
-        let (queue_position, fencing_token) = (acquired.queue_position, acquired.czxid);
+        let (queue_position, fencing_token) = (acquired.queue_position, acquired.fencing_token);
         if let Some(long) = self.options.warn_after {
-            let (path, node) = (lock_path.to_owned(), acquired.claim.path().unwrap_or_default().to_owned());
-            acquired.claim.when_held_for(long, move || {
+            let (path, node) = (lock_path.to_owned(), acquired.path().to_owned());
+            acquired.owned.when_held_for(long, move || {
                 tracing::warn!(path, node, held_for_more_than = ?long, "a lock is held for long");
             });
         }
@@ -187,10 +188,10 @@ impl LockInternals {
     }
 
     /// Returns the grant of a node that did not have to wait. From now on its deletion is noticed.
-    pub(crate) fn granted(&self, claim: OwnedNode) -> Acquired {
-        claim.watch_node(claim.session().timeout() / 10);
-        let (czxid, revocation) = (claim.czxid().unwrap_or_default(), self.revocation(&claim));
-        Acquired { claim, entry: None, czxid, revocation, queue_position: 0 }
+    pub(crate) fn granted(&self, owned: OwnedNode) -> Acquired {
+        owned.watch_node(owned.session().timeout() / 10);
+        let (fencing_token, revocation) = (owned.czxid().unwrap_or_default(), self.revocation(&owned));
+        Acquired { owned, entry: None, fencing_token, revocation, queue_position: 0 }
     }
 
     /// Returns the data of a node, as it is written.
@@ -228,9 +229,9 @@ impl LockInternals {
     }
 
     /// Watches a node for revocation requests, if the lock has a listener for them.
-    pub(crate) fn revocation(&self, claim: &OwnedNode) -> Option<Revocation> {
+    pub(crate) fn revocation(&self, owned: &OwnedNode) -> Option<Revocation> {
         let listener = self.options.revocation.clone()?;
-        Some(Revocation::watch(&self.client, claim, Some(listener)))
+        Some(Revocation::watch(&self.client, owned, Some(listener)))
     }
 
     /// Returns the number of a contender.

@@ -7,6 +7,7 @@ use curator_framework::{Created, Error, RetryLoop, Session};
 
 use crate::locks::engine::plan::Epoch;
 use crate::locks::engine::run::Contender;
+use crate::locks::engine::wait_mode::WaitMode;
 
 /// The children as listed directly behind the create, unsorted.
 pub(super) struct Prefetched {
@@ -27,20 +28,20 @@ impl Contender<'_> {
     pub(super) async fn create_and_list(
         &mut self,
         retries: &mut RetryLoop,
-        asks_once: bool,
+        mode: WaitMode,
     ) -> Result<Option<Created>, Error> {
-        if asks_once {
-            return self.lock.create(&mut self.claim, retries).await;
+        if mode == WaitMode::Once {
+            return self.lock.create(&mut self.owned, retries).await;
         }
         let at = self.session.pinned();
         let both = futures_util::future::join(
-            self.lock.create(&mut self.claim, retries),
+            self.lock.create(&mut self.owned, retries),
             at.get_children(self.lock.base_path()),
         );
         let (created, children) = at.in_one_write(both).await;
         let created = created?;
         let has_own =
-            |children: &Vec<String>| self.claim.node_name().is_some_and(|own| children.iter().any(|name| name == own));
+            |children: &Vec<String>| self.owned.node_name().is_some_and(|own| children.iter().any(|name| name == own));
         self.early = children.ok().filter(has_own).map(|children| Prefetched { epoch: at.epoch(), children });
         Ok(created)
     }

@@ -8,22 +8,22 @@ use curator_framework::{CreateMode, Created, Error, NodeSpec, OwnedNode, RetryLo
 use crate::locks::engine::LockInternals;
 
 impl LockInternals {
-    /// Creates the node of a claim. Repeats a create under the same prefix, so that all its nodes are found. Returns
-    /// `None` if a create with a lost reply may have made the node.
+    /// Creates an owned node. Repeats a create under the same prefix, so that all its nodes are found. Returns `None` if
+    /// a create with a lost reply may have made the node.
     pub(crate) async fn create(
         &self,
-        claim: &mut OwnedNode,
+        owned: &mut OwnedNode,
         retries: &mut RetryLoop,
     ) -> Result<Option<Created>, Error> {
         let stored = self.stored_data()?;
         let node =
             NodeSpec::new(&stored).with_parents(self.client.lock_parents()).with_parent_data(self.spec.parent_data);
-        let session = claim.session().clone();
+        let session = owned.session().clone();
         loop {
-            match claim.create(&node).await {
+            match owned.create(&node).await {
                 Ok(created) => return Ok(Some(created)),
                 // At the end of the counter the server gives the same number again.
-                Err(Error::NodeExists { .. }) if claim.is_uncertain() => return Ok(None),
+                Err(Error::NodeExists { .. }) if owned.is_uncertain() => return Ok(None),
                 // Another client, which deletes empty nodes, has deleted the parents that were just created.
                 Err(error @ Error::NoNode { .. }) => Box::pin(retries.pause_after(error)).await?,
                 Err(error) => retry_in_session(error, &session, retries).await?,
@@ -39,17 +39,17 @@ impl LockInternals {
         retries: &mut RetryLoop,
     ) -> Result<OwnedNode, Error> {
         let stored = self.stored_data()?;
-        let mut claim = session.owned_node(&self.base_path, name, CreateMode::Ephemeral);
+        let mut owned = session.owned_node(&self.base_path, name, CreateMode::Ephemeral);
         loop {
-            match claim.create(&NodeSpec::new(&stored)).await {
-                Ok(_) => return Ok(claim),
+            match owned.create(&NodeSpec::new(&stored)).await {
+                Ok(_) => return Ok(owned),
                 // No other client creates this name, so a create with a lost reply has made the node.
-                Err(Error::NodeExists { .. }) if claim.is_uncertain() => {
-                    let own = format!("{}{name}", claim.protected_id().prefix());
+                Err(Error::NodeExists { .. }) if owned.is_uncertain() => {
+                    let own = format!("{}{name}", owned.protected_id().prefix());
                     let path = make_path(&self.base_path, &own);
                     let Some(stat) = session.exists(&path).await? else { return Err(Error::NoNode { path }) };
-                    claim.adopt(&own, &stat, &[]).await?;
-                    return Ok(claim);
+                    owned.adopt(&own, &stat, &[]).await?;
+                    return Ok(owned);
                 }
                 Err(error) => retry_in_session(error, session, retries).await?,
             }
@@ -57,22 +57,22 @@ impl LockInternals {
     }
 }
 
-/// Keeps the oldest node that a claim has in its own session, and deletes the others, which lost replies have left. The
-/// claim stays uncertain if no node is found.
-pub(crate) async fn adopt(claim: &mut OwnedNode, base_path: &str, children: &[String]) -> Result<(), Error> {
+/// Keeps the oldest node of an owner in its own session, and deletes the others, which lost replies have left. The owned
+/// node stays uncertain if no node is found.
+pub(crate) async fn adopt(owned: &mut OwnedNode, base_path: &str, children: &[String]) -> Result<(), Error> {
     let mut oldest: Option<(Stat, String)> = None;
-    let mut own: Vec<String> = claim.own(children).into_iter().map(ToOwned::to_owned).collect();
+    let mut own: Vec<String> = owned.own(children).into_iter().map(ToOwned::to_owned).collect();
     for name in &own {
         let path = make_path(base_path, name);
-        let Some(stat) = claim.session().exists(&path).await? else { return Err(Error::NoNode { path }) };
-        if claim.is_own(&stat) && oldest.as_ref().is_none_or(|(other, _)| stat.czxid < other.czxid) {
+        let Some(stat) = owned.session().exists(&path).await? else { return Err(Error::NoNode { path }) };
+        if owned.is_own(&stat) && oldest.as_ref().is_none_or(|(other, _)| stat.czxid < other.czxid) {
             oldest = Some((stat, name.clone()));
         }
     }
     let Some((stat, oldest)) = oldest else { return Ok(()) };
     own.retain(|name| *name != oldest);
     let others: Vec<&str> = own.iter().map(String::as_str).collect();
-    claim.adopt(&oldest, &stat, &others).await
+    owned.adopt(&oldest, &stat, &others).await
 }
 
 /// Waits out a lost connection in the same session, as the retry policy allows. Returns every other error.

@@ -12,21 +12,21 @@ use crate::locks::engine::queue_node::{adopt, retry_in_session};
 use crate::locks::engine::same_session::{self, Contenders, Entry};
 use crate::locks::engine::sequence_wrap::{CreationOrder, by_creation};
 use crate::locks::engine::waits::{deleted_by, first, own_event, resolved, watch_node, watched};
-use crate::locks::engine::{Acquired, LockInternals};
+use crate::locks::engine::{Acquired, LockInternals, WaitMode};
 use crate::locks::guard::revocation::Revocation;
 
 /// One contender in one session, with its node and its watches. However it ends (an error, the end of its budget, a
-/// dropped future), the claim deletes the node.
+/// dropped future), dropping `owned` deletes the node.
 pub(super) struct Contender<'a> {
     pub(super) lock: &'a LockInternals,
     pub(super) session: &'a Session,
-    pub(super) claim: OwnedNode,
+    pub(super) owned: OwnedNode,
     pub(super) early: Option<Prefetched>,
     creation_order: CreationOrder,
     /// The watch on the awaited node, or on the children.
     awaited: Option<Watch>,
-    /// The contender of this session that owns the awaited node.
-    awaited_owner: Option<Arc<same_session::Contender>>,
+    /// The facts of the contender of this session that owns the awaited node.
+    awaited_owner: Option<Arc<same_session::SharedFacts>>,
     /// The watch on the own node.
     own: Option<Watch>,
     limit: LimitWatch,
@@ -49,14 +49,14 @@ struct Listed {
     by_creation: bool,
 }
 
-/// Contends until the lock is granted. `Ok(None)` only if the contender asks once.
+/// Contends until the lock is granted. `Ok(None)` only in the mode `Once`.
 pub(super) async fn contend(
     lock: &LockInternals,
     session: &Session,
     retries: &mut RetryLoop,
-    asks_once: bool,
+    mode: WaitMode,
 ) -> Result<Option<Acquired>, Error> {
-    let rules = lock.rules(asks_once);
+    let rules = lock.rules(mode);
     let mut contender = Contender::new(lock, session);
     let (mut plan, mut action) = Plan::new();
     loop {
@@ -64,7 +64,7 @@ pub(super) async fn contend(
             Action::Grant { signals, .. } => return contender.granted(&plan, signals).map(Some),
             Action::Refuse => {
                 // Wait for the reply: the next contender must not find this node ahead of its own.
-                return match contender.claim.delete().await {
+                return match contender.owned.delete().await {
                     // The refusal is certain all the same, and the session deletes the node later.
                     Ok(_) | Err(Error::ConnectionLoss { .. }) => Ok(None),
                     Err(error) => Err(error),
@@ -76,7 +76,7 @@ pub(super) async fn contend(
                 contender.wait(&set).await
             }
             // Boxed: these are short, and a wait may be long.
-            Action::Create => Box::pin(contender.create(retries, asks_once)).await,
+            Action::Create => Box::pin(contender.create(retries, mode)).await,
             Action::Barrier => Box::pin(contender.write_barrier()).await,
             Action::Adopt => Box::pin(contender.adopt()).await,
             Action::List { watched } => Box::pin(contender.list(watched)).await,
@@ -94,7 +94,7 @@ pub(super) async fn contend(
 
 impl<'a> Contender<'a> {
     fn new(lock: &'a LockInternals, session: &'a Session) -> Self {
-        let claim = session.owned_node(&lock.base_path, lock.spec.lock_name, lock.spec.driver.create_mode());
+        let owned = session.owned_node(&lock.base_path, lock.spec.lock_name, lock.spec.driver.create_mode());
         let contenders = Contenders::of(session);
         Self {
             lock,
@@ -105,20 +105,20 @@ impl<'a> Contender<'a> {
             awaited_owner: None,
             own: None,
             limit: lock.spec.limit.follow(),
-            entry: Entry::new(&contenders, &claim),
+            entry: Entry::new(&contenders, &owned),
             contenders,
             revocation: None,
-            claim,
+            owned,
         }
     }
 
     fn own_name(&self) -> &str {
-        self.claim.node_name().unwrap_or_default()
+        self.owned.node_name().unwrap_or_default()
     }
 
     /// Returns the error of a contender that has lost its node.
     fn is_gone(&self) -> Error {
-        Error::NoNode { path: self.claim.path().unwrap_or(&self.lock.base_path).to_owned() }
+        Error::NoNode { path: self.owned.path().unwrap_or(&self.lock.base_path).to_owned() }
     }
 
     /// Passes the result of an action to the planner. Drops the listing: waits may be long, and the waiters many.
@@ -144,21 +144,21 @@ impl<'a> Contender<'a> {
         }
     }
 
-    async fn create(&mut self, retries: &mut RetryLoop, asks_once: bool) -> Result<Outcome, Error> {
-        let created = self.create_and_list(retries, asks_once).await?;
-        let certain = created.is_some() && !self.claim.is_uncertain();
+    async fn create(&mut self, retries: &mut RetryLoop, mode: WaitMode) -> Result<Outcome, Error> {
+        let created = self.create_and_list(retries, mode).await?;
+        let certain = created.is_some() && !self.owned.is_uncertain();
         if certain {
             self.node_is_known();
         }
-        // A node that an earlier create has made is settled behind a barrier.
+        // A node that an earlier create has made is adopted behind a barrier.
         let epoch = created.map_or(0, |created| created.epoch);
         Ok(Outcome::Plain(Input::Created { epoch, certain }))
     }
 
     /// Enters the contender's one node, which is known now.
     fn node_is_known(&mut self) {
-        self.entry.has_node(&self.claim);
-        self.revocation = self.lock.revocation(&self.claim);
+        self.entry.has_node(&self.owned);
+        self.revocation = self.lock.revocation(&self.owned);
     }
 
     async fn write_barrier(&mut self) -> Result<Outcome, Error> {
@@ -170,8 +170,8 @@ impl<'a> Contender<'a> {
     async fn adopt(&mut self) -> Result<Outcome, Error> {
         let base_path = &self.lock.base_path;
         let children = children_of(self.session, base_path).await?;
-        adopt(&mut self.claim, base_path, &children).await?;
-        if self.claim.is_uncertain() {
+        adopt(&mut self.owned, base_path, &children).await?;
+        if self.owned.is_uncertain() {
             return Err(self.is_gone());
         }
         self.node_is_known();
@@ -215,7 +215,7 @@ impl<'a> Contender<'a> {
             self.awaited_owner = self.contenders.get(name);
         }
         let node = arm.node.map(|name| make_path(base_path, &name));
-        let own = if arm.own { self.claim.path() } else { None };
+        let own = if arm.own { self.owned.path() } else { None };
         let listing = async { if arm.list { Some(children_of(&at, base_path).await) } else { None } };
         let all = futures_util::future::join3(watch_node(&at, node.as_deref()), watch_node(&at, own), listing);
         let (node_watch, own_watch, listed) = at.in_one_write(all).await;
@@ -229,8 +229,8 @@ impl<'a> Contender<'a> {
         if arm.own {
             self.own = own_watch?;
         }
-        let [node, own] =
-            [(node.is_some(), &self.awaited), (arm.own, &self.own)].map(|(asked, watch)| watched(asked, watch));
+        let node = if node.is_some() { watched(&self.awaited) } else { Watched::NotAsked };
+        let own = if arm.own { watched(&self.own) } else { Watched::NotAsked };
         Ok(Outcome::Armed { node, own, listed })
     }
 
@@ -266,30 +266,31 @@ impl<'a> Contender<'a> {
     /// Hands the node to a guard, if the session certainly lives. From now on its deletion is noticed.
     fn granted(self, plan: &Plan, signals: bool) -> Result<Acquired, Error> {
         // Another reply in the session may have shown the deletion meanwhile.
-        if self.claim.loss_signal().loss() == Some(LossReason::NodeDeleted) {
+        if self.owned.loss_signal().loss() == Some(LossReason::NodeDeleted) {
             return Err(self.is_gone());
         }
-        let Self { lock, claim, own, entry, revocation, .. } = self;
-        if !claim.session().is_alive() {
-            return Err(expired(claim.session()));
+        let Self { lock, owned, own, entry, revocation, .. } = self;
+        if !owned.session().is_alive() {
+            return Err(expired(owned.session()));
         }
         if signals {
-            claim.signal_successor(lock.stored_data()?.into_owned());
+            owned.signal_successor(lock.stored_data()?.into_owned());
         }
         match own {
-            Some(watch) => claim.watch_node_with(watch),
-            None => claim.watch_node(claim.session().timeout() / 10),
+            Some(watch) => owned.watch_node_with(watch),
+            None => owned.watch_node(owned.session().timeout() / 10),
         }
         if lock.spec.is_queue {
             entry.is_first();
         }
-        let (czxid, queue_position) = (claim.czxid().unwrap_or_default(), plan.queue_position.unwrap_or_default());
-        Ok(Acquired { claim, entry: Some(entry), czxid, revocation, queue_position })
+        let (fencing_token, queue_position) =
+            (owned.czxid().unwrap_or_default(), plan.queue_position.unwrap_or_default());
+        Ok(Acquired { owned, entry: Some(entry), fencing_token, revocation, queue_position })
     }
 }
 
 /// Returns the children of a lock. Its node cannot be deleted before its children: without it the own node is gone too.
-pub(super) async fn children_of(at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
+pub(crate) async fn children_of(at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
     match at.get_children(base_path).await {
         Err(Error::NoNode { .. }) => Ok(Vec::new()),
         children => children,

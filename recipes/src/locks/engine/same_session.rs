@@ -14,16 +14,16 @@ use tokio::sync::SetOnce;
 
 /// The contenders of one session in this process, by the ids in the names of their nodes.
 #[derive(Debug, Default)]
-pub(super) struct Contenders(Mutex<HashMap<ProtectedId, Arc<Contender>>>);
+pub(super) struct Contenders(Mutex<HashMap<ProtectedId, Arc<SharedFacts>>>);
 
 /// The facts of a contender that the session's other contenders may read.
 #[derive(Debug, Default)]
-pub(super) struct Contender {
+pub(super) struct SharedFacts {
     is_first: SetOnce<()>,
     delete: OnceLock<OwnerDelete>,
 }
 
-impl Contender {
+impl SharedFacts {
     /// Resolves when the contender is first in the queue with this node, for good.
     pub(super) async fn first_with(&self, node: &str) {
         self.is_first.wait().await;
@@ -52,8 +52,8 @@ impl Contenders {
         session.extension()
     }
 
-    /// Returns the contender that owns the node with this name.
-    pub(super) fn get(&self, name: &str) -> Option<Arc<Contender>> {
+    /// Returns the facts of the contender that owns the node with this name.
+    pub(super) fn get(&self, name: &str) -> Option<Arc<SharedFacts>> {
         self.0.lock().get(&ProtectedId::of(name)?).map(Arc::clone)
     }
 
@@ -67,29 +67,29 @@ impl Contenders {
 pub(crate) struct Entry {
     id: ProtectedId,
     contenders: Arc<Contenders>,
-    contender: Arc<Contender>,
+    facts: Arc<SharedFacts>,
 }
 
 impl Entry {
     /// Enters a contender before its create is sent.
-    pub(super) fn new(contenders: &Arc<Contenders>, claim: &OwnedNode) -> Self {
-        let (id, contender) = (claim.protected_id(), Arc::<Contender>::default());
-        contenders.0.lock().insert(id, Arc::clone(&contender));
-        Self { id, contenders: Arc::clone(contenders), contender }
+    pub(super) fn new(contenders: &Arc<Contenders>, owned: &OwnedNode) -> Self {
+        let (id, facts) = (owned.protected_id(), Arc::<SharedFacts>::default());
+        contenders.0.lock().insert(id, Arc::clone(&facts));
+        Self { id, contenders: Arc::clone(contenders), facts }
     }
 
     /// Records the contender's one node: no lost reply has left another.
-    pub(super) fn has_node(&self, claim: &OwnedNode) {
-        if let Some(delete) = claim.owner_delete() {
+    pub(super) fn has_node(&self, owned: &OwnedNode) {
+        if let Some(delete) = owned.owner_delete() {
             // A second call has the same node.
-            let _known = self.contender.delete.set(delete);
+            let _known = self.facts.delete.set(delete);
         }
     }
 
     /// Records that the contender is first in the queue, for good.
     pub(super) fn is_first(&self) {
         // A second call has the same meaning.
-        let _said = self.contender.is_first.set(());
+        let _said = self.facts.is_first.set(());
     }
 }
 

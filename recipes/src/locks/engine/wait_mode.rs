@@ -27,14 +27,6 @@ impl WaitMode {
         }
     }
 
-    /// Returns the rest of the budget; `None` if the mode has no budget.
-    pub(crate) fn left(self) -> Option<Duration> {
-        match self {
-            Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
-            Self::Forever | Self::Once => None,
-        }
-    }
-
     /// Carries out a part of an acquire. Returns `Ok(None)` when the budget is used up.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_framework::{Error, EventType, Session, WakeReason, Watch};
 
 use crate::locks::engine::plan::{DeletedBy, Input, Watched};
-use crate::locks::engine::same_session::Contender;
+use crate::locks::engine::same_session::SharedFacts;
 
 /// Watches a node if it exists, without a request if the session watches it already.
 pub(super) async fn watch_node(at: &Session, path: Option<&str>) -> Result<Option<Watch>, Error> {
@@ -20,9 +20,9 @@ pub(super) async fn watch_node(at: &Session, path: Option<&str>) -> Result<Optio
     }
 }
 
-pub(super) fn watched(asked: bool, watch: &Option<Watch>) -> Watched {
+/// Returns the result of setting a watch, which is `None` if the node does not exist.
+pub(super) fn watched(watch: &Option<Watch>) -> Watched {
     match watch.as_ref().and_then(Watch::found) {
-        _ if !asked => Watched::NotAsked,
         Some(found) => Watched::Set { epoch: found.epoch, has_signalled: found.version > 0 },
         None => Watched::Gone,
     }
@@ -51,7 +51,7 @@ pub(super) async fn resolved(watch: &mut Option<Watch>) -> Option<WakeReason> {
     }
 }
 
-pub(super) async fn first(holder: Option<(&str, &Contender)>) {
+pub(super) async fn first(holder: Option<(&str, &SharedFacts)>) {
     match holder {
         // Boxed: few waiters have a predecessor in their own session.
         Some((node, holder)) => Box::pin(holder.first_with(node)).await,
@@ -61,7 +61,7 @@ pub(super) async fn first(holder: Option<(&str, &Contender)>) {
 
 /// Finds the owner of the transaction that deleted a watched node. The node's owner may never record a reply to its
 /// delete, so this waits for a tenth of the session timeout only. `Unknown` costs a listing.
-pub(super) async fn deleted_by(session: &Session, watch: &Watch, owner: Option<(&str, &Contender)>) -> DeletedBy {
+pub(super) async fn deleted_by(session: &Session, watch: &Watch, owner: Option<(&str, &SharedFacts)>) -> DeletedBy {
     let is_ours = watch.found().is_none_or(|found| session.id().is_none_or(|own| own == found.ephemeral_owner));
     match owner {
         _ if !is_ours => DeletedBy::OtherSession,

@@ -92,13 +92,13 @@ impl GuardedTransaction<'_> {
     ///
     /// When the future is dropped, the changes may still be made.
     pub async fn commit(self) -> Result<Vec<CuratorTransactionResult>> {
-        let places = || std::iter::once(self.first).chain(self.others.iter().copied());
-        let holds: Vec<&Hold> = places().map(|place| &**place.hold()).collect();
+        let shares = || std::iter::once(self.first).chain(self.others.iter().copied());
+        let holds: Vec<&Hold> = shares().map(|share| &**share.hold()).collect();
         let (client, session) = (self.first.hold().client(), self.first.hold().session());
         let lost = |hold: &Hold, reason| LockError::LockLost { path: hold.lock_path().to_owned(), reason };
         let mut retries = client.retry_loop();
         loop {
-            places().try_for_each(HoldShare::check_held)?;
+            shares().try_for_each(HoldShare::check_held)?;
             if !holds.iter().all(|hold| hold.session().is_same(session)) {
                 return Err(LockError::invalid("guard", "its locks are not all of one client and namespace"));
             }

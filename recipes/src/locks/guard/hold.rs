@@ -1,4 +1,4 @@
-//! The hold: one node that was granted the lock, shared by the guards of one owner.
+//! The hold: one node that was granted the lock, shared by the guards of one owner. The last guard deletes it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,22 +42,22 @@ pub(crate) struct Hold {
 struct Shares {
     guards: usize,
     /// Taken by the guard that releases it last, or dropped with it.
-    claim: Option<OwnedNode>,
+    owned: Option<OwnedNode>,
 }
 
 impl Hold {
     pub(crate) fn new(client: CuratorFramework, lock_path: &str, acquired: Acquired) -> Arc<Self> {
-        let Acquired { claim, entry, czxid, revocation, .. } = acquired;
+        let Acquired { owned, entry, fencing_token, revocation, .. } = acquired;
         Arc::new(Self {
             lock_path: lock_path.to_owned(),
-            path: claim.path().unwrap_or_default().to_owned(),
-            fencing_token: czxid,
-            session: claim.session().clone(),
-            signal: claim.loss_signal(),
+            path: owned.path().unwrap_or_default().to_owned(),
+            fencing_token,
+            session: owned.session().clone(),
+            signal: owned.loss_signal(),
             client,
             since: Instant::now(),
             revocation: revocation.map_or_else(OnceLock::new, OnceLock::from),
-            shares: Mutex::new(Shares { guards: 0, claim: Some(claim) }),
+            shares: Mutex::new(Shares { guards: 0, owned: Some(owned) }),
             _entry: entry,
         })
     }
@@ -102,8 +102,8 @@ impl Hold {
             return Some(revocation);
         }
         let shares = self.shares.lock();
-        let claim = shares.claim.as_ref()?;
-        Some(self.revocation.get_or_init(|| Revocation::watch(&self.client, claim, None)))
+        let owned = shares.owned.as_ref()?;
+        Some(self.revocation.get_or_init(|| Revocation::watch(&self.client, owned, None)))
     }
 
     /// Logs the end of the hold.
@@ -112,14 +112,14 @@ impl Hold {
     }
 
     /// Deletes the node, with retries in its session.
-    async fn delete(&self, claim: &mut OwnedNode) -> Result<Release> {
+    async fn delete(&self, owned: &mut OwnedNode) -> Result<Release> {
         let lost = || {
             let end = self.session.end_reason().unwrap_or(SessionEnd::Expired);
             Ok(Release::AlreadyLost(LossReason::Session(end)))
         };
         let mut retries = self.client.retry_loop();
         loop {
-            let error = match claim.delete().await {
+            let error = match owned.delete().await {
                 Ok(true) => return Ok(Release::Released),
                 Ok(false) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
                 Err(error) => error,
@@ -149,8 +149,8 @@ pub(crate) struct HoldShare {
 /// The state of a release, kept for the next call.
 #[derive(Default)]
 struct ReleaseProgress {
-    /// The owned node, if this was the last share. If it is dropped, the session's housekeeping deletes the node.
-    claim: Option<OwnedNode>,
+    /// The owned node, if this was the last share. If it is dropped, the session's background task deletes the node.
+    owned: Option<OwnedNode>,
     outcome: Option<Release>,
 }
 
@@ -173,7 +173,7 @@ impl HoldShare {
     }
 
     /// Returns another share in the same hold, if this share was not released.
-    pub(crate) fn share(&self) -> Option<Self> {
+    pub(crate) fn another(&self) -> Option<Self> {
         let mut shares = self.hold.shares.lock();
         if self.detached.load(Ordering::SeqCst) {
             return None;
@@ -200,19 +200,20 @@ impl HoldShare {
             return None;
         }
         if let Some(loss) = loss {
-            // Cannot fail: `left` is set once.
+            // Cannot fail: `detached` is set once.
             let _first = self.lost_before.set(loss);
         }
         self.detached.store(true, Ordering::SeqCst);
         shares.guards -= 1;
-        if shares.guards == 0 { shares.claim.take() } else { None }
+        if shares.guards == 0 { shares.owned.take() } else { None }
     }
 
     /// Gives up the share without waiting for the node's deletion.
-    pub(crate) fn delete_in_background(&self) {
-        if let Some(claim) = self.detach() {
-            drop(claim);
-            self.hold.log_end("released");
+    pub(crate) fn delete_in_background(&self, outcome: &str) {
+        // The last share drops the owned node, and the session's background task deletes it.
+        if let Some(owned) = self.detach() {
+            drop(owned);
+            self.hold.log_end(outcome);
         }
     }
 
@@ -221,30 +222,30 @@ impl HoldShare {
     }
 
     pub(crate) async fn release(&self) -> Result<Release> {
-        let mut leaving = self.release.lock().await;
-        if let Some(outcome) = leaving.outcome {
+        let mut progress = self.release.lock().await;
+        if let Some(outcome) = progress.outcome {
             return Ok(outcome);
         }
-        if let Some(claim) = self.detach() {
-            leaving.claim = Some(claim);
+        if let Some(owned) = self.detach() {
+            progress.owned = Some(owned);
         }
         // A loss after the release does not count.
         let loss = self.lost_before.get().copied();
-        let released = match &mut leaving.claim {
-            Some(claim) => match (self.hold.delete(claim).await?, loss) {
+        let released = match &mut progress.owned {
+            Some(owned) => match (self.hold.delete(owned).await?, loss) {
                 // A lock that was reported as lost was not held until now, even if its node was still there.
                 (Release::Released, Some(reason)) => Release::AlreadyLost(reason),
                 (released, _) => released,
             },
             None => loss.map_or(Release::Released, Release::AlreadyLost),
         };
-        if leaving.claim.take().is_some() {
+        if progress.owned.take().is_some() {
             self.hold.log_end(match released {
                 Release::Released => "released",
                 Release::AlreadyLost(_) => "lost",
             });
         }
-        Ok(*leaving.outcome.insert(released))
+        Ok(*progress.outcome.insert(released))
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -303,11 +304,7 @@ impl HoldShare {
 
 impl Drop for HoldShare {
     fn drop(&mut self) {
-        // The last share drops the owned node, and the session's housekeeping deletes it.
-        if let Some(claim) = self.detach() {
-            drop(claim);
-            self.hold.log_end("dropped");
-        }
+        self.delete_in_background("dropped");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The guard of a lock.
+//! The guard of a lock: what its owner calls. For the release of its node see `hold.rs`.
 
 use std::fmt;
 use std::future::Future;
@@ -26,8 +26,8 @@ enum Parts {
 }
 
 impl LockGuard {
-    pub(crate) const fn one(place: HoldShare) -> Self {
-        Self { parts: Parts::One(place) }
+    pub(crate) const fn one(share: HoldShare) -> Self {
+        Self { parts: Parts::One(share) }
     }
 
     /// Returns one guard for several. A multi lock inside a multi lock is replaced by its parts.
@@ -49,19 +49,19 @@ impl LockGuard {
 
     /// Returns the path of the lock.
     pub(crate) fn lock_path(&self) -> &str {
-        self.place().hold().lock_path()
+        self.first_share().hold().lock_path()
     }
 
     /// Returns the reason of the loss, if any part is lost.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        self.parts().find_map(|part| part.place().hold().loss())
+        self.parts().find_map(|part| part.first_share().hold().loss())
     }
 
     /// Returns the share in the hold of the only lock, or of the first of several.
-    pub(crate) fn place(&self) -> &HoldShare {
+    pub(crate) fn first_share(&self) -> &HoldShare {
         match &self.parts {
-            Parts::One(place) => place,
-            Parts::All(guards) => guards[0].place(),
+            Parts::One(share) => share,
+            Parts::All(guards) => guards[0].first_share(),
         }
     }
 
@@ -80,12 +80,12 @@ impl LockGuard {
     /// deletes the node.
     pub async fn release(&self) -> Result<Release> {
         let guards = match &self.parts {
-            Parts::One(place) => return place.release().await,
+            Parts::One(share) => return share.release().await,
             Parts::All(guards) => guards,
         };
         let mut outcome = Ok(Release::Released);
         for guard in guards.iter().rev() {
-            match (guard.place().release().await, &outcome) {
+            match (guard.first_share().release().await, &outcome) {
                 (Err(error), Ok(_)) => outcome = Err(error),
                 (Ok(lost @ Release::AlreadyLost(_)), Ok(Release::Released)) => outcome = Ok(lost),
                 _ => {}
@@ -102,8 +102,8 @@ impl LockGuard {
     /// Nothing is lost when it is dropped.
     pub async fn lost(&self) -> LossReason {
         match &self.parts {
-            Parts::One(place) => place.lost().await,
-            Parts::All(guards) => select_all(guards.iter().map(|guard| Box::pin(guard.place().lost()))).await.0,
+            Parts::One(share) => share.lost().await,
+            Parts::All(guards) => select_all(guards.iter().map(|guard| Box::pin(guard.first_share().lost()))).await.0,
         }
     }
 
@@ -112,7 +112,7 @@ impl LockGuard {
     #[must_use]
     pub fn is_held(&self) -> bool {
         match &self.parts {
-            Parts::One(place) => place.is_held(),
+            Parts::One(share) => share.is_held(),
             Parts::All(guards) => guards.iter().all(Self::is_held),
         }
     }
@@ -121,7 +121,7 @@ impl LockGuard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match &self.parts {
-            Parts::One(place) => place.remaining(),
+            Parts::One(share) => share.remaining(),
             Parts::All(guards) => guards.iter().map(Self::remaining).min().unwrap_or_default(),
         }
     }
@@ -139,10 +139,10 @@ impl LockGuard {
     /// Nothing is lost when it is dropped.
     pub async fn verify(&self) -> Result<()> {
         match &self.parts {
-            Parts::One(place) => place.verify().await,
+            Parts::One(share) => share.verify().await,
             Parts::All(guards) => {
                 for guard in guards {
-                    guard.place().verify().await?;
+                    guard.first_share().verify().await?;
                 }
                 Ok(())
             }
@@ -203,9 +203,9 @@ impl LockGuard {
     /// Nothing is lost when it is dropped.
     pub async fn revocation_requested(&self) {
         match &self.parts {
-            Parts::One(place) => place.revocation_requested().await,
+            Parts::One(share) => share.revocation_requested().await,
             Parts::All(guards) => {
-                select_all(guards.iter().map(|guard| Box::pin(guard.place().revocation_requested()))).await;
+                select_all(guards.iter().map(|guard| Box::pin(guard.first_share().revocation_requested()))).await;
             }
         }
     }
@@ -219,13 +219,13 @@ impl LockGuard {
     /// of the [`parts`](Self::parts) has its own.
     #[must_use]
     pub fn fencing_token(&self) -> i64 {
-        self.place().fencing_token()
+        self.first_share().fencing_token()
     }
 
     /// Returns the path of the node that holds the lock, in a multi lock the first lock: Curator's `getLockPath`.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.place().path()
+        self.first_share().path()
     }
 
     /// Returns the name of the node that holds the lock, in a multi lock the first lock.
@@ -235,19 +235,19 @@ impl LockGuard {
     }
 
     /// Returns another share in the same hold, without a request. The last share deletes the node.
-    pub(crate) fn share(&self) -> Result<HoldShare> {
-        let hold = self.place().hold();
+    pub(crate) fn another_share(&self) -> Result<HoldShare> {
+        let hold = self.first_share().hold();
         if let Some(reason) = hold.loss() {
             return Err(LockError::LockLost { path: hold.lock_path().to_owned(), reason });
         }
-        self.place().share().ok_or_else(|| LockError::invalid("guard", "it was released"))
+        self.first_share().another().ok_or_else(|| LockError::invalid("guard", "it was released"))
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.parts {
-            Parts::One(place) => place.fmt(f),
+            Parts::One(share) => share.fmt(f),
             Parts::All(guards) => f.debug_list().entries(guards).finish(),
         }
     }
@@ -259,8 +259,8 @@ macro_rules! define_guard {
         $crate::locks::guard::lock_guard::define_guard!(of several $(#[$doc])* $name);
 
         impl $name {
-            pub(crate) const fn new(place: $crate::locks::guard::hold::HoldShare) -> Self {
-                Self { guard: $crate::locks::guard::lock_guard::LockGuard::one(place) }
+            pub(crate) const fn new(share: $crate::locks::guard::hold::HoldShare) -> Self {
+                Self { guard: $crate::locks::guard::lock_guard::LockGuard::one(share) }
             }
         }
     };
@@ -300,7 +300,7 @@ macro_rules! reenter {
             ///
             /// `LockLost` if the lock is lost; `InvalidArgument` if this guard was released.
             pub fn reenter(&self) -> $crate::locks::error::Result<Self> {
-                self.guard.share().map(Self::new)
+                self.guard.another_share().map(Self::new)
             }
         }
     };
@@ -313,7 +313,7 @@ macro_rules! transaction {
             /// Begins a transaction that the server carries out only if the lock is held at that moment. With the
             /// client `zookeeper-async`, the commit fails with `Unsupported`.
             pub fn transaction(&self) -> $crate::locks::guard::guarded_transaction::GuardedTransaction<'_> {
-                $crate::locks::guard::guarded_transaction::GuardedTransaction::new(self.guard.place(), Vec::new())
+                $crate::locks::guard::guarded_transaction::GuardedTransaction::new(self.guard.first_share(), Vec::new())
             }
         }
     };

@@ -86,12 +86,12 @@ pub(crate) struct Revocation {
 
 impl Revocation {
     /// Watches an owned node for requests, and reads whether one was made before.
-    pub(crate) fn watch(client: &CuratorFramework, claim: &OwnedNode, listener: Option<RevocationSpec>) -> Self {
+    pub(crate) fn watch(client: &CuratorFramework, owned: &OwnedNode, listener: Option<RevocationSpec>) -> Self {
         let (sender, requested) = watch::channel(false);
-        let (client, path) = (client.clone(), claim.path().unwrap_or_default().to_owned());
+        let (client, path) = (client.clone(), owned.path().unwrap_or_default().to_owned());
         // The same request is read again after a reconnect, with the same `mzxid`.
         let newest = AtomicI64::new(0);
-        claim.observe_data(move |data, stat| {
+        owned.observe_data(move |data, stat| {
             let plain = client.from_stored(&path, data.to_vec(), None);
             if plain.is_ok_and(|plain| plain == REVOKE_MESSAGE)
                 && newest.swap(stat.mzxid, Ordering::SeqCst) != stat.mzxid

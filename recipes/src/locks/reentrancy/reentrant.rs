@@ -14,7 +14,7 @@ use crate::locks::reentrancy::owner::LockOwner;
 
 /// The hold of an owner.
 #[derive(Debug, Default)]
-struct Owned {
+struct OwnerHold {
     held: Mutex<Weak<Hold>>,
 }
 
@@ -27,21 +27,21 @@ pub(crate) struct OwnerLocks {
 impl OwnerLocks {
     fn of(&self, owner: &LockOwner) -> Arc<tokio::sync::Mutex<()>> {
         let mut by_owner = self.by_owner.lock();
-        make_room(&mut by_owner, |turn| Arc::strong_count(turn) > 1);
+        make_room(&mut by_owner, |lock| Arc::strong_count(lock) > 1);
         Arc::clone(by_owner.entry(owner.clone()).or_default())
     }
 }
 
 /// The only acquire of an owner at this time.
 pub(crate) struct OwnerPermit {
-    owned: Arc<Owned>,
+    record: Arc<OwnerHold>,
     _acquiring: tokio::sync::OwnedMutexGuard<()>,
 }
 
 impl OwnerPermit {
     /// Records the owner's hold.
-    pub(crate) fn has(&self, hold: &Arc<Hold>) {
-        *self.owned.held.lock() = Arc::downgrade(hold);
+    pub(crate) fn record(&self, hold: &Arc<Hold>) {
+        *self.record.held.lock() = Arc::downgrade(hold);
     }
 }
 
@@ -49,28 +49,28 @@ impl OwnerPermit {
 #[derive(Debug)]
 pub(crate) struct Reentrant {
     internals: LockInternals,
-    turns: Arc<OwnerLocks>,
-    by_owner: Mutex<HashMap<LockOwner, Arc<Owned>>>,
+    owner_locks: Arc<OwnerLocks>,
+    by_owner: Mutex<HashMap<LockOwner, Arc<OwnerHold>>>,
     /// The task of the last grant without an owner, which is warned before it waits for itself.
     last_task: Mutex<Option<(tokio::task::Id, Weak<Hold>)>>,
     warned: AtomicBool,
 }
 
 /// The state in which an owner's acquire begins.
-pub(crate) enum Entry {
+pub(crate) enum OwnerState {
     /// The owner holds the lock already.
-    Inner(HoldShare),
+    Holds(HoldShare),
     /// The owner does not hold the lock.
-    OwnerPermit(OwnerPermit),
+    MayAcquire(OwnerPermit),
     /// The budget ended during another acquire of the same owner.
     TimeOver,
 }
 
 impl Reentrant {
-    pub(crate) fn new(internals: LockInternals, turns: Arc<OwnerLocks>) -> Self {
+    pub(crate) fn new(internals: LockInternals, owner_locks: Arc<OwnerLocks>) -> Self {
         Self {
             internals,
-            turns,
+            owner_locks,
             by_owner: Mutex::new(HashMap::new()),
             last_task: Mutex::new(None),
             warned: AtomicBool::new(false),
@@ -84,7 +84,7 @@ impl Reentrant {
     /// Acquires for an owner, or without one.
     pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<HoldShare>> {
         match owner {
-            None => self.acquire_for_nobody(mode).await,
+            None => self.acquire_without_owner(mode).await,
             // Boxed: few waiters have an owner, and the future of the others stays small.
             Some(owner) => Box::pin(self.acquire_for_owner(owner, mode)).await,
         }
@@ -92,17 +92,17 @@ impl Reentrant {
 
     async fn acquire_for_owner(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<HoldShare>> {
         match self.enter(owner, mode).await? {
-            Entry::Inner(place) => Ok(Some(place)),
-            Entry::TimeOver => Ok(None),
-            Entry::OwnerPermit(turn) => {
+            OwnerState::Holds(share) => Ok(Some(share)),
+            OwnerState::TimeOver => Ok(None),
+            OwnerState::MayAcquire(permit) => {
                 let Some(hold) = self.acquire_hold(mode).await? else { return Ok(None) };
-                turn.has(&hold);
+                permit.record(&hold);
                 Ok(Some(HoldShare::first(hold)))
             }
         }
     }
 
-    pub(crate) async fn acquire_for_nobody(&self, mode: WaitMode) -> Result<Option<HoldShare>> {
+    pub(crate) async fn acquire_without_owner(&self, mode: WaitMode) -> Result<Option<HoldShare>> {
         self.warn_self_deadlock();
         let Some(hold) = self.acquire_hold(mode).await? else { return Ok(None) };
         *self.last_task.lock() = tokio::task::try_id().map(|task| (task, Arc::downgrade(&hold)));
@@ -110,35 +110,35 @@ impl Reentrant {
     }
 
     /// Begins an owner's acquire. It waits for an earlier acquire of the owner, and then shares its hold.
-    pub(crate) async fn enter(&self, owner: LockOwner, mode: WaitMode) -> Result<Entry> {
-        let turn = self.turns.of(&owner).lock_owned();
-        let owned = self.owned_by(owner);
+    pub(crate) async fn enter(&self, owner: LockOwner, mode: WaitMode) -> Result<OwnerState> {
+        let lock = self.owner_locks.of(&owner).lock_owned();
+        let record = self.record_of(owner);
         let end = match mode {
             WaitMode::Forever => None,
             WaitMode::Until(end) => Some(end),
             WaitMode::Once => Some(Instant::now() + self.internals.client().connection_timeout()),
         };
         let acquiring = match end {
-            None => turn.await,
-            Some(end) => match tokio::time::timeout_at(end, turn).await {
+            None => lock.await,
+            Some(end) => match tokio::time::timeout_at(end, lock).await {
                 Ok(acquiring) => acquiring,
-                Err(_elapsed) => return Ok(Entry::TimeOver),
+                Err(_elapsed) => return Ok(OwnerState::TimeOver),
             },
         };
-        let held = owned.held.lock().upgrade();
-        if let Some(place) = held.as_ref().and_then(HoldShare::join) {
-            return match place.hold().loss() {
+        let held = record.held.lock().upgrade();
+        if let Some(share) = held.as_ref().and_then(HoldShare::join) {
+            return match share.hold().loss() {
                 Some(reason) => Err(LockError::LockLost { path: self.internals.base_path().to_owned(), reason }),
-                None => Ok(Entry::Inner(place)),
+                None => Ok(OwnerState::Holds(share)),
             };
         }
-        Ok(Entry::OwnerPermit(OwnerPermit { owned, _acquiring: acquiring }))
+        Ok(OwnerState::MayAcquire(OwnerPermit { record, _acquiring: acquiring }))
     }
 
     /// Returns the owner's hold, if a guard shares it.
     pub(crate) fn held_by(&self, owner: &LockOwner) -> Option<Arc<Hold>> {
-        let owned = self.by_owner.lock().get(owner).map(Arc::clone)?;
-        let hold = owned.held.lock().upgrade()?;
+        let record = self.by_owner.lock().get(owner).map(Arc::clone)?;
+        let hold = record.held.lock().upgrade()?;
         hold.is_shared().then_some(hold)
     }
 
@@ -154,9 +154,9 @@ impl Reentrant {
     }
 
     /// Returns the record of an owner.
-    fn owned_by(&self, owner: LockOwner) -> Arc<Owned> {
+    fn record_of(&self, owner: LockOwner) -> Arc<OwnerHold> {
         let mut by_owner = self.by_owner.lock();
-        make_room(&mut by_owner, |owned| Arc::strong_count(owned) > 1 || owned.held.lock().strong_count() > 0);
+        make_room(&mut by_owner, |record| Arc::strong_count(record) > 1 || record.held.lock().strong_count() > 0);
         Arc::clone(by_owner.entry(owner).or_default())
     }
 

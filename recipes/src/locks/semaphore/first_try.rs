@@ -12,9 +12,9 @@ use curator_framework::{CreateMode, Error, LossReason, NodeSpec, OwnedNode, Retr
 use futures_util::future::{join, join_all};
 
 use crate::locks::engine::driver::SortedChildren;
-use crate::locks::engine::{Acquired, adopt, retry_in_session};
+use crate::locks::engine::{Acquired, WaitMode, adopt, children_of, retry_in_session};
 use crate::locks::error::Result;
-use crate::locks::semaphore::take::LeaseRequest;
+use crate::locks::semaphore::take::LeaseAttempt;
 use crate::locks::semaphore::{LEASE_NAME, SemaphoreProtocol};
 
 /// The most leases of a first try, because it creates their nodes in one write.
@@ -28,7 +28,8 @@ pub(super) enum LastLook {
     None,
     /// No contender was queued, and enough leases were free.
     Free,
-    Taken,
+    /// Too few leases were free, or a contender was queued.
+    TooFew,
 }
 
 /// The leases and the state of the queue, from two reads on one connection.
@@ -37,17 +38,17 @@ struct Look {
     is_queue_empty: bool,
 }
 
-/// The way to take leases.
+/// The first step of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    FirstTry,
-    InTurn,
-    /// None: the caller tries once, and too few leases are free.
-    Refused,
+pub(super) enum FirstStep {
+    Try,
+    Queue,
+    /// The caller asks once, and too few leases are free.
+    Refuse,
 }
 
 /// The outcome of a first try.
-pub(super) enum Tried {
+pub(super) enum FirstTry {
     Granted(Vec<Acquired>),
     /// The owned nodes, which the caller deletes.
     Refused(Vec<OwnedNode>),
@@ -63,55 +64,83 @@ fn are_held(sorted: &SortedChildren, listed: usize, own: &[&str], max_leases: us
     older < max_leases
 }
 
-impl LeaseRequest<'_> {
-    /// Chooses the way. The first try needs Curator's protocol, a limit that never changes, and a last look that showed
-    /// enough free leases and an empty queue.
-    pub(super) async fn way(&self, session: &Session, asks_once: bool) -> Result<Way, Error> {
+impl LeaseAttempt<'_> {
+    /// Chooses the first step. The first try needs Curator's protocol, a limit that never changes, and a last look that
+    /// showed enough free leases and an empty queue.
+    pub(super) async fn first_step(&self) -> Result<FirstStep, Error> {
         let is_direct = self.semaphore.protocol == SemaphoreProtocol::Direct;
-        let tries_first = !is_direct && self.semaphore.leases.limit().is_fixed() && self.wanted <= MOST;
+        let asks_once = self.mode == WaitMode::Once;
+        let may_try = !is_direct && self.semaphore.leases.limit().is_fixed() && self.wanted <= MOST;
         let last_look = *self.semaphore.last_look.lock();
         match last_look {
-            LastLook::Free if tries_first => return Ok(Way::FirstTry),
-            LastLook::None if tries_first => {}
+            LastLook::Free if may_try => return Ok(FirstStep::Try),
+            LastLook::None if may_try => {}
             // The queue lists the leases anyway.
-            _ if !asks_once || (is_direct && self.wanted == 1) => return Ok(Way::InTurn),
+            _ if !asks_once || (is_direct && self.wanted == 1) => return Ok(FirstStep::Queue),
             _ => {}
         }
-        // A caller that tries once looks twice: the node of a just-dropped guard may still be in the first look.
-        let is_free = self.is_free(session).await? || (asks_once && self.is_free(session).await?);
+        // A caller that asks once looks twice: the node of a just-dropped guard may still be in the first look.
+        let is_free = self.is_free().await? || (asks_once && self.is_free().await?);
         if !is_free {
-            *self.semaphore.last_look.lock() = LastLook::Taken;
+            *self.semaphore.last_look.lock() = LastLook::TooFew;
         }
         Ok(match is_free {
-            true if tries_first => Way::FirstTry,
-            false if asks_once => Way::Refused,
-            _ => Way::InTurn,
+            true if may_try => FirstStep::Try,
+            false if asks_once => FirstStep::Refuse,
+            _ => FirstStep::Queue,
         })
     }
 
     /// Returns whether no contender is queued and enough leases are free.
-    async fn is_free(&self, session: &Session) -> Result<bool, Error> {
-        let Look { leases, is_queue_empty } = self.look(&session.pinned()).await?;
+    async fn is_free(&self) -> Result<bool, Error> {
+        let Look { leases, is_queue_empty } = self.look(&self.session.pinned()).await?;
         let limit = self.semaphore.leases.limit().get();
         Ok(is_queue_empty && limit.checked_sub(leases.len()).is_some_and(|left| self.wanted <= left))
     }
 
     /// Creates the nodes of the leases and looks at the path, in one write.
-    pub(super) async fn try_first(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Tried> {
+    pub(super) async fn try_first(&self, retries: &mut RetryLoop) -> Result<FirstTry> {
+        let (leases, session) = (&self.semaphore.leases, self.session);
+        let new_node = || session.owned_node(leases.base_path(), LEASE_NAME, CreateMode::EphemeralSequential);
+        let mut nodes: Vec<OwnedNode> = (0..self.wanted).map(|_| new_node()).collect();
+        let Look { leases: listed, is_queue_empty } = match self.create_and_look(&mut nodes, retries).await? {
+            Some(look) => look,
+            None => self.look_for_own(&mut nodes, retries).await?,
+        };
+        let count = listed.len();
+        let sorted = leases.sort(listed);
+        let own: Vec<&str> = nodes.iter().filter_map(OwnedNode::node_name).collect();
+        let max_leases = leases.limit().get();
+        // Another request of this session may have found a node deleted since the look.
+        let is_gone = |node: &OwnedNode| node.loss_signal().loss() == Some(LossReason::NodeDeleted);
+        let is_granted = is_queue_empty
+            && own.len() == self.wanted
+            && are_held(&sorted, count, &own, max_leases)
+            && !nodes.iter().any(is_gone);
+        *self.semaphore.last_look.lock() = if is_granted { LastLook::Free } else { LastLook::TooFew };
+        if !is_granted {
+            return Ok(FirstTry::Refused(nodes));
+        }
+        if !session.is_alive() {
+            return Err(session.closed_error("taking leases").into());
+        }
+        let granted = nodes.into_iter().map(|node| leases.granted(node));
+        Ok(FirstTry::Granted(granted.collect()))
+    }
+
+    /// Creates the nodes. Returns the look of the same write, if it certainly shows all of them.
+    async fn create_and_look(&self, nodes: &mut [OwnedNode], retries: &mut RetryLoop) -> Result<Option<Look>> {
         let leases = &self.semaphore.leases;
-        let new_claim = || session.owned_node(leases.base_path(), LEASE_NAME, CreateMode::EphemeralSequential);
-        let mut claims: Vec<OwnedNode> = (0..self.wanted).map(|_| new_claim()).collect();
         let stored = leases.stored_data()?;
-        let node = NodeSpec::new(&stored).with_parents(leases.client().lock_parents());
-        let at = session.pinned();
-        let creates = join_all(claims.iter_mut().map(|claim| claim.create(&node)));
-        let (created, look) = match asks_once {
+        let spec = NodeSpec::new(&stored).with_parents(leases.client().lock_parents());
+        let at = self.session.pinned();
+        let creates = join_all(nodes.iter_mut().map(|node| node.create(&spec)));
+        let (created, look) = if self.mode == WaitMode::Once {
             // Looks after the reply: the node of a just-dropped guard may be in an earlier look.
-            true => (creates.await, None),
-            false => {
-                let (created, look) = at.in_one_write(join(creates, self.look(&at))).await;
-                (created, look.ok())
-            }
+            (creates.await, None)
+        } else {
+            let (created, look) = at.in_one_write(join(creates, self.look(&at))).await;
+            (created, look.ok())
         };
         let (mut is_sure, mut failed) = (true, None);
         for created in created {
@@ -122,72 +151,40 @@ impl LeaseRequest<'_> {
         }
         // One retry for all creates: a lost connection fails all of them at once.
         if let Some(error) = failed {
-            retry_in_session(error, session, retries).await?;
-            for claim in claims.iter_mut().filter(|claim| claim.node_name().is_none()) {
-                leases.create(claim, retries).await?;
+            retry_in_session(error, self.session, retries).await?;
+            for node in nodes.iter_mut().filter(|node| node.node_name().is_none()) {
+                leases.create(node, retries).await?;
             }
         }
-        let has_own = |look: &Look| claims.iter().all(|claim| claim.node_name().is_some_and(|own| look.has(own)));
-        let look = match look.filter(|look| is_sure && has_own(look)) {
-            Some(look) => look,
-            None => self.look_for_own(session, retries, &mut claims).await?,
-        };
-        let Look { leases: listed, is_queue_empty } = look;
-        let count = listed.len();
-        let sorted = leases.sort(listed);
-        let own: Vec<&str> = claims.iter().filter_map(OwnedNode::node_name).collect();
-        let max_leases = leases.limit().get();
-        // Another request of this session may have found a node deleted since the look.
-        let is_gone = |claim: &OwnedNode| claim.loss_signal().loss() == Some(LossReason::NodeDeleted);
-        let is_granted = is_queue_empty
-            && own.len() == self.wanted
-            && are_held(&sorted, count, &own, max_leases)
-            && !claims.iter().any(is_gone);
-        *self.semaphore.last_look.lock() = if is_granted { LastLook::Free } else { LastLook::Taken };
-        if !is_granted {
-            return Ok(Tried::Refused(claims));
-        }
-        if !session.is_alive() {
-            return Err(session.closed_error("taking leases").into());
-        }
-        let granted = claims.into_iter().map(|claim| leases.granted(claim));
-        Ok(Tried::Granted(granted.collect()))
+        let has_own = |look: &Look| nodes.iter().all(|node| node.node_name().is_some_and(|own| look.has(own)));
+        Ok(look.filter(|look| is_sure && has_own(look)))
     }
 
     /// Reads the leases and the queue, in one write.
     async fn look(&self, at: &Session) -> Result<Look, Error> {
         let (leases, queue) = (self.semaphore.leases.base_path(), self.semaphore.lock.base_path());
-        let (leases, queue) = at.in_one_write(join(at.get_children(leases), at.exists(queue))).await;
-        let leases = match leases {
-            Err(Error::NoNode { .. }) => Vec::new(),
-            leases => leases?,
-        };
-        Ok(Look { leases, is_queue_empty: queue?.is_none_or(|queue| queue.num_children == 0) })
+        let (leases, queue) = at.in_one_write(join(children_of(at, leases), at.exists(queue))).await;
+        Ok(Look { leases: leases?, is_queue_empty: queue?.is_none_or(|queue| queue.num_children == 0) })
     }
 
-    /// Looks after the creates, and settles those whose replies were lost.
-    async fn look_for_own(
-        &self,
-        session: &Session,
-        retries: &mut RetryLoop,
-        claims: &mut [OwnedNode],
-    ) -> Result<Look, Error> {
+    /// Looks after the creates, and adopts the nodes of creates that lost their replies.
+    async fn look_for_own(&self, nodes: &mut [OwnedNode], retries: &mut RetryLoop) -> Result<Look, Error> {
         loop {
-            match self.look_for_own_on(&session.pinned(), claims).await {
+            match self.look_for_own_on(&self.session.pinned(), nodes).await {
                 Ok(look) => return Ok(look),
-                Err(error) => retry_in_session(error, session, retries).await?,
+                Err(error) => retry_in_session(error, self.session, retries).await?,
             }
         }
     }
 
-    async fn look_for_own_on(&self, at: &Session, claims: &mut [OwnedNode]) -> Result<Look, Error> {
-        if claims.iter().any(OwnedNode::is_uncertain) {
+    async fn look_for_own_on(&self, at: &Session, nodes: &mut [OwnedNode]) -> Result<Look, Error> {
+        if nodes.iter().any(OwnedNode::is_uncertain) {
             at.write_barrier().await?;
         }
         let mut look = self.look(at).await?;
-        for claim in claims.iter_mut().filter(|claim| claim.is_uncertain()) {
-            adopt(claim, self.semaphore.leases.base_path(), &look.leases).await?;
-            look.forget_deleted(claim);
+        for node in nodes.iter_mut().filter(|node| node.is_uncertain()) {
+            adopt(node, self.semaphore.leases.base_path(), &look.leases).await?;
+            look.forget_deleted(node);
         }
         Ok(look)
     }
@@ -198,10 +195,10 @@ impl Look {
         self.leases.iter().any(|name| name == own)
     }
 
-    /// Removes the names of the nodes that settling has deleted.
-    fn forget_deleted(&mut self, claim: &OwnedNode) {
-        let (prefix, kept) = (claim.protected_id().prefix(), claim.node_name());
-        if !claim.is_uncertain() {
+    /// Removes the names of the nodes that `adopt` has deleted.
+    fn forget_deleted(&mut self, node: &OwnedNode) {
+        let (prefix, kept) = (node.protected_id().prefix(), node.node_name());
+        if !node.is_uncertain() {
             self.leases.retain(|name| !name.starts_with(&prefix) || kept == Some(name.as_str()));
         }
     }

@@ -333,8 +333,8 @@ impl InterProcessSemaphoreV2 {
         if wanted > 1 && wanted > leases.limit().get() {
             return Err(self.inner.too_many(wanted));
         }
-        let taking = LeaseRequest { semaphore: &self.inner, wanted };
-        let Some(taken) = acquire(leases.client(), path, mode, &taking).await? else { return Ok(None) };
+        let request = LeaseRequest { semaphore: &self.inner, wanted };
+        let Some(taken) = acquire(leases.client(), path, mode, &request).await? else { return Ok(None) };
         let lease = |acquired| Lease::new(HoldShare::first(leases.hold(path, acquired)));
         Ok(Some(taken.into_iter().map(lease).collect()))
     }
@@ -408,8 +408,8 @@ impl Lease {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn data(&self) -> Result<Vec<u8>> {
-        let place = self.guard.place();
-        let (data, _) = place.hold().session().get_data(place.path()).await?;
-        Ok(place.hold().client().from_stored(place.path(), data, None)?)
+        let share = self.guard.first_share();
+        let (data, _) = share.hold().session().get_data(share.path()).await?;
+        Ok(share.hold().client().from_stored(share.path(), data, None)?)
     }
 }

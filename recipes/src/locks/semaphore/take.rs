@@ -1,4 +1,10 @@
 //! An acquire of one or several leases: all or none.
+//!
+//! ```text
+//! choose ─┬─▶ first try ─▶ granted, or refused ─▶ queue
+//!         ├─▶ queue: the turn in the mutex ─▶ n leases ─▶ the check of all ─▶ the end of the turn
+//!         └─▶ refuse
+//! ```
 
 use std::future::Future;
 
@@ -6,15 +12,30 @@ use curator_framework::{Error, LossReason, OwnedNode, RetryLoop, Session};
 use futures_util::future::join;
 
 use crate::locks::engine::driver::Predicate;
-use crate::locks::engine::{AcquireOnce, Acquired, retry_in_session};
+use crate::locks::engine::{AcquireOnce, Acquired, LockInternals, WaitMode, children_of, retry_in_session};
 use crate::locks::error::{LockError, Result};
-use crate::locks::semaphore::first_try::{LastLook, Tried, Way};
+use crate::locks::semaphore::first_try::{FirstStep, FirstTry, LastLook};
 use crate::locks::semaphore::{Inner, SemaphoreProtocol};
 
 /// An acquire of one or several leases.
 pub(super) struct LeaseRequest<'a> {
     pub(super) semaphore: &'a Inner,
     pub(super) wanted: usize,
+}
+
+/// One attempt of a request, in one session.
+pub(super) struct LeaseAttempt<'a> {
+    pub(super) semaphore: &'a Inner,
+    pub(super) wanted: usize,
+    pub(super) session: &'a Session,
+    pub(super) mode: WaitMode,
+}
+
+/// The nodes that a queued attempt holds so far. Dropping it deletes them in the background.
+#[derive(Default)]
+struct HeldSoFar {
+    leases: Vec<Acquired>,
+    turn: Option<Acquired>,
 }
 
 impl AcquireOnce for LeaseRequest<'_> {
@@ -24,120 +45,79 @@ impl AcquireOnce for LeaseRequest<'_> {
         &self,
         session: &Session,
         retries: &mut RetryLoop,
-        asks_once: bool,
+        mode: WaitMode,
     ) -> Result<Option<Vec<Acquired>>> {
-        let way = self.prepare(session, retries, asks_once).await?;
-        let taken = self.take(way, session, retries, asks_once).await?;
-        if taken.is_some() && !self.semaphore.is_protocol_known() {
+        let &LeaseRequest { semaphore, wanted } = self;
+        let leases = LeaseAttempt { semaphore, wanted, session, mode }.take(retries).await?;
+        if leases.is_some() && !semaphore.is_protocol_known() {
             // A client of the other protocol may have created the path meanwhile.
-            while let Err(error) = self.semaphore.check_protocol(session, retries).await {
+            while let Err(error) = semaphore.check_protocol(session, retries).await {
                 retry_request(error, session, retries).await?;
             }
         }
-        Ok(taken)
+        Ok(leases)
     }
 }
 
-impl LeaseRequest<'_> {
-    /// Agrees on the protocol and chooses the way to take the leases. The reads of both leave in one write.
-    async fn prepare(&self, session: &Session, retries: &mut RetryLoop, asks_once: bool) -> Result<Way> {
-        loop {
-            let both = join(self.semaphore.check_protocol(session, retries), self.way(session, asks_once));
-            match Box::pin(session.in_one_write(both)).await {
-                (Ok(()), Ok(way)) => return Ok(way),
-                (Err(error), _) => retry_request(error, session, retries).await?,
-                (_, Err(error)) => retry_in_session(error, session, retries).await?,
-            }
+impl LeaseAttempt<'_> {
+    async fn take(&self, retries: &mut RetryLoop) -> Result<Option<Vec<Acquired>>> {
+        match self.choose(retries).await? {
+            FirstStep::Try => {}
+            FirstStep::Queue => return self.take_in_turn(retries).await,
+            FirstStep::Refuse => return Ok(None),
         }
-    }
-
-    async fn take(
-        &self,
-        way: Way,
-        session: &Session,
-        retries: &mut RetryLoop,
-        asks_once: bool,
-    ) -> Result<Option<Vec<Acquired>>> {
-        match way {
-            Way::FirstTry => {}
-            Way::InTurn => return self.take_in_turn(session, retries, asks_once).await,
-            Way::Refused => return Ok(None),
-        }
-        match Box::pin(self.try_first(session, retries, asks_once)).await? {
-            Tried::Granted(leases) => Ok(Some(leases)),
-            Tried::Refused(claims) if asks_once => {
-                give_back(claims).await;
+        match Box::pin(self.try_first(retries)).await? {
+            FirstTry::Granted(leases) => Ok(Some(leases)),
+            FirstTry::Refused(nodes) if self.mode == WaitMode::Once => {
+                give_back(nodes).await;
                 Ok(None)
             }
             // The deletes and the queue node's create leave together.
-            Tried::Refused(claims) => {
-                let queued = Box::pin(self.take_in_turn(session, retries, false));
-                session.in_one_write(Box::pin(join(give_back(claims), queued))).await.1
+            FirstTry::Refused(nodes) => {
+                let queued = Box::pin(self.take_in_turn(retries));
+                self.session.in_one_write(Box::pin(join(give_back(nodes), queued))).await.1
             }
         }
     }
 
-    /// Takes the leases under the mutex. A single lease of the direct protocol needs no mutex. Without the mutex, two
-    /// clients that each take several leases could wait for each other.
-    async fn take_in_turn(
-        &self,
-        session: &Session,
-        retries: &mut RetryLoop,
-        asks_once: bool,
-    ) -> Result<Option<Vec<Acquired>>> {
-        let Inner { protocol, lock, leases, last_look, .. } = self.semaphore;
-        // Dropped at an early return, which deletes its node in the background.
-        let turn = match (protocol, self.wanted) {
-            (SemaphoreProtocol::Direct, 1) => None,
-            _ => match self.fail_if_limit_drops(Box::pin(lock.acquire_once(session, retries, asks_once))).await? {
-                Some(turn) => Some(turn),
-                None => return Ok(None),
-            },
-        };
-        let mut taken: Vec<Acquired> = Vec::new();
-        while taken.len() < self.wanted {
-            let lease = self.fail_if_limit_drops(Box::pin(leases.acquire_once(session, retries, asks_once)));
-            match keep(session, &turn, &taken, lease).await? {
-                Some(lease) => taken.push(lease),
-                // Drops the taken leases, which deletes their nodes.
+    /// Agrees on the protocol and chooses the first step. The reads of both leave in one write.
+    async fn choose(&self, retries: &mut RetryLoop) -> Result<FirstStep> {
+        loop {
+            let both = join(self.semaphore.check_protocol(self.session, retries), self.first_step());
+            match Box::pin(self.session.in_one_write(both)).await {
+                (Ok(()), Ok(step)) => return Ok(step),
+                (Err(error), _) => retry_request(error, self.session, retries).await?,
+                (_, Err(error)) => retry_in_session(error, self.session, retries).await?,
+            }
+        }
+    }
+
+    /// Takes the turn in the mutex, then one lease after the other, and checks all of them together.
+    async fn take_in_turn(&self, retries: &mut RetryLoop) -> Result<Option<Vec<Acquired>>> {
+        let mut held = HeldSoFar::default();
+        // A single lease of the direct protocol needs no turn. Without turns, two clients that each take several leases
+        // could wait for each other.
+        if self.semaphore.protocol != SemaphoreProtocol::Direct || self.wanted > 1 {
+            let Some(turn) = self.contend(&self.semaphore.lock, retries).await? else { return Ok(None) };
+            held.turn = Some(turn);
+        }
+        while held.leases.len() < self.wanted {
+            match held.keep(self.session, self.contend(&self.semaphore.leases, retries)).await? {
+                Some(lease) => held.leases.push(lease),
                 None => return Ok(None),
             }
         }
         if self.wanted > 1 {
-            while let Err(error) = keep(session, &turn, &taken, self.check(session, &taken)).await {
-                retry_request(error, session, retries).await?;
+            while let Err(error) = held.keep(self.session, self.check(&held.leases)).await {
+                retry_request(error, self.session, retries).await?;
             }
         }
-        if let Some(turn) = turn {
-            let max_leases = leases.limit().get();
-            let was_free = turn.queue_position == 0 && taken.iter().all(|lease| lease.queue_position < max_leases);
-            *last_look.lock() = if was_free { LastLook::Free } else { LastLook::Taken };
-            // Begins the delete at once: the next contender waits for it.
-            turn.claim.delete_in_background();
-        }
-        Ok(Some(taken))
+        Ok(Some(self.end_turn(held)))
     }
 
-    /// Fails if not all leases are held in one listing.
-    async fn check(&self, session: &Session, taken: &[Acquired]) -> Result<()> {
-        let leases = &self.semaphore.leases;
-        let children = match session.get_children(leases.base_path()).await {
-            Err(Error::NoNode { .. }) => Vec::new(),
-            children => children?,
-        };
-        let sorted = leases.in_order(session, children).await?;
-        let is_held = |lease: &Acquired| leases.decide(&sorted, lease.name()) == Predicate::Acquired;
-        match taken.iter().find(|lease| !is_held(lease)) {
-            Some(lost) => Err(Error::NoNode { path: lost.path().to_owned() }.into()),
-            None => Ok(()),
-        }
-    }
-
-    /// Runs `attempt`, and fails when the limit falls below the wanted number. An attempt at one lease continues even
-    /// at a limit of zero.
-    ///
-    /// Pass a boxed `attempt`: a future that is passed by value takes its size twice.
-    async fn fail_if_limit_drops<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
+    /// Contends in one of the two queues, and fails when the limit falls below the wanted number. An attempt at one
+    /// lease continues even at a limit of zero.
+    async fn contend(&self, queue: &LockInternals, retries: &mut RetryLoop) -> Result<Option<Acquired>> {
         let mut limit = self.semaphore.leases.limit().follow();
         let too_few = async {
             match self.wanted {
@@ -148,43 +128,65 @@ impl LeaseRequest<'_> {
         tokio::select! {
             biased;
             () = too_few => Err(self.semaphore.too_many(self.wanted)),
-            granted = attempt => granted,
+            granted = Box::pin(queue.acquire_once(self.session, retries, self.mode)) => granted,
         }
+    }
+
+    /// Fails if not all leases are held in one listing.
+    async fn check(&self, taken: &[Acquired]) -> Result<()> {
+        let leases = &self.semaphore.leases;
+        let children = children_of(self.session, leases.base_path()).await?;
+        let sorted = leases.in_order(self.session, children).await?;
+        let is_held = |lease: &Acquired| leases.decide(&sorted, lease.name()) == Predicate::Acquired;
+        match taken.iter().find(|lease| !is_held(lease)) {
+            Some(lost) => Err(Error::NoNode { path: lost.path().to_owned() }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the turn, and records whether the leases were free.
+    fn end_turn(&self, held: HeldSoFar) -> Vec<Acquired> {
+        let HeldSoFar { leases, turn } = held;
+        if let Some(turn) = turn {
+            let max_leases = self.semaphore.leases.limit().get();
+            let was_free = turn.queue_position == 0 && leases.iter().all(|lease| lease.queue_position < max_leases);
+            *self.semaphore.last_look.lock() = if was_free { LastLook::Free } else { LastLook::TooFew };
+            // Begins the delete at once: the next contender waits for it.
+            turn.owned.delete_in_background();
+        }
+        leases
     }
 }
 
-/// Runs `step` while the turn and all taken leases are held, and fails when one of them is lost. Without the turn, two
-/// clients could wait for each other's leases. If a taken lease ended, this acquire could be granted it a second time.
-async fn keep<T>(
-    session: &Session,
-    turn: &Option<Acquired>,
-    taken: &[Acquired],
-    step: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    let held: Vec<&Acquired> = turn.iter().filter(|_| !taken.is_empty()).chain(taken).collect();
-    if held.is_empty() {
-        return step.await;
-    }
-    let losses = held.iter().map(|held| {
-        let signal = held.claim.loss_signal();
-        Box::pin(async move { (signal.lost().await, held.path()) })
-    });
-    let losses = futures_util::future::select_all(losses);
-    let lost = |(reason, path): (LossReason, &str)| -> LockError {
-        match reason {
-            LossReason::Session(_) => session.closed_error("taking leases").into(),
-            // The caller attempts again, at the end of the queue.
-            _ => Error::NoNode { path: path.to_owned() }.into(),
+impl HeldSoFar {
+    /// Runs `step` while the turn and all leases are held, and fails when one of them is lost. Without the turn, two
+    /// clients could wait for each other's leases. If a lease ended, this acquire could be granted it a second time.
+    async fn keep<T>(&self, session: &Session, step: impl Future<Output = Result<T>>) -> Result<T> {
+        let held: Vec<&Acquired> = self.turn.iter().filter(|_| !self.leases.is_empty()).chain(&self.leases).collect();
+        if held.is_empty() {
+            return step.await;
         }
-    };
-    tokio::select! {
-        biased;
-        (first, ..) = losses => Err(lost(first)),
-        done = step => {
-            let done = done?;
-            match held.iter().find_map(|held| Some((held.claim.loss_signal().loss()?, held.path()))) {
-                Some(first) => Err(lost(first)),
-                None => Ok(done),
+        let losses = held.iter().map(|held| {
+            let signal = held.owned.loss_signal();
+            Box::pin(async move { (signal.lost().await, held.path()) })
+        });
+        let losses = futures_util::future::select_all(losses);
+        let lost = |(reason, path): (LossReason, &str)| -> LockError {
+            match reason {
+                LossReason::Session(_) => session.closed_error("taking leases").into(),
+                // The caller attempts again, at the end of the queue.
+                _ => Error::NoNode { path: path.to_owned() }.into(),
+            }
+        };
+        tokio::select! {
+            biased;
+            (first, ..) = losses => Err(lost(first)),
+            done = step => {
+                let done = done?;
+                match held.iter().find_map(|held| Some((held.owned.loss_signal().loss()?, held.path()))) {
+                    Some(first) => Err(lost(first)),
+                    None => Ok(done),
+                }
             }
         }
     }
@@ -198,9 +200,9 @@ async fn retry_request(error: LockError, session: &Session, retries: &mut RetryL
     }
 }
 
-/// Deletes nodes. After a lost reply, the session's housekeeping deletes the node.
-async fn give_back(claims: Vec<OwnedNode>) {
-    let deletes = claims.into_iter().map(|mut claim| async move { claim.delete().await.map(drop) });
+/// Deletes nodes. After a lost reply, the session's background task deletes the node.
+async fn give_back(nodes: Vec<OwnedNode>) {
+    let deletes = nodes.into_iter().map(|mut node| async move { node.delete().await.map(drop) });
     for deleted in futures_util::future::join_all(deletes).await {
         if let Err(error) = deleted {
             tracing::debug!(%error, "a lease that was refused is deleted in the background");

@@ -10,7 +10,7 @@ use crate::locks::engine::plan::{Action, Arm, Armed, DeletedBy, Input, Listing, 
 
 /// One attempt of a contender: the ids in the names of its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Claim {
+pub(super) struct Owner {
     pub(super) session: usize,
     /// The other contenders of the session can find it.
     is_entered: bool,
@@ -33,13 +33,13 @@ pub(super) struct Contender {
     pub(super) session: usize,
     pub(super) kind: Kind,
     asks_once: bool,
-    pub(super) claim: usize,
+    pub(super) owner: usize,
     /// Its one node, or the newest that it knows.
     pub(super) node: Option<usize>,
     plan: Plan,
     pub(super) phase: Phase,
     awaited: Option<Watch>,
-    /// The claim of the node that it waits for, if its owner was found in the session.
+    /// The owner of the node that it waits for, if it was found in the session.
     awaited_owner: Option<usize>,
     own: Option<Watch>,
     early: Option<Prefetched>,
@@ -67,7 +67,7 @@ pub(super) enum Phase {
         owner: usize,
     },
     Holds,
-    /// It creates the node of a reader, under this claim.
+    /// It creates the node of a reader, as this owner.
     Downgrades(usize),
     /// It deletes its node.
     Leaves,
@@ -107,7 +107,7 @@ struct Prefetched {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Wait {
     node: Option<usize>,
-    /// The claim of the node, if its owner was found in the session.
+    /// The owner of the node, if it was found in the session.
     owner: Option<usize>,
     hears_holder: bool,
 }
@@ -157,7 +157,7 @@ impl Contender {
             session: spec.session,
             kind: spec.kind,
             asks_once: spec.asks_once,
-            claim: 0,
+            owner: 0,
             node: None,
             plan: Plan::default(),
             phase: Phase::Idle,
@@ -246,10 +246,10 @@ impl World {
     }
 
     /// Begins an attempt.
-    pub(super) fn claim(&mut self, contender: usize) {
+    pub(super) fn new_owner(&mut self, contender: usize) {
         let session = self.contenders[contender].session;
-        self.contenders[contender].claim = self.claims.len();
-        self.claims.push(Claim { session, is_entered: true, node: None, says_first: false, delete: Delete::Idle });
+        self.contenders[contender].owner = self.owners.len();
+        self.owners.push(Owner { session, is_entered: true, node: None, says_first: false, delete: Delete::Idle });
     }
 
     pub(super) fn begin(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
@@ -257,31 +257,31 @@ impl World {
         let it = &mut self.contenders[contender];
         (it.plan, it.limit) = (plan, self.sessions[it.session].limit);
         if scenario.quirk == Some(Quirk::SaysFirstAtOnce) {
-            self.claims[it.claim].says_first = true;
+            self.owners[it.owner].says_first = true;
         }
         self.perform(contender, action, None, scenario)
     }
 
     /// Ends a failed attempt: its possible nodes are deleted, and another attempt begins.
     fn begin_again(&mut self, contender: usize, scenario: &Scenario) -> Result<(), Violation> {
-        let claim = self.contenders[contender].claim;
+        let owner = self.contenders[contender].owner;
         if self.contenders[contender].is_uncertain
-            || self.nodes.iter().any(|it| it.claim == claim && it.deleted.is_none())
+            || self.nodes.iter().any(|it| it.owner == owner && it.deleted.is_none())
         {
             self.send(contender, What::Clean);
         }
-        self.claims[claim].is_entered = false;
+        self.owners[owner].is_entered = false;
         let Contender { session, kind, asks_once, limit, .. } = self.contenders[contender];
         let spec = Spec { session, kind, asks_once };
         self.contenders[contender] = Contender::new(&spec, limit);
-        self.claim(contender);
+        self.new_owner(contender);
         self.begin(contender, scenario)
     }
 
     /// Ends the contender: it holds nothing, and sends nothing more.
     pub(super) fn is_done(&mut self, contender: usize) {
         let it = &mut self.contenders[contender];
-        self.claims[it.claim].is_entered = false;
+        self.owners[it.owner].is_entered = false;
         (it.plan, it.phase, it.early, it.awaited_owner) = (Plan::default(), Phase::Over, None, None);
         (it.awaited, it.own, it.is_uncertain, it.is_notified) = (None, None, false, false);
         if self.turn == Some(contender) {
@@ -297,7 +297,7 @@ impl World {
     pub(super) fn release(&mut self, contender: usize) {
         let it = &mut self.contenders[contender];
         (it.phase, it.own) = (Phase::Leaves, None);
-        self.claims[it.claim].delete = Delete::Outstanding;
+        self.owners[it.owner].delete = Delete::Outstanding;
         if let Some(node) = it.node {
             self.send(contender, What::Delete(node));
         }
@@ -305,8 +305,8 @@ impl World {
 
     pub(super) fn downgrade(&mut self, contender: usize) {
         let Contender { session, node, .. } = self.contenders[contender];
-        self.contenders[contender].phase = Phase::Downgrades(self.claims.len());
-        self.claims.push(Claim { session, is_entered: false, node: None, says_first: false, delete: Delete::Idle });
+        self.contenders[contender].phase = Phase::Downgrades(self.owners.len());
+        self.owners.push(Owner { session, is_entered: false, node: None, says_first: false, delete: Delete::Idle });
         self.send(contender, What::CreateReader);
         if let Some(node) = node {
             self.send(contender, What::Exists(node));
@@ -315,29 +315,29 @@ impl World {
 
     /// Carries out the create of a reader node with the writer's number, unless it was carried out before.
     pub(super) fn create_reader(&mut self, request: &Request) -> Answer {
-        let Contender { phase: Phase::Downgrades(claim), node: Some(writer), .. } = self.contenders[request.contender]
+        let Contender { phase: Phase::Downgrades(owner), node: Some(writer), .. } = self.contenders[request.contender]
         else {
             return Answer::NoNode;
         };
-        let is_there = self.nodes.iter().any(|node| node.claim == claim && node.deleted.is_none());
-        if is_there { Answer::Done } else { self.create(claim, Kind::Read, self.nodes[writer].number) }
+        let is_there = self.nodes.iter().any(|node| node.owner == owner && node.deleted.is_none());
+        if is_there { Answer::Done } else { self.create(owner, Kind::Read, self.nodes[writer].number) }
     }
 
     /// Ends a downgrade: the reader's node exists, and the writer's was read behind it.
     fn is_downgraded(&mut self, contender: usize, writer_is_there: bool) {
         let Phase::Downgrades(reader) = self.contenders[contender].phase else { return };
-        let Some(node) = self.nodes.iter().rposition(|node| node.claim == reader) else { return };
+        let Some(node) = self.nodes.iter().rposition(|node| node.owner == reader) else { return };
         let writer = self.contenders[contender].node;
         if let (true, Some(writer)) = (writer_is_there, writer) {
-            let claim = self.contenders[contender].claim;
-            (self.claims[claim].delete, self.claims[claim].is_entered) = (Delete::Outstanding, false);
+            let owner = self.contenders[contender].owner;
+            (self.owners[owner].delete, self.owners[owner].is_entered) = (Delete::Outstanding, false);
             let it = &mut self.contenders[contender];
             (it.phase, it.own, it.kind, it.node) = (Phase::Holds, None, Kind::Read, Some(node));
             self.send(contender, What::Delete(writer));
-            self.contenders[contender].claim = reader;
+            self.contenders[contender].owner = reader;
         } else {
             // The write lock is lost.
-            self.contenders[contender].claim = reader;
+            self.contenders[contender].owner = reader;
             self.give_up(contender);
         }
     }
@@ -371,9 +371,9 @@ impl World {
 
     /// Takes the reply to a read.
     pub(super) fn served(&mut self, request: Request) {
-        let Contender { session, claim, .. } = self.contenders[request.contender];
+        let Contender { session, owner, .. } = self.contenders[request.contender];
         let Session { position, epoch, .. } = self.sessions[session];
-        if claim != request.claim {
+        if owner != request.owner {
             return;
         }
         if let What::Exists(node) = request.what {
@@ -409,7 +409,7 @@ impl World {
             What::FindOwn => {
                 // By age.
                 others = (0..self.nodes.len())
-                    .filter(|node| self.nodes[*node].claim == claim && listed & 1 << node != 0)
+                    .filter(|node| self.nodes[*node].owner == owner && listed & 1 << node != 0)
                     .collect();
                 keep = (!others.is_empty()).then(|| others.remove(0));
                 ask.what = Asked::Settle { is_gone: keep.is_none() };
@@ -432,13 +432,13 @@ impl World {
         let epoch = self.sessions[it.session].epoch;
         if let What::Delete(_) = request.what {
             let delete = if answer == Answer::Done { Delete::Done } else { Delete::Idle };
-            self.claims[request.claim].delete = delete;
-            if it.claim == request.claim && it.phase == Phase::Leaves {
+            self.owners[request.owner].delete = delete;
+            if it.owner == request.owner && it.phase == Phase::Leaves {
                 self.is_done(request.contender);
             }
             return;
         }
-        if it.claim != request.claim {
+        if it.owner != request.owner {
             return;
         }
         if let (What::Create, Answer::Created(node)) = (request.what, answer) {
@@ -520,7 +520,7 @@ impl World {
                 it.early = listed.filter(own).map(|listed| Prefetched { epoch, listed, sent });
                 let certain = !it.is_uncertain || scenario.quirk == Some(Quirk::LostReplyIsCertain);
                 if certain {
-                    self.claims[it.claim].node = it.node;
+                    self.owners[it.owner].node = it.node;
                 }
                 Outcome::Plain(Input::Created { epoch, certain }, None)
             }
@@ -528,7 +528,7 @@ impl World {
             Asked::Settle { is_gone: true } => Outcome::Gone,
             Asked::Settle { .. } => {
                 it.is_uncertain = false;
-                self.claims[it.claim].node = it.node;
+                self.owners[it.owner].node = it.node;
                 Outcome::Plain(Input::Adopted, None)
             }
             Asked::List => {
@@ -588,7 +588,7 @@ impl World {
         }
         let set_in = found.map_or(epoch, |found| found.epoch);
         let epoch = if scenario.quirk == Some(Quirk::ReplayIsOfTheOldConnection) { set_in } else { epoch };
-        let is_ours = self.claims[self.nodes[node].claim].session == it.session;
+        let is_ours = self.owners[self.nodes[node].owner].session == it.session;
         let by = match owner.map(|owner| (owner, self.owner_delete(owner))) {
             _ if !is_ours => DeletedBy::OtherSession,
             Some((owner, Delete::Outstanding)) if scenario.quirk != Some(Quirk::BegunDeleteIsDone) => {
@@ -604,11 +604,11 @@ impl World {
 
     /// Returns whether the awaited node is the one that its owner has kept: lost replies leave an owner with several.
     fn is_owner(&self, owner: usize, wait: &Wait, scenario: &Scenario) -> bool {
-        self.claims[owner].node == wait.node || scenario.quirk == Some(Quirk::OwnerOfAnyNode)
+        self.owners[owner].node == wait.node || scenario.quirk == Some(Quirk::OwnerOfAnyNode)
     }
 
     fn hears_holder(&self, wait: &Wait, scenario: &Scenario) -> bool {
-        let says_first = |owner: usize| self.claims[owner].says_first && self.is_owner(owner, wait, scenario);
+        let says_first = |owner: usize| self.owners[owner].says_first && self.is_owner(owner, wait, scenario);
         wait.hears_holder && wait.owner.is_some_and(says_first)
     }
 
@@ -681,9 +681,9 @@ impl World {
     }
 
     fn owner_in_session(&self, contender: usize, node: usize) -> Option<usize> {
-        let claim = self.nodes[node].claim;
-        let Claim { session, is_entered, .. } = self.claims[claim];
-        (is_entered && session == self.contenders[contender].session).then_some(claim)
+        let owner = self.nodes[node].owner;
+        let Owner { session, is_entered, .. } = self.owners[owner];
+        (is_entered && session == self.contenders[contender].session).then_some(owner)
     }
 
     fn node(&self, name: &str) -> usize {
@@ -747,44 +747,49 @@ impl World {
                 self.send(contender, What::FindOwn);
                 Ask { what: Asked::Settle { is_gone: false }, ..ask }
             }
-            Action::List { watched } => {
-                it.awaited = None;
-                let node = watched.then_some(Watch::new(Target::Children));
-                let ask = Ask { what: Asked::List, node, ..ask };
-                match it.early.take().filter(|early| early.epoch == epoch && !watched) {
-                    Some(Prefetched { listed, sent, .. }) => Ask { outstanding: 0, listed: Some(listed), sent, ..ask },
-                    None => {
-                        self.send(contender, What::List);
-                        ask
-                    }
-                }
-            }
-            Action::Arm(Arm { node, own, list }) => {
-                let own_node = it.node.filter(|_| own);
-                let what = Asked::Arm { node: node.is_some(), own, list };
-                let node = node.map(|name| self.node(&name));
-                if let Some(node) = node {
-                    self.contenders[contender].awaited_owner = self.owner_in_session(contender, node);
-                }
-                let node = node.map(|node| self.watch(contender, node, What::ReadNode(node)));
-                let own = own_node.map(|own| self.watch(contender, own, What::ReadOwn(own)));
-                if list {
-                    self.send(contender, What::List);
-                }
-                let outstanding = [&node, &own].into_iter().flatten().map(|(_, reads)| reads).sum::<u8>();
-                let [node, own] = [node, own].map(|watch| watch.map(|(watch, _)| watch));
-                Ask { what, outstanding: outstanding + u8::from(list), node, own, ..ask }
-            }
+            Action::List { watched } => self.list(contender, watched, ask),
+            Action::Arm(arm) => self.arm(contender, arm, ask),
         };
         self.contenders[contender].phase = Phase::Asks(ask);
         Ok(())
+    }
+
+    fn list(&mut self, contender: usize, watched: bool, ask: Ask) -> Ask {
+        let it = &mut self.contenders[contender];
+        it.awaited = None;
+        let node = watched.then_some(Watch::new(Target::Children));
+        let ask = Ask { what: Asked::List, node, ..ask };
+        match it.early.take().filter(|early| early.epoch == ask.epoch && !watched) {
+            Some(Prefetched { listed, sent, .. }) => Ask { outstanding: 0, listed: Some(listed), sent, ..ask },
+            None => {
+                self.send(contender, What::List);
+                ask
+            }
+        }
+    }
+
+    fn arm(&mut self, contender: usize, Arm { node, own, list }: Arm, ask: Ask) -> Ask {
+        let own_node = self.contenders[contender].node.filter(|_| own);
+        let what = Asked::Arm { node: node.is_some(), own, list };
+        let node = node.map(|name| self.node(&name));
+        if let Some(node) = node {
+            self.contenders[contender].awaited_owner = self.owner_in_session(contender, node);
+        }
+        let node = node.map(|node| self.watch(contender, node, What::ReadNode(node)));
+        let own = own_node.map(|own| self.watch(contender, own, What::ReadOwn(own)));
+        if list {
+            self.send(contender, What::List);
+        }
+        let outstanding = [&node, &own].into_iter().flatten().map(|(_, reads)| reads).sum::<u8>();
+        let [node, own] = [node, own].map(|watch| watch.map(|(watch, _)| watch));
+        Ask { what, outstanding: outstanding + u8::from(list), node, own, ..ask }
     }
 
     fn granted(&mut self, contender: usize, signals: bool) {
         let it = &mut self.contenders[contender];
         (it.phase, it.plan, it.early) = (Phase::Holds, Plan::default(), None);
         (it.awaited, it.awaited_owner) = (None, None);
-        self.claims[it.claim].says_first |= it.kind == Kind::Mutex;
+        self.owners[it.owner].says_first |= it.kind == Kind::Mutex;
         if self.turn == Some(contender) {
             self.turn = None;
         }

@@ -160,14 +160,13 @@ pub(super) fn shortest(scenario: &Scenario) -> Option<Found> {
             Err(violation) => return Some(Found { violation, steps: steps_to(&came, at, None) }),
         };
         for step in steps {
-            match world.after(step, scenario) {
+            let after = match world.after(step, scenario) {
+                Ok(after) => after,
                 Err(violation) => return Some(Found { violation, steps: steps_to(&came, at, Some(step)) }),
-                Ok(after) => {
-                    if seen.insert(hash_of(&after)) {
-                        came.push((at, Some(step)));
-                        queue.push_back((after, came.len() - 1));
-                    }
-                }
+            };
+            if seen.insert(hash_of(&after)) {
+                came.push((at, Some(step)));
+                queue.push_back((after, came.len() - 1));
             }
         }
     }

@@ -15,7 +15,7 @@
 //! session has caused or been notified of later transactions. This leaves nothing out: to a session that cannot know of
 //! a transaction, a server that is behind is a leader that commits later.
 
-use crate::locks::engine::model::contender::{Claim, Contender, Delete, Phase, Watch};
+use crate::locks::engine::model::contender::{Contender, Delete, Owner, Phase, Watch};
 use crate::locks::engine::model::scenario::{Fault, Kind, Quirk, Scenario};
 
 /// A number of transactions, committed by the leader or applied by a server.
@@ -80,7 +80,7 @@ impl Step {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Node {
-    pub(super) claim: usize,
+    pub(super) owner: usize,
     pub(super) kind: Kind,
     pub(super) number: u8,
     pub(super) created: Position,
@@ -96,7 +96,7 @@ impl Node {
     pub(super) fn name(&self) -> String {
         let mut name = String::with_capacity(24);
         name.push_str("_c_");
-        name.push(char::from(b'0' + self.claim as u8));
+        name.push(char::from(b'0' + self.owner as u8));
         name.push('-');
         name.push_str(self.kind.lock_name());
         name.push_str("00000000");
@@ -109,7 +109,7 @@ impl Node {
     pub(super) fn is_named(&self, name: &str) -> bool {
         let name = name.as_bytes();
         let number = [b'0' + self.number / 10, b'0' + self.number % 10];
-        name.ends_with(&number) && name.get(3) == Some(&(b'0' + self.claim as u8))
+        name.ends_with(&number) && name.get(3) == Some(&(b'0' + self.owner as u8))
     }
 }
 
@@ -126,11 +126,11 @@ pub(super) enum Event {
     Changed,
 }
 
-/// A request, with the contender and the claim that its reply is for.
+/// A request, with the contender and the owner that its reply is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Request {
     pub(super) contender: usize,
-    pub(super) claim: usize,
+    pub(super) owner: usize,
     pub(super) what: What,
     /// The log when it was committed.
     pub(super) committed: Option<(Position, Answer)>,
@@ -147,12 +147,12 @@ pub(super) enum What {
     Delete(usize),
     /// A delete of a node that a lost reply has left.
     DeleteExtra(usize),
-    /// The session deletes the remaining nodes of a claim.
+    /// The session deletes the remaining nodes of an owner.
     Clean,
     /// The session writes the node of a holder.
     Signal(usize),
     List,
-    /// Finds the nodes of the claim.
+    /// Finds the nodes of the owner.
     FindOwn,
     ReadNode(usize),
     ReadOwn(usize),
@@ -208,7 +208,7 @@ impl Session {
 pub(super) struct World {
     pub(super) log: Position,
     pub(super) nodes: Vec<Node>,
-    pub(super) claims: Vec<Claim>,
+    pub(super) owners: Vec<Owner>,
     pub(super) sessions: Vec<Session>,
     pub(super) contenders: Vec<Contender>,
     /// The contender that has the turn to take a lease.
@@ -226,7 +226,7 @@ impl World {
         let mut world = Self {
             log: 0,
             nodes: Vec::new(),
-            claims: Vec::new(),
+            owners: Vec::new(),
             sessions: vec![session; sessions],
             contenders: scenario.contenders.iter().map(|spec| Contender::new(spec, scenario.limit)).collect(),
             turn: None,
@@ -235,7 +235,7 @@ impl World {
             faults: scenario.faults,
         };
         for contender in 0..world.contenders.len() {
-            world.claim(contender);
+            world.new_owner(contender);
             if !scenario.has_turns {
                 world.begin(contender, scenario)?;
             }
@@ -296,21 +296,22 @@ impl World {
                     there().filter(move |other| node < *other).map(move |other| Step::DeleteBoth(node, other))
                 })),
                 Fault::Kill => steps.extend(self.open_sessions().map(Step::Kill)),
-                Fault::Break => {
-                    // Received notifications are dispatched before the connection's end.
-                    for session in self.open_sessions().filter(|session| self.sessions[*session].received == 0) {
-                        for position in self.sessions[session].last_seen..=self.log {
-                            let orders = factorial(self.replayed_at(session, position).len());
-                            steps.extend((0..orders).map(|order| Step::Break(session, position, order)));
-                        }
-                    }
-                }
+                Fault::Break => self.open_sessions().for_each(|session| self.possible_breaks(session, steps)),
                 Fault::GiveUp => {
                     let waits = |contender: &usize| matches!(self.contenders[*contender].phase, Phase::Wait(_));
                     steps.extend((0..self.contenders.len()).filter(waits).map(Step::GiveUp));
                 }
                 Fault::Limit(limit) => steps.extend((self.limit != *limit).then_some(Step::Limit(*limit))),
             }
+        }
+    }
+
+    /// Lists the ends of a connection. Received notifications are dispatched before the connection's end.
+    fn possible_breaks(&self, session: usize, steps: &mut Vec<Step>) {
+        let Session { received: 0, last_seen, .. } = self.sessions[session] else { return };
+        for position in last_seen..=self.log {
+            let orders = factorial(self.replayed_at(session, position).len());
+            steps.extend((0..orders).map(|order| Step::Break(session, position, order)));
         }
     }
 
@@ -330,9 +331,9 @@ impl World {
     /// Returns whether a request may commit. First nodes come in the contenders' order: scenarios cover the others.
     fn may_commit(&self, request: &Request) -> bool {
         let has_joined = |contender: usize| {
-            self.nodes.iter().any(|node| node.claim == contender) || self.contenders[contender].phase == Phase::Over
+            self.nodes.iter().any(|node| node.owner == contender) || self.contenders[contender].phase == Phase::Over
         };
-        request.what != What::Create || request.claim != request.contender || (0..request.contender).all(has_joined)
+        request.what != What::Create || request.owner != request.contender || (0..request.contender).all(has_joined)
     }
 
     /// Takes a step, and the steps that follow at once.
@@ -456,7 +457,7 @@ impl World {
             Step::Kill(session) => {
                 let is_owned = |node: &usize| {
                     let node = &self.nodes[*node];
-                    self.claims[node.claim].session == session && node.exists_at(self.log)
+                    self.owners[node.owner].session == session && node.exists_at(self.log)
                 };
                 let owned: Vec<_> = (0..self.nodes.len()).filter(is_owned).collect();
                 self.delete(&owned);
@@ -507,8 +508,8 @@ impl World {
     }
 
     pub(super) fn send(&mut self, contender: usize, what: What) {
-        let Contender { session, claim, .. } = self.contenders[contender];
-        self.sessions[session].requests.push(Request { contender, claim, what, committed: None });
+        let Contender { session, owner, .. } = self.contenders[contender];
+        self.sessions[session].requests.push(Request { contender, owner, what, committed: None });
     }
 
     /// Carries out a write at the leader.
@@ -517,12 +518,12 @@ impl World {
             What::Create => {
                 let kind = self.contenders[request.contender].kind;
                 let number = self.nodes.iter().map(|node| node.number + 1).max().unwrap_or_default();
-                self.create(request.claim, kind, number)
+                self.create(request.owner, kind, number)
             }
             What::CreateReader => self.create_reader(&request),
             What::Delete(node) | What::DeleteExtra(node) => self.delete_owned(&[node])?,
             What::Clean => {
-                let is_left = |node: &usize| self.nodes[*node].claim == request.claim;
+                let is_left = |node: &usize| self.nodes[*node].owner == request.owner;
                 let left: Vec<_> = (0..self.nodes.len()).filter(is_left).collect();
                 self.delete_owned(&left)?
             }
@@ -537,9 +538,9 @@ impl World {
         Ok((self.log, answer))
     }
 
-    pub(super) fn create(&mut self, claim: usize, kind: Kind, number: u8) -> Answer {
+    pub(super) fn create(&mut self, owner: usize, kind: Kind, number: u8) -> Answer {
         self.log += 1;
-        self.nodes.push(Node { claim, kind, number, created: self.log, deleted: None, written: None });
+        self.nodes.push(Node { owner, kind, number, created: self.log, deleted: None, written: None });
         Answer::Created(self.nodes.len() - 1)
     }
 
@@ -633,8 +634,8 @@ impl World {
     }
 
     /// Returns the state of the owner's delete of its node.
-    pub(super) fn owner_delete(&self, claim: usize) -> Delete {
-        self.claims[claim].delete
+    pub(super) fn owner_delete(&self, owner: usize) -> Delete {
+        self.owners[owner].delete
     }
 
     pub(super) fn nodes_at(&self, position: Position) -> Nodes {

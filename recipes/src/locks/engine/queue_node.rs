@@ -91,3 +91,11 @@ pub(crate) fn retry_in_session<'a>(
         retries.reconnected(session).await
     })
 }
+
+/// Returns the children of a lock. Its node cannot be deleted before its children: without it the own node is gone too.
+pub(crate) async fn children_of(at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
+    match at.get_children(base_path).await {
+        Err(Error::NoNode { .. }) => Ok(Vec::new()),
+        children => children,
+    }
+}

@@ -8,7 +8,7 @@ use crate::locks::engine::driver::SortedChildren;
 use crate::locks::engine::limit::LimitWatch;
 use crate::locks::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Rules, WaitSet, Watched};
 use crate::locks::engine::prefetch::Prefetched;
-use crate::locks::engine::queue_node::{adopt, retry_in_session};
+use crate::locks::engine::queue_node::{adopt, children_of, retry_in_session};
 use crate::locks::engine::same_session::{self, Contenders, Entry};
 use crate::locks::engine::sequence_wrap::{CreationOrder, by_creation};
 use crate::locks::engine::waits::{deleted_by, first, own_event, resolved, watch_node, watched};
@@ -286,14 +286,6 @@ impl<'a> Contender<'a> {
         let (fencing_token, queue_position) =
             (owned.czxid().unwrap_or_default(), plan.queue_position.unwrap_or_default());
         Ok(Acquired { owned, entry: Some(entry), fencing_token, revocation, queue_position })
-    }
-}
-
-/// Returns the children of a lock. Its node cannot be deleted before its children: without it the own node is gone too.
-pub(crate) async fn children_of(at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
-    match at.get_children(base_path).await {
-        Err(Error::NoNode { .. }) => Ok(Vec::new()),
-        children => children,
     }
 }
 

@@ -10,7 +10,7 @@ use curator_framework::{Error, Session, make_path};
 
 use crate::locks::engine::LockInternals;
 use crate::locks::engine::driver::{SortedChildren, is_far_from_the_end};
-use crate::locks::engine::run::children_of;
+use crate::locks::engine::queue_node::children_of;
 
 /// The transactions that created the nodes read so far.
 /// Boxed: few locks come near the end.

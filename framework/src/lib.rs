@@ -85,6 +85,8 @@
 //! | debug | `retrying` | `error`, `retry`, `pause` |
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
 mod client;
 mod core;
 #[doc = include_str!("../docs/client.md")]
@@ -119,13 +121,13 @@ pub use model::compression::{CompressionProvider, GzipCompressionProvider};
 pub use model::new_node::{NodeSpec, Parents};
 pub use model::path::{make_path, node_from_path, parent_of, validate_path};
 pub use model::protected::ProtectedId;
-pub use model::schema::{Allowance, Schema, SchemaDescription, SchemaSet, SchemaValidator};
+pub use model::schema::{Allowance, OtherPaths, Schema, SchemaDescription, SchemaSet, SchemaValidator};
 pub use model::{
-    Acl, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchKind, WatchedEvent, protected,
-    zk_paths,
+    Acl, AddWatchMode, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchKind, WatchedEvent,
+    protected, zk_paths,
 };
 pub use operations::{
-    AddWatchMode, CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
+    CreateBuilder, CuratorOp, CuratorTransaction, CuratorTransactionResult, DeleteBuilder, ExistsBuilder,
     GetAclBuilder, GetChildrenBuilder, GetConfigBuilder, GetDataBuilder, OperationType, PersistentWatcher,
     ReconfigBuilder, SetAclBuilder, SetDataBuilder, Watched,
 };
@@ -133,9 +135,9 @@ pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime,
     RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
-pub use session::Session;
 pub use session::owned_node::{Created, LossReason, LossSignal, OwnedNode, OwnerDelete};
 pub use session::watches::{Found, WakeReason, Watch};
+pub use session::{Session, WatchedData};
 pub use state::connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
 };
@@ -147,6 +149,6 @@ pub use zookeeper::decoder;
 pub use zookeeper::security::{SaslDigest, TlsOptions};
 pub use zookeeper::{
     AddedWatch, ByteStream, Capabilities, Closing, ConnectConfig, Connection, Connector, DEFAULT_MAX_FRAME,
-    DefaultZooKeeperFactory, Done, HandleEvent, Operation, Pacer, Reattached, Reply, ReplyFuture, Request, Response,
-    ServerList, SessionEnd, WatchEvents, ZooKeeperFactory, ZooKeeperHandle,
+    DefaultZooKeeperFactory, Done, Evidence, HandleEvent, Operation, Pacer, Reattached, Reply, ReplyFuture, Request,
+    Response, ServerList, SessionEnd, WatchEvents, ZooKeeperFactory, ZooKeeperHandle,
 };

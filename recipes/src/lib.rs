@@ -59,6 +59,8 @@
 //! | `lock released` | `path`, `node`, `hold`, `outcome` (`released`, `lost`, `dropped`) |
 //! | *warn* `a lock is held for long` | `path`, `node`, `held_for_more_than` |
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 pub mod how_it_works;

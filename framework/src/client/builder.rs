@@ -299,56 +299,14 @@ impl CuratorFrameworkBuilder {
     ///   * an ensemble tracker with TLS, or TLS options that cannot be read.
     /// * `Unsupported`: the ZooKeeper client does not support an option. With `zookeeper-async` these are TLS, SASL and
     ///   read-only servers; with the default client it is TLS without the cargo feature `tls`.
-    pub fn build(self) -> Result<CuratorFramework> {
-        let can = self.factory.capabilities();
-        for (wanted, can, request) in [
-            (self.tls.is_some(), can.tls, "connect by TLS"),
-            (self.sasl.is_some(), can.sasl, "log in by SASL"),
-            (self.read_only, can.read_only, "connect to read-only servers"),
-        ] {
-            if wanted && !can {
-                return Err(Error::Unsupported { request: request.to_owned(), client: self.factory.client() });
-            }
-        }
-        if self.ensemble_tracker && self.tls.is_some() {
-            return Err(Error::invalid_config("ensemble tracker", "the servers do not tell their ports for TLS"));
-        }
+    pub fn build(mut self) -> Result<CuratorFramework> {
+        self.check_features()?;
         let ensemble = parse_connect_string(&self.ensemble.connect_string())?;
         let root = Namespace::new(&ensemble.chroot, &self.namespace)?;
         #[cfg(feature = "tls")]
-        if let Some(options) = &self.tls {
-            let wrong = |reason| Error::invalid_config("TLS option", reason);
-            crate::zookeeper::client::tls::config(options).map_err(wrong)?;
-            for server in &ensemble.servers {
-                crate::zookeeper::client::tls::name_of(server).map_err(wrong)?;
-            }
-        }
-        if self.session_timeout < MIN_SESSION_TIMEOUT {
-            return Err(Error::invalid_config(
-                "session timeout",
-                format!("{:?} is under {MIN_SESSION_TIMEOUT:?}", self.session_timeout),
-            ));
-        }
-        if self.session_timeout.as_millis() > i32::MAX as u128 {
-            return Err(Error::invalid_config(
-                "session timeout",
-                format!("{:?} is above 2147483647 ms", self.session_timeout),
-            ));
-        }
-        if !(MIN_FRAME..=i32::MAX as usize).contains(&self.max_frame) {
-            let reason = format!("{} bytes, not from {MIN_FRAME} to 2147483647", self.max_frame);
-            return Err(Error::invalid_config("longest frame", reason));
-        }
-        if self.connection_timeout.is_zero() {
-            return Err(Error::invalid_config("connection timeout", "it is zero"));
-        }
-        if self.connection_timeout.as_millis() > i32::MAX as u128 {
-            return Err(Error::invalid_config(
-                "connection timeout",
-                format!("{:?} is above 2147483647 ms", self.connection_timeout),
-            ));
-        }
-        let Some(retry_policy) = self.retry_policy else {
+        self.check_tls(&ensemble.servers)?;
+        self.check_limits()?;
+        let Some(retry_policy) = self.retry_policy.take() else {
             return Err(Error::invalid_config("retry policy", "none was given"));
         };
         if self.session_timeout < self.connection_timeout {
@@ -361,14 +319,68 @@ impl CuratorFrameworkBuilder {
         if self.reap_interval.is_some_and(|interval| interval.is_zero()) {
             return Err(Error::invalid_config("reap interval", "it is zero"));
         }
-        let listeners = match self.circuit_breaker {
+        Ok(self.construct(root, ensemble.chroot, retry_policy))
+    }
+
+    /// Checks that the ZooKeeper client has the features that are wanted.
+    fn check_features(&self) -> Result<()> {
+        let can = self.factory.capabilities();
+        for (is_missing, request) in [
+            (self.tls.is_some() && !can.tls, "connect by TLS"),
+            (self.sasl.is_some() && !can.sasl, "log in by SASL"),
+            (self.read_only && !can.read_only, "connect to read-only servers"),
+        ] {
+            if is_missing {
+                return Err(Error::Unsupported { request: request.to_owned(), client: self.factory.client() });
+            }
+        }
+        if self.ensemble_tracker && self.tls.is_some() {
+            return Err(Error::invalid_config("ensemble tracker", "the servers do not tell their ports for TLS"));
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "tls")]
+    fn check_tls(&self, servers: &[String]) -> Result<()> {
+        let Some(options) = &self.tls else { return Ok(()) };
+        let wrong = |reason| Error::invalid_config("TLS option", reason);
+        crate::zookeeper::client::tls::config(options).map_err(wrong)?;
+        for server in servers {
+            crate::zookeeper::client::tls::name_of(server).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    fn check_limits(&self) -> Result<()> {
+        let (session, connection, frame) = (self.session_timeout, self.connection_timeout, self.max_frame);
+        let too_long = |timeout: Duration| timeout.as_millis() > i32::MAX as u128;
+        for (option, is_wrong, reason) in [
+            ("session timeout", session < MIN_SESSION_TIMEOUT, format!("{session:?} is under {MIN_SESSION_TIMEOUT:?}")),
+            ("session timeout", too_long(session), format!("{session:?} is above 2147483647 ms")),
+            (
+                "longest frame",
+                !(MIN_FRAME..=i32::MAX as usize).contains(&frame),
+                format!("{frame} bytes, not from {MIN_FRAME} to 2147483647"),
+            ),
+            ("connection timeout", connection.is_zero(), "it is zero".to_owned()),
+            ("connection timeout", too_long(connection), format!("{connection:?} is above 2147483647 ms")),
+        ] {
+            if is_wrong {
+                return Err(Error::invalid_config(option, reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn construct(self, root: Namespace, chroot: String, retry_policy: Arc<dyn RetryPolicy>) -> CuratorFramework {
+        let listeners = Arc::new(match self.circuit_breaker {
             Some(policy) => ConnectionStateListenable::circuit_breaking(policy, Arc::clone(&self.randomness)),
             None => ConnectionStateListenable::new(),
-        };
+        });
         let config = Config {
             ensemble: self.ensemble,
             ensemble_tracker: self.ensemble_tracker,
-            chroot: ensemble.chroot,
+            chroot,
             session_timeout: self.session_timeout,
             connection_timeout: self.connection_timeout,
             max_close_wait: self.max_close_wait,
@@ -392,7 +404,6 @@ impl CuratorFrameworkBuilder {
                 schemas: self.schemas.map(Arc::new),
             },
         };
-        let listeners = Arc::new(listeners);
         let on_state = {
             let listeners = Arc::clone(&listeners);
             Box::new(move |core, state| {
@@ -400,6 +411,6 @@ impl CuratorFrameworkBuilder {
             })
         };
         let core = ClientCore::new(Shared::new(config, on_state), root);
-        Ok(CuratorFramework { core, listeners })
+        CuratorFramework { core, listeners }
     }
 }

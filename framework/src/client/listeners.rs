@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::client::{CuratorFramework, WeakClient};
 use crate::environment::randomness::{Randomness, unit_interval};
@@ -45,8 +45,15 @@ struct Entry {
     id: ListenerId,
     listener: Arc<dyn ConnectionStateListener>,
     executor: SafeNotifyExecutor,
-    /// The circuit breaker does not filter its states.
-    directly: bool,
+    route: Route,
+}
+
+/// The way of the states to a listener.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Route {
+    ThroughBreaker,
+    /// The circuit breaker does not filter the states.
+    Direct,
 }
 
 /// The listeners of one client: Curator's `getConnectionStateListenable()`.
@@ -77,16 +84,7 @@ struct Inner {
 struct Circuit {
     listener: CircuitBreakingConnectionStateListener,
     randomness: Arc<dyn Randomness>,
-    timer: Option<Timer>,
-}
-
-/// The timer's task, which is aborted on drop.
-struct Timer(AbortHandle);
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    timer: Option<AbortOnDropHandle<()>>,
 }
 
 impl ConnectionStateListenable {
@@ -109,13 +107,13 @@ impl ConnectionStateListenable {
     /// Each call passes the client. A listener that keeps a clone of its own keeps the client, and the session then
     /// ends only with [`CuratorFramework::close`].
     pub fn add_listener(&self, listener: impl ConnectionStateListener) -> ListenerId {
-        self.inner.add(listener, false)
+        self.inner.add(listener, Route::ThroughBreaker)
     }
 
     /// Adds a listener that gets every change, also if the client has a circuit breaker: Curator's
     /// `ConnectionStateListener.doNotProxy`.
     pub fn add_listener_directly(&self, listener: impl ConnectionStateListener) -> ListenerId {
-        self.inner.add(listener, true)
+        self.inner.add(listener, Route::Direct)
     }
 
     /// Removes a listener. Changes that happened before may still reach it.
@@ -145,14 +143,14 @@ impl ConnectionStateListenable {
             self.inner.tell(client, state, |_| true);
             return;
         };
-        self.inner.tell(client, state, |entry| entry.directly);
+        self.inner.tell(client, state, |entry| entry.route == Route::Direct);
         let mut circuit = circuit.lock();
         let random = unit_interval(&*circuit.randomness);
         let step = circuit.listener.state_changed(state, Instant::now(), random);
         if let Some(pause) = step.look_after {
             tracing::info!(%state, "the circuit to the listeners opens");
             let timer = keep_looking(Arc::downgrade(&self.inner), client.downgrade(), pause);
-            circuit.timer = Some(Timer(tokio::spawn(timer).abort_handle()));
+            circuit.timer = Some(AbortOnDropHandle::new(tokio::spawn(timer)));
         }
         // Under the circuit's lock, so that a look at the same time cannot pass an older state afterwards.
         self.inner.tell_through(client, step);
@@ -170,10 +168,10 @@ async fn keep_looking(inner: Weak<Inner>, client: WeakClient, mut pause: Duratio
 }
 
 impl Inner {
-    fn add(&self, listener: impl ConnectionStateListener, directly: bool) -> ListenerId {
+    fn add(&self, listener: impl ConnectionStateListener, route: Route) -> ListenerId {
         let id = ListenerId(self.next.fetch_add(1, Ordering::Relaxed));
         let (listener, executor) = (Arc::new(listener), SafeNotifyExecutor::new());
-        self.entries.lock().push(Entry { id, listener, executor, directly });
+        self.entries.lock().push(Entry { id, listener, executor, route });
         id
     }
 
@@ -186,7 +184,7 @@ impl Inner {
 
     fn tell_through(&self, client: &CuratorFramework, step: Step) {
         if let Some(state) = step.forward {
-            self.tell(client, state, |entry| !entry.directly);
+            self.tell(client, state, |entry| entry.route == Route::ThroughBreaker);
         }
     }
 

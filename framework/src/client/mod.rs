@@ -19,15 +19,17 @@ use crate::core::config::DefaultData;
 use crate::core::retry_loop::RetryLoop;
 use crate::core::{ClientCore, LifeCycle, Shutdown, TaskEnd, WeakCore};
 use crate::error::{Error, Result};
+use crate::model::AddWatchMode;
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
 #[cfg(doc)]
 use crate::model::compression::CompressionProvider;
 use crate::model::new_node::Parents;
+use crate::model::schema::Reading;
 #[cfg(doc)]
 use crate::model::schema::SchemaSet;
 use crate::operations::{
-    AddWatchMode, CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder,
+    CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder,
     GetConfigBuilder, GetDataBuilder, PersistentWatcher, ReconfigBuilder, SetAclBuilder, SetDataBuilder,
 };
 use crate::retry::RetryPolicy;
@@ -369,7 +371,7 @@ impl CuratorFramework {
     ///
     /// Dropping the future leaves no watch.
     pub async fn add_watch(&self, path: &str, mode: AddWatchMode) -> Result<PersistentWatcher> {
-        crate::operations::check_read(&self.core, path, true)?;
+        crate::operations::check_read(&self.core, path, Reading::Watched)?;
         PersistentWatcher::add(self.core.clone(), path, mode).await
     }
 

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Fuse, FutureExt as _};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
@@ -12,14 +13,11 @@ use crate::core::{Shared, Shutdown};
 use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
 use crate::ensemble::tracker::track;
 use crate::error::ConnectError;
-use crate::session::{Session, SessionTimers};
-use crate::state::connection_state::{ConnectionState, StateEvent};
+use crate::session::Session;
+use crate::session::timers::{Due, SessionTimers};
+use crate::state::connection_state::StateEvent;
 use crate::zookeeper::client::hosts::Pause;
-use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, ServerList, SessionEnd};
-
-/// The longest sleep while a session lives. Timers stop while the machine sleeps, so the clock must be read often
-/// enough.
-const LONGEST_LOOK_AWAY: Duration = Duration::from_secs(1);
+use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, ReplyFuture, ServerList, SessionEnd};
 
 /// Keeps the client connected until it is stopped.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -39,7 +37,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
         let end = tokio::select! {
             biased;
-            end = drive_session(&shared, &session, &mut events) => end,
+            Err(end) = SessionDriver::new(&shared, &session).run(&mut events) => end,
             never = follow_ensemble(&shared.config, &session) => match never {},
         };
 
@@ -86,15 +84,10 @@ fn host_address(data: &DefaultData) -> impl Future<Output = ()> + use<> {
     }
 }
 
-/// Tries to connect until it succeeds. Returns `None` when the client is stopped.
-async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
+/// Returns the parameters of the next attempt to connect.
+fn connect_config(shared: &Shared, servers: &ServerList) -> ConnectConfig {
     let config = &shared.config;
-    let servers = ServerList::new({
-        // Without the client: its last session may still have to be closed after the client is dropped.
-        let (ensemble, chroot) = (Arc::clone(&config.ensemble), config.chroot.clone());
-        move || current_servers(&*ensemble, &chroot)
-    });
-    let config_now = || ConnectConfig {
+    ConnectConfig {
         servers: servers.clone(),
         session_timeout: config.session_timeout,
         // A little less than a caller waits, so that the caller's error can name the cause.
@@ -110,41 +103,56 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
         sasl: config.sasl.clone(),
         clock: Arc::clone(&config.session.clock),
         randomness: Arc::clone(&config.session.randomness),
-    };
-    let connecting = async {
-        let mut pause = Pause::default();
-        loop {
-            match config.factory.connect(&config_now()).await {
-                Ok(connection) => {
-                    shared.connected();
-                    return Some(connection);
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "not connected");
-                    shared.connect_failed(error);
-                }
+    }
+}
+
+/// Tries to connect until it succeeds. Returns `None` when the client is stopped between two attempts.
+async fn try_to_connect(shared: &Shared) -> Option<Connection> {
+    let config = &shared.config;
+    let servers = ServerList::new({
+        // Without the client: its last session may still have to be closed after the client is dropped.
+        let (ensemble, chroot) = (Arc::clone(&config.ensemble), config.chroot.clone());
+        move || current_servers(&*ensemble, &chroot)
+    });
+    let mut pause = Pause::default();
+    loop {
+        match config.factory.connect(&connect_config(shared, &servers)).await {
+            Ok(connection) => {
+                shared.connected();
+                return Some(connection);
             }
-            // Between two attempts no session exists that would have to be closed.
-            tokio::select! {
-                biased;
-                () = shared.stopped(|stop| stop != Shutdown::Running) => return None,
-                () = tokio::time::sleep(pause.next(&*config.session.randomness)) => {}
+            Err(error) => {
+                tracing::warn!(%error, "not connected");
+                shared.connect_failed(error);
             }
         }
-    };
-    let never_connected = async {
-        tokio::time::sleep(config.connection_timeout).await;
-        shared.on_event(StateEvent::Silent);
-        tokio::time::sleep(config.session_timeout.saturating_sub(config.connection_timeout)).await;
-        shared.on_event(StateEvent::SessionOver);
-        std::future::pending::<Infallible>().await
-    };
-    let mut connecting = std::pin::pin!(connecting.instrument(tracing::info_span!("connect")));
+        // Between two attempts no session exists that would have to be closed.
+        tokio::select! {
+            biased;
+            () = shared.stopped(|stop| stop != Shutdown::Running) => return None,
+            () = tokio::time::sleep(pause.next(&*config.session.randomness)) => {}
+        }
+    }
+}
+
+/// Reports the states of a client that does not connect.
+async fn report_no_session(shared: &Shared) -> Infallible {
+    let config = &shared.config;
+    tokio::time::sleep(config.connection_timeout).await;
+    shared.on_event(StateEvent::Silent);
+    tokio::time::sleep(config.session_timeout.saturating_sub(config.connection_timeout)).await;
+    shared.on_event(StateEvent::SessionOver);
+    std::future::pending().await
+}
+
+/// Connects. Returns `None` when the client is stopped.
+async fn connect(shared: &Shared) -> Option<Connection> {
+    let mut connecting = std::pin::pin!(try_to_connect(shared).instrument(tracing::info_span!("connect")));
     tokio::select! {
         biased;
         () = shared.stopped(|stop| stop != Shutdown::Running) => {
             // The attempt may have established a session, which only this attempt can close.
-            let attempted = tokio::time::timeout(config.max_close_wait, connecting).await;
+            let attempted = tokio::time::timeout(shared.config.max_close_wait, connecting).await;
             if let Ok(Some(Connection { handle, .. })) = attempted {
                 handle.end();
                 shared.is_closing(&*handle);
@@ -152,102 +160,108 @@ async fn connect(shared: &Arc<Shared>) -> Option<Connection> {
             None
         }
         connection = &mut connecting => connection,
-        never = never_connected => match never {},
+        never = report_no_session(shared) => match never {},
     }
 }
 
-/// Monitors one session until it ends, and returns the reason.
-async fn drive_session(
-    shared: &Arc<Shared>,
-    session: &Session,
-    events: &mut mpsc::UnboundedReceiver<HandleEvent>,
-) -> SessionEnd {
-    let clock = &shared.config.session.clock;
-    let mut heartbeat = None;
-    let mut next_heartbeat = Duration::ZERO;
-    let closing = async {
-        shared.stopped(|stop| stop != Shutdown::Running).await;
-        let drained = async {
-            // Running operations end now, and some of them leave nodes to delete.
-            shared.leftovers.settled().await;
-            for remains in shared.leftovers.take() {
-                session.background().clean(session, remains);
-            }
-            session.background().deletes_done().await;
-        };
-        tokio::select! {
-            biased;
-            () = drained => {}
-            () = tokio::time::sleep(shared.config.max_close_wait) => {}
-            () = shared.stopped(|stop| stop == Shutdown::Immediate) => {}
-        }
+/// Passes the nodes that outlived their session to this one.
+fn clean_leftovers(shared: &Shared, session: &Session) {
+    for remains in shared.leftovers.take() {
+        session.background().clean(session, remains);
+    }
+}
+
+/// Resolves when the client is stopped and the session may close: after the pending deletes, or when their time is over.
+async fn closing(shared: &Shared, session: &Session) {
+    shared.stopped(|stop| stop != Shutdown::Running).await;
+    let drained = async {
+        // Running operations end now, and some of them leave nodes to delete.
+        shared.leftovers.settled().await;
+        clean_leftovers(shared, session);
+        session.background().deletes_done().await;
     };
-    tokio::pin!(closing);
-    loop {
-        for remains in shared.leftovers.take() {
-            session.background().clean(session, remains);
-        }
-        let now = clock.now();
-        session.report_owning();
-        let SessionTimers { deadline, suspend_at, heartbeat: beat, held } = session.schedule();
-        if now >= deadline {
-            return SessionEnd::DeadlinePassed;
-        }
-        let connected = session.is_connected();
-        if connected && now >= suspend_at {
-            shared.on_event(StateEvent::Silent);
-        } else if connected && shared.state() == Some(ConnectionState::Suspended) {
-            shared.on_event(StateEvent::Answered);
-        }
-        let due = beat.max(next_heartbeat);
-        if connected && heartbeat.is_none() && now >= due {
-            heartbeat = Some((session.handle().heartbeat(held), held));
-            next_heartbeat = now + session.timeout() / 16;
-        }
-        // An owned node may begin meanwhile: then the first heartbeat is due after an eighth of the timeout.
-        let mut wake = now + LONGEST_LOOK_AWAY.min(session.timeout() / 8);
-        if deadline > now {
-            wake = wake.min(deadline);
-        }
-        if connected && suspend_at > now {
-            wake = wake.min(suspend_at);
-        }
-        if connected && heartbeat.is_none() {
-            wake = wake.min(due);
-        }
-        tokio::select! {
-            biased;
-            event = events.recv() => match event {
-                Some(HandleEvent::Watched(event)) => session.watches().dispatch(&event, session.epoch()),
-                Some(HandleEvent::Disconnected(cause)) => {
-                    tracing::info!(session = session.number(), %cause, "disconnected");
-                    session.set_disconnected();
-                    shared.connect_failed(cause);
-                    (heartbeat, next_heartbeat) = (None, Duration::ZERO);
-                    shared.session_changed();
-                    shared.on_event(StateEvent::Silent);
+    tokio::select! {
+        biased;
+        () = drained => {}
+        () = tokio::time::sleep(shared.config.max_close_wait) => {}
+        () = shared.stopped(|stop| stop == Shutdown::Immediate) => {}
+    }
+}
+
+/// The supervision of one session.
+struct SessionDriver<'a> {
+    shared: &'a Shared,
+    session: &'a Session,
+    timers: SessionTimers,
+    /// The reply to the outstanding heartbeat.
+    heartbeat: Fuse<ReplyFuture>,
+}
+
+impl<'a> SessionDriver<'a> {
+    fn new(shared: &'a Shared, session: &'a Session) -> Self {
+        Self { shared, session, timers: SessionTimers::default(), heartbeat: Fuse::terminated() }
+    }
+
+    /// Monitors the session until it ends. Returns the reason as the error.
+    async fn run(mut self, events: &mut mpsc::UnboundedReceiver<HandleEvent>) -> Result<Infallible, SessionEnd> {
+        let mut closing = std::pin::pin!(closing(self.shared, self.session));
+        loop {
+            let pause = self.look_at_the_clock()?;
+            tokio::select! {
+                biased;
+                event = events.recv() => self.on_event(event.ok_or(SessionEnd::ClientFailed)?)?,
+                () = &mut closing => return Err(SessionEnd::Closed),
+                reply = &mut self.heartbeat => {
+                    if let Some(evidence) = self.timers.heartbeat_answered() {
+                        self.session.on_heartbeat(&reply, evidence);
+                    }
                 }
-                Some(HandleEvent::Unreachable(error)) => shared.connect_failed(error),
-                Some(HandleEvent::Shortened { sent, timeout }) => session.set_shortened(sent, timeout),
-                Some(HandleEvent::Reconnected(reattached)) => {
-                    tracing::info!(session = session.number(), timeout = ?reattached.timeout, "reconnected");
-                    session.set_reconnected(&reattached);
-                    shared.connected();
-                    shared.session_changed();
-                    shared.on_event(StateEvent::Answered);
-                }
-                Some(HandleEvent::ReadOnly) => shared.on_event(StateEvent::ReadOnly),
-                Some(HandleEvent::Ended(end)) => return end,
-                None => return SessionEnd::ClientFailed,
-            },
-            () = &mut closing => return SessionEnd::Closed,
-            beat = async { match &mut heartbeat { Some((beat, _)) => beat.await, None => std::future::pending().await } } => {
-                if let Some((_, through_leader)) = heartbeat.take() {
-                    session.on_heartbeat(&beat, through_leader);
-                }
+                () = self.shared.leftovers.arrived.notified() => {}
+                () = tokio::time::sleep(pause) => {}
             }
-            () = shared.leftovers.arrived.notified() => {}
-            () = tokio::time::sleep(wake.saturating_sub(now)) => {}
         }
+    }
+
+    /// Does what is due. Returns the pause before the next look.
+    fn look_at_the_clock(&mut self) -> Result<Duration, SessionEnd> {
+        clean_leftovers(self.shared, self.session);
+        let now = self.session.clock().now();
+        self.session.report_owning();
+        let Due { event, heartbeat, wake } = self.timers.due(now, &self.session.times())?;
+        if let Some(event) = event {
+            self.shared.on_event(event);
+        }
+        if let Some(evidence) = heartbeat {
+            self.heartbeat = self.session.handle().heartbeat(evidence).fuse();
+        }
+        Ok(wake.saturating_sub(now))
+    }
+
+    fn on_event(&mut self, event: HandleEvent) -> Result<(), SessionEnd> {
+        let Self { shared, session, .. } = *self;
+        match event {
+            HandleEvent::Watched(event) => session.watches().dispatch(&event, session.epoch()),
+            HandleEvent::Disconnected(cause) => {
+                tracing::info!(session = session.number(), %cause, "disconnected");
+                session.set_disconnected();
+                shared.connect_failed(cause);
+                self.timers.disconnected();
+                self.heartbeat = Fuse::terminated();
+                shared.session_changed();
+                shared.on_event(StateEvent::Silent);
+            }
+            HandleEvent::Unreachable(error) => shared.connect_failed(error),
+            HandleEvent::Shortened { sent, timeout } => session.set_shortened(sent, timeout),
+            HandleEvent::Reconnected(reattached) => {
+                tracing::info!(session = session.number(), timeout = ?reattached.timeout, "reconnected");
+                session.set_reconnected(&reattached);
+                shared.connected();
+                shared.session_changed();
+                shared.on_event(StateEvent::Answered);
+            }
+            HandleEvent::ReadOnly => shared.on_event(StateEvent::ReadOnly),
+            HandleEvent::Ended(end) => return Err(end),
+        }
+        Ok(())
     }
 }

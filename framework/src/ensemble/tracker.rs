@@ -7,7 +7,7 @@ use crate::ensemble::config::EnsembleConfig;
 use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
 use crate::error::Error;
 use crate::model::namespace::Namespace;
-use crate::session::Session;
+use crate::session::{Session, WatchedData};
 use crate::zookeeper::CONFIG_NODE;
 
 /// The pause after a read that may succeed later.
@@ -20,7 +20,7 @@ pub(crate) async fn track(ensemble: &dyn EnsembleProvider, chroot: &str, session
     loop {
         let epoch = session.epoch();
         match session.get_data_watched(CONFIG_NODE).await {
-            Ok((data, stat, changed)) => {
+            Ok(WatchedData { data, stat, watch: changed }) => {
                 tell(ensemble, chroot, &EnsembleConfig::new(data, stat));
                 changed.await;
             }

@@ -10,4 +10,6 @@ pub(crate) mod schema;
 mod types;
 pub mod zk_paths;
 
-pub use types::{Acl, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchKind, WatchedEvent};
+pub use types::{
+    Acl, AddWatchMode, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchKind, WatchedEvent,
+};

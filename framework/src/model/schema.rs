@@ -32,6 +32,22 @@ impl Allowance {
     }
 }
 
+/// A read with or without a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Plain,
+    Watched,
+}
+
+/// The rule for the paths without a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OtherPaths {
+    /// They are allowed.
+    Allowed,
+    /// They are refused.
+    Refused,
+}
+
 /// Accepts or refuses a node's path, data and access control list: Curator's `SchemaValidator`.
 pub type SchemaValidator = dyn Fn(&str, &[u8], &[Acl]) -> bool + Send + Sync;
 
@@ -243,13 +259,13 @@ impl fmt::Debug for Schema {
 /// ```
 /// # #[cfg(feature = "serde")] {
 /// use std::sync::Arc;
-/// use curator_framework::{Schema, SchemaDescription, SchemaSet, SchemaValidator};
+/// use curator_framework::{OtherPaths, Schema, SchemaDescription, SchemaSet, SchemaValidator};
 ///
 /// let json = r#"[{ "name": "jobs", "path": "/jobs/.*", "isRegex": true, "ephemeral": "must", "schemaValidator": "short" }]"#;
 /// let validators = |name: &str| (name == "short").then(|| Arc::new(|_: &str, data: &[u8], _: &[_]| data.len() < 80) as Arc<SchemaValidator>);
 /// let descriptions: Vec<SchemaDescription> = serde_json::from_str(json)?;
 /// let schemas = descriptions.into_iter().map(|schema| Schema::from_description(schema, validators));
-/// let set = SchemaSet::new(schemas.collect::<Result<Vec<_>, _>>()?, true);
+/// let set = SchemaSet::new(schemas.collect::<Result<Vec<_>, _>>()?, OtherPaths::Allowed);
 /// assert_eq!(set.schema_of("/jobs/1")?, "jobs");
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -304,10 +320,10 @@ pub struct SchemaSet {
 }
 
 impl SchemaSet {
-    /// Creates a set of these schemas. A path without a schema is allowed if `permissive`, else refused.
+    /// Creates a set of these schemas, with this rule for paths without a schema.
     #[must_use]
-    pub fn new(schemas: impl IntoIterator<Item = Schema>, permissive: bool) -> Self {
-        let default = permissive.then(|| Schema::at("default".to_owned(), Place::Anywhere));
+    pub fn new(schemas: impl IntoIterator<Item = Schema>, others: OtherPaths) -> Self {
+        let default = (others == OtherPaths::Allowed).then(|| Schema::at("default".to_owned(), Place::Anywhere));
         Self { schemas: schemas.into_iter().collect(), default }
     }
 
@@ -350,16 +366,16 @@ impl SchemaSet {
         self.of(path)?.check_content(path, data, &[])
     }
 
-    pub(crate) fn check_read(&self, path: &str, watched: bool) -> Result<()> {
+    pub(crate) fn check_read(&self, path: &str, reading: Reading) -> Result<()> {
         let schema = self.of(path)?;
-        schema.check_kind(path, schema.watched, watched, "watched")
+        schema.check_kind(path, schema.watched, reading == Reading::Watched, "watched")
     }
 }
 
 /// Allows everything: Curator's default.
 impl Default for SchemaSet {
     fn default() -> Self {
-        Self::new([], true)
+        Self::new([], OtherPaths::Allowed)
     }
 }
 
@@ -383,7 +399,7 @@ mod tests {
                 Schema::for_pattern("/ab.*").unwrap().named("narrow but later"),
                 Schema::for_path("/abc").unwrap().named("exact"),
             ],
-            false,
+            OtherPaths::Refused,
         );
         assert_eq!(set.schema_of("/abc").unwrap(), "exact");
         assert_eq!(set.schema_of("/abd").unwrap(), "broad");
@@ -404,15 +420,15 @@ mod tests {
             .watched(Allowance::Cannot)
             .can_be_deleted(false)
             .validator(|_, data, _| !data.is_empty());
-        let set = SchemaSet::new([schema], false);
+        let set = SchemaSet::new([schema], OtherPaths::Refused);
         let create = |mode, data: &[u8]| set.check_create("/test", mode, data, &[]);
         assert_eq!(reason(create(CreateMode::Persistent, b"x")), "it must be ephemeral");
         assert_eq!(reason(create(CreateMode::EphemeralSequential, b"x")), "it cannot be sequential");
         assert_eq!(reason(create(CreateMode::Ephemeral, b"")), "the validator refuses it");
         create(CreateMode::Ephemeral, b"x").unwrap();
         assert_eq!(reason(set.check_delete("/test")), "it cannot be deleted");
-        assert_eq!(reason(set.check_read("/test", true)), "it cannot be watched");
-        set.check_read("/test", false).unwrap();
+        assert_eq!(reason(set.check_read("/test", Reading::Watched)), "it cannot be watched");
+        set.check_read("/test", Reading::Plain).unwrap();
         assert_eq!(reason(set.check_change("/test", b"")), "the validator refuses it");
         set.check_change("/test", b"x").unwrap();
     }
@@ -421,7 +437,7 @@ mod tests {
     fn a_recipes_schema_is_about_its_children() {
         let set = SchemaSet::new(
             [Schema::for_recipe("/locks/a+b").unwrap(), Schema::for_recipe_parent("/locks/a+b").unwrap()],
-            false,
+            OtherPaths::Refused,
         );
         set.check_create("/locks/a+b/lock-", CreateMode::EphemeralSequential, b"", &[]).unwrap();
         assert!(set.check_create("/locks/a+b/lock-", CreateMode::Persistent, b"", &[]).is_err());
@@ -452,7 +468,7 @@ mod tests {
     fn a_schema_is_as_it_is_described() {
         let schema = Schema::from_description(described(false), full).unwrap();
         assert_eq!((schema.documentation.as_str(), schema.metadata["owner"].as_str()), ("what is numbered", "us"));
-        let set = SchemaSet::new([schema], false);
+        let set = SchemaSet::new([schema], OtherPaths::Refused);
         assert_eq!(set.schema_of("/a/b7").unwrap(), "numbered");
         assert_eq!(reason(set.check_create("/a/b7", CreateMode::Persistent, b"x", &[])), "it must be ephemeral");
         assert_eq!(reason(set.check_create("/a/b7", CreateMode::Ephemeral, b"", &[])), "the validator refuses it");
@@ -483,7 +499,7 @@ mod tests {
         let plain = &schemas[1];
         assert_eq!((plain.is_regex, plain.can_be_deleted, plain.ephemeral), (false, true, Allowance::Can));
         let schemas = schemas.into_iter().map(|schema| Schema::from_description(schema, full).unwrap());
-        let set = SchemaSet::new(schemas, false);
+        let set = SchemaSet::new(schemas, OtherPaths::Refused);
         assert_eq!(set.schema_of("/a/plain").unwrap(), "plain");
         set.check_delete("/a/b7").unwrap();
         let error = serde_norway::from_str::<Vec<SchemaDescription>>("[{ name: a, path: /a, kind: b }]").unwrap_err();

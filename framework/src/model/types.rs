@@ -228,6 +228,17 @@ pub enum WatchKind {
     Children,
 }
 
+/// The scope of a [`PersistentWatcher`](crate::PersistentWatcher): ZooKeeper's `AddWatchMode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum AddWatchMode {
+    /// The node itself and the list of its children.
+    Persistent,
+    /// The node and all nodes below it. Each creation and deletion is an event with its own path, so
+    /// [`NodeChildrenChanged`](crate::EventType::NodeChildrenChanged) does not occur.
+    PersistentRecursive,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use crate::ensemble::config::EnsembleConfig;
 use crate::error::{Error, Result};
 use crate::model::namespace::Namespace;
 use crate::operations::{Watched, with_retries};
+use crate::session::WatchedData;
 use crate::session::watches::Watch;
 use crate::zookeeper::CONFIG_NODE;
 
@@ -57,7 +58,7 @@ impl Watched<GetConfigBuilder<'_>> {
         let read = with_retries(self.0.client, CONFIG_NODE, |session| async move {
             session.in_namespace(Namespace::default()).get_data_watched(CONFIG_NODE).await
         });
-        let (data, stat, watch) = read.await?;
+        let WatchedData { data, stat, watch } = read.await?;
         Ok((EnsembleConfig::new(data, stat), watch))
     }
 }

@@ -11,7 +11,7 @@ mod transaction;
 pub use create::CreateBuilder;
 pub use delete::DeleteBuilder;
 pub use ensemble::{GetConfigBuilder, ReconfigBuilder};
-pub use persistent_watcher::{AddWatchMode, PersistentWatcher};
+pub use persistent_watcher::PersistentWatcher;
 pub use read::{ExistsBuilder, GetAclBuilder, GetChildrenBuilder, GetDataBuilder, Watched};
 pub use set_data::{SetAclBuilder, SetDataBuilder};
 pub use transaction::{CuratorOp, CuratorTransaction, CuratorTransactionResult, OperationType};
@@ -21,11 +21,12 @@ use std::future::Future;
 use crate::core::ClientCore;
 use crate::error::Result;
 use crate::model::path::validate_path;
+use crate::model::schema::Reading;
 use crate::session::Session;
 
 /// Checks a read against the client's schemas.
-pub(crate) fn check_read(client: &ClientCore, path: &str, watched: bool) -> Result<()> {
-    client.schemas().map_or(Ok(()), |schemas| schemas.check_read(path, watched))
+pub(crate) fn check_read(client: &ClientCore, path: &str, reading: Reading) -> Result<()> {
+    client.schemas().map_or(Ok(()), |schemas| schemas.check_read(path, reading))
 }
 
 /// Runs an operation on a path in the client's session, with retries.

@@ -5,20 +5,9 @@ use std::fmt;
 use crate::core::ClientCore;
 use crate::error::Result;
 use crate::model::namespace::Namespace;
-use crate::model::{PersistentEvent, WatchedEvent};
+use crate::model::{AddWatchMode, PersistentEvent, WatchedEvent};
 use crate::operations::with_retries;
 use crate::zookeeper::WatchEvents;
-
-/// The scope of a [`PersistentWatcher`]: ZooKeeper's `AddWatchMode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum AddWatchMode {
-    /// The node itself and the list of its children.
-    Persistent,
-    /// The node and all nodes below it. Each creation and deletion is an event with its own path, so
-    /// [`NodeChildrenChanged`](crate::EventType::NodeChildrenChanged) does not occur.
-    PersistentRecursive,
-}
 
 /// A watch that stays when it fires, through reconnects and new sessions: Curator's `PersistentWatcher`, and its
 /// `watchers().add()`. The node need not exist. Dropping it removes the watch.
@@ -59,9 +48,9 @@ impl PersistentWatcher {
     }
 
     async fn set(&mut self) -> Result<()> {
-        let (path, recursive) = (self.path.as_str(), self.mode == AddWatchMode::PersistentRecursive);
+        let (path, mode) = (self.path.as_str(), self.mode);
         let current = with_retries(&self.client, path, |session| async move {
-            let events = session.add_watch(path, recursive).await?;
+            let events = session.add_watch(path, mode).await?;
             Ok(Current { root: session.root().clone(), events })
         });
         self.current = Some(current.await?);

@@ -4,10 +4,11 @@ use crate::core::ClientCore;
 use crate::error::Result;
 use crate::model::new_node::{NodeSpec, Parents};
 use crate::model::path::parent_of;
+use crate::model::schema::Reading;
 use crate::model::{Acl, Stat};
 use crate::operations::{check_read, with_retries};
-use crate::session::Session;
 use crate::session::watches::Watch;
+use crate::session::{Session, WatchedData};
 
 /// The description of a check whether a node exists: Curator's `ExistsBuilder`.
 #[derive(Debug, Clone)]
@@ -73,7 +74,7 @@ impl<'a> ExistsBuilder<'a> {
     ///
     /// Nothing is lost when the future is dropped; missing parents may have been created.
     pub async fn for_path(self, path: &str) -> Result<Option<Stat>> {
-        check_read(self.client, path, false)?;
+        check_read(self.client, path, Reading::Plain)?;
         let this = &self;
         with_retries(self.client, path, |session| async move {
             this.make_parents(&session, path).await?;
@@ -94,7 +95,7 @@ impl Watched<ExistsBuilder<'_>> {
     ///
     /// That of [`ExistsBuilder::for_path`]; a watch that was set is dropped with the future.
     pub async fn for_path(self, path: &str) -> Result<(Option<Stat>, Watch)> {
-        check_read(self.0.client, path, true)?;
+        check_read(self.0.client, path, Reading::Watched)?;
         let this = &self.0;
         with_retries(this.client, path, |session| async move {
             this.make_parents(&session, path).await?;
@@ -151,7 +152,7 @@ impl<'a> GetDataBuilder<'a> {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn for_path(self, path: &str) -> Result<(Vec<u8>, Stat)> {
-        check_read(self.client, path, false)?;
+        check_read(self.client, path, Reading::Plain)?;
         let (data, stat) =
             with_retries(self.client, path, |session| async move { session.get_data(path).await }).await?;
         Ok((self.client.read_stored(path, data, self.compressed)?, stat))
@@ -169,10 +170,10 @@ impl Watched<GetDataBuilder<'_>> {
     ///
     /// Nothing is lost when the future is dropped; a watch that was set is dropped with it.
     pub async fn for_path(self, path: &str) -> Result<((Vec<u8>, Stat), Watch)> {
-        check_read(self.0.client, path, true)?;
+        check_read(self.0.client, path, Reading::Watched)?;
         let Self(read) = self;
         let watched = with_retries(read.client, path, |session| async move { session.get_data_watched(path).await });
-        let (data, stat, watch) = watched.await?;
+        let WatchedData { data, stat, watch } = watched.await?;
         Ok(((read.client.read_stored(path, data, read.compressed)?, stat), watch))
     }
 }
@@ -204,7 +205,7 @@ impl<'a> GetChildrenBuilder<'a> {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn for_path(self, path: &str) -> Result<Vec<String>> {
-        check_read(self.client, path, false)?;
+        check_read(self.client, path, Reading::Plain)?;
         with_retries(self.client, path, |session| async move { session.get_children(path).await }).await
     }
 }
@@ -220,7 +221,7 @@ impl Watched<GetChildrenBuilder<'_>> {
     ///
     /// Nothing is lost when the future is dropped; a watch that was set is dropped with it.
     pub async fn for_path(self, path: &str) -> Result<(Vec<String>, Watch)> {
-        check_read(self.0.client, path, true)?;
+        check_read(self.0.client, path, Reading::Watched)?;
         with_retries(self.0.client, path, |session| async move { session.get_children_watched(path).await }).await
     }
 }

@@ -5,7 +5,6 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -17,11 +16,12 @@ use tokio::sync::{Notify, mpsc};
 use crate::error::{Error, Result};
 use crate::model::EventType;
 use crate::model::path::make_path;
-use crate::session::Session;
 use crate::session::container_reaper::{ContainerReaper, IdleParent};
 use crate::session::delete_tree::delete_tree;
 use crate::session::owned_node::KnownNode;
 use crate::session::watches::{WakeReason, Watch};
+use crate::session::{Session, WatchedData};
+use crate::sync::watch_cell::WatchCell;
 
 /// The number of jobs that run at once.
 const AT_ONCE: usize = 16;
@@ -61,8 +61,7 @@ pub(crate) struct DeleteBacklog {
     queue: Mutex<Vec<PendingDelete>>,
     pub(crate) arrived: Notify,
     /// The number of running operations that may leave a node to delete.
-    owing: AtomicUsize,
-    settled: Notify,
+    owing: WatchCell<usize>,
 }
 
 /// The mark of a running operation that may leave a node to delete, in any session. Drop it after the operation has
@@ -72,8 +71,7 @@ pub(crate) struct PendingGuard(Arc<DeleteBacklog>);
 
 impl Drop for PendingGuard {
     fn drop(&mut self) {
-        self.0.owing.fetch_sub(1, Ordering::SeqCst);
-        self.0.settled.notify_waiters();
+        self.0.owing.modify(|owing| *owing -= 1);
     }
 }
 
@@ -83,24 +81,25 @@ impl DeleteBacklog {
         self.arrived.notify_one();
     }
 
+    /// Adds what the end of its session leaves of a node.
+    fn inherit(&self, remains: PendingDelete) {
+        if !remains.goes_with_session() {
+            self.add(remains);
+        }
+    }
+
     pub(crate) fn take(&self) -> Vec<PendingDelete> {
         std::mem::take(&mut self.queue.lock())
     }
 
     pub(crate) fn track_pending(self: &Arc<Self>) -> PendingGuard {
-        self.owing.fetch_add(1, Ordering::SeqCst);
+        self.owing.modify(|owing| *owing += 1);
         PendingGuard(Arc::clone(self))
     }
 
     /// Resolves when no running operation may leave a node to delete.
     pub(crate) async fn settled(&self) {
-        loop {
-            let settled = self.settled.notified();
-            if self.owing.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            settled.await;
-        }
+        self.owing.wait_for(|&owing| owing == 0).await;
     }
 }
 
@@ -170,15 +169,15 @@ impl HeldNodes {
 
 /// The number of nodes that are still to be deleted.
 #[derive(Debug, Default)]
-struct OpenDeletes {
-    open: AtomicUsize,
-    changed: Notify,
-}
+struct OpenDeletes(WatchCell<usize>);
 
 impl OpenDeletes {
+    fn begin(&self) {
+        self.0.modify(|open| *open += 1);
+    }
+
     fn done(&self) {
-        self.open.fetch_sub(1, Ordering::SeqCst);
-        self.changed.notify_waiters();
+        self.0.modify(|open| *open -= 1);
     }
 }
 
@@ -193,6 +192,9 @@ impl Background {
             cleaning: Arc::clone(&cleaning),
             leftovers: Arc::clone(&leftovers),
             reaper,
+            waiting: VecDeque::new(),
+            running: FuturesUnordered::new(),
+            begun: FuturesUnordered::new(),
         };
         (Self { jobs: sender, attending, cleaning, leftovers }, task)
     }
@@ -200,23 +202,23 @@ impl Background {
     /// Queues the delete of a node. Never blocks, never fails, and works outside of a runtime too.
     pub(crate) fn clean(&self, session: &Session, remains: PendingDelete) {
         if session.end_reason().is_none() {
-            self.cleaning.open.fetch_add(1, Ordering::SeqCst);
+            self.cleaning.begin();
             match self.jobs.send(Job::Clean(remains)) {
                 Ok(()) => return,
                 Err(mpsc::error::SendError(job)) => {
                     self.cleaning.done();
                     let Job::Clean(remains) = job else { return };
-                    return self.leave(remains);
+                    return self.leftovers.inherit(remains);
                 }
             }
         }
-        self.leave(remains);
+        self.leftovers.inherit(remains);
     }
 
     /// Polls a job once, at once, and leaves the rest of it to the task. Call it within a runtime.
     pub(crate) fn spawn_eager(&self, job: impl Future<Output = ()> + Send + 'static) {
         let cleaning = Arc::clone(&self.cleaning);
-        cleaning.open.fetch_add(1, Ordering::SeqCst);
+        cleaning.begin();
         let mut job: Running = Box::pin(async move {
             job.await;
             cleaning.done();
@@ -229,12 +231,6 @@ impl Background {
         {
             // The session is over, and the job is dropped with it.
             self.cleaning.done();
-        }
-    }
-
-    fn leave(&self, remains: PendingDelete) {
-        if !remains.goes_with_session() {
-            self.leftovers.add(remains);
         }
     }
 
@@ -255,13 +251,7 @@ impl Background {
 
     /// Resolves when no node is left to delete.
     pub(crate) async fn deletes_done(&self) {
-        loop {
-            let changed = self.cleaning.changed.notified();
-            if self.cleaning.open.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            changed.await;
-        }
+        self.cleaning.0.wait_for(|&open| open == 0).await;
     }
 }
 
@@ -273,6 +263,18 @@ pub(crate) struct BackgroundTask {
     cleaning: Arc<OpenDeletes>,
     leftovers: Arc<DeleteBacklog>,
     reaper: Arc<ContainerReaper>,
+    /// The nodes to delete next.
+    waiting: VecDeque<PendingDelete>,
+    running: FuturesUnordered<Running>,
+    /// Apart from `running`: these jobs must not take its slots from the others.
+    begun: FuturesUnordered<Running>,
+}
+
+/// A job that is due.
+enum DueJob {
+    Delete(PendingDelete),
+    Held(Weak<KnownNode>, HeldTask),
+    Reap(IdleParent),
 }
 
 /// A running job. It resolves with a node that could not be deleted.
@@ -296,56 +298,19 @@ async fn wait_after_refusal(session: Session, remains: PendingDelete) -> Option<
 
 impl BackgroundTask {
     pub(crate) async fn run(mut self, session: Session) {
-        let mut waiting: VecDeque<PendingDelete> = VecDeque::new();
-        let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
-        // Apart from `running`: these jobs must not take its slots from the others.
-        let mut begun: FuturesUnordered<Running> = FuturesUnordered::new();
         loop {
             let now = session.clock().now();
-            while running.len() < AT_ONCE {
-                if let Some(remains) = waiting.pop_front() {
-                    running.push(Box::pin(clean(session.clone(), remains, Arc::clone(&self.cleaning))));
-                } else if let Some((node, how)) = self.attending.pop_due(now) {
-                    match how {
-                        HeldTask::Watch => running.push(Box::pin(watch_held_node(session.clone(), node))),
-                        HeldTask::Call => {
-                            if let Some(call) = node.upgrade().and_then(|node| node.take_call()) {
-                                catch_panic(call);
-                            }
-                        }
-                        HeldTask::Touch(data) => match node.upgrade() {
-                            // The outcome of the delete is not known yet, so look again later.
-                            Some(held) if held.is_being_deleted() => {
-                                self.attending.push(now, now.saturating_add(RETRY_PAUSE), node, HeldTask::Touch(data));
-                            }
-                            Some(held) => running.push(Box::pin(touch(session.clone(), Arc::clone(&held.path), data))),
-                            None => {}
-                        },
-                    }
-                } else if let Some(idle) = self.reaper.take_due(now) {
-                    running.push(Box::pin(reap(session.clone(), idle, Arc::clone(&self.reaper))));
-                } else {
-                    break;
-                }
-            }
+            self.start_due(&session, now);
             let due = [self.attending.wait_until_due(), self.reaper.next_due()].into_iter().flatten().min();
-            let next_due = due.filter(|_| running.len() < AT_ONCE);
+            let next_due = due.filter(|_| self.running.len() < AT_ONCE);
             tokio::select! {
                 biased;
                 _ = session.ended() => break,
-                Some(left) = running.next() => {
-                    match left {
-                        // Apart from `running`, so that refused deletes do not take its slots.
-                        Some(NotDeleted { remains, refused: true }) => {
-                            begun.push(Box::pin(wait_after_refusal(session.clone(), remains)));
-                        }
-                        left => waiting.extend(left.map(|left| left.remains)),
-                    }
-                }
-                Some(left) = begun.next() => waiting.extend(left.map(|left| left.remains)),
+                Some(left) = self.running.next() => self.on_finished(&session, left),
+                Some(left) = self.begun.next() => self.on_finished(&session, left),
                 job = self.jobs.recv() => match job {
-                    Some(Job::Clean(remains)) => waiting.push_back(remains),
-                    Some(Job::Finish(job)) => begun.push(job),
+                    Some(Job::Clean(remains)) => self.waiting.push_back(remains),
+                    Some(Job::Finish(job)) => self.begun.push(job),
                     None => break,
                 },
                 () = self.attending.earlier.notified() => {}
@@ -353,23 +318,76 @@ impl BackgroundTask {
                 () = sleep_until_due(next_due, now) => {}
             }
         }
-        // The session is over: the server deletes its ephemeral nodes, and the next session deletes the rest.
+        self.drain().await;
+    }
+
+    /// Starts the jobs that are due, as long as a slot is free.
+    fn start_due(&mut self, session: &Session, now: Duration) {
+        while self.running.len() < AT_ONCE {
+            let Some(job) = self.take_due(now) else { return };
+            self.running.extend(self.start(session, now, job));
+        }
+    }
+
+    fn take_due(&mut self, now: Duration) -> Option<DueJob> {
+        let delete = self.waiting.pop_front().map(DueJob::Delete);
+        delete
+            .or_else(|| self.attending.pop_due(now).map(|(node, how)| DueJob::Held(node, how)))
+            .or_else(|| self.reaper.take_due(now).map(DueJob::Reap))
+    }
+
+    /// Starts a job. Returns `None` if nothing of it is left to run.
+    fn start(&self, session: &Session, now: Duration, job: DueJob) -> Option<Running> {
+        let session = session.clone();
+        match job {
+            DueJob::Delete(remains) => Some(Box::pin(clean(session, remains, Arc::clone(&self.cleaning)))),
+            DueJob::Held(node, HeldTask::Watch) => Some(Box::pin(watch_held_node(session, node))),
+            DueJob::Held(node, HeldTask::Call) => {
+                if let Some(call) = node.upgrade().and_then(|node| node.take_call()) {
+                    catch_panic(call);
+                }
+                None
+            }
+            DueJob::Held(node, HeldTask::Touch(data)) => {
+                let held = node.upgrade()?;
+                if held.is_being_deleted() {
+                    // The outcome of the delete is not known yet, so look again later.
+                    self.attending.push(now, now.saturating_add(RETRY_PAUSE), node, HeldTask::Touch(data));
+                    return None;
+                }
+                Some(Box::pin(touch(session, Arc::clone(&held.path), data)))
+            }
+            DueJob::Reap(idle) => Some(Box::pin(reap(session, idle, Arc::clone(&self.reaper)))),
+        }
+    }
+
+    fn on_finished(&mut self, session: &Session, left: Option<NotDeleted>) {
+        match left {
+            // Apart from `running`, so that refused deletes do not take its slots.
+            Some(NotDeleted { remains, refused: true }) => {
+                self.begun.push(Box::pin(wait_after_refusal(session.clone(), remains)));
+            }
+            left => self.waiting.extend(left.map(|left| left.remains)),
+        }
+    }
+
+    /// Ends the jobs of a session that is over: the server deletes its ephemeral nodes, and the next session deletes the
+    /// rest.
+    async fn drain(mut self) {
         self.jobs.close();
-        running.extend(begun);
+        self.running.extend(self.begun);
         while let Ok(job) = self.jobs.try_recv() {
             match job {
-                Job::Clean(remains) => waiting.push_back(remains),
-                Job::Finish(job) => running.push(job),
+                Job::Clean(remains) => self.waiting.push_back(remains),
+                Job::Finish(job) => self.running.push(job),
             }
         }
-        while let Some(left) = running.next().await {
-            waiting.extend(left.map(|left| left.remains));
+        while let Some(left) = self.running.next().await {
+            self.waiting.extend(left.map(|left| left.remains));
         }
-        for remains in waiting {
+        for remains in self.waiting {
             self.cleaning.done();
-            if !remains.goes_with_session() {
-                self.leftovers.add(remains);
-            }
+            self.leftovers.inherit(remains);
         }
     }
 }
@@ -532,7 +550,7 @@ async fn watch_held_node(session: Session, node: Weak<KnownNode>) -> Option<NotD
     let mut certain = false;
     loop {
         match session.get_data_watched(&path).await {
-            Ok((data, stat, watch)) => {
+            Ok(WatchedData { data, stat, watch }) => {
                 node.upgrade()?.was_read(&data, &stat);
                 rearm_watch(session, &node, watch);
                 return None;

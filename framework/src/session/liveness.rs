@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::zookeeper::Evidence;
+
 /// The evidence of a session's liveness, from the requests that were answered.
 ///
 /// A follower passes a write on to the leader at once, but reports its live clients only every half tick. So an
@@ -56,22 +58,22 @@ impl SessionLiveness {
     pub(crate) fn reattached(&mut self, sent: Duration, now: Duration, timeout: Duration, epoch: u64) {
         self.shortened(sent, timeout);
         self.attached = Some((epoch, sent));
-        self.answered(sent, now, epoch, false);
+        self.answered(sent, now, epoch, Evidence::AnyServer);
     }
 
     /// Records a timeout that a server grants in the reply to a connect request sent at `sent`, if it is shorter.
     pub(crate) fn shortened(&mut self, sent: Duration, timeout: Duration) {
         if timeout < self.timeout {
             // From now on a server may end the session by the shorter timeout, counted from this connect request.
-            self.short_deadline = self.deadline(true).min(sent + timeout * 3 / 4);
+            self.short_deadline = self.deadline(Evidence::Leader).min(sent + timeout * 3 / 4);
             self.timeout = timeout;
         }
     }
 
     /// Records a reply that came at `now` to a request that was sent at `sent`.
-    pub(crate) fn answered(&mut self, sent: Duration, now: Duration, epoch: u64, through_leader: bool) {
+    pub(crate) fn answered(&mut self, sent: Duration, now: Duration, epoch: u64, evidence: Evidence) {
         self.any = self.any.max(sent);
-        if through_leader {
+        if evidence == Evidence::Leader {
             self.grace = None;
             if let Some((_, attached)) = self.attached.take_if(|(attached, at)| *attached == epoch && *at < sent) {
                 self.leader = self.leader.max(attached);
@@ -99,38 +101,40 @@ impl SessionLiveness {
     }
 
     /// Returns the start of the timeout. With an owned node only what the leader knows counts: a read proves nothing.
-    fn base(&self, claims: bool) -> Duration {
-        let idle = if claims { self.grace } else { Some(self.any) };
+    fn base(&self, evidence: Evidence) -> Duration {
+        let idle = match evidence {
+            Evidence::Leader => self.grace,
+            Evidence::AnyServer => Some(self.any),
+        };
         self.leader.max(idle.unwrap_or_default())
     }
 
     /// Returns the time of the next heartbeat: a third of the timeout after the newest evidence. With an owned node, an
     /// eighth after the leader's newest reply, because the leader's certain evidence is always a little older.
-    pub(crate) fn heartbeat(&self, claims: bool) -> Duration {
-        if let (true, Some((_, attached))) = (claims, self.attached) {
+    pub(crate) fn heartbeat(&self, evidence: Evidence) -> Duration {
+        match (evidence, self.attached) {
             // At once: the connection proves nothing before the leader has answered on it.
-            attached
-        } else if claims {
-            self.asked_leader.max(self.grace.unwrap_or_default()) + self.timeout / 8
-        } else {
-            self.base(claims) + self.timeout / 3
+            (Evidence::Leader, Some((_, attached))) => attached,
+            (Evidence::Leader, None) => self.asked_leader.max(self.grace.unwrap_or_default()) + self.timeout / 8,
+            (Evidence::AnyServer, _) => self.base(evidence) + self.timeout / 3,
         }
     }
 
     /// Returns the time of `Suspended`: two thirds of the timeout after `base`, a twelfth before the deadline.
-    pub(crate) fn suspend_at(&self, claims: bool) -> Duration {
-        self.deadline(claims).saturating_sub(self.timeout / 12)
+    pub(crate) fn suspend_at(&self, evidence: Evidence) -> Duration {
+        self.deadline(evidence).saturating_sub(self.timeout / 12)
     }
 
     /// Returns the time of `Lost`: three quarters of the timeout after `base`. The rest is the margin.
-    pub(crate) fn deadline(&self, claims: bool) -> Duration {
-        (self.base(claims) + self.timeout * 3 / 4).max(self.short_deadline)
+    pub(crate) fn deadline(&self, evidence: Evidence) -> Duration {
+        (self.base(evidence) + self.timeout * 3 / 4).max(self.short_deadline)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Evidence::{AnyServer, Leader};
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -139,25 +143,25 @@ mod tests {
     #[test]
     fn reads_move_the_deadline_only_while_nothing_is_held() {
         let mut proofs = SessionLiveness::new(seconds(12), seconds(2), seconds(2));
-        proofs.answered(seconds(10), seconds(10), 1, false);
-        assert_eq!(proofs.deadline(true), seconds(11));
-        assert_eq!(proofs.deadline(false), seconds(19));
-        assert_eq!(proofs.suspend_at(false), seconds(18));
-        assert_eq!(proofs.heartbeat(false), seconds(14));
+        proofs.answered(seconds(10), seconds(10), 1, AnyServer);
+        assert_eq!(proofs.deadline(Leader), seconds(11));
+        assert_eq!(proofs.deadline(AnyServer), seconds(19));
+        assert_eq!(proofs.suspend_at(AnyServer), seconds(18));
+        assert_eq!(proofs.heartbeat(AnyServer), seconds(14));
         proofs.on_first_owned_node();
-        assert_eq!(proofs.deadline(true), seconds(19));
+        assert_eq!(proofs.deadline(Leader), seconds(19));
     }
 
     #[test]
     fn reads_do_not_put_off_the_heartbeat_of_what_is_held() {
         let mut proofs = SessionLiveness::new(seconds(16), seconds(100), seconds(100));
         proofs.on_first_owned_node();
-        proofs.answered(seconds(101), seconds(101), 1, true);
+        proofs.answered(seconds(101), seconds(101), 1, Leader);
         for read in 102..110 {
-            proofs.answered(seconds(read), seconds(read), 1, false);
+            proofs.answered(seconds(read), seconds(read), 1, AnyServer);
         }
-        assert_eq!(proofs.heartbeat(true), seconds(101 + 2));
-        assert_eq!(proofs.heartbeat(false), seconds(109) + seconds(16) / 3);
+        assert_eq!(proofs.heartbeat(Leader), seconds(101 + 2));
+        assert_eq!(proofs.heartbeat(AnyServer), seconds(109) + seconds(16) / 3);
     }
 
     /// Acquires a lock right after a read. The follower is cut off right after the grant, and has reported neither.
@@ -165,13 +169,13 @@ mod tests {
     fn a_read_is_no_proof_for_what_is_granted_after_it() {
         let mut proofs = SessionLiveness::new(seconds(40), seconds(100), seconds(100));
         for read in [113, 126, 139] {
-            proofs.answered(seconds(read), seconds(read), 1, false);
+            proofs.answered(seconds(read), seconds(read), 1, AnyServer);
         }
         proofs.on_first_owned_node();
-        assert_eq!(proofs.deadline(true), seconds(139 + 30), "nothing is held before the create is answered");
-        proofs.answered(seconds(140), seconds(140), 1, true);
+        assert_eq!(proofs.deadline(Leader), seconds(139 + 30), "nothing is held before the create is answered");
+        proofs.answered(seconds(140), seconds(140), 1, Leader);
         // The request sent at 126 is the newest that the leader certainly knows of: its timeout ends at 166.
-        assert_eq!(proofs.deadline(true), seconds(126 + 40));
+        assert_eq!(proofs.deadline(Leader), seconds(126 + 40));
     }
 
     /// Cuts the follower off right after a reply: its last report to the leader is up to T/4 older.
@@ -179,15 +183,15 @@ mod tests {
     fn a_write_proves_what_the_follower_had_reported_before() {
         let mut proofs = SessionLiveness::new(seconds(40), seconds(100), seconds(100));
         // Fresh enough: the session was made less than a quarter of the timeout before.
-        proofs.answered(seconds(105), seconds(105), 1, true);
-        assert_eq!(proofs.deadline(true), seconds(105 + 30));
+        proofs.answered(seconds(105), seconds(105), 1, Leader);
+        assert_eq!(proofs.deadline(Leader), seconds(105 + 30));
         // The newest request that the leader certainly knows of is 13 s old: its timeout ends 40 s after it.
-        proofs.answered(seconds(118), seconds(118), 1, true);
-        assert_eq!(proofs.deadline(true), seconds(105 + 10 + 30));
+        proofs.answered(seconds(118), seconds(118), 1, Leader);
+        assert_eq!(proofs.deadline(Leader), seconds(105 + 10 + 30));
         // A late reply proves no more than what was reported before its request was sent.
-        proofs.answered(seconds(119), seconds(130), 1, true);
-        proofs.answered(seconds(131), seconds(131), 1, true);
-        assert_eq!(proofs.deadline(true), seconds(118 + 10 + 30));
+        proofs.answered(seconds(119), seconds(130), 1, Leader);
+        proofs.answered(seconds(131), seconds(131), 1, Leader);
+        assert_eq!(proofs.deadline(Leader), seconds(118 + 10 + 30));
     }
 
     #[test]
@@ -196,9 +200,9 @@ mod tests {
         let mut proofs = SessionLiveness::new(timeout, seconds(0), seconds(0));
         for beat in 1..100 {
             let sent = seconds(8) * beat;
-            assert!(proofs.suspend_at(true) > sent + seconds(20), "{beat}");
-            proofs.answered(sent, sent + Duration::from_millis(20), 1, true);
-            assert!(proofs.deadline(true) >= sent + timeout * 3 / 4 - seconds(16), "{beat}");
+            assert!(proofs.suspend_at(Leader) > sent + seconds(20), "{beat}");
+            proofs.answered(sent, sent + Duration::from_millis(20), 1, Leader);
+            assert!(proofs.deadline(Leader) >= sent + timeout * 3 / 4 - seconds(16), "{beat}");
             assert!(proofs.recent.len() < 20);
         }
     }
@@ -208,14 +212,14 @@ mod tests {
     fn a_connect_alone_proves_nothing_to_a_holder() {
         let mut proofs = SessionLiveness::new(seconds(40), seconds(100), seconds(100));
         proofs.on_first_owned_node();
-        proofs.answered(seconds(101), seconds(101), 1, true);
-        let before = proofs.deadline(true);
+        proofs.answered(seconds(101), seconds(101), 1, Leader);
+        let before = proofs.deadline(Leader);
         proofs.reattached(seconds(120), seconds(121), seconds(40), 2);
-        assert_eq!(proofs.deadline(true), before);
-        proofs.answered(seconds(122), seconds(122), 1, true);
-        assert!(proofs.deadline(true) < seconds(120 + 30), "another connection's write proves nothing for this one");
-        proofs.answered(seconds(123), seconds(123), 2, true);
-        assert_eq!(proofs.deadline(true), seconds(120 + 30));
+        assert_eq!(proofs.deadline(Leader), before);
+        proofs.answered(seconds(122), seconds(122), 1, Leader);
+        assert!(proofs.deadline(Leader) < seconds(120 + 30), "another connection's write proves nothing for this one");
+        proofs.answered(seconds(123), seconds(123), 2, Leader);
+        assert_eq!(proofs.deadline(Leader), seconds(120 + 30));
     }
 
     #[test]
@@ -223,14 +227,14 @@ mod tests {
         for (connect, deadline) in [(120, 126), (130, 131)] {
             let mut proofs = SessionLiveness::new(seconds(40), seconds(100), seconds(100));
             proofs.on_first_owned_node();
-            proofs.answered(seconds(101), seconds(101), 1, true);
-            assert_eq!(proofs.deadline(true), seconds(131));
+            proofs.answered(seconds(101), seconds(101), 1, Leader);
+            assert_eq!(proofs.deadline(Leader), seconds(131));
             proofs.reattached(seconds(connect), seconds(connect), seconds(8), 2);
-            assert_eq!(proofs.deadline(true), seconds(deadline));
+            assert_eq!(proofs.deadline(Leader), seconds(deadline));
             assert_eq!(proofs.timeout(), seconds(8));
-            proofs.answered(seconds(connect + 1), seconds(connect + 1), 2, true);
-            assert!(proofs.deadline(true) <= seconds(connect + 1 + 6));
-            assert!(proofs.suspend_at(true) < proofs.deadline(true));
+            proofs.answered(seconds(connect + 1), seconds(connect + 1), 2, Leader);
+            assert!(proofs.deadline(Leader) <= seconds(connect + 1 + 6));
+            assert!(proofs.suspend_at(Leader) < proofs.deadline(Leader));
         }
     }
 }

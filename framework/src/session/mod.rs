@@ -5,40 +5,42 @@ pub(crate) mod container_reaper;
 pub(crate) mod delete_tree;
 pub(crate) mod liveness;
 pub(crate) mod owned_node;
+pub(crate) mod timers;
 pub(crate) mod watches;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::TryFutureExt as _;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::SetOnce;
 
 use crate::environment::clock::Clock;
 use crate::environment::randomness::{Randomness, nonexistent_path};
 use crate::error::{Error, Result};
-use crate::model::WatchKind;
 use crate::model::acl_provider::AclProvider;
 use crate::model::namespace::Namespace;
 use crate::model::new_node::{NodeSpec, Parents};
 use crate::model::path::parent_of;
 use crate::model::protected::{ProtectedId, to_protected_path};
 use crate::model::schema::SchemaSet;
-use crate::model::{Acl, CreateMode, Stat};
+use crate::model::{Acl, AddWatchMode, CreateMode, Stat, WatchKind};
 use crate::session::background::{Background, DeleteBacklog};
 use crate::session::container_reaper::ContainerReaper;
 use crate::session::liveness::SessionLiveness;
 use crate::session::owned_node::OwnedNode;
+use crate::session::timers::SessionTimes;
 use crate::session::watches::{Found, Watch, WatchRegistry};
 use crate::state::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::CONFIG_NODE;
 use crate::zookeeper::{
-    Connection, Done, Operation, Reattached, Reply, Request, Response, SessionEnd, WatchEvents, ZooKeeperHandle,
+    Connection, Done, Evidence, Operation, Reattached, Reply, Request, Response, SessionEnd, WatchEvents,
+    ZooKeeperHandle,
 };
 
 /// The part of the session timeout from which on a request is slow.
@@ -79,8 +81,7 @@ struct Inner {
     randomness: Arc<dyn Randomness>,
     liveness_state: Mutex<LivenessState>,
     link: WatchCell<ConnectionInfo>,
-    end: OnceLock<SessionEnd>,
-    ended: Notify,
+    end: SetOnce<SessionEnd>,
     watches: WatchRegistry,
     background: Background,
     acl_provider: Arc<dyn AclProvider>,
@@ -90,13 +91,15 @@ struct Inner {
     extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
-/// The times at which the state of the session changes and a heartbeat is due.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SessionTimers {
-    pub(crate) deadline: Duration,
-    pub(crate) suspend_at: Duration,
-    pub(crate) heartbeat: Duration,
-    pub(crate) held: bool,
+/// A node's data and stat, with a watch for its change or deletion.
+#[derive(Debug)]
+pub struct WatchedData {
+    /// The data.
+    pub data: Vec<u8>,
+    /// The stat.
+    pub stat: Stat,
+    /// The watch.
+    pub watch: Watch,
 }
 
 /// The inputs of the deadline.
@@ -105,6 +108,13 @@ struct LivenessState {
     owned_nodes: usize,
     /// The handle knows that the session owns nodes. `report_owning` takes that back later, because locks come and go.
     reported_owning: bool,
+}
+
+impl LivenessState {
+    /// Returns the evidence that counts: only the leader's while an owned node exists.
+    fn evidence(&self) -> Evidence {
+        if self.owned_nodes > 0 { Evidence::Leader } else { Evidence::AnyServer }
+    }
 }
 
 /// The state of the session's connection.
@@ -136,8 +146,7 @@ impl Session {
                 randomness: Arc::clone(&config.randomness),
                 liveness_state: Mutex::new(LivenessState { liveness, owned_nodes: 0, reported_owning: false }),
                 link: WatchCell::new(ConnectionInfo { up: true, epoch: connection.epoch, errors: 0 }),
-                end: OnceLock::new(),
-                ended: Notify::new(),
+                end: SetOnce::new(),
                 watches: watches_of(&connection.handle),
                 background,
                 acl_provider: Arc::clone(&config.acl_provider),
@@ -191,19 +200,21 @@ impl Session {
     /// exists, only what the leader knows counts.
     pub(crate) fn deadline(&self) -> Duration {
         let liveness_state = self.inner.liveness_state.lock();
-        liveness_state.liveness.deadline(liveness_state.owned_nodes > 0)
+        liveness_state.liveness.deadline(liveness_state.evidence())
     }
 
-    /// Returns the times of loss, of silence and of the next heartbeat, and whether an owned node exists.
-    pub(crate) fn schedule(&self) -> SessionTimers {
+    /// Returns the times of loss, of silence and of the next heartbeat.
+    pub(crate) fn times(&self) -> SessionTimes {
+        let is_connected = self.is_connected();
         let liveness_state = self.inner.liveness_state.lock();
-        let held = liveness_state.owned_nodes > 0;
-        let liveness = &liveness_state.liveness;
-        SessionTimers {
-            deadline: liveness.deadline(held),
-            suspend_at: liveness.suspend_at(held),
-            heartbeat: liveness.heartbeat(held),
-            held,
+        let (liveness, evidence) = (&liveness_state.liveness, liveness_state.evidence());
+        SessionTimes {
+            timeout: liveness.timeout(),
+            deadline: liveness.deadline(evidence),
+            suspend_at: liveness.suspend_at(evidence),
+            heartbeat: liveness.heartbeat(evidence),
+            evidence,
+            is_connected,
         }
     }
 
@@ -235,13 +246,7 @@ impl Session {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn ended(&self) -> SessionEnd {
-        loop {
-            let notified = self.inner.ended.notified();
-            if let Some(end) = self.end_reason() {
-                return end;
-            }
-            notified.await;
-        }
+        *self.inner.end.wait().await
     }
 
     /// Returns `true` while the session has a connection on which a server has accepted it.
@@ -304,7 +309,6 @@ impl Session {
         if self.inner.end.set(end).is_err() {
             return;
         }
-        self.inner.ended.notify_waiters();
         self.inner.handle.end();
         self.inner.watches.session_ended(end);
     }
@@ -321,7 +325,7 @@ impl Session {
     pub(crate) fn errors(&self) -> u64 {
         let errors = self.inner.link.get().errors;
         let silence_is_error = self.inner.error_policy.is_error_state(ConnectionState::Suspended);
-        if silence_is_error && self.inner.clock.now() >= self.schedule().suspend_at {
+        if silence_is_error && self.inner.clock.now() >= self.times().suspend_at {
             return self.inner.link.modify(|link| {
                 link.errors += 1;
                 link.errors
@@ -348,7 +352,7 @@ impl Session {
         let Reattached { sent, leader_sent, timeout, epoch } = *reattached;
         self.inner.liveness_state.lock().liveness.reattached(sent, now, timeout, epoch);
         if let Some(sent) = leader_sent {
-            self.answered_at(now, sent, epoch, true);
+            self.answered_at(now, sent, epoch, Evidence::Leader);
         }
         self.inner.link.modify(|link| {
             link.up = true;
@@ -359,16 +363,16 @@ impl Session {
         }
     }
 
-    /// Records the reply to a heartbeat.
-    pub(crate) fn on_heartbeat(&self, reply: &Reply, through_leader: bool) {
+    /// Records the reply to a heartbeat, which gives this evidence.
+    pub(crate) fn on_heartbeat(&self, reply: &Reply, evidence: Evidence) {
         let alive = matches!(reply.result, Ok(_) | Err(Error::NoNode { .. }));
         if let (true, Some(sent)) = (alive, reply.sent) {
-            self.answered_at(self.inner.clock.now(), sent, reply.epoch, through_leader);
+            self.answered_at(self.inner.clock.now(), sent, reply.epoch, evidence);
         }
     }
 
-    fn answered_at(&self, now: Duration, sent: Duration, epoch: u64, through_leader: bool) {
-        self.inner.liveness_state.lock().liveness.answered(sent, now, epoch, through_leader);
+    fn answered_at(&self, now: Duration, sent: Duration, epoch: u64, evidence: Evidence) {
+        self.inner.liveness_state.lock().liveness.answered(sent, now, epoch, evidence);
     }
 
     pub(crate) fn add_owned_node(&self) {
@@ -451,7 +455,8 @@ impl Session {
 
     /// Submits a [`request`](Self::request) and resolves also with the epoch that carried the reply.
     fn request_with_epoch(&self, request: Request) -> impl Future<Output = Result<(Response, u64)>> + Send {
-        let through_leader = request.goes_through_leader();
+        let evidence = request.evidence();
+        let through_leader = evidence == Evidence::Leader;
         let path = request.shared_path();
         let name = request.name();
         let submitted = match self.end_reason() {
@@ -480,12 +485,13 @@ impl Session {
             if elapsed > self.timeout() / SLOW {
                 tracing::warn!(session = self.inner.number, request = name, path = &*path, ?elapsed, "slow request");
             }
-            let (answered, by_leader) = match &reply.result {
-                Ok(_) => (true, through_leader),
-                Err(error) => (error.is_answer(), through_leader && error.is_answer_of_leader()),
+            let given = match &reply.result {
+                Err(error) if !error.is_answer() => None,
+                Err(error) if !error.is_answer_of_leader() => Some(Evidence::AnyServer),
+                _ => Some(evidence),
             };
-            if let (true, Some(sent)) = (answered, reply.sent) {
-                self.answered_at(now, sent, reply.epoch, by_leader);
+            if let (Some(given), Some(sent)) = (given, reply.sent) {
+                self.answered_at(now, sent, reply.epoch, given);
             }
             // Before the caller sees the reply: an owner must know of its loss before another contender can be granted.
             match &reply.result {
@@ -721,14 +727,14 @@ impl Session {
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
-    pub async fn get_data_watched(&self, path: &str) -> Result<(Vec<u8>, Stat, Watch)> {
+    pub async fn get_data_watched(&self, path: &str) -> Result<WatchedData> {
         let full = self.to_server_path(path);
         let mut watch = self.inner.watches.register(&full, WatchKind::Data);
         let (response, epoch) = self.request_with_epoch(Request::GetData { path: full, watch: true }).await?;
         match response {
             Response::Data(data, stat) => {
                 watch.confirm(Found::new(epoch, &stat));
-                Ok((data, stat, watch))
+                Ok(WatchedData { data, stat, watch })
             }
             other => Err(unexpected("getData", path, &other)),
         }
@@ -863,14 +869,14 @@ impl Session {
     }
 
     /// Sets a persistent watch. Its events carry paths as the server knows them. Dropping the events removes the watch.
-    pub(crate) async fn add_watch(&self, path: &str, recursive: bool) -> Result<WatchEvents> {
+    pub(crate) async fn add_watch(&self, path: &str, mode: AddWatchMode) -> Result<WatchEvents> {
         if !self.inner.handle.capabilities().persistent_watches {
             return Err(self.unsupported("add persistent watches"));
         }
         tokio::select! {
             biased;
             _ = self.ended() => Err(self.closed_error(format!("addWatch {path}"))),
-            added = self.inner.handle.add_watch(&self.to_server_path(path), recursive) => added,
+            added = self.inner.handle.add_watch(&self.to_server_path(path), mode) => added,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::SetOnce;
 
 use crate::error::{Error, Result};
 use crate::model::namespace::Namespace;
@@ -135,7 +135,7 @@ pub(crate) struct KnownNode {
     /// The state of the owner's newest delete.
     owner_delete: WatchCell<DeleteState>,
     /// The node was deleted, but not by its owner.
-    deleted: Raised,
+    deleted: SetOnce<()>,
     observer: OnceLock<DataObserver>,
     /// The callback for a long hold. It is dropped with the node if that is released before.
     when_held_for_long: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -156,7 +156,7 @@ impl KnownNode {
             czxid,
             deleting: AtomicBool::new(false),
             owner_delete: WatchCell::new(DeleteState::IdleParent),
-            deleted: Raised::default(),
+            deleted: SetOnce::new(),
             observer: OnceLock::new(),
             when_held_for_long: Mutex::new(None),
             turns: AtomicU64::new(0),
@@ -190,13 +190,14 @@ impl KnownNode {
     /// Marks the node as deleted, unless its owner is deleting it.
     pub(crate) fn set_deleted(&self) {
         if !self.deleting.load(Ordering::SeqCst) {
-            self.deleted.raise();
+            // The first deletion stays.
+            let _first = self.deleted.set(());
         }
     }
 
     /// Returns `true` if the node is known to be deleted, but not by its owner.
     pub(crate) fn is_deleted(&self) -> bool {
-        self.deleted.is_raised()
+        self.deleted.initialized()
     }
 }
 
@@ -494,34 +495,6 @@ impl Drop for OwnedNode {
     }
 }
 
-/// A flag that is raised once and can be awaited.
-#[derive(Debug, Default)]
-struct Raised {
-    raised: AtomicBool,
-    notify: Notify,
-}
-
-impl Raised {
-    fn raise(&self) {
-        self.raised.store(true, Ordering::SeqCst);
-        self.notify.notify_waiters();
-    }
-
-    fn is_raised(&self) -> bool {
-        self.raised.load(Ordering::SeqCst)
-    }
-
-    async fn wait(&self) {
-        loop {
-            let notified = self.notify.notified();
-            if self.is_raised() {
-                return;
-            }
-            notified.await;
-        }
-    }
-}
-
 /// The signal of the loss of an owned node.
 #[derive(Debug, Clone)]
 pub struct LossSignal {
@@ -588,7 +561,7 @@ impl LossSignal {
     pub async fn lost(&self) -> LossReason {
         let deleted = async {
             match &self.node {
-                Some(node) => node.deleted.wait().await,
+                Some(node) => *node.deleted.wait().await,
                 None => std::future::pending().await,
             }
         };

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 
 /// A value whose changes wake the waiting tasks in the order of their calls. (Tokio's `watch` wakes them in a random
 /// order, which a simulation cannot repeat.)
+#[derive(Default)]
 pub(crate) struct WatchCell<T> {
     value: Mutex<T>,
     changed: Notify,

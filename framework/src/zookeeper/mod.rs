@@ -28,8 +28,7 @@ pub use self::zookeeper_async::ZooKeeperAsyncFactory;
 use crate::environment::clock::Clock;
 use crate::environment::randomness::Randomness;
 use crate::error::{ConnectError, Error, Result};
-use crate::model::WatchKind;
-use crate::model::{Acl, AuthInfo, CreateMode, PersistentEvent, Stat, WatchedEvent};
+use crate::model::{Acl, AddWatchMode, AuthInfo, CreateMode, PersistentEvent, Stat, WatchKind, WatchedEvent};
 use crate::zookeeper::security::{SaslDigest, TlsOptions};
 
 /// The configuration's node, outside of all namespaces and chroots.
@@ -269,20 +268,19 @@ impl Request {
         }
     }
 
-    /// Returns `true` if the leader must handle the request, so that its reply proves that the session is alive.
-    /// The connected server replies to a read even if it is partitioned from the quorum, and to a `sync` even if its
-    /// leader has lost the quorum.
+    /// Returns the evidence that a reply gives. The connected server replies to a read even if it is partitioned from
+    /// the quorum, and to a `sync` even if its leader has lost the quorum.
     #[must_use]
-    pub const fn goes_through_leader(&self) -> bool {
-        matches!(
-            self,
+    pub const fn evidence(&self) -> Evidence {
+        match self {
             Self::Create { .. }
-                | Self::Delete { .. }
-                | Self::SetData { .. }
-                | Self::SetAcl { .. }
-                | Self::Transaction { .. }
-                | Self::Reconfig { .. }
-        )
+            | Self::Delete { .. }
+            | Self::SetData { .. }
+            | Self::SetAcl { .. }
+            | Self::Transaction { .. }
+            | Self::Reconfig { .. } => Evidence::Leader,
+            _ => Evidence::AnyServer,
+        }
     }
 }
 
@@ -290,6 +288,15 @@ impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.name(), self.path())
     }
+}
+
+/// The evidence of a session's liveness that a reply gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Evidence {
+    /// The connected server has the session.
+    AnyServer,
+    /// The leader has the session.
+    Leader,
 }
 
 /// The content of a successful reply to a [`Request`].
@@ -581,9 +588,9 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
         submit();
     }
 
-    /// Sends a request that changes nothing, ahead of submitted requests that wait to be sent. With `through_leader`,
-    /// `Ok` or `NoNode` proves that the leader still has the session.
-    fn heartbeat(&self, through_leader: bool) -> ReplyFuture;
+    /// Sends a request that changes nothing, ahead of submitted requests that wait to be sent. `Ok` or `NoNode` gives
+    /// this evidence.
+    fn heartbeat(&self, evidence: Evidence) -> ReplyFuture;
 
     /// Returns the current session timeout: the smallest one that a server has granted.
     fn negotiated_timeout(&self) -> Duration;
@@ -597,10 +604,10 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     /// Returns the client's features.
     fn capabilities(&self) -> Capabilities;
 
-    /// Sets a persistent watch on one node or on its whole subtree. Its events end with the session, or with the
+    /// Sets a persistent watch. Its events end with the session, or with the
     /// connection if the client does not [restore watches](Capabilities::restores_watches). Called only on handles with
     /// [`Capabilities::persistent_watches`].
-    fn add_watch(&self, path: &str, _recursive: bool) -> AddedWatch {
+    fn add_watch(&self, path: &str, _mode: AddWatchMode) -> AddedWatch {
         let unsupported = Error::Unsupported { request: format!("addWatch {path}"), client: self.client() };
         Box::pin(async move { Err(unsupported) })
     }

@@ -6,7 +6,7 @@ use curator_wire::{ConnectResponse, Writer};
 use tokio::sync::mpsc;
 
 use super::protocol::{Protocol, Settings};
-use crate::model::{AuthInfo, PersistentEvent};
+use crate::model::{AddWatchMode, AuthInfo, PersistentEvent};
 use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{DEFAULT_MAX_FRAME, Request};
 
@@ -64,7 +64,10 @@ impl Decoder {
                 assert!(decoder.protocol.submit(request, 1, (), NOW).is_ok(), "the session is attached");
             }
             assert!(decoder.protocol.ping((), NOW).is_ok(), "the session is attached");
-            assert!(decoder.protocol.add_watch("/golden", true, to, (), NOW).is_ok(), "the session is attached");
+            assert!(
+                decoder.protocol.add_watch("/golden", AddWatchMode::PersistentRecursive, to, (), NOW).is_ok(),
+                "the session is attached"
+            );
         }
         decoder.write();
         decoder

@@ -27,10 +27,10 @@ use super::{CAPABILITIES, CLIENT};
 use crate::environment::clock::Clock;
 use crate::environment::randomness::{Randomness, nonexistent_path};
 use crate::error::{ConnectError, Error};
-use crate::model::WatchKind;
+use crate::model::{AddWatchMode, WatchKind};
 use crate::zookeeper::{
-    AddedWatch, Capabilities, ConnectConfig, Connection, Flush, HandleEvent, Reattached, Reply, ReplyFuture, Request,
-    SessionEnd, WatchEvents, ZooKeeperHandle,
+    AddedWatch, Capabilities, ConnectConfig, Connection, Evidence, Flush, HandleEvent, Reattached, Reply, ReplyFuture,
+    Request, SessionEnd, WatchEvents, ZooKeeperHandle,
 };
 
 type Token = oneshot::Sender<Reply>;
@@ -201,10 +201,10 @@ impl ZooKeeperHandle for Handle {
         submit();
     }
 
-    fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
-        self.shared.send(|protocol, token, now| match through_leader {
-            true => protocol.heartbeat(nonexistent_path(&*self.shared.randomness).into(), token, now),
-            false => protocol.ping(token, now),
+    fn heartbeat(&self, evidence: Evidence) -> ReplyFuture {
+        self.shared.send(|protocol, token, now| match evidence {
+            Evidence::Leader => protocol.heartbeat(nonexistent_path(&*self.shared.randomness).into(), token, now),
+            Evidence::AnyServer => protocol.ping(token, now),
         })
     }
 
@@ -224,18 +224,18 @@ impl ZooKeeperHandle for Handle {
         CAPABILITIES
     }
 
-    fn add_watch(&self, path: &str, recursive: bool) -> AddedWatch {
+    fn add_watch(&self, path: &str, mode: AddWatchMode) -> AddedWatch {
         let (to, events) = mpsc::unbounded_channel();
         let mut id = 0;
         let reply = self.shared.send(|protocol, token, now| {
-            id = protocol.add_watch(path, recursive, to, token, now)?;
+            id = protocol.add_watch(path, mode, to, token, now)?;
             Ok(())
         });
         let (shared, path) = (Arc::clone(&self.shared), path.to_owned());
         // The watch is removed also if the future is dropped before the reply.
         let events = WatchEvents::new(events, move || {
             let mut link = shared.link.lock();
-            link.protocol.unsubscribe(&path, recursive, id, shared.clock.now());
+            link.protocol.unsubscribe(&path, mode, id, shared.clock.now());
             link.wake_driver();
         });
         Box::pin(async move { reply.await.result.map(|_acknowledged| events) })
@@ -313,7 +313,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         at_once: false,
     };
     let mut first = FirstConnect { driver: Some(driver) };
-    let (reader, attached, driver) = first.run().await?;
+    let Established { driver, reader, attached } = first.run().await?;
     let (closed_sender, closed) = watch::channel(false);
     tokio::spawn(async move {
         driver.run(reader).await;
@@ -329,20 +329,27 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
     })
 }
 
+/// A session with its first connection.
+struct Established {
+    driver: Driver,
+    reader: Reader,
+    attached: Reattached,
+}
+
 /// The first connect of a session. If it fails or is dropped, it closes a session that a server has made by then.
 struct FirstConnect {
     driver: Option<Driver>,
 }
 
 impl FirstConnect {
-    async fn run(&mut self) -> Result<(Reader, Reattached, Driver), ConnectError> {
+    async fn run(&mut self) -> Result<Established, ConnectError> {
         let round = match &mut self.driver {
             Some(driver) => driver.first_round().await,
             None => Err(ConnectError::new(CLIENT, "it was connected before")),
         };
         // From here on, a dropped connect leaves the session to the server's timer.
         match (round, self.driver.take()) {
-            (Ok((reader, attached)), Some(driver)) => Ok((reader, attached, driver)),
+            (Ok((reader, attached)), Some(driver)) => Ok(Established { driver, reader, attached }),
             (Err(error), Some(mut driver)) => {
                 // Awaited before the error is returned: a program that exits on it leaves no session.
                 driver.abandon().await;
@@ -675,20 +682,20 @@ impl Driver {
             if let Some(Violation(reason)) = self.violation.take() {
                 return Poll::Ready(Step::Lost(reason));
             }
-            let read = match poll_read_buf(Pin::new(&mut *reader), cx, self.room()) {
+            let received = match poll_read_buf(Pin::new(&mut *reader), cx, self.room()) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(self.stopped("the server closed the connection")),
-                Poll::Ready(Ok(_)) => true,
+                Poll::Ready(Ok(bytes)) => bytes,
                 Poll::Ready(Err(error)) => return Poll::Ready(self.stopped(&reason(&error))),
-                Poll::Pending => false,
+                Poll::Pending => 0,
             };
-            let carried = self.carry(read, cx);
+            let carried = self.carry(received, cx);
             if let Some(step) = self.deliver() {
                 self.violation = carried.err();
                 return Poll::Ready(step);
             }
             match carried {
                 Err(Violation(reason)) => return Poll::Ready(Step::Lost(reason)),
-                Ok(limit) if !read && !self.wait_until(limit, cx) => return Poll::Pending,
+                Ok(limit) if received == 0 && !self.wait_until(limit, cx) => return Poll::Pending,
                 Ok(_) => {}
             }
         }
@@ -714,7 +721,7 @@ impl Driver {
     }
 
     /// Passes read bytes to the protocol, and its output to the transport. Returns the pause until the next check.
-    fn carry(&mut self, read: bool, cx: &mut Context<'_>) -> Result<Option<Duration>, Violation> {
+    fn carry(&mut self, received: usize, cx: &mut Context<'_>) -> Result<Option<Duration>, Violation> {
         let now = self.shared.clock.now();
         let mut link = self.shared.link.lock();
         let Link { protocol, writer, driver, .. } = &mut *link;
@@ -723,7 +730,7 @@ impl Driver {
             None => *driver = Some(cx.waker().clone()),
         }
         let mut carried = Ok(());
-        if read {
+        if received > 0 {
             match protocol.receive(&self.buffer, now) {
                 Ok(consumed) => self.buffer.advance(consumed),
                 Err(violation) => carried = Err(violation),

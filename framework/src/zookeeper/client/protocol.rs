@@ -18,8 +18,7 @@ use super::records;
 use super::sasl::DigestMd5;
 use super::watches::{Armed, Left};
 use crate::error::{ConnectError, Error};
-use crate::model::WatchKind;
-use crate::model::{AuthInfo, PersistentEvent, WatchedEvent};
+use crate::model::{AddWatchMode, AuthInfo, PersistentEvent, WatchKind, WatchedEvent};
 use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, SessionEnd};
 
@@ -163,7 +162,7 @@ enum Asked<T> {
     Request(Request, T),
     AddWatch {
         path: String,
-        recursive: bool,
+        mode: AddWatchMode,
         id: u64,
         token: T,
     },
@@ -358,7 +357,7 @@ impl<T> Protocol<T> {
     pub(super) fn add_watch(
         &mut self,
         path: &str,
-        recursive: bool,
+        mode: AddWatchMode,
         to: mpsc::UnboundedSender<PersistentEvent>,
         token: T,
         now: Duration,
@@ -372,15 +371,15 @@ impl<T> Protocol<T> {
             return Err((token, Error::RequestTooLarge { request, size, limit }));
         }
         // Subscribed before the reply, because the first event may arrive with it.
-        let id = self.armed.subscribe(path, recursive, to);
-        let asked = Asked::AddWatch { path: path.to_owned(), recursive, id, token };
-        self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, recursive, to));
+        let id = self.armed.subscribe(path, mode, to);
+        let asked = Asked::AddWatch { path: path.to_owned(), mode, id, token };
+        self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, mode, to));
         Ok(id)
     }
 
     /// Removes a subscriber and, with the last one, its watch on the server, unless the path has a one-shot watch.
-    pub(super) fn unsubscribe(&mut self, path: &str, recursive: bool, id: u64, now: Duration) {
-        let was_last = self.armed.unsubscribe(path, recursive, id);
+    pub(super) fn unsubscribe(&mut self, path: &str, mode: AddWatchMode, id: u64, now: Duration) {
+        let was_last = self.armed.unsubscribe(path, mode, id);
         if was_last && self.is_ready() && !self.armed.has_one_shot(path) && !self.is_setting_one_shot(path) {
             self.remove_watch(path, None, now);
         }
@@ -508,8 +507,8 @@ impl<T> Protocol<T> {
                 Asked::Request(request, token) => {
                     self.events.push_back(Event::Reply(token, lost(request.to_string())));
                 }
-                Asked::AddWatch { path, recursive, id, token } => {
-                    self.armed.unsubscribe(&path, recursive, id);
+                Asked::AddWatch { path, mode, id, token } => {
+                    self.armed.unsubscribe(&path, mode, id);
                     self.events.push_back(Event::Reply(token, lost(format!("addWatch {path}"))));
                 }
                 Asked::RemoveWatch { path, kind: Some(kind) } => self.armed.disarm(&path, kind),
@@ -834,11 +833,11 @@ impl<T> Protocol<T> {
                     self.end(SessionEnd::Expired);
                 }
             }
-            (Asked::AddWatch { path, recursive, id, token }, _) => {
+            (Asked::AddWatch { path, mode, id, token }, _) => {
                 let result = match header.err {
                     0 => Ok(Response::Acknowledged),
                     code => {
-                        self.armed.unsubscribe(&path, recursive, id);
+                        self.armed.unsubscribe(&path, mode, id);
                         Err(Error::of_code(&path, code, || format!("addWatch {path}")))
                     }
                 };
@@ -956,7 +955,7 @@ mod tests {
         let mut protocol = attached();
         protocol.next_xid = i32::MAX - 1;
         let first: Vec<_> = (0..2).map(|token| submit(&mut protocol, token)).collect();
-        protocol.unsubscribe("/a", false, 0, Duration::ZERO);
+        protocol.unsubscribe("/a", AddWatchMode::Persistent, 0, Duration::ZERO);
         protocol.forget("/a", WatchKind::Data, Duration::ZERO);
         let removal = write(&mut protocol);
         let removal = RequestHeader::decode(&mut Reader::new(&removal[4..])).unwrap();

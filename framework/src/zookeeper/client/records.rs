@@ -3,7 +3,7 @@
 use curator_wire::{DecodeError, ErrorCode, EventKind, OpCode, Reader, Writer};
 
 use crate::error::Error;
-use crate::model::{Acl, CreateMode, EventType, Permission, Stat, WatchedEvent};
+use crate::model::{Acl, AddWatchMode, CreateMode, EventType, Permission, Stat, WatchedEvent};
 use crate::zookeeper::{Done, Operation, Request, Response};
 
 /// `ZooDefs.AddWatchModes`.
@@ -114,8 +114,11 @@ fn encode_operations(operations: &[Operation], to: &mut Writer) {
     to.int(-1).bool(true).int(NO_ERROR);
 }
 
-pub(super) fn encode_add_watch(path: &str, recursive: bool, to: &mut Writer) {
-    to.string(path).int(if recursive { ADD_WATCH_RECURSIVE } else { ADD_WATCH_PERSISTENT });
+pub(super) fn encode_add_watch(path: &str, mode: AddWatchMode, to: &mut Writer) {
+    to.string(path).int(match mode {
+        AddWatchMode::Persistent => ADD_WATCH_PERSISTENT,
+        AddWatchMode::PersistentRecursive => ADD_WATCH_RECURSIVE,
+    });
 }
 
 /// Reads the body of a reply without an error in its header. A failed transaction has none there either.

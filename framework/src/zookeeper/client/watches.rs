@@ -6,8 +6,8 @@ use std::sync::Arc;
 use curator_wire::Writer;
 use tokio::sync::mpsc;
 
-use crate::model::WatchKind;
-use crate::model::{EventType, PersistentEvent, WatchedEvent};
+use crate::model::AddWatchMode::{self, Persistent, PersistentRecursive};
+use crate::model::{EventType, PersistentEvent, WatchKind, WatchedEvent};
 
 /// The most bytes of watches that one request sets again, as in Java's client.
 const PART: usize = 128 * 1024;
@@ -23,14 +23,15 @@ const DATA: u8 = 1;
 const EXIST: u8 = 2;
 const CHILD: u8 = 4;
 
+type Subscriber = mpsc::UnboundedSender<PersistentEvent>;
 /// The subscribers of a persistent watch: their numbers and the senders of their events.
-type Subscribers = Vec<(u64, mpsc::UnboundedSender<PersistentEvent>)>;
+type Subscribers = Vec<(u64, Subscriber)>;
 
 /// The armed watches of a session.
 #[derive(Debug, Default)]
 pub(super) struct Armed {
     one_shot: HashMap<Arc<str>, OneShot>,
-    persistent: BTreeMap<(String, bool), Subscribers>,
+    persistent: BTreeMap<(String, AddWatchMode), Subscribers>,
     next: u64,
 }
 
@@ -90,10 +91,12 @@ impl Armed {
         };
         let was_armed = self.one_shot.get(&*event.path).is_some_and(|armed| armed.0 & bits != 0);
         self.clear(&event.path, bits);
-        for ((path, recursive), subscribers) in &mut self.persistent {
-            let concerns = match recursive {
-                true => event.event_type != EventType::NodeChildrenChanged && is_at_or_below(&event.path, path),
-                false => event.path == *path,
+        for ((path, mode), subscribers) in &mut self.persistent {
+            let concerns = match mode {
+                PersistentRecursive => {
+                    event.event_type != EventType::NodeChildrenChanged && is_at_or_below(&event.path, path)
+                }
+                Persistent => event.path == *path,
             };
             if concerns {
                 // Without a receiver the subscriber is gone: its drop removes the watch.
@@ -106,7 +109,9 @@ impl Armed {
     /// Returns `true` if the path has no persistent watch: before 3.9 a server that removes a one-shot watch would
     /// remove a persistent one too.
     pub(super) fn can_remove(&self, path: &str) -> bool {
-        ![false, true].into_iter().any(|recursive| self.persistent.contains_key(&(path.to_owned(), recursive)))
+        ![Persistent, PersistentRecursive]
+            .into_iter()
+            .any(|mode| self.persistent.contains_key(&(path.to_owned(), mode)))
     }
 
     /// Returns `true` if a read has left a watch at the path.
@@ -114,15 +119,15 @@ impl Armed {
         self.one_shot.contains_key(path)
     }
 
-    pub(super) fn subscribe(&mut self, path: &str, recursive: bool, to: mpsc::UnboundedSender<PersistentEvent>) -> u64 {
+    pub(super) fn subscribe(&mut self, path: &str, mode: AddWatchMode, to: Subscriber) -> u64 {
         self.next += 1;
-        self.persistent.entry((path.to_owned(), recursive)).or_default().push((self.next, to));
+        self.persistent.entry((path.to_owned(), mode)).or_default().push((self.next, to));
         self.next
     }
 
     /// Removes a subscriber. Returns `true` if it was the last one of its watch.
-    pub(super) fn unsubscribe(&mut self, path: &str, recursive: bool, id: u64) -> bool {
-        let key = (path.to_owned(), recursive);
+    pub(super) fn unsubscribe(&mut self, path: &str, mode: AddWatchMode, id: u64) -> bool {
+        let key = (path.to_owned(), mode);
         let Some(subscribers) = self.persistent.get_mut(&key) else { return false };
         subscribers.retain(|(other, _)| *other != id);
         let was_last = subscribers.is_empty();
@@ -152,7 +157,8 @@ impl Armed {
                 .map(move |(_, list)| (list, &**path))
         });
         // Persistent watches are last: before 3.9 a one-shot watch that is set later would replace one.
-        let persistent = self.persistent.keys().map(|(path, recursive)| (3 + usize::from(*recursive), path.as_str()));
+        let list_of = |mode: &AddWatchMode| if *mode == Persistent { 3 } else { 4 };
+        let persistent = self.persistent.keys().map(|(path, mode)| (list_of(mode), path.as_str()));
         for (list, path) in one_shot.chain(persistent) {
             if part.length + path.len() + 4 > longest {
                 parts.extend(std::mem::take(&mut part).body(zxid));
@@ -236,7 +242,7 @@ mod tests {
     fn a_recursive_watch_hears_of_everything_below_it_but_of_child_changes() {
         let mut armed = Armed::default();
         let (to, mut events) = mpsc::unbounded_channel();
-        let id = armed.subscribe("/a", true, to);
+        let id = armed.subscribe("/a", PersistentRecursive, to);
         for (event_type, path) in [
             (EventType::NodeCreated, "/a/b"),
             (EventType::NodeChildrenChanged, "/a"),
@@ -253,7 +259,7 @@ mod tests {
         let part = &armed.parts(3, PART)[0];
         assert!(part.0, "setWatches2");
         assert_eq!(lists(part).1[4], ["/a"]);
-        assert!(armed.unsubscribe("/a", true, id));
+        assert!(armed.unsubscribe("/a", PersistentRecursive, id));
         assert!(armed.parts(3, PART).is_empty());
     }
 }

@@ -50,7 +50,7 @@ use crate::model::path::make_path;
 use crate::model::protected::ProtectedId;
 use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 use crate::zookeeper::{
-    Capabilities, ConnectConfig, Connection, HandleEvent, Reattached, Reply, ReplyFuture, Request, Response,
+    Capabilities, ConnectConfig, Connection, Evidence, HandleEvent, Reattached, Reply, ReplyFuture, Request, Response,
     SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
 };
 
@@ -144,7 +144,8 @@ impl ZooKeeperAsyncFactory {
             Err(_elapsed) => return Err(failed(format!("not connected within {:?}", config.connection_timeout))),
         };
 
-        let handle = start(zookeeper, (events, ephemerals, crate_gone), config, greeting.negotiated, max_requests);
+        let handle =
+            start(zookeeper, Seam { events, ephemerals, crate_gone }, config, greeting.negotiated, max_requests);
         let mut events = event_receiver;
         match tokio::time::timeout_at(until, events.recv()).await {
             Ok(Some(HandleEvent::Reconnected(Reattached { sent, epoch, .. }))) => {
@@ -244,11 +245,6 @@ impl Drop for Slot {
     }
 }
 
-/// Returns the reply to a request that has no connection.
-fn lost(request: String, sent: bool) -> Reply {
-    Reply::not_sent(Error::ConnectionLoss { request, sent, cause: None })
-}
-
 /// The requests that the monitor drives from now on.
 enum DriverCommand {
     /// A request that its caller has dropped, or that has waited for a slot.
@@ -269,7 +265,10 @@ impl Future for PendingReply {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
         let reply = std::task::ready!(self.in_flight.poll(cx));
         // Without the monitor the request's outcome is unknown.
-        Poll::Ready(reply.unwrap_or_else(|| lost(self.in_flight.request().to_string(), true)))
+        Poll::Ready(reply.unwrap_or_else(|| {
+            let request = self.in_flight.request().to_string();
+            Reply::not_sent(Error::ConnectionLoss { request, sent: true, cause: None })
+        }))
     }
 }
 
@@ -506,12 +505,12 @@ impl Shared {
     }
 
     /// Waits until the crate reports a connection and every slot is free. Returns the epoch.
-    async fn settle(&self, first: bool) -> u64 {
+    async fn settle(&self, proof: Proof) -> u64 {
         let mut up = self.up.subscribe();
         loop {
             let epoch = self.epoch();
             let connected = up.wait_for(|&up| up == epoch || self.epoch() != epoch);
-            if first && epoch == 0 {
+            if proof == Proof::First && epoch == 0 {
                 // The crate may have reported the first connection before the listener was added.
                 let _told = tokio::time::timeout(FIRST_CONNECT, connected).await;
             } else if connected.await.is_err() || self.epoch() != epoch {
@@ -547,9 +546,9 @@ impl Shared {
     }
 
     /// Proves a new connection: see the module's documentation.
-    async fn verify_until_ok(self: Arc<Self>, first: bool) -> Result<VerifiedConnection, SessionEnd> {
+    async fn verify_until_ok(self: Arc<Self>, proof: Proof) -> Result<VerifiedConnection, SessionEnd> {
         loop {
-            let epoch = self.settle(first).await;
+            let epoch = self.settle(proof).await;
             match self.verify_session(epoch).await {
                 Ok((sent, leader_sent)) if self.epoch() == epoch => {
                     return Ok(VerifiedConnection { epoch, sent, leader_sent });
@@ -629,6 +628,13 @@ impl Shared {
         tracing::error!("no node may be created that would show the session's id: the handle ends");
         Err(ProofFailure::Ended(SessionEnd::Inconsistent))
     }
+}
+
+/// The proof of a connection: of the session's first one, or of a later one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    First,
+    Again,
 }
 
 /// A proven connection.
@@ -784,18 +790,18 @@ impl ZooKeeperHandle for Handle {
         ReplyFuture::new(PendingReply { shared, in_flight })
     }
 
-    fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
+    fn heartbeat(&self, evidence: Evidence) -> ReplyFuture {
         let shared = Arc::clone(&self.shared);
         ReplyFuture::new(async move {
             let path = nonexistent_path(&*shared.randomness);
-            let request = if through_leader {
-                Request::Delete { path: path.into(), version: None }
-            } else {
-                Request::Exists { path: path.into(), watch: false }
+            let request = match evidence {
+                Evidence::Leader => Request::Delete { path: path.into(), version: None },
+                Evidence::AnyServer => Request::Exists { path: path.into(), watch: false },
             };
             let epoch = shared.epoch();
             if !shared.is_ready(epoch) {
-                return lost(request.to_string(), false);
+                let request = request.to_string();
+                return Reply::not_sent(Error::ConnectionLoss { request, sent: false, cause: None });
             }
             shared.send(request, epoch).await
         })
@@ -837,14 +843,18 @@ impl Drop for Handle {
     }
 }
 
+/// What the crate's event closure shares with the handle's task.
+struct Seam {
+    events: mpsc::UnboundedSender<HandleEvent>,
+    ephemerals: Arc<Mutex<Ephemerals>>,
+    /// Ends when the crate's tasks drop the event closure.
+    crate_gone: mpsc::Receiver<Infallible>,
+}
+
 /// Adds the listener to the crate, and spawns the monitor that owns the session until it is closed.
 fn start(
     zookeeper: ZooKeeper,
-    (events, ephemerals, crate_gone): (
-        mpsc::UnboundedSender<HandleEvent>,
-        Arc<Mutex<Ephemerals>>,
-        mpsc::Receiver<Infallible>,
-    ),
+    Seam { events, ephemerals, crate_gone }: Seam,
     config: &ConnectConfig,
     negotiated: Duration,
     max_requests: u64,
@@ -940,6 +950,22 @@ impl Monitor {
         let _gone = self.events.send(event);
     }
 
+    fn tell_connected(&self, VerifiedConnection { epoch, sent, leader_sent }: VerifiedConnection) {
+        // Under this lock no watch of this connection delivers an event before the report.
+        let _no_event = self.shared.ephemerals.lock();
+        self.shared.ready.store(epoch, Ordering::SeqCst);
+        let (timeout, epoch) = (self.shared.negotiated, number_of(epoch));
+        self.tell(HandleEvent::Reconnected(Reattached { sent, leader_sent, timeout, epoch }));
+    }
+
+    fn on_lost(&mut self, told_connected: &mut bool) {
+        self.shared.refuse_waiting();
+        self.drive(DriverCommand::All);
+        if std::mem::take(told_connected) {
+            self.tell(HandleEvent::Disconnected(ConnectError::new(CLIENT, "the connection was lost")));
+        }
+    }
+
     async fn watch_over(
         &mut self,
         transport: &mut mpsc::UnboundedReceiver<Transport>,
@@ -947,22 +973,16 @@ impl Monitor {
     ) -> SessionEnd {
         let mut told_connected = false;
         let mut establishing: Option<Pin<Box<dyn Future<Output = _> + Send>>> =
-            Some(Box::pin(Arc::clone(&self.shared).verify_until_ok(true)));
+            Some(Box::pin(Arc::clone(&self.shared).verify_until_ok(Proof::First)));
         loop {
             tokio::select! {
                 biased;
                 _ = ending.wait_for(|&end| end) => return SessionEnd::Closed,
                 told = transport.recv() => match told {
                     Some(Transport::Lost) => {
-                        self.shared.refuse_waiting();
-                        self.drive(DriverCommand::All);
-                        if std::mem::take(&mut told_connected) {
-                            let reason = "the connection was lost";
-                            self.tell(HandleEvent::Disconnected(ConnectError::new(CLIENT, reason)));
-                        }
-                        if establishing.is_none() {
-                            establishing = Some(Box::pin(Arc::clone(&self.shared).verify_until_ok(false)));
-                        }
+                        self.on_lost(&mut told_connected);
+                        establishing
+                            .get_or_insert_with(|| Box::pin(Arc::clone(&self.shared).verify_until_ok(Proof::Again)));
                     }
                     Some(Transport::Up) => {}
                     Some(Transport::Expired) => return SessionEnd::Expired,
@@ -976,17 +996,11 @@ impl Monitor {
                     establishing = None;
                     match proof {
                         // The transport reports a loss in between next.
-                        Ok(VerifiedConnection { epoch, sent, leader_sent }) => {
-                            told_connected = true;
-                            // Under this lock no watch of this connection delivers an event before the report.
-                            let _no_event = self.shared.ephemerals.lock();
-                            self.shared.ready.store(epoch, Ordering::SeqCst);
-                            let (timeout, epoch) = (self.shared.negotiated, number_of(epoch));
-                            self.tell(HandleEvent::Reconnected(Reattached { sent, leader_sent, timeout, epoch }));
-                        }
+                        Ok(verified) => self.tell_connected(verified),
                         Err(SessionEnd::Inconsistent) => return self.shared.why_ended(),
                         Err(end) => return end,
                     }
+                    told_connected = true;
                 }
             }
         }

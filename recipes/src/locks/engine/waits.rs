@@ -14,7 +14,7 @@ pub(super) async fn watch_node(at: &Session, path: Option<&str>) -> Result<Optio
         return Ok(Some(watch));
     }
     match at.get_data_watched(path).await {
-        Ok((_, _, watch)) => Ok(Some(watch)),
+        Ok(read) => Ok(Some(read.watch)),
         Err(Error::NoNode { .. }) => Ok(None),
         Err(error) => Err(error),
     }

@@ -83,7 +83,7 @@ impl Inner {
 
     async fn watched_mark(&self, session: &Session) -> Result<(Mark, Option<Watch>)> {
         match session.get_data_watched(self.leases.base_path()).await {
-            Ok((data, _, watch)) => Ok((Mark::of(&data), Some(watch))),
+            Ok(read) => Ok((Mark::of(&read.data), Some(read.watch))),
             Err(Error::NoNode { .. }) => Ok((Mark::Missing, None)),
             Err(error) => Err(error.into()),
         }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use curator_framework::{
     Capabilities, ConnectConfig, ConnectError, Connection, ConnectionState, CreateMode, CuratorFramework,
-    DefaultZooKeeperFactory, Error, Reply, ReplyFuture, Request, RetryAttempt, RetryForever, RetryNTimes, RetryPolicy,
-    SessionFailMode, SessionFailedRetryPolicy, ZooKeeperFactory, ZooKeeperHandle,
+    DefaultZooKeeperFactory, Error, Evidence, Reply, ReplyFuture, Request, RetryAttempt, RetryForever, RetryNTimes,
+    RetryPolicy, SessionFailMode, SessionFailedRetryPolicy, ZooKeeperFactory, ZooKeeperHandle,
 };
 use curator_integration::connection_stage::{CLIENT, Puppets, TIMEOUT, comes_to, simulated, simulation};
 use curator_integration::env::{builder, connected, in_time};
@@ -229,8 +229,8 @@ impl ZooKeeperHandle for LosingHandle {
         ReplyFuture::new(async move { Reply::not_sent(error) })
     }
 
-    fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
-        self.inner.heartbeat(through_leader)
+    fn heartbeat(&self, evidence: Evidence) -> ReplyFuture {
+        self.inner.heartbeat(evidence)
     }
 
     fn session_id(&self) -> Option<i64> {

@@ -41,7 +41,7 @@ on_every_server! {
             let first = if looks {
                 session.exists_watched(&there).await.unwrap().1
             } else {
-                session.get_data_watched(&there).await.unwrap().2
+                session.get_data_watched(&there).await.unwrap().watch
             };
             let joined = session.share_watch(&there).unwrap();
             // Whoever joined stays when the first one goes.

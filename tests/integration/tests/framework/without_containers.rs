@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use curator_framework::{
-    AddedWatch, Capabilities, ConnectConfig, ConnectError, Connection, DefaultZooKeeperFactory, ReplyFuture, Request,
-    WatchKind, ZooKeeperFactory, ZooKeeperHandle,
+    AddWatchMode, AddedWatch, Capabilities, ConnectConfig, ConnectError, Connection, DefaultZooKeeperFactory, Evidence,
+    ReplyFuture, Request, WatchKind, ZooKeeperFactory, ZooKeeperHandle,
 };
 
 /// Makes sessions whose handles say that they have no containers.
@@ -31,8 +31,8 @@ impl ZooKeeperHandle for Handle {
         self.0.submit(request, epoch)
     }
 
-    fn heartbeat(&self, through_leader: bool) -> ReplyFuture {
-        self.0.heartbeat(through_leader)
+    fn heartbeat(&self, evidence: Evidence) -> ReplyFuture {
+        self.0.heartbeat(evidence)
     }
 
     fn negotiated_timeout(&self) -> Duration {
@@ -53,8 +53,8 @@ impl ZooKeeperHandle for Handle {
         can
     }
 
-    fn add_watch(&self, path: &str, recursive: bool) -> AddedWatch {
-        self.0.add_watch(path, recursive)
+    fn add_watch(&self, path: &str, mode: AddWatchMode) -> AddedWatch {
+        self.0.add_watch(path, mode)
     }
 
     fn forget_watch(&self, path: &str, kind: WatchKind) {

@@ -1,6 +1,6 @@
 //! Curator's `TestInterProcessMutex`: what it adds to the laws of every lock.
 
-use curator_framework::{CreateMode, Schema, SchemaSet};
+use curator_framework::{CreateMode, OtherPaths, Schema, SchemaSet};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
@@ -42,7 +42,7 @@ on_every_server! {
         let path = env.path("lock");
         let schemas = [Schema::for_recipe_parent(&path).unwrap(), Schema::for_recipe(&path).unwrap()];
         env.client().await.create().creating_parents_if_needed().for_path(&env.path("beside")).await.unwrap();
-        let client = connected(builder(env.address()).schema_set(SchemaSet::new(schemas, false))).await;
+        let client = connected(builder(env.address()).schema_set(SchemaSet::new(schemas, OtherPaths::Refused))).await;
         let mutex = InterProcessMutex::new(client.clone(), &path).unwrap();
         in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
         // No schema is about another lock.

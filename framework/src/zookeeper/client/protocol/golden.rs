@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use curator_golden::{ENSEMBLE, Exchange, Frame, STANDALONE};
 
 use super::*;
+use crate::model::AddWatchMode::PersistentRecursive;
 use crate::model::{Acl, CreateMode, EventType, Permission, Stat};
 use crate::zookeeper::{Done, Operation};
 
@@ -20,11 +21,11 @@ enum Ours {
     Request(Request),
     AddWatch {
         path: &'static str,
-        recursive: bool,
+        mode: AddWatchMode,
     },
     Unsubscribe {
         path: &'static str,
-        recursive: bool,
+        mode: AddWatchMode,
     },
     Forget {
         path: &'static str,
@@ -190,8 +191,8 @@ fn standalone() -> Vec<(&'static str, Ours)> {
                 deletes("/golden/absent", None),
             ]),
         ),
-        ("addWatch: persistent", Ours::AddWatch { path: "/golden", recursive: false }),
-        ("addWatch: recursive", Ours::AddWatch { path: "/golden/container", recursive: true }),
+        ("addWatch: persistent", Ours::AddWatch { path: "/golden", mode: AddWatchMode::Persistent }),
+        ("addWatch: recursive", Ours::AddWatch { path: "/golden/container", mode: PersistentRecursive }),
         (
             "notification: created, on a missing node and in a list of children",
             create("/golden/later", "l", Persistent),
@@ -203,7 +204,7 @@ fn standalone() -> Vec<(&'static str, Ours)> {
         ),
         ("exists: watch on a node to be deleted", exists("/golden/later", true)),
         ("notification: deleted", delete("/golden/later", None)),
-        ("removeWatches: any", Ours::Unsubscribe { path: "/golden/container", recursive: true }),
+        ("removeWatches: any", Ours::Unsubscribe { path: "/golden/container", mode: PersistentRecursive }),
         ("exists: watch to be removed", exists("/golden/ttl", true)),
         ("removeWatches: data", Ours::Forget { path: "/golden/ttl", kind: WatchKind::Data }),
         ("getChildren: watch to be removed", get_children("/golden/ttl", true)),
@@ -215,7 +216,7 @@ fn standalone() -> Vec<(&'static str, Ours)> {
         ("exists: watch on a missing node", exists("/absent", true)),
         ("getChildren: watch on children", get_children("/golden/ttl", true)),
         ("connect: re-attach, auth, setWatches2", Ours::Reattach),
-        ("removeWatches: persistent", Ours::Unsubscribe { path: "/golden", recursive: false }),
+        ("removeWatches: persistent", Ours::Unsubscribe { path: "/golden", mode: AddWatchMode::Persistent }),
         ("connect: re-attach, auth, setWatches", Ours::Reattach),
         ("ping", Ours::Ping),
         ("create2: access list without reads", create_with("/secret", "s", Persistent, vec![anybody_creates])),
@@ -280,15 +281,15 @@ impl Player {
                 self.open();
             }
             Ours::Request(request) => self.protocol.submit(request, epoch, 0, NOW).expect("the connection is ready"),
-            Ours::AddWatch { path, recursive } => {
+            Ours::AddWatch { path, mode } => {
                 let (to, events) = mpsc::unbounded_channel();
-                let id = self.protocol.add_watch(path, recursive, to, 0, NOW).expect("the connection is ready");
+                let id = self.protocol.add_watch(path, mode, to, 0, NOW).expect("the connection is ready");
                 self.subscribers.push((path, id, events));
             }
-            Ours::Unsubscribe { path, recursive } => {
+            Ours::Unsubscribe { path, mode } => {
                 let at = self.subscribers.iter().position(|subscriber| subscriber.0 == path).expect("it subscribed");
                 let (_, id, _) = self.subscribers.remove(at);
-                self.protocol.unsubscribe(path, recursive, id, NOW);
+                self.protocol.unsubscribe(path, mode, id, NOW);
             }
             Ours::Forget { path, kind } => self.protocol.forget(path, kind, NOW),
             Ours::Ping => self.protocol.ping(0, NOW).expect("the connection is ready"),

@@ -3,6 +3,7 @@
 use curator_wire::Stat as WireStat;
 
 use super::*;
+use crate::model::AddWatchMode::{Persistent, PersistentRecursive};
 use crate::model::EventType;
 use crate::zookeeper::DEFAULT_MAX_FRAME;
 
@@ -367,7 +368,7 @@ fn refused_watches_are_a_violation() {
 fn persistent_watches_take_the_second_request_and_are_told_of_the_gap() {
     let mut story = Story::connected();
     let (to, mut events) = mpsc::unbounded_channel();
-    story.protocol.add_watch("/a", true, to, "added", story.now).unwrap();
+    story.protocol.add_watch("/a", PersistentRecursive, to, "added", story.now).unwrap();
     let xid = story.requests()[0].xid;
     story.reply(xid, 3, &[]);
     assert_eq!(story.ended().0, "added");
@@ -385,7 +386,7 @@ fn persistent_watches_take_the_second_request_and_are_told_of_the_gap() {
 fn watch_whose_reply_was_lost_is_not_set_again() {
     let mut story = Story::connected();
     let (to, _events) = mpsc::unbounded_channel();
-    story.protocol.add_watch("/a", false, to, "added", story.now).unwrap();
+    story.protocol.add_watch("/a", Persistent, to, "added", story.now).unwrap();
     story.requests();
     story.lose();
     let (token, reply) = story.ended();
@@ -669,11 +670,11 @@ fn requests_beyond_the_window_wait_and_are_known_to_be_unsent() {
 fn dropped_persistent_watch_leaves_the_watch_of_an_outstanding_read() {
     let mut story = Story::connected();
     let (to, _events) = mpsc::unbounded_channel();
-    let id = story.protocol.add_watch("/a", false, to, "add", story.now).map_err(|(_, error)| error).unwrap();
+    let id = story.protocol.add_watch("/a", Persistent, to, "add", story.now).map_err(|(_, error)| error).unwrap();
     let added = story.requests()[0].xid;
     story.reply(added, 1, &[0; 4]);
     story.submit(Request::GetData { path: "/a".into(), watch: true }, "read");
     assert_eq!(story.requests().len(), 1);
-    story.protocol.unsubscribe("/a", false, id, story.now);
+    story.protocol.unsubscribe("/a", Persistent, id, story.now);
     assert!(story.requests().is_empty(), "the removal would take the watch of the read too");
 }

@@ -1,6 +1,8 @@
 //! Several changes at once.
 
-use curator_framework::{Allowance, CreateMode, CuratorOp, Error, OperationType, Schema, SchemaSet, SessionEnd};
+use curator_framework::{
+    Allowance, CreateMode, CuratorOp, Error, OperationType, OtherPaths, Schema, SchemaSet, SessionEnd,
+};
 use curator_integration::env::{connected as connect, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{InterProcessMutex, LockError, LossReason};
@@ -90,7 +92,7 @@ on_every_server! {
     async fn schemas_are_asked_about_each_operation(env) {
         let (path, other) = (env.path("schema"), env.path("other"));
         let schema = Schema::for_path(&path).unwrap().ephemeral(Allowance::Must).can_be_deleted(false);
-        let client = connect(second(env.address()).schema_set(SchemaSet::new([schema], true))).await;
+        let client = connect(second(env.address()).schema_set(SchemaSet::new([schema], OtherPaths::Allowed))).await;
         client.create().creating_parents_if_needed().for_path(&other).await.unwrap();
         for operation in [CuratorOp::create(&path), CuratorOp::delete(&path)] {
             let error = client.transaction().delete(&other).operation(operation).commit().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! When a session counts as silent or lost and when it sends a heartbeat: pure, with time as an argument.
+//! The timers of a session: silence, loss, heartbeats. Pure, with time as an argument.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct SessionTimes {
     pub(crate) is_connected: bool,
 }
 
-/// What is due now, and when to look again.
+/// The work that is due now, and the time of the next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Due {
     /// `Silent` or `Answered`, while the session is connected.

@@ -843,7 +843,7 @@ impl Drop for Handle {
     }
 }
 
-/// What the crate's event closure shares with the handle's task.
+/// The state that the crate's event closure shares with the handle's task.
 struct Seam {
     events: mpsc::UnboundedSender<HandleEvent>,
     ephemerals: Arc<Mutex<Ephemerals>>,

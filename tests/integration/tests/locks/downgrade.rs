@@ -106,7 +106,7 @@ on_every_server! {
         let path = env.path("lock");
         let (ours, theirs) = (env.client().await, env.client().await);
         let lock = InterProcessReadWriteLock::new(ours.clone(), &path).unwrap();
-        LockOwner::scope(async {
+        LockOwner::scope(Box::pin(async {
             let writing = lock.write_lock().acquire().await.unwrap();
             let queued = writer(&theirs, &path);
             env.wait_for_children(&ours, &path, 2).await;
@@ -125,7 +125,7 @@ on_every_server! {
                 assert_eq!(guard.release().await.unwrap(), Release::Released);
             }
             in_time(queued).await.unwrap().release().await.unwrap();
-        })
+        }))
         .await;
     }
 

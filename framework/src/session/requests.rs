@@ -1,0 +1,554 @@
+//! The requests of a session, and what their replies prove.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures_util::TryFutureExt as _;
+
+use crate::environment::randomness::nonexistent_path;
+use crate::error::{Error, Result};
+#[cfg(doc)]
+use crate::model::acl_provider::AclProvider;
+use crate::model::namespace::Namespace;
+use crate::model::new_node::{NodeSpec, Parents};
+use crate::model::path::parent_of;
+use crate::model::{Acl, AddWatchMode, CreateMode, Stat, WatchKind};
+use crate::session::watches::{Found, Watch};
+use crate::session::{Session, WatchedData};
+use crate::zookeeper::CONFIG_NODE;
+use crate::zookeeper::{Done, Evidence, Operation, Request, Response, SessionEnd, WatchEvents};
+
+/// The part of the session timeout from which on a request is slow.
+const SLOW: u32 = 10;
+
+impl Session {
+    /// Returns the path as the server knows it.
+    fn to_server_path(&self, path: &str) -> Arc<str> {
+        Arc::from(&*self.root.to_server_path(path))
+    }
+
+    /// Returns the [server's path](Self::to_server_path) of a node to create. Keeps a final slash, to which a number is
+    /// appended.
+    fn to_server_path_of_new(&self, path: &str, mode: CreateMode) -> Arc<str> {
+        match path.strip_suffix('/') {
+            Some("") if mode.is_sequential() && self.root != Namespace::default() => {
+                format!("{}/", self.to_server_path("/")).into()
+            }
+            _ => self.to_server_path(path),
+        }
+    }
+
+    /// Returns the error of a request in an ended session: `Closed` if the client was closed, else `SessionExpired`.
+    #[must_use]
+    pub fn closed_error(&self, request: impl Into<String>) -> Error {
+        match self.end_reason() {
+            Some(SessionEnd::Closed) => Error::Closed,
+            _ => Error::SessionExpired { request: request.into() },
+        }
+    }
+
+    /// Submits one request in this session, before the future is polled. No retry.
+    fn request(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
+        self.request_with_epoch(request).map_ok(|(response, _)| response)
+    }
+
+    /// Submits a [`request`](Self::request) and resolves also with the epoch that carried the reply.
+    fn request_with_epoch(&self, request: Request) -> impl Future<Output = Result<(Response, u64)>> + Send {
+        let evidence = request.evidence();
+        let through_leader = evidence == Evidence::Leader;
+        let path = request.shared_path();
+        let name = request.name();
+        let submitted = match self.end_reason() {
+            Some(_) => Err(self.closed_error(request.to_string())),
+            None => Ok(self.inner.handle.submit(request, self.epoch())),
+        };
+        async move {
+            let over = |sent: bool| {
+                let request = format!("{name} {path}");
+                // `Closed` would mean that the write was not applied.
+                if through_leader && sent { Error::SessionExpired { request } } else { self.closed_error(request) }
+            };
+            let reply = tokio::select! {
+                biased;
+                reply = submitted? => reply,
+                _ = self.ended() => return Err(over(true)),
+            };
+            // The session may have ended between the arrival of the reply and this poll.
+            if self.end_reason().is_some() {
+                return Err(over(reply.sent.is_some()));
+            }
+            let now = self.inner.clock.now();
+            let elapsed = now.saturating_sub(reply.sent.unwrap_or(now));
+            let outcome = reply.result.as_ref().err();
+            tracing::trace!(session = self.inner.number, request = name, path = &*path, ?elapsed, error = ?outcome, "request");
+            if elapsed > self.timeout() / SLOW {
+                tracing::warn!(session = self.inner.number, request = name, path = &*path, ?elapsed, "slow request");
+            }
+            let given = match &reply.result {
+                Err(error) if !error.is_answer() => None,
+                Err(error) if !error.is_answer_of_leader() => Some(Evidence::AnyServer),
+                _ => Some(evidence),
+            };
+            if let (Some(given), Some(sent)) = (given, reply.sent) {
+                self.answered_at(now, sent, reply.epoch, given);
+            }
+            // Before the caller sees the reply: an owner must know of its loss before another contender can be granted.
+            match &reply.result {
+                Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => self.watches().is_missing(&path, reply.zxid),
+                Ok(Response::Children(names)) => self.watches().listed(&path, names, reply.zxid),
+                _ => {}
+            }
+            let epoch = reply.epoch;
+            reply.result.map(|response| (response, epoch))
+        }
+    }
+
+    /// Polls a future once and writes all requests that this poll submits together. Requests that do not await each
+    /// other's replies leave in one packet.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of `requests`.
+    pub async fn in_one_write<F: Future>(&self, requests: F) -> F::Output {
+        let mut requests = std::pin::pin!(requests);
+        let first = std::future::poll_fn(|cx| {
+            let mut first = Poll::Pending;
+            self.inner.handle.write_together(&mut || first = requests.as_mut().poll(cx));
+            Poll::Ready(first)
+        });
+        match first.await {
+            Poll::Ready(output) => output,
+            Poll::Pending => requests.await,
+        }
+    }
+
+    /// Creates a node and returns its path, with the number that the server appended, and its stat.
+    ///
+    /// # Errors
+    ///
+    /// `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`; `Unsupported`;
+    /// `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// After the future is dropped the node may still be created. Use [`owned_node`](Self::owned_node) to have it
+    /// deleted then.
+    pub async fn create(&self, path: &str, data: Vec<u8>, acl: Vec<Acl>, mode: CreateMode) -> Result<(String, Stat)> {
+        let (path, stat) = self.create_node(path, data, acl, mode).await?;
+        Ok((self.root.to_client_path(&path).to_owned(), stat))
+    }
+
+    /// Creates a node as [`create`](Self::create) does, and returns its path as the server knows it.
+    pub(crate) async fn create_node(
+        &self,
+        path: &str,
+        data: Vec<u8>,
+        acl: Vec<Acl>,
+        mode: CreateMode,
+    ) -> Result<(Arc<str>, Stat)> {
+        let can = self.inner.handle.capabilities();
+        let full = self.to_server_path_of_new(path, mode);
+        let unsupported = match mode {
+            _ if full.len() > 1 && full.ends_with('/') && !can.bare_numbers => Some("create nodes without a name"),
+            CreateMode::Container if !can.containers => Some("create containers"),
+            CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_) if !can.ttl => {
+                Some("create nodes with a time to live")
+            }
+            _ => None,
+        };
+        if let Some(request) = unsupported {
+            return Err(Error::Unsupported { request: request.to_owned(), client: self.inner.handle.client() });
+        }
+        match self.request(Request::Create { path: full, data, acl, mode }).await? {
+            Response::Created { path, stat } => {
+                self.inner.reaper.touch_parent(parent_of(&path), self.inner.clock.now());
+                Ok((path, stat))
+            }
+            other => Err(unexpected("create", path, &other)),
+        }
+    }
+
+    /// Returns the access control list for a node that is created without one. The client's
+    /// [`AclProvider`](crate::AclProvider) chooses it by the path, which includes the namespace.
+    #[must_use]
+    pub fn acl_for(&self, path: &str) -> Vec<Acl> {
+        self.provided_acl(&self.root.to_server_path(path))
+    }
+
+    fn provided_acl(&self, full: &str) -> Vec<Acl> {
+        let provider = &self.inner.acl_provider;
+        provider.acl_for_path(self.root.without_chroot(full)).unwrap_or_else(|| provider.default_acl())
+    }
+
+    /// Creates the missing parents of a new node that wants them, else only the node of the namespace. The lowest one
+    /// gets the parent data. It begins with that one, so it sends nothing for parents of nodes that exist. Call it
+    /// after `NoNode`. Returns `Ok(false)` if it may create nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create); `NoNode` if the chroot is missing, because the framework never creates it.
+    ///
+    /// # Cancel safety
+    ///
+    /// After the future is dropped, some of the parents may exist.
+    pub async fn create_parents(&self, path: &str, node: &NodeSpec<'_>) -> Result<bool> {
+        let lowest = match node.parents {
+            Parents::Expected => self.root.namespace_node().map(str::to_owned),
+            Parents::Persistent | Parents::Containers => Some(self.root.full_parent(path)),
+        };
+        let server = self.in_namespace(Namespace::default());
+        let Some(lowest) = lowest else { return Ok(false) };
+        let mut missing = vec![lowest];
+        while let Some(parent) = missing.last() {
+            if self.root.is_given(parent) {
+                if parent == "/" {
+                    missing.pop();
+                    continue;
+                }
+                return Err(Error::NoNode { path: parent.clone() });
+            }
+            let of_namespace = self.root.is_of_namespace(parent);
+            let acl = match node.acl.filter(|_| node.acl_on_parents && !of_namespace) {
+                Some(acl) => acl.to_vec(),
+                None => self.provided_acl(parent),
+            };
+            // Not a container: the node of a namespace must outlive the nodes in it.
+            let container = node.parents == Parents::Containers && !of_namespace;
+            let mode = match container && self.inner.handle.capabilities().containers {
+                true => CreateMode::Container,
+                false => CreateMode::Persistent,
+            };
+            let data = if missing.len() == 1 { node.parent_data.to_vec() } else { Vec::new() };
+            match server.create(parent, data, acl, mode).await {
+                Ok((_, stat)) => {
+                    if container && mode != CreateMode::Container {
+                        self.inner.reaper.track(parent, stat.czxid, self.inner.clock.now());
+                    }
+                    missing.pop();
+                }
+                Err(Error::NodeExists { .. }) => {
+                    missing.pop();
+                }
+                Err(Error::NoNode { .. }) => {
+                    let above = parent_of(parent).to_owned();
+                    missing.push(above);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Deletes a node.
+    ///
+    /// # Errors
+    ///
+    /// `NoNode`, `NotEmpty`, `BadVersion`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// After the future is dropped the node may still be deleted.
+    pub async fn delete(&self, path: &str, version: Option<i32>) -> Result<()> {
+        self.delete_node(self.to_server_path(path), version).await
+    }
+
+    /// Deletes the node at a path as the server knows it.
+    pub(crate) async fn delete_node(&self, path: Arc<str>, version: Option<i32>) -> Result<()> {
+        match self.request(Request::Delete { path, version }).await? {
+            Response::Deleted => Ok(()),
+            other => Err(unexpected("delete", "", &other)),
+        }
+    }
+
+    /// Returns the stat of a node, or `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn exists(&self, path: &str) -> Result<Option<Stat>> {
+        match self.request(Request::Exists { path: self.to_server_path(path), watch: false }).await? {
+            Response::Exists(stat) => Ok(stat),
+            other => Err(unexpected("exists", path, &other)),
+        }
+    }
+
+    /// Reads as [`exists`](Self::exists) does, and sets a watch for the creation, change or deletion of the node.
+    ///
+    /// # Errors
+    ///
+    /// As [`exists`](Self::exists).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
+    pub async fn exists_watched(&self, path: &str) -> Result<(Option<Stat>, Watch)> {
+        let full = self.to_server_path(path);
+        let mut watch = self.inner.watches.register(&full, WatchKind::Data);
+        let (response, epoch) = self.request_with_epoch(Request::Exists { path: full, watch: true }).await?;
+        match response {
+            Response::Exists(stat) => {
+                if let Some(stat) = &stat {
+                    watch.confirm(Found::new(epoch, stat));
+                }
+                Ok((stat, watch))
+            }
+            other => Err(unexpected("exists", path, &other)),
+        }
+    }
+
+    /// Returns a node's data and stat.
+    ///
+    /// # Errors
+    ///
+    /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn get_data(&self, path: &str) -> Result<(Vec<u8>, Stat)> {
+        match self.request(Request::GetData { path: self.to_server_path(path), watch: false }).await? {
+            Response::Data(data, stat) => Ok((data, stat)),
+            other => Err(unexpected("getData", path, &other)),
+        }
+    }
+
+    /// Reads as [`get_data`](Self::get_data) does, and sets a watch for the change or deletion of the node. A missing
+    /// node leaves no watch on the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_data`](Self::get_data).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
+    pub async fn get_data_watched(&self, path: &str) -> Result<WatchedData> {
+        let full = self.to_server_path(path);
+        let mut watch = self.inner.watches.register(&full, WatchKind::Data);
+        let (response, epoch) = self.request_with_epoch(Request::GetData { path: full, watch: true }).await?;
+        match response {
+            Response::Data(data, stat) => {
+                watch.confirm(Found::new(epoch, &stat));
+                Ok(WatchedData { data, stat, watch })
+            }
+            other => Err(unexpected("getData", path, &other)),
+        }
+    }
+
+    /// Shares a watch that this session has already on a node, without a request. Returns `None` unless a read found
+    /// the node and its watch has not fired. As far as the session knows, the node is unchanged since that read. The
+    /// shared watch fires in order with all other events.
+    #[must_use]
+    pub fn share_watch(&self, path: &str) -> Option<Watch> {
+        self.inner.watches.join(&self.to_server_path(path))
+    }
+
+    /// Changes a node's data and returns its new stat.
+    ///
+    /// # Errors
+    ///
+    /// `NoNode`, `BadVersion`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// After the future is dropped the data may still be changed.
+    pub async fn set_data(&self, path: &str, data: Vec<u8>, version: Option<i32>) -> Result<Stat> {
+        match self.request(Request::SetData { path: self.to_server_path(path), data, version }).await? {
+            Response::Stat(stat) => Ok(stat),
+            other => Err(unexpected("setData", path, &other)),
+        }
+    }
+
+    /// Returns the names of a node's children, in no particular order.
+    ///
+    /// # Errors
+    ///
+    /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn get_children(&self, path: &str) -> Result<Vec<String>> {
+        match self.request(Request::GetChildren { path: self.to_server_path(path), watch: false }).await? {
+            Response::Children(children) => Ok(children),
+            other => Err(unexpected("getChildren", path, &other)),
+        }
+    }
+
+    /// Reads as [`get_children`](Self::get_children) does, and sets a watch for the creation or deletion of a child.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_children`](Self::get_children).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
+    pub async fn get_children_watched(&self, path: &str) -> Result<(Vec<String>, Watch)> {
+        let full = self.to_server_path(path);
+        let watch = self.inner.watches.register(&full, WatchKind::Children);
+        match self.request(Request::GetChildren { path: full, watch: true }).await? {
+            Response::Children(children) => Ok((children, watch)),
+            other => Err(unexpected("getChildren", path, &other)),
+        }
+    }
+
+    /// Returns a node's access control list and stat.
+    ///
+    /// # Errors
+    ///
+    /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn get_acl(&self, path: &str) -> Result<(Vec<Acl>, Stat)> {
+        match self.request(Request::GetAcl { path: self.to_server_path(path) }).await? {
+            Response::Acl(acl, stat) => Ok((acl, stat)),
+            other => Err(unexpected("getACL", path, &other)),
+        }
+    }
+
+    /// Changes a node's access control list and returns its new stat.
+    ///
+    /// # Errors
+    ///
+    /// `NoNode`, `BadVersion`, `NoAuth`, `InvalidAcl`; `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// After the future is dropped the list may still be changed.
+    pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<i32>) -> Result<Stat> {
+        match self.request(Request::SetAcl { path: self.to_server_path(path), acl, version }).await? {
+            Response::Stat(stat) => Ok(stat),
+            other => Err(unexpected("setACL", path, &other)),
+        }
+    }
+
+    fn unsupported(&self, request: &str) -> Error {
+        Error::Unsupported { request: request.to_owned(), client: self.inner.handle.client() }
+    }
+
+    /// Resolves when the connected server has applied what the leader had committed, so that later reads are not older
+    /// than that: Curator's `sync()`.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`; `ConnectionLoss`, `SessionExpired`.
+    pub async fn sync(&self, path: &str) -> Result<()> {
+        if !self.inner.handle.capabilities().sync {
+            return Err(self.unsupported("sync"));
+        }
+        match self.request(Request::Sync { path: self.to_server_path(path) }).await? {
+            Response::Synced => Ok(()),
+            other => Err(unexpected("sync", path, &other)),
+        }
+    }
+
+    /// Changes the servers of the ensemble and returns the new configuration. No retry.
+    pub(crate) async fn reconfig(
+        &self,
+        joining: &[String],
+        leaving: &[String],
+        members: &[String],
+        version: Option<i64>,
+    ) -> Result<(Vec<u8>, Stat)> {
+        if !self.inner.handle.capabilities().reconfig {
+            return Err(self.unsupported("reconfig"));
+        }
+        let [joining, leaving, members] = [joining, leaving, members].map(<[String]>::to_vec);
+        match self.request(Request::Reconfig { joining, leaving, members, version }).await? {
+            Response::Data(data, stat) => Ok((data, stat)),
+            other => Err(unexpected("reconfig", CONFIG_NODE, &other)),
+        }
+    }
+
+    /// Sets a persistent watch. Its events carry paths as the server knows them. Dropping the events removes the watch.
+    pub(crate) async fn add_watch(&self, path: &str, mode: AddWatchMode) -> Result<WatchEvents> {
+        if !self.inner.handle.capabilities().persistent_watches {
+            return Err(self.unsupported("add persistent watches"));
+        }
+        tokio::select! {
+            biased;
+            _ = self.ended() => Err(self.closed_error(format!("addWatch {path}"))),
+            added = self.inner.handle.add_watch(&self.to_server_path(path), mode) => added,
+        }
+    }
+
+    /// Applies all of the operations or none, and returns the result of each. No retry.
+    ///
+    /// # Errors
+    ///
+    /// * `Transaction` (of the first operation that fails), `Unsupported`, `Closed`: nothing was applied.
+    /// * `ConnectionLoss`, `SessionExpired`: the outcome may be unknown, also if the client is closed before the reply.
+    pub async fn transaction(&self, operations: Vec<Operation>) -> Result<Vec<Done>> {
+        let can = self.inner.handle.capabilities();
+        if !can.transactions {
+            return Err(self.unsupported("send transactions"));
+        }
+        if operations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let operations: Vec<_> = operations.into_iter().map(|operation| self.full_operation(operation)).collect();
+        let count = operations.len();
+        match self.request(Request::Transaction { operations }).await? {
+            Response::Done(done) if done.len() == count => {
+                Ok(done.into_iter().map(|done| self.to_client_path(done)).collect())
+            }
+            other => Err(unexpected("multi", "", &other)),
+        }
+    }
+
+    fn full_operation(&self, operation: Operation) -> Operation {
+        match operation {
+            Operation::Create { path, data, acl, mode } => {
+                Operation::Create { path: self.to_server_path_of_new(&path, mode).to_string(), data, acl, mode }
+            }
+            Operation::Delete { path, version } => {
+                Operation::Delete { path: self.to_server_path(&path).to_string(), version }
+            }
+            Operation::SetData { path, data, version } => {
+                Operation::SetData { path: self.to_server_path(&path).to_string(), data, version }
+            }
+            Operation::Check { path, version } => {
+                Operation::Check { path: self.to_server_path(&path).to_string(), version }
+            }
+        }
+    }
+
+    fn to_client_path(&self, done: Done) -> Done {
+        match done {
+            Done::Created { path, stat } => {
+                self.inner.reaper.touch_parent(parent_of(&path), self.inner.clock.now());
+                Done::Created { path: self.root.to_client_path(&path).to_owned(), stat }
+            }
+            other => other,
+        }
+    }
+
+    /// Sends a write that changes nothing, as a barrier. After its reply, every earlier write of this session is
+    /// applied or never will be, and reads are not older than that.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionLoss`, `SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn write_barrier(&self) -> Result<()> {
+        match self.in_namespace(Namespace::default()).delete(&nonexistent_path(&*self.inner.randomness), None).await {
+            Ok(()) | Err(Error::NoNode { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn unexpected(request: &str, path: &str, response: &Response) -> Error {
+    tracing::error!(request, path, answer = response.kind(), "a handle answered a request with another one's response");
+    Error::SessionExpired { request: format!("{request} {path}") }
+}

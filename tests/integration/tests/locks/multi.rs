@@ -150,14 +150,17 @@ async fn a_multi_lock_is_not_granted_when_a_part_of_it_is_lost() {
     eventually("it waits for the second", async || server.children("/b").is_some_and(|nodes| nodes.len() == 2)).await;
     let name = server.children("/a").unwrap().pop().unwrap();
     let owner = one.check_exists().for_path(&format!("/a/{name}")).await.unwrap().unwrap().ephemeral_owner;
+    // Queued before the session ends: it is granted the first lock then, and the whole waits for that, although the second one
+    // is free.
+    let thief = tokio::spawn(async move { InterProcessMutex::new(other, "/a").unwrap().acquire().await.unwrap() });
+    eventually("the thief is queued", async || server.children("/a").is_some_and(|nodes| nodes.len() == 2)).await;
     assert!(server.kill_session(owner));
     in_time(session.ended()).await;
-    // Somebody else has the first one now: the whole waits for it, although the second one is free.
-    let thief = in_time(InterProcessMutex::new(other, "/a").unwrap().acquire()).await.unwrap();
+    let thief = in_time(thief).await.unwrap();
     blocker.release().await.unwrap();
     let mut waiter = waiter;
     let early = tokio::time::timeout(Duration::from_millis(300), &mut waiter).await;
-    assert!(early.is_err(), "granted while somebody else has a part of it: {early:?}");
+    assert!(early.is_err(), "granted while another client has a part of it: {early:?}");
     assert!(thief.is_held());
     thief.release().await.unwrap();
     assert!(in_time(waiter).await.unwrap().unwrap().is_held());

@@ -32,7 +32,7 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
 
 #[derive(Debug, Args)]
 pub(crate) struct Connection {
-    /// Servers, host:port[,host:port…][/chroot] [env: CURATOR_CONNECT, ZK_CONNECT] [default: localhost:2181]
+    /// Servers, host:port[,host:port…], optionally followed by /chroot [env: CURATOR_CONNECT, ZK_CONNECT] [default: localhost:2181]
     #[arg(long, global = true)]
     connect: Option<String>,
     /// Credentials, such as digest:user:password; may be repeated [env: CURATOR_AUTH]

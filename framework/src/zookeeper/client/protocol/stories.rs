@@ -168,6 +168,30 @@ fn violation(result: Result<usize, Violation>) -> String {
 }
 
 #[test]
+fn watch_that_is_forgotten_while_it_is_set_again_is_removed_behind_that() {
+    for is_lost in [false, true] {
+        let mut story = Story::connected();
+        story.watch_children("/a", 2);
+        story.watch_children("/b", 2);
+        story.lose();
+        story.open();
+        story.accept(TIMEOUT);
+        assert_eq!(watches(&story.requests()[0]).1, [0, 0, 2]);
+        story.protocol.forget("/a", WatchKind::Children, story.now);
+        assert!(story.requests().is_empty(), "the server does not take requests yet");
+        if is_lost {
+            story.lose();
+            story.open();
+            story.accept(TIMEOUT);
+            assert_eq!(watches(&story.requests()[0]).1, [0, 0, 1], "the next connection sets the other watch only");
+        }
+        story.reply(XID_SET_WATCHES, 3, &[]);
+        let ops: Vec<_> = story.requests().iter().map(|request| request.op).collect();
+        assert_eq!(ops, if is_lost { vec![] } else { vec![OpCode::RemoveWatches] });
+    }
+}
+
+#[test]
 fn new_session_takes_id_password_and_timeout_of_the_server() {
     let mut story = Story::new(settings());
     let request = story.open();

@@ -68,15 +68,16 @@ async fn leases_that_cannot_be_written_are_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_that_changed_hands_is_noticed_in_the_same_session() {
     let server = server();
-    let one = connected(options(&server).session_timeout(Duration::from_secs(4))).await;
+    let one = connected(options(&server).session_timeout(Duration::from_secs(40))).await;
     let other = client(&server).await;
-    let curator = InterProcessSemaphoreV2::new(one, "/s", 1).unwrap();
+    let curator = InterProcessSemaphoreV2::new(one.clone(), "/s", 1).unwrap();
     in_time(curator.acquire()).await.unwrap().release().await.unwrap();
     other.delete().deleting_children_if_needed().for_path("/s").await.unwrap();
     let direct = direct(other, 1);
     let lease = in_time(direct.acquire()).await.unwrap();
-    // It is looked at again after a tenth of the session timeout.
-    tokio::time::sleep(Duration::from_millis(450)).await;
+    // The notification of the deletion has come before this reply, long before a tenth of the session timeout.
+    one.check_exists().for_path("/").await.unwrap();
+    eventually("the watch has fired", async || one.watchers() == 0).await;
     let refused = in_time(curator.acquire_timeout(Duration::from_millis(500))).await;
     drop(lease);
     assert!(matches!(refused, Err(LockError::ProtocolMismatch { .. })), "{refused:?}");

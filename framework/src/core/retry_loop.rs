@@ -1,4 +1,4 @@
-//! The loop that repeats failed operations.
+//! The loop that repeats failed operations: asks the retry policy, and sleeps its pauses.
 
 use std::time::Duration;
 

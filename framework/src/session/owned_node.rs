@@ -80,7 +80,7 @@ pub struct OwnedNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeleteState {
     /// No delete is outstanding, and the newest one did not succeed.
-    IdleParent,
+    Idle,
     Outstanding,
     /// The leader has deleted the node for its owner.
     Done,
@@ -93,7 +93,7 @@ impl Drop for OutstandingDelete<'_> {
     fn drop(&mut self) {
         self.0.owner_delete.modify(|state| {
             if *state == DeleteState::Outstanding {
-                *state = DeleteState::IdleParent;
+                *state = DeleteState::Idle;
             }
         });
     }
@@ -155,7 +155,7 @@ impl KnownNode {
             path,
             czxid,
             deleting: AtomicBool::new(false),
-            owner_delete: WatchCell::new(DeleteState::IdleParent),
+            owner_delete: WatchCell::new(DeleteState::Idle),
             deleted: SetOnce::new(),
             observer: OnceLock::new(),
             when_held_for_long: Mutex::new(None),

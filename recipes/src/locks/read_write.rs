@@ -1,4 +1,4 @@
-//! The read-write lock.
+//! The read-write lock, and the drivers that choose which contender a reader or a writer waits for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -389,7 +389,7 @@ impl Halves {
             return Err(lost);
         }
         let Some(owned) = created? else { return Ok(None) };
-        let acquired = Acquired { fencing_token: writing.fencing_token(), ..internals.granted(owned) };
+        let acquired = Acquired { fencing_token: writing.fencing_token(), ..internals.acquired_from(owned) };
         Ok(Some(HoldShare::first(internals.hold(writing.lock_path(), acquired))))
     }
 

@@ -7,6 +7,7 @@
 //! | `driver.rs` | opens connections, carries bytes, keeps the one timer | sockets |
 //! | `connector.rs`, `tls.rs` | names, addresses, TLS | sockets |
 
+mod armed_watches;
 mod connector;
 #[doc(hidden)]
 pub mod decoder;
@@ -17,7 +18,6 @@ mod records;
 mod sasl;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
-mod watches;
 
 use std::sync::Arc;
 

@@ -14,9 +14,9 @@ use curator_wire::{
 };
 use tokio::sync::mpsc;
 
+use super::armed_watches::{Armed, Left};
 use super::records;
 use super::sasl::DigestMd5;
-use super::watches::{Armed, Left};
 use crate::error::{ConnectError, Error};
 use crate::model::{AddWatchMode, AuthInfo, PersistentEvent, WatchKind, WatchedEvent};
 use crate::zookeeper::security::SaslDigest;

@@ -187,7 +187,7 @@ impl LockInternals {
     }
 
     /// Returns the grant of a node that did not have to wait. From now on its deletion is noticed.
-    pub(crate) fn granted(&self, owned: OwnedNode) -> Acquired {
+    pub(crate) fn acquired_from(&self, owned: OwnedNode) -> Acquired {
         owned.watch_node(owned.session().timeout() / 10);
         let (fencing_token, revocation) = (owned.czxid().unwrap_or_default(), self.revocation(&owned));
         Acquired { owned, entry: None, fencing_token, revocation, queue_position: 0 }

@@ -1,4 +1,5 @@
-//! The hold: one node that was granted the lock, shared by the guards of one owner. The last guard deletes it.
+//! The hold: one node that was granted the lock, shared by the guards of one owner. The last guard deletes it. The fencing
+//! token comes from `engine/run.rs`, with the grant.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

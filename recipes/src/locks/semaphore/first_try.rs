@@ -124,7 +124,7 @@ impl LeaseAttempt<'_> {
         if !session.is_alive() {
             return Err(session.closed_error("taking leases").into());
         }
-        let granted = nodes.into_iter().map(|node| leases.granted(node));
+        let granted = nodes.into_iter().map(|node| leases.acquired_from(node));
         Ok(FirstTry::Granted(granted.collect()))
     }
 

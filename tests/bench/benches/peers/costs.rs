@@ -10,9 +10,9 @@ use curator_test::{FaultProxy, TestingServer, Traffic};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
+use crate::other_languages::Spawned;
 use crate::ours::{connect, queue, queue_in};
 use crate::peer::{BARE_CRATE, CURATOR, OURS, OURS_SECOND, Result, Run, SOCKETS, TOKIO_SOCKETS};
-use crate::spawned::Spawned;
 use crate::workload::{median, quantile};
 use curator_bench::cycles::{Client, Cycler, Ours, processor_time};
 

@@ -8,12 +8,12 @@
 
 mod bare;
 mod costs;
+mod other_languages;
 mod others;
 mod ours;
 mod peer;
 mod report;
 mod sockets;
-mod spawned;
 mod workload;
 
 use std::path::PathBuf;
@@ -25,10 +25,10 @@ use curator_test::{ApacheServer, FaultProxy};
 use serde_json::{Map, Value, json};
 
 use crate::bare::BareCrate;
+use crate::other_languages::Spawned;
 use crate::others::{Redis, Sqlite, ZookeeperClient};
 use crate::peer::{BARE_CRATE, CURATOR, OURS, Peer, Result, Run, SOCKETS, TOKIO_SOCKETS};
 use crate::sockets::BareSockets;
-use crate::spawned::Spawned;
 use crate::workload::{Workload, median};
 use curator_bench::cycles::Ours;
 

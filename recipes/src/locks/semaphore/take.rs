@@ -48,14 +48,20 @@ impl AcquireOnce for LeaseRequest<'_> {
         mode: WaitMode,
     ) -> Result<Option<Vec<Acquired>>> {
         let &LeaseRequest { semaphore, wanted } = self;
-        let leases = LeaseAttempt { semaphore, wanted, session, mode }.take(retries).await?;
-        if leases.is_some() && !semaphore.is_protocol_known() {
-            // A client of the other protocol may have created the path meanwhile.
-            while let Err(error) = semaphore.check_protocol(session, retries).await {
-                retry_request(error, session, retries).await?;
+        let attempt = LeaseAttempt { semaphore, wanted, session, mode };
+        let Some(leases) = attempt.take(retries).await? else { return Ok(None) };
+        if !semaphore.is_protocol_known() {
+            loop {
+                // A client of the other protocol may have created the path meanwhile. One write for both: a lease that is
+                // lost during this look is not granted.
+                let both = join(semaphore.check_protocol(session, retries), attempt.check(&leases));
+                match Box::pin(session.in_one_write(both)).await {
+                    (Ok(()), Ok(())) => break,
+                    (Err(error), _) | (_, Err(error)) => retry_request(error, session, retries).await?,
+                }
             }
         }
-        Ok(leases)
+        Ok(Some(leases))
     }
 }
 

@@ -238,14 +238,14 @@ impl WatchRegistry {
                 behind.take_while(|(path, _)| path.starts_with(parent)).filter(|(path, _)| parent_of(path) == parent);
             below.filter_map(|(_, node)| node.upgrade()).filter(|node| node.czxid <= zxid).collect()
         };
-        let is_listed: Box<dyn Fn(&str) -> bool> = if owned.len() <= FEW {
-            Box::new(|name| children.iter().any(|child| child == name))
-        } else {
-            let children: HashSet<&str> = children.iter().map(String::as_str).collect();
-            Box::new(move |name| children.contains(name))
-        };
+        let set: Option<HashSet<&str>> = (owned.len() > FEW).then(|| children.iter().map(String::as_str).collect());
         for node in owned {
-            if !is_listed(node_from_path(&node.path)) {
+            let name = node_from_path(&node.path);
+            let is_listed = match &set {
+                Some(set) => set.contains(name),
+                None => children.iter().any(|child| child == name),
+            };
+            if !is_listed {
                 node.set_deleted();
             }
         }

@@ -744,8 +744,8 @@ async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) 
 /// Returns `true` if a server may have appended this to a sequential name: ten digits, or a minus sign and nine or
 /// ten digits after the counter's overflow.
 fn is_sequence(suffix: &str) -> bool {
-    let digits = suffix.strip_prefix('-').unwrap_or(suffix);
-    digits.len() >= 9 && digits.len() <= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())
+    let (digits, fewest) = suffix.strip_prefix('-').map_or((suffix, 10), |digits| (digits, 9));
+    (fewest..=10).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// One session of the crate.
@@ -1222,7 +1222,7 @@ mod tests {
         for suffix in ["0000000000", "2147483647", "-2147483648", "-2147483638", "-000000001"] {
             assert!(is_sequence(suffix), "{suffix}");
         }
-        for suffix in ["", "1", "lock-0000000001", "00000000001", "x000000001"] {
+        for suffix in ["", "1", "000000001", "lock-0000000001", "00000000001", "x000000001"] {
             assert!(!is_sequence(suffix), "{suffix}");
         }
     }

@@ -83,6 +83,7 @@
 //! | warn | `slow request`: longer than a tenth of the session timeout | `session`, `request`, `path`, `elapsed` |
 //! | trace | `request` | `session`, `request`, `path`, `elapsed`, `error` |
 //! | debug | `retrying` | `error`, `retry`, `pause` |
+//! | warn | `a successor cannot be signalled` | `error`, `path` |
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]

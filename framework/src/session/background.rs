@@ -519,8 +519,14 @@ async fn touch(session: Session, path: Arc<str>, data: Vec<u8>) -> Option<NotDel
                 session.connected().await.ok()?;
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
-            // Written now or before, or deleted: each of these fires the watches. Other errors are final.
-            _ => return None,
+            // Written now or before, or deleted: each of these fires the watches.
+            Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => return None,
+            Err(error) => {
+                if session.end_reason().is_none() {
+                    tracing::warn!(%error, path = &*path, "a successor cannot be signalled");
+                }
+                return None;
+            }
         }
     }
 }

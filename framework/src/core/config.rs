@@ -33,7 +33,7 @@ pub(crate) struct Config {
     pub(crate) container_parents: bool,
     pub(crate) compression: Arc<dyn CompressionProvider>,
     pub(crate) compress: bool,
-    /// What each session takes from the client.
+    /// The options that each session takes from the client.
     pub(crate) session: SessionConfig,
 }
 

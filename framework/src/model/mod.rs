@@ -1,4 +1,4 @@
-//! What ZooKeeper's nodes are: paths and names, stats, access control lists, events.
+//! The facts of ZooKeeper's nodes: paths and names, stats, access control lists, events.
 
 pub(crate) mod acl_provider;
 pub(crate) mod compression;

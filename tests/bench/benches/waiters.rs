@@ -1,4 +1,4 @@
-//! What ten thousand who wait for one lock take in one process, at rest: `cargo bench -p curator-bench --bench waiters`,
+//! The memory that ten thousand waiters of one lock take in one process, at rest: `cargo bench -p curator-bench --bench waiters`,
 //! with another number behind `--` if wanted. Apache ZooKeeper is a process of its own.
 //!
 //! What counts is the memory in use, as the allocator knows it. What the process has of the system is told as well: it is

@@ -1,4 +1,4 @@
-//! What a caller holds: guards, the hold behind them, and what a holder can do with it.
+//! The caller's side of a grant: guards, the hold behind them, guarded transactions, revocation.
 
 pub(crate) mod guarded_transaction;
 pub(crate) mod hold;

@@ -108,7 +108,8 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 ///
 /// The first acquire of an object sends three more reads in one more round trip: it checks the protocol and looks for a
 /// free lease. The check sets a watch, and is repeated when the watch has fired. A client that found no free lease uses
-/// the queue for its next lease, even if that is free: two more requests and one more round trip.
+/// the queue for its next lease, even if that is free: two more requests and one more round trip. On a path that did not
+/// exist, the client checks protocol and leases once more after the grant: two reads in one round trip.
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
     inner: Arc<Inner>,

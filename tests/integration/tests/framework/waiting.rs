@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::ground::{GROUNDS, cut_off, impatient, run};
 
-/// One retry, after a pause that nobody can wait for.
+/// One retry, after a pause longer than any test.
 #[derive(Debug)]
 struct InfinitePause;
 
@@ -80,8 +80,8 @@ on_every_server! {
         in_time(client.get_data().for_path("/")).await.unwrap();
     }
 
-    /// Curator's `TestFrameworkEdges.testBackgroundLatencyUnSleep`: who waits for a connection is woken by it, whatever the
-    /// pauses of the policy.
+    /// Curator's `TestFrameworkEdges.testBackgroundLatencyUnSleep`: the connection wakes a request that waits for it,
+    /// whatever the pauses of the policy.
     async fn what_waits_for_a_connection_runs_as_soon_as_it_is_there(env) {
         let proxy = env.proxy();
         let client = connected(builder(proxy.address()).connection_timeout(PATIENCE).retry_policy(InfinitePause)).await;

@@ -331,7 +331,7 @@ async fn an_owner_that_writes_reads_at_once_however_busy_it_is() {
     assert_eq!(server.children("/lock").unwrap(), [""; 0]);
 }
 
-/// The write node is deleted by somebody, the next writer has the lock, and only then the downgrade is asked for.
+/// An administrator deletes the write node, the next writer is granted the lock, and only then the test downgrades.
 #[tokio::test(start_paused = true)]
 async fn a_downgrade_does_not_read_beside_the_next_writer() {
     let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(1));

@@ -154,7 +154,7 @@ on_every_server! {
         let client = env.client().await;
         for which in Which::ALL.into_iter().filter(|which| which.is_reentrant()) {
             let lock = which.lock(&client, &root);
-            // Whom a reader keeps out is a writer.
+            // A reader keeps out a writer.
             let other = if which == Which::Read { None } else { Some(Arc::clone(&lock)) };
             let is_out = async || match &other {
                 Some(other) => LockOwner::scope(other.try_acquire()).await.unwrap().is_none(),
@@ -181,7 +181,7 @@ on_every_server! {
         }
     }
 
-    /// The others are not reentrant, whoever the owner is: Curator's `TestInterProcessSemaphoreMutex` leaves the tests
+    /// The others are not reentrant for any owner: Curator's `TestInterProcessSemaphoreMutex` leaves the tests
     /// of reentrancy out.
     async fn an_owner_does_not_enter_again_where_there_is_no_reentrancy(env) {
         let client = env.client().await;
@@ -311,7 +311,7 @@ on_every_server! {
             }
             in_time(lock.acquire()).await.unwrap().release().await.unwrap();
         }
-        // Nobody was in the way of these. On a busy machine one or the other is granted at its first poll.
+        // No holder was in the way of these. On a busy machine one or the other is granted at its first poll.
         assert!(dropped > 5, "{dropped} in all");
     }
 
@@ -489,7 +489,7 @@ on_every_server! {
     }
 }
 
-/// A lock of somebody else's.
+/// A lock of another implementation.
 #[derive(Debug)]
 struct Boxed(Arc<dyn InterProcessLock>);
 

@@ -167,7 +167,7 @@ async fn quit(
     }
 }
 
-/// An administrator who knows when it hurts.
+/// An administrator that deletes nodes in the moments that do most harm.
 async fn harm(scribe: Scribe, ensemble: SimulatedEnsemble, recipe: Recipe, mut random: StdRng) {
     for _ in 0..12 {
         sleep(Duration::from_millis(random.random_range(100..2000))).await;

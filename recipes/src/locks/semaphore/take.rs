@@ -60,6 +60,10 @@ impl AcquireOnce for LeaseRequest<'_> {
                     (Err(error), _) | (_, Err(error)) => retry_request(error, session, retries).await?,
                 }
             }
+            // The deadline may have passed during the look.
+            if !session.is_alive() {
+                return Err(session.closed_error("taking leases").into());
+            }
         }
         Ok(Some(leases))
     }

@@ -25,12 +25,14 @@ macro_rules! acquire_methods {
             }
 
             /// Waits for the lock for at most `budget`, which covers the connection, missing parents and the queue.
-            /// Returns `Ok(None)` if the lock was not granted in that time. A budget of zero is a
+            /// Returns `Ok(None)` if another contender is ahead when the budget ends. A budget of zero is a
             /// [`try_acquire`](Self::try_acquire).
             ///
             /// # Errors
             ///
-            /// As [`acquire`](Self::acquire).
+            /// * Those of [`acquire`](Self::acquire).
+            /// * `ConnectionLoss`: the budget ended without a connection, or before a reply showed another contender
+            ///   ahead. Nothing is left in the queue.
             ///
             /// # Cancel safety
             ///
@@ -42,7 +44,8 @@ macro_rules! acquire_methods {
                 self.acquire_for(LockOwner::current(), WaitMode::within(budget)).await
             }
 
-            /// Tries once, for at most the connection timeout. Returns `Ok(None)` if the lock is taken.
+            /// Tries once, for at most the connection timeout. Returns `Ok(None)` if a reply shows that the lock is
+            /// taken.
             ///
             /// # Errors
             ///
@@ -80,7 +83,7 @@ macro_rules! owner_methods {
             ///
             /// # Errors
             ///
-            /// As [`acquire`](Self::acquire).
+            /// As [`acquire_timeout`](Self::acquire_timeout).
             ///
             /// # Cancel safety
             ///

@@ -8,6 +8,17 @@ use crate::locks::SemaphoreProtocol;
 pub type Result<T, E = LockError> = std::result::Result<T, E>;
 
 /// An error of a lock recipe. A lock held by another contender is not one: timed and try calls return `Ok(None)`.
+///
+/// An outage is an error. These are the results of `acquire_timeout` when its budget ends:
+///
+/// | state at the end of the budget | result |
+/// | --- | --- |
+/// | connected, and the newest reply showed another contender ahead | `Ok(None)` |
+/// | connected, and another acquire of the same owner is ahead | `Ok(None)` |
+/// | connected, but without a reply that decides | `ConnectionLoss` |
+/// | not connected, even if another contender was ahead before | `ConnectionLoss` |
+///
+/// After each of them, the contender's node is deleted or is deleted in the background.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {

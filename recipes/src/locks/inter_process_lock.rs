@@ -40,8 +40,8 @@ pub trait InterProcessLock: Send + Sync + fmt::Debug {
     /// Waits for the lock without a limit. Errors and cancel safety are those of the lock's own method.
     async fn acquire(&self) -> Result<LockGuard>;
 
-    /// Waits for the lock for at most `budget`, connection included. Returns `Ok(None)` if it was not granted in that
-    /// time. Errors and cancel safety are those of the lock's own method.
+    /// Waits for the lock for at most `budget`, connection included. Returns `Ok(None)` if another contender is ahead
+    /// when the budget ends. Errors and cancel safety are those of the lock's own method.
     async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>>;
 
     /// Tries once; `Ok(None)` if the lock is taken. Errors and cancel safety are those of the lock's own method.

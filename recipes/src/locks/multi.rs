@@ -17,6 +17,9 @@ use crate::locks::inter_process_lock::InterProcessLock;
 use crate::locks::mutex::InterProcessMutex;
 use crate::locks::reentrancy::owner::LockOwner;
 
+/// The request in the errors of a multi lock.
+const REQUEST: &str = "asking for several locks";
+
 /// Several locks that are acquired together or not at all: Curator's `InterProcessMultiLock`. Cheap to clone.
 ///
 /// The locks are acquired one after the other in their order, and released in the reverse order. If one is not granted,
@@ -30,7 +33,8 @@ use crate::locks::reentrancy::owner::LockOwner;
 /// # Reentrancy and losing the lock
 ///
 /// Those of the locks. The guard is held while all of its parts are held, and lost with the first loss of a part. If a
-/// part is lost before all are granted, all are released and acquired again; `try_acquire` fails with `LockLost`.
+/// part is lost before all are granted, all are released and acquired again. `try_acquire` and a budget that is over
+/// fail with `LockLost` instead. `acquire_timeout` also returns `Ok(None)` if its budget ends between two locks.
 ///
 /// # Examples
 ///
@@ -136,8 +140,8 @@ impl InterProcessMultiLock {
             match self.acquire_all(began, mode).await? {
                 Outcome::Granted(guard) => return Ok(Some(MultiLockGuard { guard })),
                 Outcome::NotGranted => return Ok(None),
-                // A caller that tries once gets the error; for the others the loop acquires all locks again.
-                Outcome::Lost(error) if mode == WaitMode::Once => return Err(error),
+                // A caller without time left gets the error; for the others the loop acquires all locks again.
+                Outcome::Lost(error) if mode == WaitMode::Once || mode.is_over() => return Err(error),
                 Outcome::Lost(error) => tracing::debug!(%error, "a part of a multi lock was lost, it is acquired anew"),
             }
         }
@@ -158,7 +162,7 @@ impl InterProcessMultiLock {
                 Some(guard) => acquired.0.push(guard),
                 None if mode == WaitMode::Once => {
                     // The caller gets its refusal after the deletes, as from a single lock.
-                    in_time(&acquired.0, began, acquired.release()).await?;
+                    in_time(&acquired, began, acquired.release()).await?;
                     return Ok(Outcome::NotGranted);
                 }
                 None => return Ok(Outcome::NotGranted),
@@ -174,11 +178,11 @@ impl InterProcessMultiLock {
 }
 
 /// Bounds a try by the connection timeout, counted once for all locks. The first lock bounds itself.
-async fn in_time<T>(acquired: &[LockGuard], began: Instant, answer: impl Future<Output = Result<T>>) -> Result<T> {
-    let Some(client) = acquired.first().map(|guard| guard.first_share().hold().client()) else { return answer.await };
+async fn in_time<T>(acquired: &AcquiredSoFar, began: Instant, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let Some(client) = acquired.client() else { return answer.await };
     match tokio::time::timeout_at(began + client.connection_timeout(), answer).await {
         Ok(answer) => answer,
-        Err(_elapsed) => Err(client.no_answer("asking for several locks").into()),
+        Err(_elapsed) => Err(client.no_answer(REQUEST).into()),
     }
 }
 
@@ -208,11 +212,19 @@ impl AcquiredSoFar {
             WaitMode::Forever => lock.acquire().await.map(Some),
             // A used-up budget must not become a budget of zero, which would try once more.
             WaitMode::Until(end) => match end.saturating_duration_since(Instant::now()) {
-                Duration::ZERO => Ok(None),
+                Duration::ZERO => match self.client() {
+                    Some(client) if !client.is_connected() => Err(client.no_answer(REQUEST).into()),
+                    _ => Ok(None),
+                },
                 left => lock.acquire_timeout(left).await,
             },
-            WaitMode::Once => in_time(&self.0, began, lock.try_acquire()).await,
+            WaitMode::Once => in_time(self, began, lock.try_acquire()).await,
         }
+    }
+
+    /// Returns the client of the first lock, if it is acquired.
+    fn client(&self) -> Option<&CuratorFramework> {
+        self.0.first().map(|guard| guard.first_share().hold().client())
     }
 
     async fn release(&self) -> Result<()> {

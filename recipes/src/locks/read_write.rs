@@ -9,7 +9,7 @@ use crate::locks::acquire_methods::{acquire_methods, owner_methods};
 use crate::locks::engine::driver::{
     LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver, is_far_from_the_end, standard_sequence,
 };
-use crate::locks::engine::{Acquired, LockInternals, LockSpec, WaitMode, no_end, retry_in_session};
+use crate::locks::engine::{Acquired, Contention, LockInternals, LockSpec, WaitMode, no_end, retry_in_session};
 use crate::locks::error::{LockError, Result};
 use crate::locks::guard::hold::{Hold, HoldShare};
 use crate::locks::guard::lock_guard::{LockGuard, define_guard, reenter, transaction};
@@ -383,7 +383,9 @@ impl Halves {
                 }
             }
         };
-        let created = mode.bound(internals.client(), "a read lock beside a write lock", created).await;
+        // Nothing is ahead of the read node.
+        let contention = Contention::default();
+        let created = mode.bound(internals.client(), "a read lock beside a write lock", &contention, created).await;
         // After a loss of the write lock, another writer may hold it.
         if let Some(lost) = lost() {
             return Err(lost);

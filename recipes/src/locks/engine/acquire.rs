@@ -5,7 +5,7 @@ use std::future::Future;
 use curator_framework::{CuratorFramework, Error, RetryLoop, Session};
 use tokio::time::Instant;
 
-use crate::locks::engine::wait_mode::WaitMode;
+use crate::locks::engine::wait_mode::{Contention, WaitMode};
 use crate::locks::error::{LockError, Result};
 
 /// A lock that can be attempted in one session after another until it is granted.
@@ -13,12 +13,14 @@ pub(crate) trait AcquireOnce: Sync {
     /// The result of a grant.
     type Granted: Send;
 
-    /// Makes one attempt in one session. Returns `Ok(None)` only in the mode `Once`, if another contender has the lock.
+    /// Makes one attempt in one session, and records in `contention` whether another contender is ahead. Returns
+    /// `Ok(None)` only in the mode `Once`, if another contender has the lock.
     fn acquire_once(
         &self,
         session: &Session,
         retries: &mut RetryLoop,
         mode: WaitMode,
+        contention: &Contention,
     ) -> impl Future<Output = Result<Option<Self::Granted>>> + Send;
 }
 
@@ -43,8 +45,10 @@ pub(crate) async fn acquire<A: AcquireOnce>(
     what: &A,
 ) -> Result<Option<A::Granted>> {
     let mut log = Log { path, began: Instant::now(), outcome: "cancelled" };
+    let contention = Contention::default();
     // Boxed: the future of an acquire stays small wherever a caller keeps it.
-    let outcome = mode.bound(client, "asking for a lock", Box::pin(attempts(client, mode, what))).await;
+    let attempts = Box::pin(attempts(client, mode, &contention, what));
+    let outcome = mode.bound(client, "asking for a lock", &contention, attempts).await;
     log.outcome = match &outcome {
         Ok(Some(Some(_))) => "granted",
         Ok(_) => "timeout",
@@ -53,18 +57,26 @@ pub(crate) async fn acquire<A: AcquireOnce>(
     Ok(outcome?.flatten())
 }
 
-async fn attempts<A: AcquireOnce>(client: &CuratorFramework, mode: WaitMode, what: &A) -> Result<Option<A::Granted>> {
+async fn attempts<A: AcquireOnce>(
+    client: &CuratorFramework,
+    mode: WaitMode,
+    contention: &Contention,
+    what: &A,
+) -> Result<Option<A::Granted>> {
     let mut retries = client.retry_loop();
     loop {
         let attempted = match retries.session().await {
-            Ok(session) => Box::pin(what.acquire_once(&session, &mut retries, mode)).await,
+            Ok(session) => Box::pin(what.acquire_once(&session, &mut retries, mode, contention)).await,
             Err(error) => Err(error.into()),
         };
         match attempted {
             Err(error) if mode == WaitMode::Once => return Err(error),
             // The own node or the parent was deleted: the next attempt creates a node at the back of the queue.
             Err(LockError::Framework(error @ Error::NoNode { .. })) => Box::pin(retries.pause_after(error)).await?,
-            Err(LockError::Framework(error)) => Box::pin(retries.failed(error)).await?,
+            Err(LockError::Framework(error)) => {
+                contention.record(false);
+                Box::pin(retries.failed(error)).await?;
+            }
             outcome => return outcome,
         }
     }
@@ -92,7 +104,8 @@ mod tests {
         let lock =
             LockInternals::new(client.clone(), "/lock".into(), LockSpec::queue("lock-"), LockOptions::new()).unwrap();
         let in_front = size_of_val(&acquire(&client, "/lock", WaitMode::Forever, &lock));
-        let attempts = size_of_val(&attempts(&client, WaitMode::Forever, &lock));
+        let contention = Contention::default();
+        let attempts = size_of_val(&attempts(&client, WaitMode::Forever, &contention, &lock));
         println!("{in_front} bytes, and {attempts} on the heap");
         assert!(in_front < 512, "{in_front} bytes");
         assert!(attempts < 512, "{attempts} bytes");

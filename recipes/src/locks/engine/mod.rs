@@ -40,7 +40,7 @@ use self::plan::Rules;
 pub(crate) use self::queue_node::{adopt, children_of, retry_in_session};
 pub(crate) use self::same_session::Entry;
 use self::sequence_wrap::{CreationOrder, by_creation};
-pub(crate) use self::wait_mode::WaitMode;
+pub(crate) use self::wait_mode::{Contention, WaitMode};
 use crate::locks::error::{LockError, Result};
 use crate::locks::guard::hold::Hold;
 use crate::locks::guard::revocation::Revocation;
@@ -119,8 +119,9 @@ impl AcquireOnce for LockInternals {
         session: &Session,
         retries: &mut RetryLoop,
         mode: WaitMode,
+        contention: &Contention,
     ) -> Result<Option<Acquired>> {
-        Ok(run::contend(self, session, retries, mode).await?)
+        Ok(run::contend(self, session, retries, mode, contention).await?)
     }
 }
 

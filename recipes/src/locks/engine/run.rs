@@ -12,7 +12,7 @@ use crate::locks::engine::queue_node::{adopt, children_of, retry_in_session};
 use crate::locks::engine::same_session::{self, Contenders, Entry};
 use crate::locks::engine::sequence_wrap::{CreationOrder, by_creation};
 use crate::locks::engine::waits::{deleted_by, first, own_event, resolved, watch_node, watched};
-use crate::locks::engine::{Acquired, LockInternals, WaitMode};
+use crate::locks::engine::{Acquired, Contention, LockInternals, WaitMode};
 use crate::locks::guard::revocation::Revocation;
 
 /// One contender in one session, with its node and its watches. However it ends (an error, the end of its budget, a
@@ -55,6 +55,7 @@ pub(super) async fn contend(
     session: &Session,
     retries: &mut RetryLoop,
     mode: WaitMode,
+    contention: &Contention,
 ) -> Result<Option<Acquired>, Error> {
     let rules = lock.rules(mode);
     let mut contender = Contender::new(lock, session);
@@ -85,10 +86,15 @@ pub(super) async fn contend(
         action = match outcome {
             Ok(outcome) => contender.next(&mut plan, outcome, &rules),
             Err(error) => {
+                contention.record(false);
                 retry_in_session(error, session, retries).await?;
                 plan.next(Input::Reconnected, &rules)
             }
         };
+        // Only a listing with another contender ahead leads to these.
+        if matches!(action, Action::Arm(_) | Action::Wait(_)) {
+            contention.record(true);
+        }
     }
 }
 

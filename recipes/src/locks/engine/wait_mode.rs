@@ -1,6 +1,7 @@
 //! The budget of an acquire.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
@@ -27,15 +28,17 @@ impl WaitMode {
         }
     }
 
-    /// Carries out a part of an acquire. Returns `Ok(None)` when the budget is used up.
+    /// Carries out a part of an acquire. Returns `Ok(None)` when the budget is used up and another contender is ahead.
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` if a caller that asks once gets no reply to `request` in time.
+    /// `ConnectionLoss` when the budget is used up and nothing is known of another contender; also if a caller that
+    /// asks once gets no reply to `request` in time.
     pub(crate) async fn bound<T>(
         self,
         client: &CuratorFramework,
         request: &str,
+        contention: &Contention,
         part: impl Future<Output = Result<T>>,
     ) -> Result<Option<T>> {
         let end = match self {
@@ -45,8 +48,31 @@ impl WaitMode {
         };
         match timeout_at(end, part).await {
             Ok(done) => done.map(Some),
-            Err(_elapsed) if self == Self::Once => Err(client.no_answer(request).into()),
-            Err(_elapsed) => Ok(None),
+            Err(_elapsed) if self != Self::Once && contention.is_known(client) => Ok(None),
+            Err(_elapsed) => Err(client.no_answer(request).into()),
         }
+    }
+
+    /// Returns whether the budget is used up.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Until(end) if end <= Instant::now())
+    }
+}
+
+/// The evidence of one acquire that another contender is ahead of it.
+#[derive(Debug, Default)]
+pub(crate) struct Contention {
+    is_shown: AtomicBool,
+}
+
+impl Contention {
+    /// Records whether the newest reply shows another contender ahead. A lost connection makes that unknown.
+    pub(crate) fn record(&self, is_shown: bool) {
+        self.is_shown.store(is_shown, Ordering::Relaxed);
+    }
+
+    /// Returns whether another contender is ahead, as far as a connected client can know.
+    pub(crate) fn is_known(&self, client: &CuratorFramework) -> bool {
+        self.is_shown.load(Ordering::Relaxed) && client.is_connected()
     }
 }

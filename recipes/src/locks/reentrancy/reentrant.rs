@@ -122,7 +122,8 @@ impl Reentrant {
             None => lock.await,
             Some(end) => match tokio::time::timeout_at(end, lock).await {
                 Ok(acquiring) => acquiring,
-                Err(_elapsed) => return Ok(OwnerState::TimeOver),
+                Err(_elapsed) if self.internals.client().is_connected() => return Ok(OwnerState::TimeOver),
+                Err(_elapsed) => return Err(self.internals.client().no_answer("asking for a lock").into()),
             },
         };
         let held = record.held.lock().upgrade();

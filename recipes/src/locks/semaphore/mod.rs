@@ -300,11 +300,12 @@ impl InterProcessSemaphoreV2 {
     }
 
     /// Waits for several leases for at most `budget`, which covers the connection, missing parents and the queue.
-    /// Returns `Ok(None)` if not all of them were granted in that time.
+    /// Returns `Ok(None)` if another contender is ahead when the budget ends.
     ///
     /// # Errors
     ///
-    /// As [`acquire_many`](Self::acquire_many).
+    /// * Those of [`acquire_many`](Self::acquire_many).
+    /// * `ConnectionLoss`: the budget ended without a connection, or before a reply showed another contender ahead.
     ///
     /// # Cancel safety
     ///
@@ -317,7 +318,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`acquire_many`](Self::acquire_many).
+    /// As [`acquire_many`](Self::acquire_many); `ConnectionLoss` also without a reply in the connection timeout.
     ///
     /// # Cancel safety
     ///

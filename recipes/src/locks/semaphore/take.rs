@@ -12,7 +12,7 @@ use curator_framework::{Error, LossReason, OwnedNode, RetryLoop, Session};
 use futures_util::future::join;
 
 use crate::locks::engine::driver::Predicate;
-use crate::locks::engine::{AcquireOnce, Acquired, LockInternals, WaitMode, children_of, retry_in_session};
+use crate::locks::engine::{AcquireOnce, Acquired, Contention, LockInternals, WaitMode, children_of, retry_in_session};
 use crate::locks::error::{LockError, Result};
 use crate::locks::semaphore::first_try::{FirstStep, FirstTry, LastLook};
 use crate::locks::semaphore::{Inner, SemaphoreProtocol};
@@ -29,6 +29,7 @@ pub(super) struct LeaseAttempt<'a> {
     pub(super) wanted: usize,
     pub(super) session: &'a Session,
     pub(super) mode: WaitMode,
+    pub(super) contention: &'a Contention,
 }
 
 /// The nodes that a queued attempt holds so far. Dropping it deletes them in the background.
@@ -46,9 +47,10 @@ impl AcquireOnce for LeaseRequest<'_> {
         session: &Session,
         retries: &mut RetryLoop,
         mode: WaitMode,
+        contention: &Contention,
     ) -> Result<Option<Vec<Acquired>>> {
         let &LeaseRequest { semaphore, wanted } = self;
-        let attempt = LeaseAttempt { semaphore, wanted, session, mode };
+        let attempt = LeaseAttempt { semaphore, wanted, session, mode, contention };
         let Some(leases) = attempt.take(retries).await? else { return Ok(None) };
         if !semaphore.is_protocol_known() {
             loop {
@@ -138,7 +140,7 @@ impl LeaseAttempt<'_> {
         tokio::select! {
             biased;
             () = too_few => Err(self.semaphore.too_many(self.wanted)),
-            granted = Box::pin(queue.acquire_once(self.session, retries, self.mode)) => granted,
+            granted = Box::pin(queue.acquire_once(self.session, retries, self.mode, self.contention)) => granted,
         }
     }
 

@@ -8,6 +8,7 @@ use curator_integration::kinds::Which;
 use curator_integration::lock_stage::{CONNECTION_TIMEOUT, OURS, ROOT, Stage, Subject, play};
 use curator_integration::on_every_server;
 use curator_recipes::{LockError, LockOwner};
+use curator_test::SimulatedEnsemble;
 use tokio::time::timeout;
 
 use crate::cancellation::{Cut, poll_until_then};
@@ -37,9 +38,9 @@ async fn acquire_in_silence(taking: &Taking, contended: bool, silence: Silence, 
     }
     let began = tokio::time::Instant::now();
     let (Silence::At(cut) | Silence::Broken(cut)) = silence;
-    let mut is_silent = false;
+    let mut silent_at = None;
     let fall_silent = || {
-        is_silent = true;
+        silent_at = Some(began.elapsed());
         stage.ensemble.partition(OURS);
         if matches!(silence, Silence::Broken(_)) {
             stage.ensemble.reset(OURS);
@@ -49,12 +50,22 @@ async fn acquire_in_silence(taking: &Taking, contended: bool, silence: Silence, 
     let outcome =
         timeout(Duration::from_secs(60), acquire).await.unwrap_or_else(|_| panic!("{what}: it is not bounded"));
     let took = began.elapsed();
+    let is_silent = silent_at.is_some();
+    // The client learns of a broken connection a moment later.
+    let is_broken = matches!(silence, Silence::Broken(_)) && silent_at.is_some_and(|at| at + LATENCY * 2 < BUDGET);
     match (taking.patience, outcome) {
         (_, Ok(guards)) if !guards.is_empty() => assert!(took <= BUDGET, "{what}: granted after {took:?}"),
         (Patience::Budget, Ok(_)) => {
             assert!((BUDGET..=BUDGET + TICK).contains(&took), "{what}: not granted after {took:?}");
+            assert!(contended && !is_broken, "{what}: an outage looks like contention");
+            assert!(silent_at.is_none_or(|at| !at.is_zero()), "{what}: no reply has shown a contender ahead");
         }
         (_, Ok(_)) => assert!(contended && took <= CONNECTION_TIMEOUT, "{what}: not granted after {took:?}"),
+        (Patience::Budget, Err(LockError::Framework(error @ Error::ConnectionLoss { .. }))) => {
+            assert!((BUDGET..=BUDGET + TICK).contains(&took), "{what}: {error} after {took:?}");
+            let is_known = silent_at.is_some_and(|at| at > LATENCY * 20);
+            assert!(is_silent && (is_broken || !contended || !is_known), "{what}: contention looks like an outage");
+        }
         (Patience::Once, Err(LockError::Framework(error @ Error::ConnectionLoss { .. }))) => {
             assert!(is_silent && took <= CONNECTION_TIMEOUT + TICK, "{what}: {error} after {took:?}");
         }
@@ -140,6 +151,52 @@ fn a_try_that_waits_for_the_connection_waits_no_second_time() {
     }
 }
 
+/// A client that has never had a connection knows nothing of other contenders, however small the budget is.
+#[test]
+fn a_budget_without_a_server_ends_with_the_lost_connection() {
+    for budget in [TICK, BUDGET, CONNECTION_TIMEOUT - TICK] {
+        for taking in taking(budget).iter().filter(|taking| taking.patience == Patience::Budget) {
+            play(async {
+                let what = format!("{} of {:?} within {budget:?}", taking.name, taking.subject);
+                let ensemble = SimulatedEnsemble::new(1, LATENCY);
+                ensemble.partition(OURS);
+                let options = ensemble.client(OURS).connection_timeout(CONNECTION_TIMEOUT);
+                let client = options.retry_policy(RetryNTimes::new(10, TICK)).build().unwrap();
+                client.start().unwrap();
+                let began = tokio::time::Instant::now();
+                let outcome = (taking.run)(client).await;
+                let took = began.elapsed();
+                let lost = matches!(outcome, Err(LockError::Framework(Error::ConnectionLoss { .. })));
+                assert!(lost, "{what}: {outcome:?}");
+                assert!((budget..=budget + TICK).contains(&took), "{what}: {took:?}");
+            });
+        }
+    }
+}
+
+/// A waiter that has seen the holder, and has a new connection since: the lock is taken, as far as the client knows.
+#[test]
+fn a_waiter_that_has_its_connection_back_is_told_of_the_holder() {
+    for taking in taking(BUDGET).iter().filter(|taking| taking.patience == Patience::Budget) {
+        play(async {
+            let what = format!("{} of {:?}", taking.name, taking.subject);
+            let stage = Stage::new(LATENCY).await;
+            let before = stage.footprint();
+            let holder = stage.holder_in_front(taking.subject).await;
+            let network = async {
+                tokio::time::sleep(BUDGET / 4).await;
+                stage.ensemble.partition(OURS);
+                stage.ensemble.reset(OURS);
+                tokio::time::sleep(BUDGET / 4).await;
+                stage.ensemble.repair(OURS);
+            };
+            let (outcome, ()) = tokio::join!((taking.run)(stage.client.clone()), network);
+            assert!(outcome.as_ref().is_ok_and(Vec::is_empty), "{what}: {outcome:?}");
+            stage.assert_as_before(vec![holder, stage.contender_behind(taking.subject)], &before, &what).await;
+        });
+    }
+}
+
 /// While another acquire of the same owner waits, the time of a further one counts too.
 #[test]
 fn the_wait_for_ones_own_other_acquire_is_bounded_too() {
@@ -161,6 +218,19 @@ fn the_wait_for_ones_own_other_acquire_is_bounded_too() {
             };
             let (granted, ()) = LockOwner::scope(async { tokio::join!(lock.acquire(), others) }).await;
             granted.unwrap().release().await.unwrap();
+
+            stage.ensemble.partition(OURS);
+            stage.ensemble.reset(OURS);
+            let second = LockOwner::scope(async {
+                tokio::select! {
+                    biased;
+                    granted = lock.acquire() => panic!("{which:?}: {granted:?}"),
+                    second = lock.acquire_timeout(BUDGET) => second,
+                }
+            });
+            let second = second.await;
+            let lost = matches!(second, Err(LockError::Framework(Error::ConnectionLoss { .. })));
+            assert!(lost, "{which:?}: {second:?}");
         });
     }
 }
@@ -194,7 +264,8 @@ on_every_server! {
         }
         while let Some(outcome) = waits.join_next().await {
             let (lock, timed, took, tried) = outcome.unwrap();
-            assert!(matches!(timed, Ok(None)), "{lock:?}: {timed:?}");
+            let lost = matches!(timed, Err(LockError::Framework(Error::ConnectionLoss { .. })));
+            assert!(lost, "{lock:?}: {timed:?}");
             assert!(took >= BUDGET && took < BUDGET + SLACK, "{lock:?}: {took:?}");
             let lost = matches!(tried, Err(LockError::Framework(Error::ConnectionLoss { .. })));
             assert!(lost, "{lock:?}: {tried:?}");

@@ -79,7 +79,7 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         assert_eq!(granted, [["/lock", node.as_str(), "0", token.as_str()]]);
 
         assert!(mutex.try_acquire().await.unwrap().is_none());
-        assert!(mutex.acquire_timeout(Duration::from_millis(30)).await.unwrap().is_none());
+        assert!(mutex.acquire_timeout(Duration::from_millis(300)).await.unwrap().is_none());
         let waiter = {
             let mutex = mutex.clone();
             tokio::spawn(async move { mutex.acquire().await.unwrap() })

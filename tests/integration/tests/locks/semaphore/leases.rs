@@ -275,7 +275,7 @@ async fn a_refused_acquire_leaves_nothing_wherever_it_is_dropped() {
             // It has seen a lease free, so it tries first.
             in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
             let held = in_time(all.acquire_many(2)).await.unwrap();
-            let waiting = semaphore.acquire_many_timeout(wanted, Duration::from_millis(30));
+            let waiting = semaphore.acquire_many_timeout(wanted, Duration::from_millis(300));
             let is_over = match in_time(poll_and_drop(waiting, polls)).await {
                 Polled::Ready(granted) => granted.unwrap().is_none(),
                 Polled::Dropped => false,

@@ -31,7 +31,7 @@ on_every_server! {
             assert_eq!(held.len(), 2);
             assert!(semaphore.try_acquire_many(2).await.unwrap().is_none());
             env.wait_for_children(&observer, &leases, 2).await;
-            assert!(semaphore.acquire_many_timeout(2, Duration::from_millis(150)).await.unwrap().is_none());
+            assert!(semaphore.acquire_many_timeout(2, Duration::from_millis(300)).await.unwrap().is_none());
             // What was taken already is given back.
             env.wait_for_children(&observer, &leases, 2).await;
             let third = in_time(semaphore.try_acquire_many(1)).await.unwrap().expect("one is free");

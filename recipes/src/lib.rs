@@ -75,7 +75,7 @@ pub use locks::{
     GuardedTransaction, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
     InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, LockInternalsDriver, LockOptions, LockOwner,
     MultiLockGuard, MutexGuard, Participant, ParticipantKind, Predicate, ReadGuard, ReadLock, Release,
-    RevocationListener, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, SortedChildren, StandardLockInternalsDriver,
+    RevocationListener, RevokeOutcome, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, SortedChildren, StandardLockInternalsDriver,
     WriteGuard, WriteLock, standard_sequence,
 };
 pub use shared::{

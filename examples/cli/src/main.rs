@@ -15,7 +15,7 @@ use curator_cli::contenders::{contenders, table};
 use curator_framework::{ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SessionEnd};
 use curator_recipes::{
     InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockGuard,
-    LockOptions, Release, Revoker,
+    LockOptions, Release, RevokeOutcome, Revoker,
 };
 
 use crate::child::{BECOME, Order};
@@ -239,12 +239,19 @@ async fn list(client: &CuratorFramework, path: &str, leases: Option<usize>) -> R
     Ok(0)
 }
 
+/// ZooKeeper does not show the watches of another session.
+const UNKNOWN_LISTENER: &str = "only a holder that listens is notified (`curator` with --revocable); ZooKeeper does not show whether it does";
+
 async fn revoke(client: &CuratorFramework, node: &str) -> Result<u8, Failure> {
     client.session().await?;
-    if client.check_exists().for_path(node).await?.is_none() {
-        return Err(Failure(1, format!("no node {node}")));
-    }
-    Revoker::attempt_revoke(client, node).await?;
+    let requested = match Revoker::attempt_revoke(client, node).await? {
+        RevokeOutcome::NodeGone => return Err(Failure(1, format!("no node {node}"))),
+        RevokeOutcome::RequestedAgain => "requested again",
+        _ => "requested",
+    };
+    let text = format!("{requested} the release of {node}\n{UNKNOWN_LISTENER}\n");
+    // The reader of a pipe may have closed it.
+    let _gone = std::io::stdout().write_all(text.as_bytes());
     Ok(0)
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Options {
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
     1  ls, revoke: the node does not exist
-    2  wrong options, path or connect string
+    2  wrong options, path or connect string; revoke: not a contender's node
    69  no connection within --connect-timeout
    70  another error
    74  the lock was lost, or could soon be lost; the command was stopped if it still ran

@@ -20,7 +20,7 @@ pub use engine::driver::{
 pub use guard::guarded_transaction::GuardedTransaction;
 pub use guard::hold::Release;
 pub use guard::lock_guard::LockGuard;
-pub use guard::revocation::{RevocationListener, Revoker};
+pub use guard::revocation::{RevocationListener, RevokeOutcome, Revoker};
 pub use inter_process_lock::InterProcessLock;
 pub use multi::{InterProcessMultiLock, MultiLockGuard};
 pub use mutex::{InterProcessMutex, MutexGuard};

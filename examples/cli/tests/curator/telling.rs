@@ -1,5 +1,6 @@
 //! What is shown, asked for and said.
 
+use curator_framework::{CuratorFramework, RetryOneTime};
 use curator_test::TestingServer;
 use rustix::process::Signal;
 
@@ -19,7 +20,10 @@ fn ls_shows_and_revoke_asks() {
     assert!(lines[2].starts_with("waits  lock ") && lines[2].contains("the waiter"), "{table}");
     assert!(server.sessions().iter().any(|session| lines[1].contains(&format!("{session:#x}"))), "{table}");
     let node = lines[1].split_whitespace().last().unwrap();
-    assert_eq!(run(&servers, &["revoke", node]).status.code(), Some(0));
+    let output = run(&servers, &["revoke", node]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = stdout(&output);
+    assert!(text.starts_with(&format!("requested the release of {node}\n")) && text.contains("--revocable"), "{text}");
     let (code, text) = end(holder);
     assert_eq!((code, text.as_str()), (Some(143), "curator: somebody asks for the lock: the command is stopped\n"));
     assert_eq!(end(waiter).0, Some(0));
@@ -31,6 +35,21 @@ fn ls_shows_and_revoke_asks() {
     let mut child = curator(&servers, &["ls", "/lock"]).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(end(child), (Some(0), String::new()));
+}
+
+#[tokio::test]
+async fn revoke_refuses_a_node_of_other_use() {
+    let server = TestingServer::start().unwrap();
+    let retry = RetryOneTime::new(std::time::Duration::from_millis(50));
+    let client = CuratorFramework::new_client(server.connect_string(), retry).unwrap();
+    client.start().unwrap();
+    let node = "/production/database-url";
+    client.create().creating_parents_if_needed().with_data("postgres://db").for_path(node).await.unwrap();
+    let output = run(&server.connect_string(), &["revoke", node]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{output:?}");
+    let wanted = format!("curator: invalid node to revoke: {node} is not the node of a contender: it is not ephemeral\n");
+    assert_eq!(stderr(&output), wanted);
+    assert_eq!(client.get_data().for_path(node).await.unwrap().0, b"postgres://db");
 }
 
 const NO_SERVER: &str = "no session could be established: 127.0.0.1:1: Connection refused";

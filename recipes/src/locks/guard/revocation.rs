@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use curator_framework::{CuratorFramework, Error, OwnedNode, SafeNotifyExecutor};
+use curator_framework::{CuratorFramework, Error, OwnedNode, SafeNotifyExecutor, Stat};
 use tokio::sync::watch;
 
-use crate::locks::error::Result;
+use crate::locks::error::{LockError, Result};
 
 /// The data that requests the release of a node, as in Curator.
 const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
@@ -16,27 +16,84 @@ const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 #[derive(Debug, Clone, Copy)]
 pub struct Revoker;
 
+/// The outcome of a request to release a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RevokeOutcome {
+    /// The request was written. The contender may ignore it.
+    Requested,
+    /// The request was written, and an earlier one stood there: the contender has not left since.
+    RequestedAgain,
+    /// The node does not exist: the contender has left.
+    NodeGone,
+}
+
 impl Revoker {
     /// Requests that a contender releases its lock, or stops waiting. The path of its node comes from
     /// [`participant_nodes`](crate::InterProcessMutex::participant_nodes) or
-    /// [`participants`](crate::InterProcessMutex::participants). A contender is notified by
-    /// [`LockOptions::revocable`](crate::LockOptions::revocable) or
-    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested), and may ignore the request. A node
-    /// that does not exist is not an error.
+    /// [`participants`](crate::InterProcessMutex::participants).
+    ///
+    /// The request replaces the node's data. It is written only to an ephemeral node with a name that ends in a sequence
+    /// number, as those of contenders do, and only if the node has not changed since that was read. (Curator's writes to
+    /// any node.) A custom [`LockInternalsDriver`](crate::LockInternalsDriver) may create persistent nodes: these are
+    /// refused.
+    ///
+    /// The outcome does not tell whether the contender listens, because ZooKeeper does not show it. A contender is
+    /// notified by [`LockOptions::revocable`](crate::LockOptions::revocable) or
+    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested), and may ignore the request.
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
+    /// * `LockError::InvalidArgument`: the node is not that of a contender; nothing was written.
+    /// * `Error::InvalidPath`, `Error::NoAuth`, `Error::SchemaViolation`: nothing was written.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; the request may have been made.
     ///
     /// # Cancel safety
     ///
     /// When the future is dropped, the request may have been made.
-    pub async fn attempt_revoke(client: &CuratorFramework, node_path: &str) -> Result<()> {
-        match client.set_data().with_data(REVOKE_MESSAGE).for_path(node_path).await {
-            Ok(_) | Err(Error::NoNode { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+    pub async fn attempt_revoke(client: &CuratorFramework, node_path: &str) -> Result<RevokeOutcome> {
+        let marker = client.to_stored_at(node_path, REVOKE_MESSAGE)?;
+        // The outcome of a write that succeeds; known since the first read.
+        let mut outcome = None;
+        loop {
+            // As it is stored: holder and caller may differ in compression.
+            let (data, stat) = match client.get_data().undecompressed().for_path(node_path).await {
+                Err(Error::NoNode { .. }) => return Ok(RevokeOutcome::NodeGone),
+                read => read?,
+            };
+            if let Some(reason) = not_a_contender(node_path, &stat) {
+                let reason = format!("{node_path} is not the node of a contender: {reason}");
+                return Err(LockError::invalid("node to revoke", reason));
+            }
+            let requested = data == *marker;
+            let outcome = match outcome {
+                // An earlier try with a lost reply wrote it, or another client did: the contender is notified.
+                Some(outcome) if requested => return Ok(outcome),
+                Some(outcome) => outcome,
+                None if requested => *outcome.insert(RevokeOutcome::RequestedAgain),
+                None => *outcome.insert(RevokeOutcome::Requested),
+            };
+            let set = client.set_data().with_version(stat.version).with_data(REVOKE_MESSAGE);
+            match set.for_path(node_path).await {
+                Ok(_) => return Ok(outcome),
+                Err(Error::NoNode { .. }) => return Ok(RevokeOutcome::NodeGone),
+                Err(Error::BadVersion { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
+}
+
+/// Returns the reason why a node cannot be that of a contender.
+fn not_a_contender(path: &str, stat: &Stat) -> Option<&'static str> {
+    if stat.ephemeral_owner == 0 {
+        return Some("it is not ephemeral");
+    }
+    // Ten digits, or a minus sign and at least nine after the counter's overflow.
+    let number = path.len().checked_sub(10).and_then(|begin| path.get(begin..)).unwrap_or_default();
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    let ends_in_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    (!ends_in_number).then_some("its name does not end in a sequence number")
 }
 
 /// A callback for requests to release a lock: Curator's `RevocationListener`.
@@ -111,6 +168,30 @@ impl Revocation {
         if requested.wait_for(|requested| *requested).await.is_err() {
             // The node was deleted, so no request can follow.
             std::future::pending().await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contenders_node_is_ephemeral_and_ends_in_a_sequence_number() {
+        let ephemeral = Stat { ephemeral_owner: 7, ..Stat::default() };
+        for path in [
+            "/l/_c_53345f98-9423-4e0c-a7b5-9f819e3ec2e1-lock-0000000007",
+            "/l/_c_53345f98-9423-4e0c-a7b5-9f819e3ec2e1-__READ__0000000007",
+            "/l/53345f9894234e0ca7b59f819e3ec2e1__lock__0000000007",
+            "/l/lock--2147483648",
+            "/l/lock--000000001",
+            "/l/0000000007",
+        ] {
+            assert_eq!(not_a_contender(path, &ephemeral), None, "{path}");
+            assert_eq!(not_a_contender(path, &Stat::default()), Some("it is not ephemeral"));
+        }
+        for path in ["/", "/l/lock", "/l/lock-7", "/l/000000007", "/l/lock-00000000x7", "/l/üüüüü1", "/l/a----------"] {
+            assert!(not_a_contender(path, &ephemeral).is_some(), "{path}");
         }
     }
 }

@@ -409,7 +409,7 @@ fn revoke(
     client: CuratorFramework,
     path: String,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(async move { Revoker::attempt_revoke(&client, &path).await.unwrap() })
+    Box::pin(async move { Revoker::attempt_revoke(&client, &path).await.map(drop).unwrap() })
 }
 
 async fn boxed(which: Which, client: &CuratorFramework) -> Box<LockGuard> {

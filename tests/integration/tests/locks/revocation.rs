@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use curator_framework::CuratorFramework;
+use curator_framework::{CreateMode, CuratorFramework};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockOptions, Revoker,
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockOptions,
+    RevokeOutcome, Revoker,
 };
 use curator_test::wire::OpCode;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -21,8 +22,8 @@ fn revocable() -> (LockOptions, UnboundedReceiver<String>) {
     (LockOptions::new().revocable(tell), nodes)
 }
 
-async fn revoke(client: &CuratorFramework, node: &str) {
-    Revoker::attempt_revoke(client, node).await.unwrap();
+async fn revoke(client: &CuratorFramework, node: &str) -> RevokeOutcome {
+    in_time(Revoker::attempt_revoke(client, node)).await.unwrap()
 }
 
 on_every_server! {
@@ -47,8 +48,7 @@ on_every_server! {
         assert!(guard.is_held() && !waiter.is_finished(), "nothing is forced");
         guard.release().await.unwrap();
         in_time(waiter).await.unwrap().release().await.unwrap();
-        // A node that is gone is no error.
-        revoke(&second, &nodes[0]).await;
+        assert_eq!(revoke(&second, &nodes[0]).await, RevokeOutcome::NodeGone);
     }
 
     async fn a_guard_tells_without_a_listener(env) {
@@ -177,6 +177,55 @@ on_every_server! {
         assert_eq!(in_time(asked.recv()).await.unwrap(), reading.path());
         in_time(reading.revocation_requested()).await;
         reading.release().await.unwrap();
+    }
+
+    async fn a_node_that_is_not_a_contenders_is_refused_and_unchanged(env) {
+        let client = env.client().await;
+        let folder = env.path("production");
+        let cases = [
+            ("database-url", CreateMode::Persistent, "it is not ephemeral"),
+            ("order-", CreateMode::PersistentSequential, "it is not ephemeral"),
+            ("worker-7", CreateMode::Ephemeral, "its name does not end in a sequence number"),
+        ];
+        for (name, mode, reason) in cases {
+            let create = client.create().creating_parents_if_needed().with_mode(mode).with_data("secret");
+            let node = create.for_path(&format!("{folder}/{name}")).await.unwrap();
+            let refused = in_time(Revoker::attempt_revoke(&client, &node)).await;
+            let Err(error @ LockError::InvalidArgument { .. }) = &refused else { panic!("{node}: {refused:?}") };
+            let wanted = format!("invalid node to revoke: {node} is not the node of a contender: {reason}");
+            assert_eq!(error.to_string(), wanted);
+            let (data, stat) = client.get_data().for_path(&node).await.unwrap();
+            assert_eq!((data.as_slice(), stat.version), (&b"secret"[..], 0), "{node}");
+        }
+    }
+
+    /// The first write is applied, and its reply lost: the second try must not request the release again.
+    async fn a_request_with_a_lost_reply_is_made_once(env) {
+        let proxy = env.proxy();
+        let (holder, far) = (env.client().await, connected(builder(proxy.address())).await);
+        let guard = InterProcessMutex::new(holder.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
+        proxy.drop_reply(OpCode::SetData, 1);
+        assert_eq!(revoke(&far, guard.path()).await, RevokeOutcome::Requested);
+        let (data, stat) = holder.get_data().for_path(guard.path()).await.unwrap();
+        assert_eq!((data.as_slice(), stat.version), (&b"__REVOKE__"[..], 1));
+        assert_eq!(revoke(&far, guard.path()).await, RevokeOutcome::RequestedAgain);
+        guard.release().await.unwrap();
+    }
+
+    async fn a_node_that_changes_before_the_write_is_read_again(env) {
+        let proxy = env.proxy();
+        let (holder, far) = (env.client().await, connected(builder(proxy.address())).await);
+        let guard = InterProcessMutex::new(holder.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
+        proxy.drop_request(OpCode::SetData, 1);
+        proxy.refuse();
+        let asks = { let node = guard.path().to_owned(); tokio::spawn(async move { revoke(&far, &node).await }) };
+        in_time(proxy.wait_for_faults(1)).await;
+        holder.set_data().with_data("progress: 7 of 9").for_path(guard.path()).await.unwrap();
+        proxy.accept();
+        assert_eq!(in_time(asks).await.unwrap(), RevokeOutcome::Requested);
+        let (data, stat) = holder.get_data().for_path(guard.path()).await.unwrap();
+        assert_eq!((data.as_slice(), stat.version), (&b"__REVOKE__"[..], 2));
+        guard.release().await.unwrap();
     }
 
     /// A request while there is no connection is told after the reconnect.

@@ -264,7 +264,8 @@ on_every_server! {
 
     async fn a_request_to_a_node_that_is_none(env) {
         let client = env.client().await;
-        Revoker::attempt_revoke(&client, &env.path("nothing")).await.unwrap();
+        let gone = Revoker::attempt_revoke(&client, &env.path("nothing")).await.unwrap();
+        assert_eq!(gone, curator_recipes::RevokeOutcome::NodeGone);
         let waiter = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap();
         assert_eq!(in_time(waiter.participants()).await.unwrap(), []);
         assert_eq!(in_time(waiter.participant_nodes()).await.unwrap(), [""; 0]);

@@ -85,6 +85,6 @@ async fn sell(client: &CuratorFramework, stock: &str) -> Outcome<bool> {
     let left: u32 = String::from_utf8(data)?.parse()?;
     let Some(rest) = left.checked_sub(1) else { return Ok(false) };
     tokio::time::sleep(Duration::from_millis(5)).await; // the customer pays
-    client.set_data().with_data(rest.to_string()).for_path(stock).await?;
+    client.set_data().for_path(stock, rest.to_string()).await?;
     Ok(true)
 }

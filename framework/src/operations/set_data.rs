@@ -7,30 +7,32 @@ use crate::operations::with_retries;
 use crate::session::Session;
 
 /// The description of a change of a node's data: Curator's `SetDataBuilder`.
+///
+/// The new data is an argument. (Curator writes the client's default data, the host's address, if there is none.)
+///
+/// ```compile_fail,E0061
+/// # async fn change(client: curator_framework::CuratorFramework) -> Result<(), curator_framework::Error> {
+/// client.set_data().for_path("/mode").await?; // the compiler asks for the second argument, the data
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is changed before for_path"]
 pub struct SetDataBuilder<'a> {
     client: &'a ClientCore,
     version: Option<i32>,
-    data: Option<Vec<u8>>,
     idempotent: bool,
     compress: Option<bool>,
 }
 
 impl<'a> SetDataBuilder<'a> {
     pub(crate) fn new(client: &'a ClientCore) -> Self {
-        Self { client, version: None, data: None, idempotent: false, compress: None }
+        Self { client, version: None, idempotent: false, compress: None }
     }
 
     /// Changes the data only if the node has this version.
     pub fn with_version(mut self, version: i32) -> Self {
         self.version = Some(version);
-        self
-    }
-
-    /// Sets the new data. Default: the client's default data.
-    pub fn with_data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.data = Some(data.into());
         self
     }
 
@@ -53,7 +55,7 @@ impl<'a> SetDataBuilder<'a> {
         self
     }
 
-    /// Changes the data and returns the node's new stat.
+    /// Changes the data and returns the node's new stat: Curator's `forPath(path, data)`.
     ///
     /// # Errors
     ///
@@ -64,8 +66,18 @@ impl<'a> SetDataBuilder<'a> {
     /// # Cancel safety
     ///
     /// When the future is dropped, the data may be changed.
-    pub async fn for_path(self, path: &str) -> Result<Stat> {
-        let data = self.data.unwrap_or_else(|| self.client.default_data().to_vec());
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn change(client: curator_framework::CuratorFramework) -> Result<(), curator_framework::Error> {
+    /// client.set_data().for_path("/mode", "two").await?;
+    /// client.set_data().with_version(7).for_path("/mode", b"three").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn for_path(self, path: &str, data: impl Into<Vec<u8>>) -> Result<Stat> {
+        let data = data.into();
         self.client.check_change(path, &data)?;
         let data = self.client.to_stored(path, data, self.compress)?;
         let (version, idempotent) = (self.version, self.idempotent);

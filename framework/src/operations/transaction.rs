@@ -58,8 +58,8 @@ impl CuratorOp {
     }
 
     /// Changes a node's data.
-    pub fn set_data(path: impl Into<String>) -> Self {
-        Self::new(OperationType::SetData, path)
+    pub fn set_data(path: impl Into<String>, data: impl Into<Vec<u8>>) -> Self {
+        Self::new(OperationType::SetData, path).with_data(data)
     }
 
     /// Changes nothing; fails if the node does not exist, or has another version than a given one.
@@ -67,7 +67,7 @@ impl CuratorOp {
         Self::new(OperationType::Check, path)
     }
 
-    /// Sets the data to write. Default: the client's default data.
+    /// Sets the data to write. Default for a create: the client's default data.
     pub fn with_data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
@@ -166,7 +166,7 @@ pub struct CuratorTransactionResult {
 /// client
 ///     .transaction()
 ///     .create("/orders/17", "two of them")
-///     .operation(CuratorOp::set_data("/stock").with_data("40").with_version(3))
+///     .operation(CuratorOp::set_data("/stock", "40").with_version(3))
 ///     .commit()
 ///     .await?;
 /// # Ok(())
@@ -196,7 +196,7 @@ impl<'a> CuratorTransaction<'a> {
 
     /// Changes a node's data.
     pub fn set_data(self, path: impl Into<String>, data: impl Into<Vec<u8>>) -> Self {
-        self.operation(CuratorOp::set_data(path).with_data(data))
+        self.operation(CuratorOp::set_data(path, data))
     }
 
     /// Changes nothing; fails if the node does not exist.

@@ -232,7 +232,7 @@ impl SharedValue {
         self.check_started()?;
         let value = value.into();
         let Owner { cache, client, .. } = &*self.owner;
-        let stat = client.set_data().with_data(value.clone()).for_path(cache.path()).await?;
+        let stat = client.set_data().for_path(cache.path(), value.clone()).await?;
         cache.update(VersionedValue::new(stat.mzxid, stat.version, value));
         Ok(())
     }

@@ -73,8 +73,7 @@ impl Revoker {
                 None if requested => *outcome.insert(RevokeOutcome::RequestedAgain),
                 None => *outcome.insert(RevokeOutcome::Requested),
             };
-            let set = client.set_data().with_version(stat.version).with_data(REVOKE_MESSAGE);
-            match set.for_path(node_path).await {
+            match client.set_data().with_version(stat.version).for_path(node_path, REVOKE_MESSAGE).await {
                 Ok(_) => return Ok(outcome),
                 Err(Error::NoNode { .. }) => return Ok(RevokeOutcome::NodeGone),
                 Err(Error::BadVersion { .. }) => {}

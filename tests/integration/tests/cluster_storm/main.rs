@@ -86,7 +86,7 @@ async fn a_client_survives_a_cluster_whose_servers_fail_in_turn() {
     while let Some(ended) = timeout(PATIENCE, workers.join_next()).await.expect("a worker does not end") {
         ended.expect("a worker panicked");
     }
-    client.set_data().with_data("the end").for_path("/watched").await.unwrap();
+    client.set_data().for_path("/watched", "the end").await.unwrap();
     timeout(PATIENCE, watcher).await.expect("the watch does not fire").expect("the watcher panicked");
     let (done, failed) = (load.done.load(Ordering::SeqCst), load.failed.load(Ordering::SeqCst));
     println!("{done} calls done, {failed} failed, {} events", load.events.load(Ordering::SeqCst));
@@ -166,7 +166,7 @@ async fn work(client: CuratorFramework, load: Arc<Load>, worker: usize) {
     while !load.stopping.load(Ordering::SeqCst) {
         let acl = Acl::creator_all();
         load.call("create", client.create().idempotent().with_acl(acl.clone()).with_data("x").for_path(&path)).await;
-        load.call("set", client.set_data().with_data("y").for_path(&path)).await;
+        load.call("set", client.set_data().for_path(&path, "y")).await;
         load.call("get", client.get_data().for_path(&path)).await;
         load.call("list", client.get_children().for_path("/load")).await;
         let protected = client.create().with_protection().with_mode(CreateMode::EphemeralSequential).with_acl(acl);
@@ -174,7 +174,7 @@ async fn work(client: CuratorFramework, load: Arc<Load>, worker: usize) {
         if let Some(created) = created {
             load.call("delete", client.delete().guaranteed().quietly().for_path(&created)).await;
         }
-        load.call("change", client.set_data().with_data("z").for_path("/watched")).await;
+        load.call("change", client.set_data().for_path("/watched", "z")).await;
         load.call("delete", client.delete().quietly().for_path(&path)).await;
         sleep(Duration::from_millis(10)).await;
     }

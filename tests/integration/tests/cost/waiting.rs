@@ -50,7 +50,7 @@ async fn client(server: &str) {
                 0 => client.check_exists().for_path("/").await.map(drop),
                 1 => client.get_data().watched().for_path("/").await.map(drop),
                 2 => client.create().with_protection().for_path("/node").await.map(drop),
-                _ => client.set_data().with_version(7).for_path("/").await.map(drop),
+                _ => client.set_data().with_version(7).for_path("/", "x").await.map(drop),
             }
         });
     }

@@ -157,7 +157,7 @@ on_every_server! {
         first.create().creating_parents_if_needed().with_data("old").for_path(&path).await.unwrap();
         let ((data, _), watch) = second.get_data().watched().for_path(&path).await.unwrap();
         assert_eq!(data, b"old");
-        first.set_data().with_data("new").for_path(&path).await.unwrap();
+        first.set_data().for_path(&path, "new").await.unwrap();
         assert_eq!(in_time(watch).await, WakeReason::Event(EventType::NodeDataChanged));
         assert_eq!(second.get_data().for_path(&path).await.unwrap().0, b"new");
     }

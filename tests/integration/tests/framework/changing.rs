@@ -30,7 +30,7 @@ on_every_server! {
             };
             assert!(matches!(delete(None).await, Err(Error::NoNode { path }) if path == node));
             client.create().creating_parents_if_needed().for_path(&node).await.unwrap();
-            client.set_data().with_data("new").for_path(&node).await.unwrap();
+            client.set_data().for_path(&node, "new").await.unwrap();
             assert!(matches!(delete(Some(0)).await, Err(Error::BadVersion { path }) if path == node));
             delete(Some(1)).await.unwrap();
             assert!(!exists(&client, &node).await);
@@ -130,10 +130,10 @@ on_every_server! {
             let set = |version: Option<i32>, data: &'static str| {
                 let (client, node) = (client.clone(), node.clone());
                 run(background, async move {
-                    let set = client.set_data().with_data(data);
+                    let set = client.set_data();
                     match version {
-                        Some(version) => set.with_version(version).for_path(&node).await,
-                        None => set.for_path(&node).await,
+                        Some(version) => set.with_version(version).for_path(&node, data).await,
+                        None => set.for_path(&node, data).await,
                     }
                 })
             };
@@ -152,15 +152,15 @@ on_every_server! {
         let client = env.client().await;
         let node = env.path("node");
         client.create().creating_parents_if_needed().with_data("start").for_path(&node).await.unwrap();
-        let set = |version, data: &'static str| client.set_data().idempotent().with_version(version).with_data(data);
-        let stat = set(0, "one").for_path(&node).await.unwrap();
-        assert_eq!(set(0, "one").for_path(&node).await.unwrap(), stat, "the same again");
+        let set = |version| client.set_data().idempotent().with_version(version);
+        let stat = set(0).for_path(&node, "one").await.unwrap();
+        assert_eq!(set(0).for_path(&node, "one").await.unwrap(), stat, "the same again");
         for (version, data) in [(0, "other"), (1, "two")] {
-            let outcome = set(version, data).for_path(&node).await;
+            let outcome = set(version).for_path(&node, data).await;
             assert_eq!(outcome.is_ok(), version == 1, "{outcome:?}");
         }
         for (version, data) in [(0, "two"), (2 + 1, "two"), (7, "two")] {
-            let outcome = set(version, data).for_path(&node).await;
+            let outcome = set(version).for_path(&node, data).await;
             assert!(matches!(outcome, Err(Error::BadVersion { .. })), "{version}: {outcome:?}");
         }
         assert_eq!(set(1, "two").for_path(&node).await.unwrap().version, 2);

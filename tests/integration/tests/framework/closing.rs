@@ -68,11 +68,11 @@ const OPERATIONS: [(&str, Operation); 11] = [
     }),
     // `testBackgroundSetDataWithConcurrentClose`
     ("set data", |client, path| {
-        async move { client.set_data().for_path(&format!("{path}/none")).await.map(drop) }.boxed()
+        async move { client.set_data().for_path(&format!("{path}/none"), "x").await.map(drop) }.boxed()
     }),
     // `testBackgroundSetDataIdempotentWithConcurrentClose`
     ("idempotent set data", |client, path| {
-        async move { client.set_data().idempotent().with_version(7).for_path(&path).await.map(drop) }.boxed()
+        async move { client.set_data().idempotent().with_version(7).for_path(&path, "x").await.map(drop) }.boxed()
     }),
     // `testBackgroundChildrenWithConcurrentClose`
     ("children", |client, path| {

@@ -117,7 +117,7 @@ on_every_server! {
         let plain = client.create().with_data("same").for_path(&node).await;
         assert!(matches!(plain, Err(Error::NodeExists { .. })), "{plain:?}");
         // Somebody has changed it, if only to the same data.
-        client.set_data().with_data("same").for_path(&node).await.unwrap();
+        client.set_data().for_path(&node, "same").await.unwrap();
         let changed = create("same").for_path(&node).await;
         assert!(matches!(changed, Err(Error::NodeExists { .. })), "{changed:?}");
     }

@@ -51,12 +51,12 @@ on_every_server! {
         let create = client.create().creating_parents_if_needed().with_acl(Acl::creator_all());
         create.with_data("hey").for_path(&node).await.unwrap();
         assert_eq!(client.get_data().for_path(&node).await.unwrap().0, b"hey");
-        client.set_data().with_data("you").for_path(&node).await.unwrap();
+        client.set_data().for_path(&node, "you").await.unwrap();
         for users in [&[][..], &["someone.else:pass"], &["me1:wrong"]] {
             let other = connected(digest(builder(env.address()), users)).await;
             let read = other.get_data().for_path(&node).await;
             assert!(matches!(&read, Err(Error::NoAuth { path }) if *path == node), "{read:?}");
-            let set = other.set_data().with_data("mine").for_path(&node).await;
+            let set = other.set_data().for_path(&node, "mine").await;
             assert!(matches!(set, Err(Error::NoAuth { .. })), "{set:?}");
             assert!(exists(&other, &node).await, "whether it is there is no secret");
         }
@@ -76,10 +76,10 @@ on_every_server! {
         assert!(acl.iter().all(|entry| entry.permissions == Permission::ALL && entry.scheme == "digest"), "{acl:?}");
         for user in ["me1:pass1", "me2:pass2"] {
             let one = connected(digest(builder(env.address()), &[user])).await;
-            one.set_data().with_data(user).for_path(&node).await.unwrap();
+            one.set_data().for_path(&node, user).await.unwrap();
         }
         let neither = connected(digest(builder(env.address()), &["me1:pass2"])).await;
-        let set = neither.set_data().for_path(&node).await;
+        let set = neither.set_data().for_path(&node, "x").await;
         assert!(matches!(set, Err(Error::NoAuth { .. })), "{set:?}");
     }
 

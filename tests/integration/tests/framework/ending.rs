@@ -47,7 +47,7 @@ on_every_server! {
                 tokio::spawn(async move {
                     let outcome = match number % 3 {
                         0 => client.get_data().for_path("/").await.map(drop),
-                        1 => client.set_data().for_path("/").await.map(drop),
+                        1 => client.set_data().for_path("/", "x").await.map(drop),
                         _ => client.get_children().watched().for_path("/").await.map(drop),
                     };
                     answered.fetch_add(1, Ordering::SeqCst);

@@ -97,7 +97,7 @@ on_every_server! {
             client.create().for_path(&format!("{node}/child")).await.unwrap();
             assert!(matches!(delete(0).await, Err(Error::NotEmpty { .. })));
             client.delete().for_path(&format!("{node}/child")).await.unwrap();
-            client.set_data().with_data("version 1").for_path(&node).await.unwrap();
+            client.set_data().for_path(&node, "version 1").await.unwrap();
         }
         // What is left to delete is deleted before a client closes; had something been kept, it would be.
         in_time(client.close()).await;
@@ -118,7 +118,7 @@ on_every_server! {
         assert!(in_time(delete.for_path(&changed)).await.unwrap_err().is_retryable());
         let delete = client.delete().guaranteed().deleting_children_if_needed();
         assert!(in_time(delete.for_path(&tree)).await.unwrap_err().is_retryable());
-        direct.set_data().with_data("by somebody else").for_path(&changed).await.unwrap();
+        direct.set_data().for_path(&changed, "by somebody else").await.unwrap();
         proxy.accept();
         eventually("the tree is gone", async || !exists(&direct, &tree).await).await;
         in_time(client.close()).await;

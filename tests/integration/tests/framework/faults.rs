@@ -185,14 +185,14 @@ const OPERATIONS: &[Operation] = &[
 ];
 
 async fn set_data(client: &CuratorFramework, idempotent: bool, version: Option<i32>) -> Answer {
-    let mut set = client.set_data().with_data("new");
+    let mut set = client.set_data();
     if idempotent {
         set = set.idempotent();
     }
     if let Some(version) = version {
         set = set.with_version(version);
     }
-    Ok(set.for_path("/t/full").await?.data_length.to_string())
+    Ok(set.for_path("/t/full", "new").await?.data_length.to_string())
 }
 
 /// What happens to one request.

@@ -77,18 +77,18 @@ on_every_server! {
             let data = format!("data-{number}");
             let faults = proxy.faults_done();
             lose(&proxy, OpCode::SetData, 1);
-            let set = client.set_data().idempotent().with_version(version).with_data(data.clone());
-            let stat = in_time(set.for_path(&node)).await.unwrap();
+            let set = client.set_data().idempotent().with_version(version);
+            let stat = in_time(set.for_path(&node, data.clone())).await.unwrap();
             assert_eq!(stat.version, version + 1);
             assert_eq!(direct.get_data().for_path(&node).await.unwrap(), (data.into_bytes(), stat));
             lose(&proxy, OpCode::SetData, 1);
-            let wrong = in_time(client.set_data().idempotent().with_version(9).with_data("x").for_path(&node)).await;
+            let wrong = in_time(client.set_data().idempotent().with_version(9).for_path(&node, "x")).await;
             assert!(matches!(wrong, Err(Error::BadVersion { .. })), "{wrong:?}");
             assert_eq!(proxy.faults_done(), faults + 2);
         }
         // Without it the same change is refused the second time, although it was made.
         proxy.drop_reply(OpCode::SetData, 1);
-        let plain = in_time(client.set_data().with_version(2).with_data("plain").for_path(&node)).await;
+        let plain = in_time(client.set_data().with_version(2).for_path(&node, "plain")).await;
         assert!(matches!(plain, Err(Error::BadVersion { .. })), "{plain:?}");
         assert_eq!(direct.get_data().for_path(&node).await.unwrap().0, b"plain");
     }

@@ -36,7 +36,7 @@ on_every_server! {
         assert_eq!(client.create().with_data("x").for_path("/node").await.unwrap(), "/node");
         assert_eq!(outside.get_data().for_path(&format!("{namespace}/node")).await.unwrap().0, b"x");
         assert!(!exists(&outside, "/node").await);
-        client.set_data().with_data("y").for_path("/node").await.unwrap();
+        client.set_data().for_path("/node", "y").await.unwrap();
         assert_eq!(client.get_data().for_path("/node").await.unwrap().0, b"y");
         assert_eq!(children(&client, "/").await, ["node"]);
         client.delete().for_path("/node").await.unwrap();

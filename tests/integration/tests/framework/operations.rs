@@ -43,7 +43,7 @@ on_every_server! {
                 });
                 assert_eq!(created.await.unwrap(), node);
                 assert_eq!(client.get_data().for_path(&node).await.unwrap().0, name.replace("empty", "").as_bytes());
-                client.set_data().for_path(&node).await.unwrap();
+                client.set_data().for_path(&node, "x").await.unwrap();
                 assert_eq!(client.get_data().for_path(&node).await.unwrap().0, b"default");
             }
         }

@@ -181,7 +181,7 @@ async fn the_end_of_the_session_escapes_a_policy_that_leaves_it_to_the_caller() 
         let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
         ensemble.cut_off_server(CLIENT);
         let asker = client.clone();
-        let asked = tokio::spawn(async move { asker.set_data().with_data("new").for_path("/lock").await });
+        let asked = tokio::spawn(async move { asker.set_data().for_path("/lock", "new").await });
         comes_to(&client, ConnectionState::Lost).await;
         ensemble.repair(CLIENT);
         let answer = in_time(asked).await.unwrap();

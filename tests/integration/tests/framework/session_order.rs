@@ -59,7 +59,7 @@ async fn watches(client: CuratorFramework, woken: Woken) {
             });
         }
         // The answer does not matter: it may be lost.
-        drop(client.set_data().for_path(NODE).await);
+        drop(client.set_data().for_path(NODE, "x").await);
         sleep(Duration::from_millis(100)).await;
         while waiting.try_join_next().is_some() {}
     }

@@ -46,7 +46,7 @@ on_every_server! {
             let joined = session.share_watch(&there).unwrap();
             // Whoever joined stays when the first one goes.
             drop(first);
-            client.set_data().for_path(&there).await.unwrap();
+            client.set_data().for_path(&there, "x").await.unwrap();
             assert_eq!(in_time(joined).await, WakeReason::Event(EventType::NodeDataChanged));
             assert!(session.share_watch(&there).is_none(), "the watch is spent");
         }
@@ -61,7 +61,7 @@ on_every_server! {
         let (a, b) = (node(&client, &env.path("a")).await, node(&client, &env.path("b")).await);
         let (first, mut second) = (watch_data(&client, &a).await, watch_data(&client, &b).await);
         assert_eq!(client.watched_paths(), [a.clone(), b.clone()]);
-        client.set_data().for_path(&a).await.unwrap();
+        client.set_data().for_path(&a, "x").await.unwrap();
         assert_eq!(in_time(first).await, WakeReason::Event(EventType::NodeDataChanged));
         assert!(is_silent(&mut second));
         assert_eq!(client.watched_paths(), [b]);
@@ -77,7 +77,7 @@ on_every_server! {
         let (data, mut children) = (watch_data(&client, &path).await, watch_children(&client, &path).await);
         let (_, looked) = client.check_exists().watched().for_path(&path).await.unwrap();
         assert_eq!(client.watchers(), 3);
-        client.set_data().for_path(&path).await.unwrap();
+        client.set_data().for_path(&path, "x").await.unwrap();
         assert_eq!(in_time(data).await, WakeReason::Event(EventType::NodeDataChanged));
         assert_eq!(in_time(looked).await, WakeReason::Event(EventType::NodeDataChanged));
         assert!(is_silent(&mut children));
@@ -142,7 +142,7 @@ on_every_server! {
         assert_eq!(inside.watchers(), 3);
         let [first, second, third] = watches;
         drop(first);
-        inside.set_data().for_path("/node").await.unwrap();
+        inside.set_data().for_path("/node", "x").await.unwrap();
         // The same node under its other name.
         assert_eq!(in_time(second).await, WakeReason::Event(EventType::NodeDataChanged));
         tokio::spawn(async move { drop(third) }).await.unwrap();
@@ -156,7 +156,7 @@ on_every_server! {
         let mut watch = watch_data(&client, &path).await;
         for version in 1..4 {
             assert_eq!(client.watchers(), 1);
-            client.set_data().with_data("new").for_path(&path).await.unwrap();
+            client.set_data().for_path(&path, "new").await.unwrap();
             assert_eq!(in_time(&mut watch).await, WakeReason::Event(EventType::NodeDataChanged));
             assert_eq!(client.watchers(), 0);
             let ((_, stat), again) = client.get_data().watched().for_path(&path).await.unwrap();
@@ -175,7 +175,7 @@ on_every_server! {
             watches.push(watch_data(&client, &path).await);
             watches.push(client.check_exists().watched().for_path(&path).await.unwrap().1);
         }
-        client.set_data().for_path(&path).await.unwrap();
+        client.set_data().for_path(&path, "x").await.unwrap();
         client.delete().for_path(&path).await.unwrap();
         for watch in watches {
             assert_eq!(in_time(watch).await, WakeReason::Event(EventType::NodeDataChanged));
@@ -193,13 +193,13 @@ on_every_server! {
         let read = run(true, async move { reader.get_data().watched().for_path("/node").await });
         let (_, mut watch) = read.await.unwrap();
         assert_eq!(client.watched_paths(), [format!("{namespace}/node")]);
-        outside.set_data().for_path("/node").await.unwrap();
+        outside.set_data().for_path("/node", "x").await.unwrap();
         // Events come in order: the first one's would be here.
         let beacon = watch_data(&outside, "/node").await;
-        outside.set_data().for_path("/node").await.unwrap();
+        outside.set_data().for_path("/node", "x").await.unwrap();
         in_time(beacon).await;
         assert!(is_silent(&mut watch));
-        client.set_data().for_path("/node").await.unwrap();
+        client.set_data().for_path("/node", "x").await.unwrap();
         assert_eq!(in_time(watch).await, WakeReason::Event(EventType::NodeDataChanged));
     }
 
@@ -222,7 +222,7 @@ on_every_server! {
         assert_eq!(session.epoch(), 2);
         assert!(watches.iter_mut().all(is_silent), "a reconnect wakes no waiter");
         node(&direct, &make_path(&path, "child")).await;
-        client.set_data().for_path(&path).await.unwrap();
+        client.set_data().for_path(&path, "x").await.unwrap();
         let [data, children] = watches;
         assert_eq!(in_time(data).await, WakeReason::Event(EventType::NodeDataChanged));
         assert_eq!(in_time(children).await, WakeReason::Event(EventType::NodeChildrenChanged));

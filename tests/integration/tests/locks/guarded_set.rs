@@ -63,7 +63,7 @@ async fn write_elements(
         let written = if guarded {
             guard.transaction().set_data(SET, data).commit().await.map(drop)
         } else {
-            client.set_data().with_data(data).for_path(SET).await.map(drop).map_err(LockError::from)
+            client.set_data().for_path(SET, data).await.map(drop).map_err(LockError::from)
         };
         match written {
             Ok(()) => drop(tally.lock().0.insert(element)),

@@ -72,7 +72,7 @@ on_every_server! {
             tokio::pin!(asked);
             assert!(futures_util::FutureExt::now_or_never(asked.as_mut()).is_none());
             // Other data is no request.
-            client.set_data().with_data("something").for_path(&node).await.unwrap();
+            client.set_data().for_path(&node, "something").await.unwrap();
             eventually("it is watched again", async || client.watched_paths().contains(&node)).await;
             assert!(futures_util::FutureExt::now_or_never(asked.as_mut()).is_none());
             revoke(&client, &node).await;
@@ -220,7 +220,7 @@ on_every_server! {
         proxy.refuse();
         let asks = { let node = guard.path().to_owned(); tokio::spawn(async move { revoke(&far, &node).await }) };
         in_time(proxy.wait_for_faults(1)).await;
-        holder.set_data().with_data("progress: 7 of 9").for_path(guard.path()).await.unwrap();
+        holder.set_data().for_path(guard.path(), "progress: 7 of 9").await.unwrap();
         proxy.accept();
         assert_eq!(in_time(asks).await.unwrap(), RevokeOutcome::Requested);
         let (data, stat) = holder.get_data().for_path(guard.path()).await.unwrap();

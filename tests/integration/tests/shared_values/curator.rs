@@ -90,7 +90,7 @@ on_every_server! {
         let wrong = VersionedValue::new(current.zxid() + 1, 3, 10);
         assert!(!count.try_set_count(&wrong, 20).await.unwrap());
         // Whether it is known already or not.
-        client.set_data().with_data(2_i32.to_be_bytes()).for_path(&path).await.unwrap();
+        client.set_data().for_path(&path, 2_i32.to_be_bytes()).await.unwrap();
         assert!(!count.try_set_count(&current, 20).await.unwrap());
         eventually("the change is seen", async || count.count().unwrap() == 2).await;
         let unknown = VersionedValue::new(current.zxid(), -1, 10);
@@ -152,7 +152,7 @@ on_every_server! {
         proxy.accept();
         assert_eq!(next(&mut states).await, ConnectionState::Reconnected);
         // The next thing that is told is the next change, once.
-        other.set_data().with_data(12_i32.to_be_bytes()).for_path(&path).await.unwrap();
+        other.set_data().for_path(&path, 12_i32.to_be_bytes()).await.unwrap();
         assert_eq!(next(&mut changes).await, 12);
         assert!(count.try_set_count(&count.versioned_value().unwrap(), 13).await.unwrap());
         assert_eq!(next(&mut changes).await, 13);

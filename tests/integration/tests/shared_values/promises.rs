@@ -69,7 +69,7 @@ on_every_server! {
         value.start().await.unwrap();
         owner.set_acl().with_acl(Acl::creator_all()).for_path(&path).await.unwrap();
         // The server tells no changes to those who may not read them.
-        owner.set_data().with_data("secret").for_path(&path).await.unwrap();
+        owner.set_data().for_path(&path, "secret").await.unwrap();
         proxy.reset();
         eventually("reading it again fails", async || stranger.watchers() == 0).await;
         let refused = in_time(value.set_value("x")).await;
@@ -97,7 +97,7 @@ on_every_server! {
         }
         assert!(value.try_set_value(&value.versioned_value(), "tried").await.unwrap());
         // Data that is not compressed is reported, and what comes after it is read.
-        plain.set_data().with_data("plain").for_path(&node).await.unwrap();
+        plain.set_data().for_path(&node, "plain").await.unwrap();
         assert!(!value.try_set_value(&value.versioned_value(), "stale").await.unwrap());
         assert_eq!(value.value(), b"tried");
         let other = SharedValue::new(plain, &node, "").unwrap();

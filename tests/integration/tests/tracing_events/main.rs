@@ -132,12 +132,12 @@ async fn live_through_everything(log: &Log) {
 
     client.create().with_acl(Acl::creator_all()).for_path("/node").await.unwrap();
     proxy.drop_reply(OpCode::SetData, 1);
-    client.set_data().with_data(DATA).idempotent().for_path("/node").await.unwrap();
+    client.set_data().idempotent().for_path("/node", DATA).await.unwrap();
     log.comes_to("reconnected").await;
     proxy.latency(SESSION / 15);
     client.get_data().for_path("/node").await.unwrap();
     proxy.latency(Duration::ZERO);
-    assert!(client.set_data().with_version(77).with_data(DATA).for_path("/node").await.is_err());
+    assert!(client.set_data().with_version(77).for_path("/node", DATA).await.is_err());
 
     let options = LockOptions::new().node_data(DATA).warn_after(Duration::from_millis(50));
     let mutex = InterProcessMutex::with_options(client.clone(), "/lock", options).unwrap();

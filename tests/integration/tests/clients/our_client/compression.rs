@@ -55,9 +55,9 @@ on_every_server! {
         for _ in 0..2 {
             assert_eq!(client.get_data().for_path(&path).await.unwrap().0, gzipped(DATA));
             assert_eq!(client.get_data().decompressed().for_path(&path).await.unwrap().0, DATA);
-            client.set_data().with_data(DATA).for_path(&path).await.unwrap();
+            client.set_data().for_path(&path, DATA).await.unwrap();
             assert_eq!(client.get_data().for_path(&path).await.unwrap().0, DATA);
-            client.set_data().compressed().with_data(DATA).for_path(&path).await.unwrap();
+            client.set_data().compressed().for_path(&path, DATA).await.unwrap();
         }
     }
 
@@ -79,7 +79,7 @@ on_every_server! {
             (client.set_data().uncompressed(), false),
             (client.set_data().compressed(), true),
         ] {
-            set.with_data(DATA).for_path(&path).await.unwrap();
+            set.for_path(&path, DATA).await.unwrap();
             is_stored(&client, &path, DATA, compressed).await;
         }
     }
@@ -103,7 +103,7 @@ on_every_server! {
         let create = |path: &str| CuratorOp::create(path).with_data(path);
         let created = client.transaction().operation(create(&one).compressed()).operation(create(&two));
         created.operation(create(&below).compressed()).commit().await.unwrap();
-        let set = |path: &str| CuratorOp::set_data(path).with_data(path);
+        let set = |path: &str| CuratorOp::set_data(path, path);
         for (compressed, plain) in [([&one, &below], &two), ([&two, &below], &one)] {
             for path in compressed {
                 assert_eq!(client.get_data().for_path(path).await.unwrap().0, gzipped(path.as_bytes()));
@@ -124,8 +124,8 @@ on_every_server! {
         created.operation(op(CuratorOp::create(&two)).uncompressed()).commit().await.unwrap();
         is_stored(&client, &one, DATA, true).await;
         is_stored(&client, &two, DATA, false).await;
-        let set = client.transaction().operation(op(CuratorOp::set_data(&one)).uncompressed());
-        set.operation(op(CuratorOp::set_data(&two))).commit().await.unwrap();
+        let set = client.transaction().operation(CuratorOp::set_data(&one, DATA).uncompressed());
+        set.operation(CuratorOp::set_data(&two, DATA)).commit().await.unwrap();
         is_stored(&client, &one, DATA, false).await;
         is_stored(&client, &two, DATA, true).await;
     }

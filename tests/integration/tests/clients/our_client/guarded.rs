@@ -27,7 +27,7 @@ on_every_server! {
         assert_eq!(data().await, "2");
         let lock = InterProcessReadWriteLock::new(client.clone(), env.path("write")).unwrap();
         let write = lock.write_lock().acquire().await.unwrap();
-        write.transaction().operation(CuratorOp::set_data(&node).with_data("3").with_version(2)).commit().await.unwrap();
+        write.transaction().operation(CuratorOp::set_data(&node, "3").with_version(2)).commit().await.unwrap();
         assert_eq!(data().await, "3");
         let mutex = InterProcessSemaphoreMutex::new(client.clone(), env.path("semaphore")).unwrap();
         let guard = mutex.acquire().await.unwrap();
@@ -171,7 +171,7 @@ on_every_server! {
                     let written = if guarded {
                         guard.transaction().set_data(&set, data).commit().await.map(drop)
                     } else {
-                        client.set_data().with_data(data).for_path(&set).await.map(drop).map_err(LockError::from)
+                        client.set_data().for_path(&set, data).await.map(drop).map_err(LockError::from)
                     };
                     client.close().await;
                     written
@@ -181,7 +181,7 @@ on_every_server! {
             eventually("it stands still", async || direct.check_exists().for_path(&mark).await.unwrap().is_some()).await;
             let guard = in_time(InterProcessMutex::new(direct.clone(), &lock).unwrap().acquire()).await.unwrap();
             let read = String::from_utf8(direct.get_data().for_path(&node).await.unwrap().0).unwrap();
-            direct.set_data().with_data(format!("{read} next")).for_path(&node).await.unwrap();
+            direct.set_data().for_path(&node, format!("{read} next")).await.unwrap();
             guard.release().await.unwrap();
             let written = in_time(async { tokio::task::spawn_blocking(|| stopped.join().unwrap()).await.unwrap() }).await;
             let set = String::from_utf8(direct.get_data().for_path(&node).await.unwrap().0).unwrap();

@@ -35,7 +35,7 @@ async fn read_only_client_reads_from_a_cut_off_server_and_writes_after_its_repai
     let read_only = state.wait_for(|state| *state == Some(ConnectionState::ReadOnly));
     tokio::time::timeout(PATIENCE * 2, read_only).await.expect("it serves reads").unwrap();
     assert_eq!(in_time(reader.get_data().for_path("/node")).await.unwrap().0, b"data");
-    let refused = in_time(reader.set_data().with_data("new").for_path("/node")).await.unwrap_err();
+    let refused = in_time(reader.set_data().for_path("/node", "new")).await.unwrap_err();
     assert!(matches!(refused, Error::ZooKeeper { code: -119, .. }), "{refused}");
     // Who may not, is not connected.
     let writer = client(&server, false);
@@ -45,7 +45,7 @@ async fn read_only_client_reads_from_a_cut_off_server_and_writes_after_its_repai
     }
     let again = state.wait_for(|state| *state == Some(ConnectionState::Reconnected));
     tokio::time::timeout(PATIENCE * 3, again).await.expect("it is connected for writes").unwrap();
-    in_time(reader.set_data().with_data("new").for_path("/node")).await.unwrap();
+    in_time(reader.set_data().for_path("/node", "new")).await.unwrap();
     reader.close().await;
     writer.close().await;
 }

@@ -20,7 +20,7 @@ on_every_server! {
             .check("/there")
             .create("/new", "data")
             .operation(CuratorOp::create("/new/child-").with_mode(CreateMode::EphemeralSequential))
-            .operation(CuratorOp::set_data("/there").with_data("changed").with_version(0))
+            .operation(CuratorOp::set_data("/there", "changed").with_version(0))
             .create("/gone", "")
             .delete("/gone")
             .commit()
@@ -39,7 +39,7 @@ on_every_server! {
         assert!(client.check_exists().for_path("/gone").await.unwrap().is_none());
         assert_eq!(client.transaction().commit().await.unwrap(), []);
         // Curator's `testWithCompression`.
-        let compressed = CuratorOp::set_data("/there").with_data("small").compressed();
+        let compressed = CuratorOp::set_data("/there", "small").compressed();
         client.transaction().operation(compressed).create("/plain", "small").commit().await.unwrap();
         assert_eq!(client.get_data().decompressed().for_path("/there").await.unwrap().0, b"small");
         assert_ne!(client.get_data().for_path("/there").await.unwrap().0, b"small");
@@ -54,7 +54,7 @@ on_every_server! {
         let missing = env.path("missing");
         for (operation, name, is) in [
             (CuratorOp::check(&there).with_version(7), "check", is_bad_version as fn(&Error) -> bool),
-            (CuratorOp::set_data(&there).with_version(7), "setData", is_bad_version),
+            (CuratorOp::set_data(&there, "x").with_version(7), "setData", is_bad_version),
             (CuratorOp::delete(&missing), "delete", is_no_node),
             (CuratorOp::check(&missing), "check", is_no_node),
             (CuratorOp::create(&there), "create", is_existing),

@@ -121,8 +121,8 @@ on_every_server! {
         let path = env.path("node");
         let mut watcher = client.add_watch(&path, AddWatchMode::Persistent).await.unwrap();
         other.create().creating_parents_if_needed().for_path(&path).await.unwrap();
-        other.set_data().for_path(&path).await.unwrap();
-        other.set_data().for_path(&path).await.unwrap();
+        other.set_data().for_path(&path, "x").await.unwrap();
+        other.set_data().for_path(&path, "x").await.unwrap();
         other.create().for_path(&format!("{path}/child")).await.unwrap();
         use EventType::{NodeChildrenChanged, NodeCreated, NodeDataChanged};
         for event in [NodeCreated, NodeDataChanged, NodeDataChanged, NodeChildrenChanged] {
@@ -163,7 +163,7 @@ on_every_server! {
             let mut watcher = client.add_watch(&path, mode).await.unwrap();
             proxy.reset();
             assert_eq!(in_time(watcher.next()).await.unwrap(), PersistentEvent::Reset);
-            other.set_data().for_path(&path).await.unwrap();
+            other.set_data().for_path(&path, "x").await.unwrap();
             assert_eq!(changed(&mut watcher).await, (EventType::NodeDataChanged, path.clone()));
             let own = env.path("own");
             let session = client.session().await.unwrap();
@@ -171,7 +171,7 @@ on_every_server! {
             env.kill_owner_of(&other, &own).await;
             in_time(session.ended()).await;
             assert_eq!(in_time(watcher.next()).await.unwrap(), PersistentEvent::Reset);
-            other.set_data().for_path(&path).await.unwrap();
+            other.set_data().for_path(&path, "x").await.unwrap();
             assert_eq!(changed(&mut watcher).await, (EventType::NodeDataChanged, path.clone()));
         }
         let mut state = client.watch_connection_state();
@@ -217,13 +217,13 @@ async fn persistent_and_other_watches_meet(address: SocketAddr, apart: bool) {
     let [fired, given_up, alone, mark] = &mut watchers;
     // One fires, and one is given up. Both kinds are notified of what happens first.
     let once = client.get_data().watched().for_path("/fired").await.unwrap().1;
-    other.set_data().for_path("/fired").await.unwrap();
+    other.set_data().for_path("/fired", "x").await.unwrap();
     assert_eq!(in_time(once).await, WakeReason::Event(EventType::NodeDataChanged));
     assert_eq!(changed(fired).await, (EventType::NodeDataChanged, "/fired".to_owned()));
     drop(client.get_data().watched().for_path("/given-up").await.unwrap().1);
     client.sync("/").await.unwrap();
     for path in ["/fired", "/given-up", "/alone", "/mark"] {
-        other.set_data().for_path(path).await.unwrap();
+        other.set_data().for_path(path, "x").await.unwrap();
     }
     assert_eq!(changed(mark).await, (EventType::NodeDataChanged, "/mark".to_owned()));
     // Events come in order, so what is not here now was never sent.

@@ -27,9 +27,9 @@ on_every_server! {
         assert_eq!((path.as_str(), stat.version, stat.data_length), (node.as_str(), 0, 3));
         assert!(matches!(client.create().for_path(&node).await, Err(Error::NodeExists { .. })));
         assert_eq!(client.get_data().for_path(&node).await.unwrap(), (b"one".to_vec(), stat));
-        let changed = client.set_data().with_data("two").with_version(0).for_path(&node).await.unwrap();
+        let changed = client.set_data().with_version(0).for_path(&node, "two").await.unwrap();
         assert_eq!(changed.version, 1);
-        assert!(matches!(client.set_data().with_version(0).for_path(&node).await, Err(Error::BadVersion { .. })));
+        assert!(matches!(client.set_data().with_version(0).for_path(&node, "x").await, Err(Error::BadVersion { .. })));
         assert_eq!(client.check_exists().for_path(&node).await.unwrap(), Some(changed));
         for mode in [CreateMode::PersistentSequential, CreateMode::EphemeralSequential] {
             let path = client.create().with_mode(mode).for_path(&format!("{parent}/s-")).await.unwrap();

@@ -40,7 +40,7 @@ fn every_future_is_send(
     send(client.delete().guaranteed().for_path("/a"));
     send(client.check_exists().for_path("/a"));
     send(client.get_data().for_path("/a"));
-    send(client.set_data().for_path("/a"));
+    send(client.set_data().for_path("/a", "x"));
     send(client.get_children().for_path("/a"));
     send(mutex.acquire());
     send(mutex.acquire_timeout(second));

@@ -232,7 +232,7 @@ on_every_server! {
         let mut state = client.watch_connection_state();
         // The last answer that counts: a write, sent now.
         let before = Instant::now();
-        client.set_data().for_path(&env.path("lock")).await.unwrap();
+        client.set_data().for_path(&env.path("lock"), "x").await.unwrap();
         let after = Instant::now();
         env.freeze();
         in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();

@@ -127,7 +127,7 @@ pub enum Error {
         /// The reason why it cannot work.
         reason: String,
     },
-    /// The client's [`SchemaSet`](crate::SchemaSet) refuses the request.
+    /// The client's `SchemaSet` refuses the request.
     #[error("{path} violates schema {schema}: {reason}")]
     SchemaViolation {
         /// The node.

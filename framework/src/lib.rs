@@ -86,6 +86,7 @@
 //! | warn | `a successor cannot be signalled` | `error`, `path` |
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod client;
@@ -118,10 +119,13 @@ pub use environment::clock::{BootClock, Clock, TokioClock};
 pub use environment::randomness::{Randomness, SeededRandomness, ThreadRandomness};
 pub use error::{ConnectError, Error, Result};
 pub use model::acl_provider::{AclProvider, DefaultAclProvider};
-pub use model::compression::{CompressionProvider, GzipCompressionProvider};
+pub use model::compression::CompressionProvider;
+#[cfg(feature = "compression")]
+pub use model::gzip::GzipCompressionProvider;
 pub use model::new_node::{NodeSpec, Parents};
 pub use model::path::{make_path, node_from_path, parent_of, validate_path};
 pub use model::protected::ProtectedId;
+#[cfg(feature = "schema")]
 pub use model::schema::{Allowance, OtherPaths, Schema, SchemaDescription, SchemaSet, SchemaValidator};
 pub use model::{
     Acl, AddWatchMode, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchKind, WatchedEvent,

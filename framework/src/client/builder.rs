@@ -16,7 +16,8 @@ use crate::environment::randomness::{Randomness, ThreadRandomness};
 use crate::error::{Error, Result};
 use crate::model::AuthInfo;
 use crate::model::acl_provider::{AclProvider, DefaultAclProvider};
-use crate::model::compression::{CompressionProvider, GzipCompressionProvider};
+use crate::model::compression::CompressionProvider;
+use crate::model::gzip;
 use crate::model::namespace::Namespace;
 use crate::model::schema::SchemaSet;
 use crate::retry::RetryPolicy;
@@ -92,7 +93,7 @@ impl CuratorFrameworkBuilder {
             error_policy: Arc::new(SessionConnectionStateErrorPolicy),
             reap_interval: Some(DEFAULT_REAP_INTERVAL),
             container_parents: true,
-            compression: Arc::new(GzipCompressionProvider),
+            compression: Arc::new(gzip::DEFAULT),
             compress: false,
             schemas: None,
             circuit_breaker: None,
@@ -229,13 +230,15 @@ impl CuratorFrameworkBuilder {
     }
 
     /// Compresses all data that is written and decompresses all that is read, unless an operation says otherwise:
-    /// Curator's `enableCompression`. All clients of a lock must do the same, or they misread a revocation.
+    /// Curator's `enableCompression`. All clients of a lock must do the same, or they misread a revocation. It needs the
+    /// cargo feature `compression`, or a [`compression_provider`](Self::compression_provider).
     pub fn enable_compression(mut self) -> Self {
         self.compress = true;
         self
     }
 
-    /// Sets the compression. Default: gzip. It applies only where the client or an operation enables it.
+    /// Sets the compression. Default: gzip, with the cargo feature `compression`. It applies only where the client or an
+    /// operation enables it.
     pub fn compression_provider(mut self, provider: impl CompressionProvider) -> Self {
         self.compression = Arc::new(provider);
         self
@@ -251,6 +254,7 @@ impl CuratorFrameworkBuilder {
     }
 
     /// Sets the schemas that nodes must satisfy. Default: every node is allowed.
+    #[cfg(feature = "schema")]
     pub fn schema_set(mut self, schemas: SchemaSet) -> Self {
         self.schemas = Some(schemas);
         self

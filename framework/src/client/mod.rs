@@ -19,15 +19,12 @@ use crate::core::config::DefaultData;
 use crate::core::retry_loop::RetryLoop;
 use crate::core::{ClientCore, LifeCycle, Shutdown, TaskEnd, WeakCore};
 use crate::error::{Error, Result};
-use crate::model::AddWatchMode;
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
 #[cfg(doc)]
 use crate::model::compression::CompressionProvider;
 use crate::model::new_node::Parents;
-use crate::model::schema::Reading;
-#[cfg(doc)]
-use crate::model::schema::SchemaSet;
+use crate::model::{AddWatchMode, Reading};
 use crate::operations::{
     CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder,
     GetConfigBuilder, GetDataBuilder, PersistentWatcher, ReconfigBuilder, SetAclBuilder, SetDataBuilder,
@@ -257,7 +254,7 @@ impl CuratorFramework {
         self.core.retry_loop()
     }
 
-    /// Checks new data of a node against the client's [`SchemaSet`], for a recipe that writes it in a [`Session`]. The
+    /// Checks new data of a node against the client's `SchemaSet`, for a recipe that writes it in a [`Session`]. The
     /// client's own operations do that themselves.
     ///
     /// # Errors

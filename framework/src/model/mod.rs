@@ -2,10 +2,19 @@
 
 pub(crate) mod acl_provider;
 pub(crate) mod compression;
+#[cfg(feature = "compression")]
+pub(crate) mod gzip;
+#[cfg(not(feature = "compression"))]
+#[path = "no_gzip.rs"]
+pub(crate) mod gzip;
 pub(crate) mod namespace;
 pub(crate) mod new_node;
 pub(crate) mod path;
 pub mod protected;
+#[cfg(feature = "schema")]
+pub(crate) mod schema;
+#[cfg(not(feature = "schema"))]
+#[path = "no_schema.rs"]
 pub(crate) mod schema;
 mod types;
 pub mod zk_paths;
@@ -13,3 +22,10 @@ pub mod zk_paths;
 pub use types::{
     Acl, AddWatchMode, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchKind, WatchedEvent,
 };
+
+/// A read with or without a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Plain,
+    Watched,
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::error::{Error, Result};
-use crate::model::{Acl, CreateMode};
+use crate::model::{Acl, CreateMode, Reading};
 
 /// The rule for one property of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -30,13 +30,6 @@ impl Allowance {
             Self::Cannot => !is,
         }
     }
-}
-
-/// A read with or without a watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
-    Plain,
-    Watched,
 }
 
 /// The rule for the paths without a schema.

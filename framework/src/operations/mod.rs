@@ -20,8 +20,8 @@ use std::future::Future;
 
 use crate::core::ClientCore;
 use crate::error::Result;
+use crate::model::Reading;
 use crate::model::path::validate_path;
-use crate::model::schema::Reading;
 use crate::session::Session;
 
 /// Checks a read against the client's schemas.

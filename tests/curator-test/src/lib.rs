@@ -1,5 +1,14 @@
 //! ZooKeeper servers, wire faults and checks, for tests of code that talks to ZooKeeper.
 //!
+//! ```toml
+//! [dev-dependencies]
+//! curator-test = { path = "../curator/tests/curator-test" }
+//! tokio = { version = "1", features = ["macros", "rt"] }
+//! ```
+//!
+//! The path is that of a copy of the repository. Tests on [`SimulatedEnsemble`] need tokio's feature `test-util` too. The
+//! cargo feature `apache` adds real Apache ZooKeeper, with TLS and SASL; it needs Java and Debian's package `zookeeper`.
+//!
 //! | | |
 //! | --- | --- |
 //! | [`TestingServer`] | a ZooKeeper server in the test's process, in memory, without a JVM |
@@ -37,7 +46,11 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(feature = "apache")]
 mod apache;
+#[cfg(feature = "apache")]
 mod certificates;
 pub mod guide;
 pub mod history;
@@ -47,9 +60,11 @@ mod server;
 mod simulation;
 pub mod wire;
 
+#[cfg(feature = "apache")]
 pub use apache::{
     ApacheCluster, ApacheClusterBuilder, ApacheError, ApacheServer, ApacheServerBuilder, ClientAuth, installed_packages,
 };
+#[cfg(feature = "apache")]
 pub use certificates::{CertificateError, TestAuthority, TestCertificate};
 pub use kill_session::kill_session;
 pub use proxy::FaultProxy;

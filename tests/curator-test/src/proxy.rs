@@ -277,6 +277,7 @@ pub(crate) enum Speech {
     /// The protocol between a follower and its leader, not parsed.
     Quorum,
     /// The elections of servers. The connecting server names `announced` to its peer as the address where it listens.
+    #[cfg_attr(not(feature = "apache"), expect(dead_code, reason = "only clusters have elections"))]
     Election {
         /// The address of a proxy for connections in the other direction.
         announced: SocketAddr,
@@ -288,6 +289,7 @@ pub(crate) enum Speech {
 pub(crate) struct Listening(std::net::TcpListener);
 
 impl Listening {
+    #[cfg(feature = "apache")]
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }

@@ -6,13 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rand::SeedableRng;
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::environment::randomness::Randomness;
+use crate::environment::randomness::{Randomness, shuffle};
 use crate::error::ConnectError;
 use crate::zookeeper::ConnectConfig;
 
@@ -81,7 +78,7 @@ impl Opener {
             .map_err(|error| io::Error::new(error.kind(), format!("name not resolved: {error}")))?
             .map(Some)
             .collect();
-        addresses.shuffle(&mut StdRng::seed_from_u64(self.randomness.next()));
+        shuffle(&mut addresses, &*self.randomness);
         Ok(addresses)
     }
 

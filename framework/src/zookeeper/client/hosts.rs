@@ -4,11 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rand::SeedableRng;
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
 
-use crate::environment::randomness::{Randomness, unit_interval};
+use crate::environment::randomness::{Randomness, shuffle, unit_interval};
 
 /// The most attempts of one client in any second.
 const ATTEMPTS: usize = 5;
@@ -76,7 +73,7 @@ impl Hosts {
             return;
         }
         self.order = servers;
-        self.order.shuffle(&mut StdRng::seed_from_u64(randomness.next()));
+        shuffle(&mut self.order, randomness);
         self.next = 0;
     }
 

@@ -10,14 +10,11 @@ use std::time::Duration;
 
 use curator_wire::{ConnectRequest, ConnectResponse, OpCode, Reader, RequestHeader, Writer};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use rand::SeedableRng;
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::environment::randomness::Randomness;
+use crate::environment::randomness::{Randomness, shuffle};
 use crate::error::ConnectError;
 use crate::zookeeper::MIN_SESSION_TIMEOUT;
 
@@ -45,7 +42,7 @@ pub(crate) async fn probe_ensemble(
     let end = Instant::now() + budget;
     let mut failures = Vec::new();
     let mut addresses = resolve(servers, budget, &mut failures).await;
-    addresses.shuffle(&mut StdRng::seed_from_u64(randomness.next()));
+    shuffle(&mut addresses, randomness);
     for (tried, (server, address)) in addresses.iter().enumerate() {
         // The time left is shared evenly among the addresses still to be tried.
         let left = end.saturating_duration_since(Instant::now());

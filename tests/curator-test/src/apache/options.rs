@@ -6,8 +6,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rand::Rng as _;
-
 use super::error::ApacheError;
 use super::launcher::Launcher;
 use super::node::data_folder;
@@ -104,11 +102,10 @@ impl Options {
 pub(super) fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
     // Kept until all are found, so that no port is found twice.
     let mut listeners = Vec::new();
-    let mut random = rand::rng();
     let mut tries = count + PORT_TRIES;
     while listeners.len() < count {
         tries -= 1;
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, random.random_range(15_000..32_000))) {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, fastrand::u16(15_000..32_000))) {
             Ok(listener) => listeners.push(listener),
             Err(error) if tries == 0 => return Err(error),
             Err(_) => {}

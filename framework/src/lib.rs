@@ -1,6 +1,15 @@
 //! A ZooKeeper client in the manner of Apache Curator's framework: it keeps one session at a time, knows when that
 //! session can no longer be relied on, retries what may be retried, and leaves nothing behind.
 //!
+//! ```toml
+//! [dependencies]
+//! curator-framework = { path = "../curator/framework" }
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
+//! The client needs a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. This crate enables tokio's
+//! features `net`, `rt`, `sync` and `time`. The path is that of a copy of the repository.
+//!
 //! Start with [`CuratorFramework`]. The locks are in the crate `curator-recipes`.
 //!
 //! | | |
@@ -59,7 +68,9 @@
 //! | --- | --- |
 //! | `zookeeper-async` (default) | the second client: `ZooKeeperAsyncFactory`, [`CuratorFrameworkBuilder::zookeeper_factory`] |
 //! | `tls` | TLS with the default client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
-//! | `serde` | [`SchemaDescription`] is read from JSON, YAML and the like |
+//! | `compression` | gzip: `GzipCompressionProvider`, the default of [`CuratorFrameworkBuilder::compression_provider`] |
+//! | `schema` | rules for nodes: `SchemaSet`, `Schema`, `CuratorFrameworkBuilder::schema_set` |
+//! | `serde` | `SchemaDescription` is read from JSON, YAML and the like; includes `schema` |
 //!
 //! A request that the client does not support ends with [`Error::Unsupported`]. [`CuratorFrameworkBuilder::build`]
 //! refuses an option that it does not support.

@@ -1,6 +1,17 @@
 //! Apache Curator's recipes for async Rust: locks between processes through ZooKeeper, on the same paths and with the
 //! same nodes as Java's Curator.
 //!
+//! ```toml
+//! [dependencies]
+//! curator-framework = { path = "../curator/framework" }
+//! curator-recipes = { path = "../curator/recipes" }
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//! ```
+//!
+//! The locks need a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. The paths are those of a copy of
+//! the repository. The cargo feature `zookeeper-async`, on by default, is that of
+//! [`curator-framework`](curator_framework#which-client); the other features are set there.
+//!
 //! | recipe | for |
 //! | --- | --- |
 //! | [`InterProcessMutex`] | one at a time, reentrant for an explicit [`LockOwner`] |
@@ -59,6 +70,7 @@
 //! | `lock released` | `path`, `node`, `hold`, `outcome` (`released`, `lost`, `dropped`) |
 //! | *warn* `a lock is held for long` | `path`, `node`, `held_for_more_than` |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 #[doc = include_str!("../docs/choosing.md")]

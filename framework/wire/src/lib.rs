@@ -1,5 +1,12 @@
 //! ZooKeeper's wire format: the records that the client and the testing server share.
 //!
+//! ```toml
+//! [dependencies]
+//! curator-wire = { path = "../curator/framework/wire" }
+//! ```
+//!
+//! The crate opens no socket, so it needs neither tokio nor a feature. The path is that of a copy of the repository.
+//!
 //! A frame is a four-byte big-endian length and as many bytes of jute records.
 //! Numbers are big-endian, strings and buffers carry their length in front, and
 //! the length −1 means null. The first frame of a connection is a
@@ -21,6 +28,8 @@
 //! assert_eq!(reader.string()?, "/lock");
 //! # Ok::<(), curator_wire::DecodeError>(())
 //! ```
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod codec;
 mod codes;

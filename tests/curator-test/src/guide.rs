@@ -1,6 +1,12 @@
 //! Tests of your own code with this crate. This module contains only text.
 //!
-//! Add `curator-test` to the `dev-dependencies` of your crate, and connect your code to one of these servers.
+//! Add `curator-test` to the `dev-dependencies` of your crate, and connect your code to one of these servers:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! curator-test = { path = "../curator/tests/curator-test" }
+//! tokio = { version = "1", features = ["macros", "rt"] }
+//! ```
 //!
 //! # In ten lines
 //!
@@ -85,8 +91,8 @@
 //!
 //! # Real servers
 //!
-//! [`ApacheServer`] and [`ApacheCluster`] start Apache ZooKeeper itself where Debian's package `zookeeper` is
-//! installed. They have the same methods. Code that is tested on [`TestingServer`] behaves the same there: both pass
+//! With the cargo feature `apache`, [`ApacheServer`] and [`ApacheCluster`] start Apache ZooKeeper itself where Debian's
+//! package `zookeeper` is installed. They have the same methods. Code that is tested on [`TestingServer`] behaves the same there: both pass
 //! the same conformance tests, request by request.
 //!
 //! # TLS and SASL

@@ -148,6 +148,12 @@ impl Session {
             root: Namespace::default(),
             pinned: None,
         };
+        let inner = Arc::downgrade(&session.inner);
+        connection.handle.on_task_dropped(Box::new(move || {
+            if let Some(inner) = inner.upgrade() {
+                Self { inner, root: Namespace::default(), pinned: None }.finish(SessionEnd::ClientFailed);
+            }
+        }));
         tokio::spawn(tasks.run(session.clone()));
         session
     }

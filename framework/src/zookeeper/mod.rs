@@ -517,7 +517,7 @@ pub enum SessionEnd {
     Inconsistent,
     /// The server did not accept the credentials.
     AuthFailed,
-    /// The client behind the seam stopped working.
+    /// The task of the client behind the seam failed, or ended with its runtime.
     ClientFailed,
     /// The client was closed or dropped.
     Closed,
@@ -530,7 +530,7 @@ impl fmt::Display for SessionEnd {
             Self::DeadlinePassed => "the session's deadline passed without an answer",
             Self::Inconsistent => "the server's answers did not belong to the session",
             Self::AuthFailed => "the server did not accept the credentials",
-            Self::ClientFailed => "the client crate stopped working",
+            Self::ClientFailed => "the client's task failed, or ended with its runtime",
             Self::Closed => "the client was closed",
         })
     }
@@ -627,6 +627,11 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     /// Ends the handle: from now on every reply is `SessionExpired`, and the client closes the session on the server as
     /// soon as it can.
     fn end(&self);
+
+    /// Sets a call for the moment at which the runtime drops the handle's task. The task makes the call before it
+    /// closes the session by itself, because guards must be lost first. By default the call is ignored: such a task leaves
+    /// the session to the server's timer.
+    fn on_task_dropped(&self, _call: Box<dyn FnOnce() + Send>) {}
 
     /// Resolves when the session is closed, or never if no server can be reached. Call [`end`](Self::end) first.
     fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -41,6 +42,8 @@ const READ: usize = 8 * 1024;
 const KEPT: usize = 64 * 1024;
 /// The capacity for events that is kept after their delivery.
 const KEPT_EVENTS: usize = 64;
+/// The longest time for which the drop of the task blocks its thread, to close the session.
+const LAST_WRITE: Duration = Duration::from_millis(200);
 /// The longest sleep of a connection's timer: the clock advances while the machine sleeps, timers do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
@@ -51,6 +54,8 @@ struct Shared {
     randomness: Arc<dyn Randomness>,
     /// Notifies the driver that the session has ended: the close timeout begins.
     ended: Notify,
+    /// The call that makes guards lost when the driver is dropped.
+    task_dropped: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 struct Link {
@@ -259,6 +264,10 @@ impl ZooKeeperHandle for Handle {
         self.shared.end();
     }
 
+    fn on_task_dropped(&self, call: Box<dyn FnOnce() + Send>) {
+        *self.shared.task_dropped.lock() = Some(call);
+    }
+
     fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut closed = self.closed.clone();
         Box::pin(async move {
@@ -294,6 +303,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         clock: Arc::clone(&config.clock),
         randomness: Arc::clone(&config.randomness),
         ended: Notify::new(),
+        task_dropped: Mutex::new(None),
     });
     let (events, event_receiver) = mpsc::unbounded_channel();
     let driver = Driver {
@@ -303,6 +313,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         hosts: Hosts::default(),
         events,
         told: Vec::new(),
+        reader: None,
         server: String::new(),
         address: None,
         buffer: BytesMut::new(),
@@ -311,12 +322,13 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         attached: false,
         closed: false,
         at_once: false,
+        ended: false,
     };
     let mut first = FirstConnect { driver: Some(driver) };
-    let Established { driver, reader, attached } = first.run().await?;
+    let Established { driver, attached } = first.run().await?;
     let (closed_sender, closed) = watch::channel(false);
     tokio::spawn(async move {
-        driver.run(reader).await;
+        driver.run().await;
         closed_sender.send_replace(true);
     });
     let handle = Arc::new(Handle { shared, closed });
@@ -332,7 +344,6 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
 /// A session with its first connection.
 struct Established {
     driver: Driver,
-    reader: Reader,
     attached: Reattached,
 }
 
@@ -349,7 +360,7 @@ impl FirstConnect {
         };
         // From here on, a dropped connect leaves the session to the server's timer.
         match (round, self.driver.take()) {
-            (Ok((reader, attached)), Some(driver)) => Ok(Established { driver, reader, attached }),
+            (Ok(attached), Some(driver)) => Ok(Established { driver, attached }),
             (Err(error), Some(mut driver)) => {
                 // Awaited before the error is returned: a program that exits on it leaves no session.
                 driver.abandon().await;
@@ -395,6 +406,8 @@ struct Driver {
     events: mpsc::UnboundedSender<HandleEvent>,
     /// Events taken from the protocol, to be delivered without its lock.
     told: Vec<Event<Token>>,
+    /// The read half of the protocol's connection.
+    reader: Option<Reader>,
     /// The server of the current connection.
     server: String,
     /// The address of this server, if the client has resolved it.
@@ -409,11 +422,13 @@ struct Driver {
     closed: bool,
     /// The next attempt does not wait for the pacer.
     at_once: bool,
+    /// The task has ended by itself: its drop does not close the session.
+    ended: bool,
 }
 
 impl Driver {
     /// Serves the session until it is over and closed on the server, at most for the close timeout after its end.
-    async fn run(mut self, reader: Reader) {
+    async fn run(mut self) {
         let (shared, close_timeout) = (Arc::clone(&self.shared), self.config.close_timeout);
         let closing = async {
             shared.ended.notified().await;
@@ -421,13 +436,14 @@ impl Driver {
         };
         tokio::select! {
             biased;
-            () = self.serve(reader) => {}
+            () = self.serve() => {}
             () = closing => tracing::debug!("the session is left to the server's timer"),
         }
+        self.ended = true;
     }
 
     /// Tries each server once. Fails if the client closes while a server has made a session but not attached it.
-    async fn first_round(&mut self) -> Result<(Reader, Reattached), ConnectError> {
+    async fn first_round(&mut self) -> Result<Reattached, ConnectError> {
         let (shared, closing) = (Arc::clone(&self.shared), self.config.closing.clone());
         let mut round = std::pin::pin!(self.round(Limit::First));
         tokio::select! {
@@ -457,17 +473,17 @@ impl Driver {
             let (lost_at, limit) = (self.shared.clock.now(), self.config.close_timeout);
             let _in_time = tokio::time::timeout(limit, self.reattach(lost_at)).await;
         }
+        self.ended = true;
     }
 
-    async fn serve(&mut self, mut reader: Reader) {
+    async fn serve(&mut self) {
         loop {
-            let reason = match std::future::poll_fn(|cx| self.poll_link(&mut reader, cx)).await {
+            let reason = match std::future::poll_fn(|cx| self.poll_link(cx)).await {
                 Step::Over => return,
                 Step::Lost(reason) => reason,
                 // The attempt that opened the connection has handled it.
                 Step::Connected(_) => continue,
             };
-            drop(reader);
             let cause = ConnectError::new(self.server.clone(), reason);
             tracing::debug!(%cause, "connection lost");
             let lost_at = self.shared.clock.now();
@@ -478,18 +494,19 @@ impl Driver {
             if self.shared.link.lock().protocol.over().is_none() {
                 self.tell(HandleEvent::Disconnected(cause));
             }
-            let Some(found) = self.reattach(lost_at).await else { return };
-            reader = found;
+            if self.reattach(lost_at).await.is_none() {
+                return;
+            }
         }
     }
 
     /// Connects again until the session is attached; `None` when it is over.
-    async fn reattach(&mut self, lost_at: Duration) -> Option<Reader> {
+    async fn reattach(&mut self, lost_at: Duration) -> Option<Reattached> {
         let mut pause = Pause::default();
         loop {
             tokio::time::sleep(pause.next(&*self.config.randomness)).await;
             match self.round(Limit::LostAt(lost_at)).await {
-                Ok((reader, _)) => return Some(reader),
+                Ok(attached) => return Some(attached),
                 Err(_) if self.is_over() => return None,
                 Err(error) => self.tell(HandleEvent::Unreachable(error)),
             }
@@ -502,7 +519,7 @@ impl Driver {
     }
 
     /// Tries each server once, from the one behind the last one tried.
-    async fn round(&mut self, limit: Limit) -> Result<(Reader, Reattached), ConnectError> {
+    async fn round(&mut self, limit: Limit) -> Result<Reattached, ConnectError> {
         let mut failures = Vec::new();
         let mut left = usize::MAX;
         // Set after the pacer's first wait, which does not count as the servers' time.
@@ -539,7 +556,7 @@ impl Driver {
     }
 
     /// Tries each address of a server, with an equal share of the time left to connect and to attach.
-    async fn try_server(&mut self, server: &str, limit: Duration) -> Result<(Reader, Reattached), String> {
+    async fn try_server(&mut self, server: &str, limit: Duration) -> Result<Reattached, String> {
         let until = Instant::now() + limit;
         let resolved = tokio::time::timeout_at(until, self.opener.resolve(server)).await;
         let mut addresses = match resolved {
@@ -584,29 +601,21 @@ impl Driver {
     }
 
     /// Opens a connection to one server and attaches the session.
-    async fn attempt(&mut self, server: &str, address: Option<SocketAddr>) -> Result<(Reader, Reattached), String> {
+    async fn attempt(&mut self, server: &str, address: Option<SocketAddr>) -> Result<Reattached, String> {
         self.address = address;
         let stream = self.opener.open(server, address).await.map_err(|error| error.to_string())?;
         server.clone_into(&mut self.server);
         self.buffer.clear();
         self.violation = None;
-        let (mut reader, writer) = match stream {
-            Stream::Tcp(stream) => {
-                let (reader, writer) = stream.into_split();
-                (Reader::Tcp(reader), Writer::Tcp(writer))
-            }
-            Stream::Other(stream) => {
-                let (reader, writer) = tokio::io::split(stream);
-                (Reader::Other(reader), Writer::Other(writer))
-            }
-        };
+        let (reader, writer) = split(stream);
+        self.reader = Some(reader);
         {
             let mut link = self.shared.link.lock();
             link.protocol.open(self.shared.clock.now(), self.shared.randomness.next());
             link.writer = Some(writer);
         }
-        match std::future::poll_fn(|cx| self.poll_link(&mut reader, cx)).await {
-            Step::Connected(attached) => Ok((reader, attached)),
+        match std::future::poll_fn(|cx| self.poll_link(cx)).await {
+            Step::Connected(attached) => Ok(attached),
             Step::Lost(reason) => Err(reason),
             Step::Over => {
                 let end = self.shared.link.lock().protocol.over().unwrap_or(SessionEnd::Closed);
@@ -617,6 +626,7 @@ impl Driver {
 
     /// Drops the connection, and ends its requests.
     fn lose(&mut self, cause: Option<ConnectError>) {
+        self.reader = None;
         {
             let mut link = self.shared.link.lock();
             link.protocol.lost(cause);
@@ -677,12 +687,15 @@ impl Driver {
     }
 
     /// Carries bytes until the connection is attached or lost, or the session is over.
-    fn poll_link(&mut self, reader: &mut Reader, cx: &mut Context<'_>) -> Poll<Step> {
+    fn poll_link(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
             if let Some(Violation(reason)) = self.violation.take() {
                 return Poll::Ready(Step::Lost(reason));
             }
-            let received = match poll_read_buf(Pin::new(&mut *reader), cx, self.room()) {
+            let Some(reader) = &mut self.reader else {
+                return Poll::Ready(self.stopped("there is no connection"));
+            };
+            let received = match poll_read_buf(Pin::new(reader), cx, room(&mut self.buffer)) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(self.stopped("the server closed the connection")),
                 Poll::Ready(Ok(bytes)) => bytes,
                 Poll::Ready(Err(error)) => return Poll::Ready(self.stopped(&reason(&error))),
@@ -699,14 +712,6 @@ impl Driver {
                 Ok(_) => {}
             }
         }
-    }
-
-    fn room(&mut self) -> &mut BytesMut {
-        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
-            self.buffer = BytesMut::new();
-        }
-        self.buffer.reserve(READ);
-        &mut self.buffer
     }
 
     /// Returns the step that the end of the stream means.
@@ -761,19 +766,72 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
-    /// Replies to every caller, also when the runtime ends: no caller waits for a reply that cannot come.
-    fn drop(&mut self) {
-        {
-            let mut link = self.shared.link.lock();
-            link.protocol.fail();
-            link.protocol.lost(None);
-            link.writer = None;
-            link.driver = None;
-            self.told.extend(std::iter::from_fn(|| link.protocol.next_event()));
-        }
-        drop(self.deliver());
+impl Driver {
+    /// Ends the connection. Returns it with the bytes that close the session, if the task did not end by itself.
+    fn take_connection(&mut self) -> Option<(Box<dyn ByteStream>, Vec<u8>)> {
+        let mut link = self.shared.link.lock();
+        let is_open = !self.ended && !self.closed && link.protocol.close_at_once();
+        let last = link.protocol.output().to_vec();
+        link.protocol.lost(None);
+        link.driver = None;
+        self.told.extend(std::iter::from_fn(|| link.protocol.next_event()));
+        let halves = (self.reader.take(), link.writer.take());
+        drop(link);
+        let (Some(reader), Some(writer), true) = (halves.0, halves.1, is_open) else { return None };
+        Some((join(reader, writer)?, last))
     }
+}
+
+impl Drop for Driver {
+    /// Replies to every caller, also when the runtime ends: no caller waits for a reply that cannot come. Closes the
+    /// session if the task did not end by itself.
+    fn drop(&mut self) {
+        self.shared.link.lock().protocol.fail();
+        // First of all: guards must be lost before the server can delete their nodes.
+        let task_dropped = self.shared.task_dropped.lock().take();
+        if let (Some(task_dropped), false) = (task_dropped, self.ended) {
+            // A second panic during an unwinding would abort the process.
+            let _panicked = std::panic::catch_unwind(AssertUnwindSafe(task_dropped));
+        }
+        let connection = self.take_connection();
+        drop(self.deliver());
+        if let Some((stream, last)) = connection {
+            if let Err(error) = stream.close_blocking(&last, LAST_WRITE) {
+                tracing::debug!(%error, "the session is left to the server's timer");
+            }
+        }
+    }
+}
+
+fn split(stream: Stream) -> (Reader, Writer) {
+    match stream {
+        Stream::Tcp(stream) => {
+            let (reader, writer) = stream.into_split();
+            (Reader::Tcp(reader), Writer::Tcp(writer))
+        }
+        Stream::Other(stream) => {
+            let (reader, writer) = tokio::io::split(stream);
+            (Reader::Other(reader), Writer::Other(writer))
+        }
+    }
+}
+
+/// Reverses [`split`]. Returns `None` for halves of different streams.
+fn join(reader: Reader, writer: Writer) -> Option<Box<dyn ByteStream>> {
+    match (reader, writer) {
+        (Reader::Tcp(reader), Writer::Tcp(writer)) => Some(Box::new(reader.reunite(writer).ok()?)),
+        (Reader::Other(reader), Writer::Other(writer)) if reader.is_pair_of(&writer) => Some(reader.unsplit(writer)),
+        _ => None,
+    }
+}
+
+/// Returns the buffer with room for a read.
+fn room(buffer: &mut BytesMut) -> &mut BytesMut {
+    if buffer.is_empty() && buffer.capacity() > KEPT {
+        *buffer = BytesMut::new();
+    }
+    buffer.reserve(READ);
+    buffer
 }
 
 /// Writes the output as far as the transport takes it.

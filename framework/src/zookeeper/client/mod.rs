@@ -6,8 +6,10 @@
 //! | `records.rs`, `watches.rs`, `sasl.rs`, `hosts.rs` | requests as bytes, armed watches, the login, the order of servers | none |
 //! | `driver.rs` | opens connections, carries bytes, keeps the one timer | sockets |
 //! | `connector.rs`, `tls.rs` | names, addresses, TLS | sockets |
+//! | `blocking_socket.rs` | closes a session after the end of its runtime | sockets |
 
 mod armed_watches;
+mod blocking_socket;
 mod connector;
 #[doc(hidden)]
 pub mod decoder;

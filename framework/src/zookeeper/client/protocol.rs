@@ -440,11 +440,30 @@ impl<T> Protocol<T> {
 
     fn send_close(&mut self, now: Duration) {
         if self.is_ready() {
-            self.numbered(OpCode::CloseSession, now, Asked::Close, |_| {});
-            if let Some(connection) = &mut self.connection {
-                connection.phase = Phase::Closing;
-            }
+            self.append_close(now);
         }
+    }
+
+    fn append_close(&mut self, now: Duration) {
+        self.numbered(OpCode::CloseSession, now, Asked::Close, |_| {});
+        if let Some(connection) = &mut self.connection {
+            connection.phase = Phase::Closing;
+        }
+    }
+
+    /// Appends closeSession to the output of a session that has ended, unless it is there. It does not wait for the
+    /// replies to credentials and lists of watches: a server handles requests in order. Returns `false` if the server
+    /// has the session no more, or has not attached it to this connection.
+    pub(super) fn close_at_once(&mut self) -> bool {
+        let is_attached = self.connection.is_some() && !self.is_connecting();
+        if !is_attached || !matches!(self.over, Some(SessionEnd::Closed | SessionEnd::ClientFailed)) {
+            return false;
+        }
+        if !self.connection.as_ref().is_some_and(|connection| matches!(connection.phase, Phase::Closing)) {
+            // The reply is not awaited, so its moment is not needed.
+            self.append_close(Duration::ZERO);
+        }
+        true
     }
 
     /// Leaves only the close of the session to do, without credentials, because the server may have rejected them.

@@ -1,7 +1,8 @@
 //! TLS to the servers, by rustls.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::RootCertStore;
@@ -11,8 +12,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use super::connector::Stream;
+use super::blocking_socket::BlockingSocket;
+use super::connector::{ByteStream, Stream};
 use crate::zookeeper::security::TlsOptions;
 
 /// The TLS side of a session's connections.
@@ -39,6 +42,18 @@ impl Tls {
             _ => error,
         })?;
         Ok(Stream::Other(Box::new(stream)))
+    }
+}
+
+impl ByteStream for TlsStream<TcpStream> {
+    fn close_blocking(self: Box<Self>, bytes: &[u8], limit: Duration) -> io::Result<()> {
+        let (socket, mut connection) = self.into_inner();
+        let mut socket = BlockingSocket::new(socket.into_std()?, limit)?;
+        let mut stream = rustls::Stream::new(&mut connection, &mut socket);
+        stream.write_all(bytes)?;
+        stream.conn.send_close_notify();
+        stream.flush()?;
+        socket.end()
     }
 }
 

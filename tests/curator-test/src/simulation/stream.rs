@@ -95,6 +95,9 @@ impl AsyncWrite for LinkStream {
     }
 }
 
+/// A simulated program ends without a last request.
+impl ByteStream for LinkStream {}
+
 impl Drop for LinkStream {
     fn drop(&mut self) {
         self.world.close(self.link);

@@ -59,8 +59,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     stranger.start()?;
     let (menu, _) = stranger.get_data().for_path("/shop/menu").await?;
     println!("a stranger reads: {}", String::from_utf8(menu)?);
-    let write = stranger.set_data().with_data("mud");
-    if let Err(Error::NoAuth { .. }) = write.for_path("/shop/menu").await {
+    let write = stranger.set_data().for_path("/shop/menu", "mud").await;
+    if let Err(Error::NoAuth { .. }) = write {
         println!("a stranger may not write the menu");
     }
     let queue = InterProcessMutex::new(stranger.clone(), "/shop/till")?;

@@ -87,8 +87,8 @@ pub use locks::{
     GuardedTransaction, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
     InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, LockInternalsDriver, LockOptions, LockOwner,
     MultiLockGuard, MutexGuard, Participant, ParticipantKind, Predicate, ReadGuard, ReadLock, Release,
-    RevocationListener, RevokeOutcome, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, SortedChildren, StandardLockInternalsDriver,
-    WriteGuard, WriteLock, standard_sequence,
+    RevocationListener, RevokeOutcome, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, SortedChildren,
+    StandardLockInternalsDriver, WriteGuard, WriteLock, standard_sequence,
 };
 pub use shared::{
     SharedCount, SharedCountListener, SharedCountReader, SharedError, SharedListenerId, SharedValue,

@@ -240,7 +240,8 @@ async fn list(client: &CuratorFramework, path: &str, leases: Option<usize>) -> R
 }
 
 /// ZooKeeper does not show the watches of another session.
-const UNKNOWN_LISTENER: &str = "only a holder that listens is notified (`curator` with --revocable); ZooKeeper does not show whether it does";
+const UNKNOWN_LISTENER: &str =
+    "only a holder that listens is notified (`curator` with --revocable); ZooKeeper does not show whether it does";
 
 async fn revoke(client: &CuratorFramework, node: &str) -> Result<u8, Failure> {
     client.session().await?;

@@ -34,8 +34,8 @@ impl Revoker {
     /// [`participants`](crate::InterProcessMutex::participants).
     ///
     /// The request replaces the node's data. It is written only to an ephemeral node with a name that ends in a sequence
-    /// number, as those of contenders do, and only if the node has not changed since that was read. (Curator's writes to
-    /// any node.) A custom [`LockInternalsDriver`](crate::LockInternalsDriver) may create persistent nodes: these are
+    /// number, as those of contenders do. The node must not have changed since the revoker read it. (Curator's revoker
+    /// writes to any node.) A custom [`LockInternalsDriver`](crate::LockInternalsDriver) may create persistent nodes: these are
     /// refused.
     ///
     /// The outcome does not tell whether the contender listens, because ZooKeeper does not show it. A contender is
@@ -189,7 +189,8 @@ mod tests {
             assert_eq!(not_a_contender(path, &ephemeral), None, "{path}");
             assert_eq!(not_a_contender(path, &Stat::default()), Some("it is not ephemeral"));
         }
-        for path in ["/", "/l/lock", "/l/lock-7", "/l/000000007", "/l/lock-00000000x7", "/l/üüüüü1", "/l/a----------"] {
+        for path in ["/", "/l/lock", "/l/lock-7", "/l/000000007", "/l/lock-00000000x7", "/l/üüüüü1", "/l/a----------"]
+        {
             assert!(not_a_contender(path, &ephemeral).is_some(), "{path}");
         }
     }

@@ -163,8 +163,8 @@ on_every_server! {
             let outcome = set(version).for_path(&node, data).await;
             assert!(matches!(outcome, Err(Error::BadVersion { .. })), "{version}: {outcome:?}");
         }
-        assert_eq!(set(1, "two").for_path(&node).await.unwrap().version, 2);
-        let missing = set(0, "one").for_path(&env.path("none")).await;
+        assert_eq!(set(1).for_path(&node, "two").await.unwrap().version, 2);
+        let missing = set(0).for_path(&env.path("none"), "one").await;
         assert!(matches!(missing, Err(Error::NoNode { .. })), "{missing:?}");
     }
 }

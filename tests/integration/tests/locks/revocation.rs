@@ -6,8 +6,8 @@ use curator_framework::{CreateMode, CuratorFramework};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
-    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockOptions,
-    RevokeOutcome, Revoker,
+    InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError,
+    LockOptions, RevokeOutcome, Revoker,
 };
 use curator_test::wire::OpCode;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

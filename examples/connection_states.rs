@@ -29,7 +29,7 @@ async fn main() -> ExitCode {
         say(format!("the client is {}", client.connection_state().ok_or("not connected")?));
         // The listener runs on another thread and gets every state in order.
         let (tell, mut told) = mpsc::unbounded_channel();
-        client.connection_state_listenable().add_listener(move |_: &CuratorFramework, state: ConnectionState| {
+        client.connection_state_listenable().add_listener(move |_, state| {
             let _gone = tell.send(state);
         });
 

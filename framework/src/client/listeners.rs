@@ -21,21 +21,12 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
 /// A listener to all changes of the connection state: Curator's `ConnectionStateListener`.
 ///
-/// Implemented for closures `Fn(&CuratorFramework, ConnectionState)`.
-pub trait ConnectionStateListener: Send + Sync + 'static {
-    /// Handles a change. The client calls it once for each change, in order, on a thread that is not a runtime's
-    /// worker. It may block, panic, call the client and add or remove listeners: the session and other listeners go on.
-    fn state_changed(&self, client: &CuratorFramework, state: ConnectionState);
-}
+/// It is a closure, `Fn(&CuratorFramework, ConnectionState)`. The client calls it once for each change, in order, on a
+/// thread that is not a runtime's worker. It may block, panic, call the client and add or remove listeners: the session
+/// and other listeners go on.
+pub trait ConnectionStateListener: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static {}
 
-impl<F> ConnectionStateListener for F
-where
-    F: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static,
-{
-    fn state_changed(&self, client: &CuratorFramework, state: ConnectionState) {
-        self(client, state);
-    }
-}
+impl<F: Fn(&CuratorFramework, ConnectionState) + Send + Sync + 'static> ConnectionStateListener for F {}
 
 /// The id with which a listener is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -103,6 +94,12 @@ impl ConnectionStateListenable {
     }
 
     /// Adds a listener, which gets the changes from now on, not the present state.
+    ///
+    /// ```
+    /// # fn run(client: curator_framework::CuratorFramework) {
+    /// client.connection_state_listenable().add_listener(|_, state| println!("the connection is {state}"));
+    /// # }
+    /// ```
     ///
     /// Each call passes the client. A listener that keeps a clone of its own keeps the client, and the session then
     /// ends only with [`CuratorFramework::close`].
@@ -178,7 +175,7 @@ impl Inner {
     fn tell(&self, client: &CuratorFramework, state: ConnectionState, whom: impl Fn(&Entry) -> bool) {
         for entry in self.entries.lock().iter().filter(|&entry| whom(entry)) {
             let (listener, client) = (Arc::clone(&entry.listener), client.clone());
-            entry.executor.submit(move || listener.state_changed(&client, state));
+            entry.executor.submit(move || listener(&client, state));
         }
     }
 
@@ -236,13 +233,13 @@ mod tests {
     impl Told {
         fn through(listeners: &ConnectionStateListenable) -> Self {
             let (sender, receiver) = channel();
-            listeners.add_listener(move |_: &CuratorFramework, state| sender.send(state).unwrap());
+            listeners.add_listener(move |_, state| sender.send(state).unwrap());
             Self(receiver)
         }
 
         fn directly(listeners: &ConnectionStateListenable) -> Self {
             let (sender, receiver) = channel();
-            listeners.add_listener_directly(move |_: &CuratorFramework, state| sender.send(state).unwrap());
+            listeners.add_listener_directly(move |_, state| sender.send(state).unwrap());
             Self(receiver)
         }
 
@@ -362,11 +359,11 @@ mod tests {
             let (sender, told) = channel();
             let (ids, id) = channel::<ListenerId>();
             let (inner, id) = (Arc::downgrade(&listeners), Mutex::new(id));
-            let own = listeners.add_listener(move |_: &CuratorFramework, state| {
+            let own = listeners.add_listener(move |_, state| {
                 let listeners = inner.upgrade().unwrap();
                 listeners.remove_listener(id.lock().recv().unwrap());
                 let later = sender.clone();
-                listeners.add_listener(move |_: &CuratorFramework, state| later.send(state).unwrap());
+                listeners.add_listener(move |_, state| later.send(state).unwrap());
                 sender.send(state).unwrap();
             });
             ids.send(own).unwrap();
@@ -386,7 +383,7 @@ mod tests {
         let (release, blocked) = channel::<()>();
         let (sender, slow) = channel();
         let blocked = Mutex::new(blocked);
-        listeners.add_listener(move |_: &CuratorFramework, state| {
+        listeners.add_listener(move |_, state| {
             let _released = blocked.lock().recv();
             sender.send(state).unwrap();
         });

@@ -30,7 +30,7 @@ pub trait SharedCountReader: fmt::Debug {
     fn versioned_value(&self) -> Result<VersionedValue<i32>, SharedError>;
 
     /// Adds a listener. It is called for each later change, not for the present count.
-    fn add_listener(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId;
+    fn add_listener_object(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId;
 
     /// Removes a listener. A call that is already queued may still reach it.
     fn remove_listener(&self, id: SharedListenerId);
@@ -187,9 +187,12 @@ impl SharedCount {
         self.value.try_set_value(&previous.with(to_bytes(*previous.value())), to_bytes(count)).await
     }
 
-    /// Adds a listener: see [`SharedValue::add_listener`].
-    pub fn add_listener(&self, listener: impl SharedCountListener) -> SharedListenerId {
-        self.value.add_listener(Decoding(Arc::new(listener)))
+    /// Adds a closure as a listener: see [`SharedValue::add_listener`].
+    pub fn add_listener(
+        &self,
+        listener: impl Fn(&dyn SharedCountReader, i32) + Send + Sync + 'static,
+    ) -> SharedListenerId {
+        self.add_listener_object(Arc::new(listener))
     }
 
     /// Removes a listener. A call that is already queued may still reach it.
@@ -235,8 +238,8 @@ impl SharedCountReader for SharedCount {
         self.versioned_value()
     }
 
-    fn add_listener(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId {
-        self.value.add_listener(Decoding(listener))
+    fn add_listener_object(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId {
+        self.value.add_listener_object(Arc::new(Decoding(listener)))
     }
 
     fn remove_listener(&self, id: SharedListenerId) {
@@ -275,8 +278,8 @@ impl SharedCountReader for CountView<'_> {
         decode(self.0.path(), &self.0.versioned_value())
     }
 
-    fn add_listener(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId {
-        self.0.add_listener(Arc::new(Decoding(listener)))
+    fn add_listener_object(&self, listener: Arc<dyn SharedCountListener>) -> SharedListenerId {
+        self.0.add_listener_object(Arc::new(Decoding(listener)))
     }
 
     fn remove_listener(&self, id: SharedListenerId) {

@@ -20,7 +20,7 @@ pub trait SharedValueReader: fmt::Debug {
     fn versioned_value(&self) -> VersionedValue<Vec<u8>>;
 
     /// Adds a listener. It is called for each later change, not for the present value.
-    fn add_listener(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId;
+    fn add_listener_object(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId;
 
     /// Removes a listener. A call that is already queued may still reach it.
     fn remove_listener(&self, id: SharedListenerId);

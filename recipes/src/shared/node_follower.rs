@@ -98,7 +98,7 @@ impl SharedValueReader for CachedValue {
         self.newest.lock().clone()
     }
 
-    fn add_listener(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId {
+    fn add_listener_object(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId {
         self.listeners.add(listener)
     }
 
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(late.borrow().value(), b"seed");
         let listener = Arc::new(|_: &dyn SharedValueReader, _: &[u8]| {});
         let listens = Arc::downgrade(&listener);
-        cache.add_listener(listener);
+        cache.add_listener_object(listener);
         assert!(listens.upgrade().is_none());
     }
 }

@@ -47,7 +47,7 @@ const ANY_VERSION: i32 = -1;
 /// use curator_recipes::{SharedValue, SharedValueReader};
 ///
 /// let motto = SharedValue::new(client, "/office/motto", "none yet")?;
-/// motto.add_listener(|_: &dyn SharedValueReader, new: &[u8]| println!("now {}", String::from_utf8_lossy(new)));
+/// motto.add_listener(|_, new| println!("now {}", String::from_utf8_lossy(new)));
 /// motto.start().await?;
 /// let before = motto.versioned_value();
 /// if !motto.try_set_value(&before, "one at a time").await? {
@@ -179,7 +179,7 @@ impl SharedValue {
             return Err(self.closed());
         }
         let weak_cache = Arc::downgrade(cache);
-        let states = client.connection_state_listenable().add_listener(move |_: &CuratorFramework, state| {
+        let states = client.connection_state_listenable().add_listener(move |_, state| {
             if let Some(cache) = weak_cache.upgrade() {
                 cache.listeners().notify(move |listener| listener.state_changed(state));
             }
@@ -311,12 +311,16 @@ impl SharedValue {
         }
     }
 
-    /// Adds a listener. It is called for each later change, not for the present value.
+    /// Adds a closure as a listener. It is called for each later change, not for the present value.
+    /// [`add_listener_object`](SharedValueReader::add_listener_object) adds a [`SharedValueListener`] of any type.
     ///
     /// Each call gets the value as an argument. A listener that keeps its own clone keeps the value alive until
     /// [`close`](Self::close).
-    pub fn add_listener(&self, listener: impl SharedValueListener) -> SharedListenerId {
-        self.owner.cache.add_listener(Arc::new(listener))
+    pub fn add_listener(
+        &self,
+        listener: impl Fn(&dyn SharedValueReader, &[u8]) + Send + Sync + 'static,
+    ) -> SharedListenerId {
+        self.add_listener_object(Arc::new(listener))
     }
 
     /// Removes a listener. A call that is already queued may still reach it.
@@ -376,8 +380,8 @@ impl SharedValueReader for SharedValue {
         self.versioned_value()
     }
 
-    fn add_listener(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId {
-        self.owner.cache.add_listener(listener)
+    fn add_listener_object(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId {
+        self.owner.cache.add_listener_object(listener)
     }
 
     fn remove_listener(&self, id: SharedListenerId) {

@@ -23,7 +23,7 @@ impl Told {
     /// Listens from now on.
     pub fn by(client: &CuratorFramework) -> Self {
         let (told, states) = mpsc::channel();
-        client.connection_state_listenable().add_listener(move |_: &CuratorFramework, state| told.send(state).unwrap());
+        client.connection_state_listenable().add_listener(move |_, state| told.send(state).unwrap());
         Self(states)
     }
 

@@ -33,10 +33,10 @@ impl Revoker {
     /// [`participant_nodes`](crate::InterProcessMutex::participant_nodes) or
     /// [`participants`](crate::InterProcessMutex::participants).
     ///
-    /// The request replaces the node's data. It is written only to an ephemeral node with a name that ends in a sequence
-    /// number, as those of contenders do. The node must not have changed since the revoker read it. (Curator's revoker
-    /// writes to any node.) A custom [`LockInternalsDriver`](crate::LockInternalsDriver) may create persistent nodes: these are
-    /// refused.
+    /// The request replaces the data of a node like a contender's: ephemeral, with a name that ends in a sequence number.
+    /// Any other node is refused, also the persistent nodes of a custom
+    /// [`LockInternalsDriver`](crate::LockInternalsDriver). The write demands the version that was checked; a node that
+    /// changes in between is read again. (Curator's `Revoker` writes to any node.)
     ///
     /// The outcome does not tell whether the contender listens, because ZooKeeper does not show it. A contender is
     /// notified by [`LockOptions::revocable`](crate::LockOptions::revocable) or
@@ -97,18 +97,11 @@ fn not_a_contender(path: &str, stat: &Stat) -> Option<&'static str> {
 
 /// A callback for requests to release a lock: Curator's `RevocationListener`.
 ///
-/// Implemented for closures `Fn(&str)`.
-pub trait RevocationListener: Send + Sync + 'static {
-    /// Handles a request to release the lock that this node holds or waits for. Several requests in quick succession
-    /// may be one call. The calling thread is not a runtime's worker, so this may block.
-    fn revocation_requested(&self, node_path: &str);
-}
+/// It is a closure, `Fn(&str)`, called with the path of the node that holds the lock or waits for it. Several requests in
+/// quick succession may be one call. The calling thread is not a runtime's worker, so it may block.
+pub trait RevocationListener: Fn(&str) + Send + Sync + 'static {}
 
-impl<F: Fn(&str) + Send + Sync + 'static> RevocationListener for F {
-    fn revocation_requested(&self, node_path: &str) {
-        self(node_path);
-    }
-}
+impl<F: Fn(&str) + Send + Sync + 'static> RevocationListener for F {}
 
 /// A listener and its executor.
 #[derive(Clone)]
@@ -124,7 +117,7 @@ impl RevocationSpec {
 
     fn run(&self, node_path: &str) {
         let (listener, node_path) = (Arc::clone(&self.listener), node_path.to_owned());
-        self.executor.submit(move || listener.revocation_requested(&node_path));
+        self.executor.submit(move || listener(&node_path));
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use curator_framework::{
-    Acl, AclProvider, ConnectionState, CuratorFramework, Error, EventType, RetryAttempt, RetryNTimes, RetryPolicy,
-    SafeNotifyExecutor, WakeReason,
+    Acl, AclProvider, ConnectionState, Error, EventType, RetryAttempt, RetryNTimes, RetryPolicy, SafeNotifyExecutor,
+    WakeReason,
 };
 use curator_integration::connection_stage::{CLIENT, Told, comes_to, simulated, simulation};
 use curator_integration::env::{PATIENCE, builder, connected, in_time};
@@ -123,7 +123,7 @@ on_every_server! {
     async fn the_thread_of_a_listener_ends(env) {
         let client = builder(env.address()).build().unwrap();
         let (ended, end) = mpsc::channel();
-        client.connection_state_listenable().add_listener(move |_: &CuratorFramework, _| {
+        client.connection_state_listenable().add_listener(move |_, _| {
             ON_END.set(Some(OnThreadEnd(ended.clone())));
         });
         client.start().unwrap();
@@ -138,7 +138,7 @@ on_every_server! {
         let own = SafeNotifyExecutor::new();
         let (told, states) = mpsc::channel();
         let (executor, of_listener) = (own.clone(), told.clone());
-        client.connection_state_listenable().add_listener(move |_: &CuratorFramework, state| {
+        client.connection_state_listenable().add_listener(move |_, state| {
             let told = of_listener.clone();
             executor.submit(move || told.send(Some(state)).unwrap());
         });
@@ -169,7 +169,7 @@ on_every_server! {
         let runtime = tokio::runtime::Handle::current();
         let node = env.path("node");
         let path = node.clone();
-        client.connection_state_listenable().add_listener(move |client: &CuratorFramework, state| {
+        client.connection_state_listenable().add_listener(move |client, state| {
             if state == ConnectionState::Connected {
                 let create = client.create().creating_parents_if_needed().with_data("nested");
                 runtime.block_on(create.for_path(&path)).unwrap();

@@ -70,7 +70,7 @@ async fn a_provider_that_panics_does_not_stop_the_cleaning() {
     let server = server();
     let other = client(&server).await;
     let one = connected(options(&server).enable_compression().compression_provider(Careless)).await;
-    let revocable = LockOptions::new().revocable(|_: &str| {});
+    let revocable = LockOptions::new().revocable(|_| {});
     let mutex = InterProcessMutex::with_options(one, "/m", revocable).unwrap();
     let guard = in_time(mutex.acquire()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -12,7 +12,7 @@ on_every_server! {
         let mut thread = java.thread("revokes");
         let (client, path) = (env.client().await, env.path("lock"));
         let (asked, mut nodes) = tokio::sync::mpsc::unbounded_channel();
-        let options = LockOptions::new().revocable(move |node: &str| asked.send(node.to_owned()).unwrap());
+        let options = LockOptions::new().revocable(move |node| asked.send(node.to_owned()).unwrap());
         let lock = InterProcessMutex::with_options(client.clone(), &path, options).unwrap();
 
         thread.begin(&format!("revocable {path}"));

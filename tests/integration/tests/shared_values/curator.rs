@@ -15,7 +15,7 @@ async fn started(client: &CuratorFramework, path: &str, seed: i32) -> SharedCoun
 
 fn changes_of(count: &SharedCount) -> UnboundedReceiver<i32> {
     let (told, changes) = unbounded_channel();
-    count.add_listener(move |_: &dyn SharedCountReader, count: i32| told.send(count).unwrap());
+    count.add_listener(move |_, count| told.send(count).unwrap());
     changes
 }
 
@@ -130,7 +130,7 @@ on_every_server! {
         let client = connected(builder(proxy.address()).retry_policy(patient)).await;
         let count = started(&client, &env.path("count"), 10).await;
         let ((told, _), (states_told, mut states)) = (unbounded_channel(), unbounded_channel());
-        count.add_listener(Both(told, states_told));
+        count.add_listener_object(std::sync::Arc::new(Both(told, states_told)));
         proxy.refuse();
         proxy.reset();
         assert_eq!(next(&mut states).await, ConnectionState::Suspended);
@@ -143,7 +143,7 @@ on_every_server! {
         let path = env.path("count");
         let count = started(&connected(builder(proxy.address())).await, &path, 10).await;
         let ((told, mut changes), (states_told, mut states)) = (unbounded_channel(), unbounded_channel());
-        count.add_listener(Both(told, states_told));
+        count.add_listener_object(std::sync::Arc::new(Both(told, states_told)));
         count.set_count(11).await.unwrap();
         assert_eq!(next(&mut changes).await, 11);
         proxy.refuse();

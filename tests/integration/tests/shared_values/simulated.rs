@@ -44,7 +44,7 @@ async fn becomes(client: &CuratorFramework, wanted: ConnectionState) {
 
 fn changes_of(value: &SharedValue) -> Receiver<Vec<u8>> {
     let (told, changes) = channel();
-    value.add_listener(move |_: &dyn SharedValueReader, value: &[u8]| told.send(value.to_vec()).unwrap());
+    value.add_listener(move |_, value| told.send(value.to_vec()).unwrap());
     changes
 }
 
@@ -187,11 +187,11 @@ async fn slow_and_panicking_listeners_delay_no_other_listener() {
     let value = started(&client).await;
     let (release, blocked) = channel::<()>();
     let blocked = Mutex::new(blocked);
-    value.add_listener(move |_: &dyn SharedValueReader, _: &[u8]| {
+    value.add_listener(move |_, _| {
         // Blocks from the first change on.
         let _until_the_end = blocked.lock().recv();
     });
-    value.add_listener(|_: &dyn SharedValueReader, _: &[u8]| {
+    value.add_listener(|_, _| {
         std::panic::resume_unwind(Box::new("a listener that fails"));
     });
     // One that adds another, and removes itself.
@@ -199,17 +199,17 @@ async fn slow_and_panicking_listeners_delay_no_other_listener() {
     let (ids, id) = channel();
     let id = Mutex::new(id);
     let (tell, done) = channel();
-    ids.send(value.add_listener(move |shared: &dyn SharedValueReader, _: &[u8]| {
+    ids.send(value.add_listener(move |shared, _| {
         let told = told.clone();
         let added = move |_: &dyn SharedValueReader, value: &[u8]| told.send(value.to_vec()).unwrap();
-        shared.add_listener(std::sync::Arc::new(added));
+        shared.add_listener_object(std::sync::Arc::new(added));
         shared.remove_listener(id.lock().recv().unwrap());
         tell.send(shared.path().to_string()).unwrap();
     }))
     .unwrap();
     let changes = changes_of(&value);
     let (told, states) = channel();
-    value.add_listener(States(told));
+    value.add_listener_object(std::sync::Arc::new(States(told)));
     value.set_value("0").await.unwrap();
     is_seen(&value, b"0").await;
     assert_eq!(next(&changes), b"0");

@@ -41,7 +41,8 @@ pub enum OtherPaths {
     Refused,
 }
 
-/// Accepts or refuses a node's path, data and access control list: Curator's `SchemaValidator`.
+/// Accepts or refuses a node's path, data and access control list: Curator's `SchemaValidator`. A create passes all of
+/// them; a change of the data passes an empty list, and a change of the list passes empty data.
 pub type SchemaValidator = dyn Fn(&str, &[u8], &[Acl]) -> bool + Send + Sync;
 
 /// The rules for the nodes at a path, or at all paths of a pattern: Curator's `Schema`.
@@ -213,7 +214,7 @@ impl Schema {
     }
 
     fn violation<T>(&self, path: &str, reason: impl Into<String>) -> Result<T> {
-        Err(Error::SchemaViolation { path: path.to_owned(), schema: self.name.clone(), reason: reason.into() })
+        Err(Error::SchemaViolation { path: path.into(), schema: self.name.clone(), reason: reason.into() })
     }
 
     fn check_content(&self, path: &str, data: &[u8], acl: &[Acl]) -> Result<()> {
@@ -331,7 +332,7 @@ impl SchemaSet {
             self.schemas.iter().find(|schema| matches!(&schema.place, Place::Pattern(regex) if regex.is_match(path)))
         };
         exact.or_else(matching).or(self.default.as_ref()).ok_or_else(|| Error::SchemaViolation {
-            path: path.to_owned(),
+            path: path.into(),
             schema: "none".to_owned(),
             reason: "no schema is about it".to_owned(),
         })
@@ -357,6 +358,10 @@ impl SchemaSet {
 
     pub(crate) fn check_change(&self, path: &str, data: &[u8]) -> Result<()> {
         self.of(path)?.check_content(path, data, &[])
+    }
+
+    pub(crate) fn check_acl(&self, path: &str, acl: &[Acl]) -> Result<()> {
+        self.of(path)?.check_content(path, &[], acl)
     }
 
     pub(crate) fn check_read(&self, path: &str, reading: Reading) -> Result<()> {

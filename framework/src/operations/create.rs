@@ -17,6 +17,7 @@ use crate::session::owned_node::OwnedNode;
 pub struct CreateBuilder<'a> {
     client: &'a ClientCore,
     mode: CreateMode,
+    ttl: Option<Duration>,
     data: Option<Vec<u8>>,
     acl: Option<Vec<Acl>>,
     acl_on_parents: bool,
@@ -41,6 +42,7 @@ impl<'a> CreateBuilder<'a> {
         Self {
             client,
             mode: CreateMode::Persistent,
+            ttl: None,
             data: None,
             acl: None,
             acl_on_parents: false,
@@ -77,16 +79,27 @@ impl<'a> CreateBuilder<'a> {
         self
     }
 
-    /// Sets how long a persistent node stays without a change and without children: Curator's `withTtl`. The client
-    /// `zookeeper-async` and servers without the setting `extendedTypesEnabled` refuse it.
+    /// Sets how long a persistent node stays without a change and without children: Curator's `withTtl`. For any other
+    /// mode [`for_path`](Self::for_path) fails. The client `zookeeper-async` and servers without the setting
+    /// `extendedTypesEnabled` refuse it.
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
-        self.mode = match self.mode {
-            CreateMode::PersistentSequential | CreateMode::PersistentSequentialWithTtl(_) => {
-                CreateMode::PersistentSequentialWithTtl(ttl)
-            }
-            _ => CreateMode::PersistentWithTtl(ttl),
-        };
+        self.ttl = Some(ttl);
         self
+    }
+
+    /// Returns the mode with the time to live.
+    fn resolved_mode(&self) -> Result<CreateMode> {
+        let Some(ttl) = self.ttl else { return Ok(self.mode) };
+        match self.mode {
+            CreateMode::Persistent | CreateMode::PersistentWithTtl(_) => Ok(CreateMode::PersistentWithTtl(ttl)),
+            CreateMode::PersistentSequential | CreateMode::PersistentSequentialWithTtl(_) => {
+                Ok(CreateMode::PersistentSequentialWithTtl(ttl))
+            }
+            CreateMode::Ephemeral | CreateMode::EphemeralSequential | CreateMode::Container => {
+                let reason = format!("a node of mode {:?} does not have one, only a persistent node", self.mode);
+                Err(Error::invalid_config("time to live", reason))
+            }
+        }
     }
 
     /// Sets the node's data. Default: the client's default data.
@@ -168,7 +181,8 @@ impl<'a> CreateBuilder<'a> {
     /// # Cancel safety
     ///
     /// That of [`for_path`](Self::for_path).
-    pub async fn for_path_with_stat(self, path: &str) -> Result<(String, Stat)> {
+    pub async fn for_path_with_stat(mut self, path: &str) -> Result<(String, Stat)> {
+        self.mode = self.resolved_mode()?;
         // The server appends a number to a sequential name, so the path may end with a slash.
         if self.mode.is_sequential() {
             validate_path(&format!("{path}1"))?;

@@ -241,12 +241,14 @@ impl<'a> GetAclBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
+    /// `InvalidPath`, `NoNode`, `NoAuth`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when the retry policy
+    /// gives up.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn for_path(self, path: &str) -> Result<(Vec<Acl>, Stat)> {
+        check_read(self.client, path, Reading::Plain)?;
         with_retries(self.client, path, |session| async move { session.get_acl(path).await }).await
     }
 }

@@ -131,8 +131,9 @@ impl<'a> SetAclBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `BadVersion`, `NoAuth`, `InvalidAcl`; `ConnectionLoss` and `SessionExpired` when the
-    /// retry policy gives up.
+    /// * `InvalidPath`, `NoNode`, `BadVersion`, `NoAuth`, `SchemaViolation`.
+    /// * `InvalidAcl`: the server does not accept the list, or an id of the scheme `digest` is not a hash.
+    /// * `ConnectionLoss`, `SessionExpired`: the retry policy gave up.
     ///
     /// # Cancel safety
     ///
@@ -141,7 +142,11 @@ impl<'a> SetAclBuilder<'a> {
         let (acl, version) = (self.acl, self.version);
         with_retries(self.client, path, |session| {
             let acl = acl.clone().unwrap_or_else(|| session.acl_for(path));
-            async move { session.set_acl(path, acl, version).await }
+            let checked = self.client.schemas().map_or(Ok(()), |schemas| schemas.check_acl(path, &acl));
+            async move {
+                checked?;
+                session.set_acl(path, acl, version).await
+            }
         })
         .await
     }

@@ -37,7 +37,7 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Session(end) => end.fmt(f),
-            Self::NodeDeleted => f.write_str("the node was deleted by somebody else"),
+            Self::NodeDeleted => f.write_str("the node was deleted, but not by its owner"),
             Self::ConnectionError => f.write_str("the connection was suspended"),
         }
     }
@@ -339,7 +339,7 @@ impl OwnedNode {
     pub async fn adopt(&mut self, keep: &str, stat: &Stat, others: &[&str]) -> Result<()> {
         let path = make_path(self.parent(), keep);
         if !self.is_own(stat) {
-            return Err(Error::NoNode { path });
+            return Err(Error::NoNode { path: path.into() });
         }
         if self.path() != Some(path.as_str()) {
             let full = Arc::from(&*self.session.root().to_server_path(&path));

@@ -35,7 +35,10 @@ async fn a_deleted_node_stops_the_command() {
     until("a watch", || server.watch_count() > 0);
     client.delete().for_path(&node).await.unwrap();
     client.close().await;
-    assert_eq!(end(child), (Some(74), "curator: the lock is lost: the node was deleted by somebody else\n".to_owned()));
+    assert_eq!(
+        end(child),
+        (Some(74), "curator: the lock is lost: the node was deleted, but not by its owner\n".to_owned())
+    );
     assert_eq!(out.read_to_string(&mut String::new()).unwrap(), 0);
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use curator_framework::{Acl, AclProvider, CuratorFramework, Error, Permission};
+use curator_framework::{Acl, AclProvider, CuratorFramework, Error, OtherPaths, Permission, Schema, SchemaSet};
 use curator_integration::env::{builder, connected};
 use curator_integration::on_every_server;
 
@@ -184,6 +184,23 @@ on_every_server! {
         client.create_containers(&format!("{forbidden}/mine")).await.unwrap();
         let refused = client.create().creating_parents_if_needed().for_path(&format!("{forbidden}/other/a")).await;
         assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
+    }
+
+    async fn a_schema_guards_the_list_too(env) {
+        let open = |_: &str, _: &[u8], acl: &[Acl]| !acl.iter().any(|entry| entry.scheme == "world");
+        let folder = env.path("guarded");
+        let schema = Schema::for_path(&folder).unwrap().validator(open);
+        let options = builder(env.address()).schema_set(SchemaSet::new([schema], OtherPaths::Refused));
+        let client = connected(options).await;
+        for refused in [
+            client.get_acl().for_path("/other").await.map(drop),
+            client.set_acl().for_path("/other").await.map(drop),
+            client.set_acl().with_acl(Acl::open_unsafe()).for_path(&folder).await.map(drop),
+        ] {
+            assert!(matches!(refused, Err(Error::SchemaViolation { .. })), "{refused:?}");
+        }
+        let missing = client.get_acl().for_path(&folder).await;
+        assert!(matches!(missing, Err(Error::NoNode { .. })), "{missing:?}");
     }
 
     /// Curator's `TestFrameworkEdges.testGetAclNoStat`.

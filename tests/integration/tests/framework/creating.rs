@@ -1,5 +1,7 @@
 //! Creating nodes: Curator's `TestCreate` and `TestCreateReturningStat`, and what of `TestFramework` is about creating.
 
+use std::time::Duration;
+
 use curator_framework::{CreateMode, CuratorFramework, Error, Stat, parent_of};
 use curator_integration::env::{children, in_time};
 use curator_integration::on_every_server;
@@ -11,6 +13,19 @@ async fn stat_of(client: &CuratorFramework, path: &str) -> Stat {
 }
 
 on_every_server! {
+    async fn a_time_to_live_is_refused_for_a_node_that_is_not_persistent(env) {
+        let (client, node) = (env.client().await, env.path("node"));
+        let ttl = Duration::from_secs(60);
+        for mode in [CreateMode::Ephemeral, CreateMode::EphemeralSequential, CreateMode::Container] {
+            for create in [client.create().with_mode(mode).with_ttl(ttl), client.create().with_ttl(ttl).with_mode(mode)] {
+                let refused = create.creating_parents_if_needed().for_path(&node).await.unwrap_err();
+                let text = format!("invalid time to live: a node of mode {mode:?} does not have one, only a persistent node");
+                assert_eq!(refused.to_string(), text);
+            }
+        }
+        assert!(!exists(&client, &node).await);
+    }
+
     /// Curator's `TestCreateReturningStat.testCreateReturningStat`, `testCreateReturningStatIncludingParents`,
     /// `testCreateReturningStatIncludingParentsReverse` and `testCreateReturningStatInBackground`.
     async fn the_stat_returned_is_the_nodes(env) {

@@ -1,9 +1,13 @@
 //! Errors, sorted by what a caller can do about them.
 
+mod path_text;
+
 use std::fmt;
 use std::sync::Arc;
 
 use curator_wire::ErrorCode;
+
+pub use path_text::PathText;
 
 /// The result of an operation on ZooKeeper.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -11,7 +15,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// An error of the framework.
 ///
 /// Most callers need only [`is_retryable`](Self::is_retryable) and [`outcome_unknown`](Self::outcome_unknown). Every
-/// operation can also fail with `NotStarted` and `Closed`. The text is a fragment that fits after "failed to …: ".
+/// operation can also fail with `NotStarted` and `Closed`. The text is a fragment that fits after "failed to …: ". It
+/// includes the cause, so [`source`](std::error::Error::source) returns `None`.
+///
+/// Paths are those that the caller wrote, without the namespace; `Debug` has the server's paths: [`PathText`].
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,67 +26,68 @@ pub enum Error {
     #[error("connection lost during {request}{}", match cause { Some(cause) => format!(": {cause}"), None => String::new() })]
     ConnectionLoss {
         /// The request, with its path.
-        request: String,
+        request: PathText,
         /// `true` if the request had left for the server, which may have applied it.
         sent: bool,
         /// The failures of the last attempt to connect, if known.
-        #[source]
         cause: Option<Arc<ConnectError>>,
     },
     /// The session of the request is over. Its ephemeral nodes are deleted, or about to be.
     #[error("session expired during {request}")]
     SessionExpired {
         /// The request, with its path.
-        request: String,
+        request: PathText,
     },
     /// The node does not exist.
     #[error("no node {path}")]
     NoNode {
         /// The node.
-        path: String,
+        path: PathText,
     },
     /// The node exists already.
     #[error("node {path} exists already")]
     NodeExists {
         /// The node.
-        path: String,
+        path: PathText,
     },
     /// The node still has children.
     #[error("node {path} has children")]
     NotEmpty {
         /// The node.
-        path: String,
+        path: PathText,
     },
     /// The node has another version than the request demands: read it again.
     #[error("node {path} has another version")]
     BadVersion {
         /// The node.
-        path: String,
+        path: PathText,
     },
     /// The parent is ephemeral, so it cannot have children.
     #[error("the parent of {path} is ephemeral and cannot have children")]
     NoChildrenForEphemerals {
         /// The node that was to be created.
-        path: String,
+        path: PathText,
     },
     /// The node's access control list forbids the request: change the list or the credentials.
     #[error("not authorized for {path}")]
     NoAuth {
         /// The node.
-        path: String,
+        path: PathText,
     },
     /// The given access control list is not valid.
-    #[error("invalid access control list for {path}")]
+    #[error("invalid access control list for {path}{}", match reason { Some(reason) => format!(": {reason}"), None => String::new() })]
     InvalidAcl {
         /// The node.
-        path: String,
+        path: PathText,
+        /// The rule that the list breaks, if the client refused it. The server does not name the rule.
+        reason: Option<&'static str>,
     },
     /// The request is longer than a server accepts, so it was not sent. Set servers and clients to the same limit
     /// (`jute.maxbuffer`, [`max_frame`](crate::CuratorFrameworkBuilder::max_frame)).
     #[error("{request} takes {size} bytes, more than the limit of {limit}")]
     RequestTooLarge {
         /// The request, with its path.
-        request: String,
+        request: PathText,
         /// The length of its frame in bytes.
         size: usize,
         /// The longest frame allowed, in bytes.
@@ -91,31 +99,33 @@ pub enum Error {
         /// ZooKeeper's error code.
         code: i32,
         /// The request, with its path.
-        request: String,
+        request: PathText,
     },
     /// One operation of a transaction failed, so the server applied none of them.
-    #[error("operation {index} of the transaction, {operation}: {source}")]
+    #[error("operation {index} of the transaction, {operation}: {cause}")]
     Transaction {
         /// The operation's index, from 0.
         index: usize,
         /// The operation, with its path.
-        operation: String,
+        operation: PathText,
         /// The operation's error.
-        source: Box<Self>,
+        cause: Box<Self>,
     },
     /// The ZooKeeper client does not support the request, or the server does not know it.
-    #[error("{client} cannot {request}")]
+    #[error("{client} cannot {request}; needed: {needed}")]
     Unsupported {
         /// The request.
-        request: String,
+        request: PathText,
         /// The client's name, or "the server".
         client: &'static str,
+        /// The client, the cargo feature or the server's version and setting that it takes.
+        needed: &'static str,
     },
     /// ZooKeeper does not accept the path.
-    #[error("invalid path {path:?}: {reason}")]
+    #[error("invalid path {:?}: {reason}", path.as_str())]
     InvalidPath {
         /// The path as it was given.
-        path: String,
+        path: PathText,
         /// The rule that the path breaks.
         reason: &'static str,
     },
@@ -131,7 +141,7 @@ pub enum Error {
     #[error("{path} violates schema {schema}: {reason}")]
     SchemaViolation {
         /// The node.
-        path: String,
+        path: PathText,
         /// The schema's name.
         schema: String,
         /// The rule that the request breaks.
@@ -141,7 +151,7 @@ pub enum Error {
     #[error("the data of {path} cannot be (de)compressed: {reason}")]
     Compression {
         /// The node.
-        path: String,
+        path: PathText,
         /// The provider's error.
         reason: String,
     },
@@ -191,8 +201,8 @@ impl Error {
 
     /// Returns `true` if the server itself sent this error, which proves that it received the request.
     pub(crate) fn is_answer(&self) -> bool {
-        if let Self::Transaction { source, .. } = self {
-            return source.is_answer();
+        if let Self::Transaction { cause, .. } = self {
+            return cause.is_answer();
         }
         matches!(
             self,
@@ -209,8 +219,8 @@ impl Error {
     /// Returns `true` if the leader itself sent this error. A follower, even one that is cut off, may refuse a
     /// forbidden or malformed request by itself.
     pub(crate) fn is_answer_of_leader(&self) -> bool {
-        if let Self::Transaction { source, .. } = self {
-            return source.is_answer_of_leader();
+        if let Self::Transaction { cause, .. } = self {
+            return cause.is_answer_of_leader();
         }
         matches!(
             self,
@@ -222,18 +232,50 @@ impl Error {
         )
     }
 
-    /// Returns the error of a server's code for a request about `path`.
-    pub(crate) fn of_code(path: &str, code: i32, request: impl FnOnce() -> String) -> Self {
-        let path = path.to_owned();
+    /// Shortens the server's paths to those that the caller wrote.
+    pub(crate) fn shorten(&mut self, shorten: &impl Fn(&str) -> &str) {
+        match self {
+            Self::ConnectionLoss { request: text, .. }
+            | Self::SessionExpired { request: text }
+            | Self::RequestTooLarge { request: text, .. }
+            | Self::ZooKeeper { request: text, .. }
+            | Self::Unsupported { request: text, .. }
+            | Self::NoNode { path: text }
+            | Self::NodeExists { path: text }
+            | Self::NotEmpty { path: text }
+            | Self::BadVersion { path: text }
+            | Self::NoChildrenForEphemerals { path: text }
+            | Self::NoAuth { path: text }
+            | Self::InvalidAcl { path: text, .. }
+            | Self::InvalidPath { path: text, .. }
+            | Self::SchemaViolation { path: text, .. }
+            | Self::Compression { path: text, .. } => text.shorten(shorten),
+            Self::Transaction { operation, cause, .. } => {
+                operation.shorten(shorten);
+                cause.shorten(shorten);
+            }
+            Self::InvalidConfig { .. }
+            | Self::NotStarted
+            | Self::AlreadyStarted
+            | Self::Closed
+            | Self::NoRuntime
+            | Self::IncompleteRuntime { .. } => {}
+        }
+    }
+
+    /// Returns the error of a server's code for a request about `path`. `needed` is what the request takes of a server.
+    pub(crate) fn of_code(path: &str, code: i32, needed: &'static str, request: impl FnOnce() -> String) -> Self {
+        let path = path.into();
+        let request = || request().into();
         match ErrorCode::from_code(code) {
             Some(ErrorCode::NoNode) => Self::NoNode { path },
             Some(ErrorCode::NodeExists) => Self::NodeExists { path },
             Some(ErrorCode::NotEmpty) => Self::NotEmpty { path },
             Some(ErrorCode::BadVersion) => Self::BadVersion { path },
             Some(ErrorCode::NoAuth) => Self::NoAuth { path },
-            Some(ErrorCode::InvalidAcl) => Self::InvalidAcl { path },
+            Some(ErrorCode::InvalidAcl) => Self::InvalidAcl { path, reason: None },
             Some(ErrorCode::NoChildrenForEphemerals) => Self::NoChildrenForEphemerals { path },
-            Some(ErrorCode::Unimplemented) => Self::Unsupported { request: request(), client: "the server" },
+            Some(ErrorCode::Unimplemented) => Self::Unsupported { request: request(), client: "the server", needed },
             Some(ErrorCode::SessionExpired) => Self::SessionExpired { request: request() },
             _ => Self::ZooKeeper { code, request: request() },
         }
@@ -314,6 +356,53 @@ mod tests {
     fn a_request_that_never_left_has_a_known_outcome() {
         assert!(!loss(false).outcome_unknown());
         assert!(loss(true).outcome_unknown());
+    }
+
+    /// One error of each variant, with a cause where it has one.
+    fn all() -> Vec<Error> {
+        let (path, request) = (|| PathText::from("/a"), || PathText::from("create /a"));
+        let cause = Some(Arc::new(ConnectError::new("a:1", "connection refused")));
+        let reason = || "a reason".to_owned();
+        vec![
+            Error::ConnectionLoss { request: request(), sent: true, cause },
+            Error::SessionExpired { request: request() },
+            Error::NoNode { path: path() },
+            Error::NodeExists { path: path() },
+            Error::NotEmpty { path: path() },
+            Error::BadVersion { path: path() },
+            Error::NoChildrenForEphemerals { path: path() },
+            Error::NoAuth { path: path() },
+            Error::InvalidAcl { path: path(), reason: Some("a reason") },
+            Error::RequestTooLarge { request: request(), size: 2, limit: 1 },
+            Error::ZooKeeper { code: -7, request: request() },
+            Error::Transaction { index: 1, operation: request(), cause: Box::new(Error::NoNode { path: path() }) },
+            Error::Unsupported { request: request(), client: "this client", needed: "another one" },
+            Error::InvalidPath { path: path(), reason: "a reason" },
+            Error::InvalidConfig { option: "option", reason: reason() },
+            Error::SchemaViolation { path: path(), schema: reason(), reason: reason() },
+            Error::Compression { path: path(), reason: reason() },
+            Error::NotStarted,
+            Error::AlreadyStarted,
+            Error::Closed,
+            Error::NoRuntime,
+            Error::IncompleteRuntime { missing: "timers" },
+        ]
+    }
+
+    /// The text of the whole chain, as `{:#}` of the crate `anyhow` prints it.
+    #[test]
+    fn no_cause_is_printed_twice() {
+        for error in all() {
+            let chain = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+            let texts: Vec<String> = chain.map(ToString::to_string).collect();
+            let printed = texts.join(": ");
+            for text in &texts {
+                assert_eq!(printed.matches(text).count(), 1, "{printed}");
+            }
+        }
+        let kinds: std::collections::HashSet<_> = all().iter().map(std::mem::discriminant).collect();
+        let variants = include_str!("error.rs").matches("#[error(").count() - 1;
+        assert_eq!(kinds.len(), variants, "each variant is here");
     }
 
     #[test]

@@ -77,7 +77,8 @@
 //!
 //! # Tracing
 //!
-//! These names and fields are stable, so filters and counters can rely on them. No event carries credentials or data.
+//! These names and fields are stable, so filters and counters can rely on them. A `path` of a request or a node is the
+//! server's, with chroot and namespace; errors show the caller's. No event carries credentials or data.
 //! But the crate `zookeeper-async` logs the password of each session at the level *info*: keep its target
 //! `zookeeper_async` at *warn*.
 //!
@@ -128,7 +129,7 @@ pub use ensemble::config::EnsembleConfig;
 pub use ensemble::provider::{EnsembleProvider, FixedEnsembleProvider};
 pub use environment::clock::{BootClock, Clock, TokioClock};
 pub use environment::randomness::{Randomness, SeededRandomness, ThreadRandomness};
-pub use error::{ConnectError, Error, Result};
+pub use error::{ConnectError, Error, PathText, Result};
 pub use model::acl_provider::{AclProvider, DefaultAclProvider};
 pub use model::compression::CompressionProvider;
 #[cfg(feature = "compression")]

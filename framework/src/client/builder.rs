@@ -27,7 +27,9 @@ use crate::session::container_reaper::ContainerReaper;
 use crate::state::connection_state::ConnectionState;
 use crate::state::connection_state::{ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy};
 use crate::zookeeper::security::{SaslDigest, TlsOptions};
-use crate::zookeeper::{DEFAULT_MAX_FRAME, DefaultZooKeeperFactory, MIN_SESSION_TIMEOUT, ZooKeeperFactory};
+use crate::zookeeper::{
+    DEFAULT_CLIENT, DEFAULT_MAX_FRAME, DefaultZooKeeperFactory, MIN_SESSION_TIMEOUT, ZooKeeperFactory,
+};
 
 /// Curator's default session timeout: 60 s.
 pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -37,6 +39,7 @@ pub const DEFAULT_CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 pub const DEFAULT_MAX_CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// The smallest frame limit: it has room for any request that names one node.
 const MIN_FRAME: usize = 4096;
+const TLS_NEEDS: &str = "`DefaultZooKeeperFactory`, the default client, and the cargo feature `tls`";
 /// The default of [`CuratorFrameworkBuilder::reap_interval`]: 60 s, as for ZooKeeper's containers.
 pub const DEFAULT_REAP_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -329,13 +332,13 @@ impl CuratorFrameworkBuilder {
     /// Checks that the ZooKeeper client has the features that are wanted.
     fn check_features(&self) -> Result<()> {
         let can = self.factory.capabilities();
-        for (is_missing, request) in [
-            (self.tls.is_some() && !can.tls, "connect by TLS"),
-            (self.sasl.is_some() && !can.sasl, "log in by SASL"),
-            (self.read_only && !can.read_only, "connect to read-only servers"),
+        for (is_missing, request, needed) in [
+            (self.tls.is_some() && !can.tls, "connect by TLS", TLS_NEEDS),
+            (self.sasl.is_some() && !can.sasl, "log in by SASL", DEFAULT_CLIENT),
+            (self.read_only && !can.read_only, "connect to read-only servers", DEFAULT_CLIENT),
         ] {
             if is_missing {
-                return Err(Error::Unsupported { request: request.to_owned(), client: self.factory.client() });
+                return Err(Error::Unsupported { request: request.into(), client: self.factory.client(), needed });
             }
         }
         if self.ensemble_tracker && self.tls.is_some() {

@@ -18,7 +18,7 @@ use crate::client::listeners::ConnectionStateListenable;
 use crate::core::config::DefaultData;
 use crate::core::retry_loop::RetryLoop;
 use crate::core::{ClientCore, LifeCycle, Shutdown, TaskEnd, WeakCore};
-use crate::error::{Error, Result};
+use crate::error::{Error, PathText, Result};
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
 #[cfg(doc)]
@@ -252,6 +252,12 @@ impl CuratorFramework {
     #[must_use]
     pub fn retry_loop(&self) -> RetryLoop {
         self.core.retry_loop()
+    }
+
+    /// Returns the text of a path, which is displayed as it is given, and debugged with the client's namespace and chroot.
+    #[must_use]
+    pub fn path_text(&self, path: &str) -> PathText {
+        self.core.path_text(path)
     }
 
     /// Checks new data of a node against the client's `SchemaSet`, for a recipe that writes it in a [`Session`]. The

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::core::config::{Config, DefaultData};
 use crate::environment::randomness::Randomness;
-use crate::error::{ConnectError, Error, Result};
+use crate::error::{ConnectError, Error, PathText, Result};
 use crate::model::namespace::Namespace;
 use crate::model::new_node::Parents;
 use crate::model::schema::SchemaSet;
@@ -255,13 +255,13 @@ impl ClientCore {
 
     pub(crate) fn not_answered(&self, request: &str) -> Error {
         let cause = self.shared().connect_error.lock().clone();
-        Error::ConnectionLoss { request: request.to_owned(), sent: true, cause }
+        Error::ConnectionLoss { request: request.into(), sent: true, cause }
     }
 
     /// Returns the `ConnectionLoss` of a request that was not sent.
     pub(crate) fn not_connected(&self, request: &str) -> Error {
         let cause = self.shared().connect_error.lock().clone();
-        Error::ConnectionLoss { request: request.to_owned(), sent: false, cause }
+        Error::ConnectionLoss { request: request.into(), sent: false, cause }
     }
 
     pub(crate) fn connection_timeout(&self) -> Duration {
@@ -279,12 +279,16 @@ impl ClientCore {
         self.schemas().map_or(Ok(()), |schemas| schemas.check_change(path, data))
     }
 
+    pub(crate) fn path_text(&self, path: &str) -> PathText {
+        PathText::new(path, &self.root.to_server_path(path))
+    }
+
     pub(crate) fn to_stored(&self, path: &str, data: Vec<u8>, compress: Option<bool>) -> Result<Vec<u8>> {
         let config = &self.shared().config;
         if !compress.unwrap_or(config.compress) {
             return Ok(data);
         }
-        let failed = |error: io::Error| Error::Compression { path: path.to_owned(), reason: error.to_string() };
+        let failed = |error: io::Error| Error::Compression { path: path.into(), reason: error.to_string() };
         config.compression.compress(&self.root.to_server_path(path), &data).map_err(failed)
     }
 
@@ -293,7 +297,7 @@ impl ClientCore {
         if !compressed.unwrap_or(config.compress) {
             return Ok(stored);
         }
-        let failed = |error: io::Error| Error::Compression { path: path.to_owned(), reason: error.to_string() };
+        let failed = |error: io::Error| Error::Compression { path: path.into(), reason: error.to_string() };
         config.compression.decompress(&self.root.to_server_path(path), &stored).map_err(failed)
     }
 

@@ -59,7 +59,7 @@ impl RetryLoop {
         let session = session?;
         let earlier = self.tried_in.replace(session.number());
         if earlier.is_some_and(|earlier| earlier != session.number()) {
-            let expired = Error::SessionExpired { request: "an operation that was begun in it".to_owned() };
+            let expired = Error::SessionExpired { request: "an operation that was begun in it".into() };
             if !self.client.retry_policy().allow_retry(&expired) {
                 return Err(expired);
             }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// `InvalidPath`, with the path and the rule that it breaks: empty, relative, a slash at its end, an empty element, `.`
 /// or `..` as an element, or a character that ZooKeeper does not allow.
 pub fn validate_path(path: &str) -> Result<()> {
-    let invalid = |reason| Err(Error::InvalidPath { path: path.to_owned(), reason });
+    let invalid = |reason| Err(Error::InvalidPath { path: path.into(), reason });
     let Some(rest) = path.strip_prefix('/') else {
         return invalid(if path.is_empty() { "it is empty" } else { "it does not start with a slash" });
     };

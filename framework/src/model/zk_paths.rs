@@ -86,7 +86,7 @@ pub fn fix_for_namespace(namespace: &str, path: &str, sequential: bool) -> Resul
     if sequential {
         // The server appends a number, so that the path need not be valid without it.
         validate_path(&format!("{path}1")).map_err(|error| match error {
-            Error::InvalidPath { reason, .. } => Error::InvalidPath { path: path.to_owned(), reason },
+            Error::InvalidPath { reason, .. } => Error::InvalidPath { path: path.into(), reason },
             error => error,
         })?;
     } else {

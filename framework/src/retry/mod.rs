@@ -94,8 +94,8 @@ mod tests {
     fn what_may_be_retried_by_default() {
         let policy = RetryNTimes::new(1, Duration::ZERO);
         let request = || String::from("get /a");
-        assert!(policy.allow_retry(&Error::ConnectionLoss { request: request(), sent: true, cause: None }));
-        assert!(policy.allow_retry(&Error::SessionExpired { request: request() }));
+        assert!(policy.allow_retry(&Error::ConnectionLoss { request: request().into(), sent: true, cause: None }));
+        assert!(policy.allow_retry(&Error::SessionExpired { request: request().into() }));
         assert!(!policy.allow_retry(&Error::NoAuth { path: "/a".into() }));
         assert!(!policy.allow_retry(&Error::Closed));
     }

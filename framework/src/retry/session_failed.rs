@@ -43,8 +43,8 @@ mod tests {
         let pause = Duration::from_secs(1);
         let policy = SessionFailedRetryPolicy::new(RetryForever::new(pause).unwrap());
         let request = || String::from("get /a");
-        assert!(!policy.allow_retry(&Error::SessionExpired { request: request() }));
-        assert!(policy.allow_retry(&Error::ConnectionLoss { request: request(), sent: true, cause: None }));
+        assert!(!policy.allow_retry(&Error::SessionExpired { request: request().into() }));
+        assert!(policy.allow_retry(&Error::ConnectionLoss { request: request().into(), sent: true, cause: None }));
         assert!(!policy.allow_retry(&Error::NoNode { path: "/a".into() }), "the delegate says no");
         let attempt = RetryAttempt { count: 1, elapsed: pause, random: 0.0 };
         assert_eq!(policy.next_pause(attempt), Some(pause));

@@ -442,7 +442,9 @@ impl DueQueue {
 async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) -> Option<NotDeleted> {
     let deleted = match session.exists(&idle.path).await {
         // A node with another czxid is not the one that this client created.
-        Ok(stat) if stat.is_none_or(|stat| stat.czxid != idle.czxid) => Err(Error::NoNode { path: idle.path.clone() }),
+        Ok(stat) if stat.is_none_or(|stat| stat.czxid != idle.czxid) => {
+            Err(Error::NoNode { path: (&*idle.path).into() })
+        }
         // Like a container of ZooKeeper, a parent is deleted after its last child, not before its first.
         Ok(Some(stat)) if stat.cversion == 0 => return None,
         Ok(stat) => session.delete(&idle.path, stat.map(|stat| stat.version)).await,

@@ -6,7 +6,7 @@ use std::task::Poll;
 use futures_util::TryFutureExt as _;
 
 use crate::environment::randomness::nonexistent_path;
-use crate::error::{Error, Result};
+use crate::error::{Error, PathText, Result};
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
 use crate::model::namespace::Namespace;
@@ -15,7 +15,7 @@ use crate::model::path::parent_of;
 use crate::model::{Acl, AddWatchMode, CreateMode, Stat, WatchKind};
 use crate::session::watches::{Found, Watch};
 use crate::session::{Session, WatchedData};
-use crate::zookeeper::CONFIG_NODE;
+use crate::zookeeper::{CONFIG_NODE, DEFAULT_CLIENT};
 use crate::zookeeper::{Done, Evidence, Operation, Request, Response, SessionEnd, WatchEvents};
 
 /// The part of the session timeout from which on a request is slow.
@@ -40,7 +40,7 @@ impl Session {
 
     /// Returns the error of a request in an ended session: `Closed` if the client was closed, else `SessionExpired`.
     #[must_use]
-    pub fn closed_error(&self, request: impl Into<String>) -> Error {
+    pub fn closed_error(&self, request: impl Into<PathText>) -> Error {
         match self.end_reason() {
             Some(SessionEnd::Closed) => Error::Closed,
             _ => Error::SessionExpired { request: request.into() },
@@ -62,9 +62,9 @@ impl Session {
             Some(_) => Err(self.closed_error(request.to_string())),
             None => Ok(self.inner.handle.submit(request, self.epoch())),
         };
-        async move {
+        let answered = async move {
             let over = |sent: bool| {
-                let request = format!("{name} {path}");
+                let request = PathText::from(format!("{name} {path}"));
                 // `Closed` would mean that the write was not applied.
                 if through_leader && sent { Error::SessionExpired { request } } else { self.closed_error(request) }
             };
@@ -100,7 +100,14 @@ impl Session {
             }
             let epoch = reply.epoch;
             reply.result.map(|response| (response, epoch))
-        }
+        };
+        answered.map_err(|error| self.for_caller(error))
+    }
+
+    /// Returns the error with the paths as the caller wrote them.
+    fn for_caller(&self, mut error: Error) -> Error {
+        error.shorten(&|path| self.root.to_client_path(path));
+        error
     }
 
     /// Polls a future once and writes all requests that this poll submits together. Requests that do not await each
@@ -157,7 +164,7 @@ impl Session {
             _ => None,
         };
         if let Some(request) = unsupported {
-            return Err(Error::Unsupported { request: request.to_owned(), client: self.inner.handle.client() });
+            return Err(self.unsupported(request));
         }
         match self.request(Request::Create { path: full, data, acl, mode }).await? {
             Response::Created { path, stat } => {
@@ -205,7 +212,7 @@ impl Session {
                     missing.pop();
                     continue;
                 }
-                return Err(Error::NoNode { path: parent.clone() });
+                return Err(Error::NoNode { path: parent.as_str().into() });
             }
             let of_namespace = self.root.is_of_namespace(parent);
             let acl = match node.acl.filter(|_| node.acl_on_parents && !of_namespace) {
@@ -218,7 +225,8 @@ impl Session {
                 true => CreateMode::Container,
                 false => CreateMode::Persistent,
             };
-            let data = if missing.len() == 1 { node.parent_data.to_vec() } else { Vec::new() };
+            let is_parent = missing.len() == 1 && !of_namespace;
+            let data = if is_parent { node.parent_data.to_vec() } else { Vec::new() };
             match server.create(parent, data, acl, mode).await {
                 Ok((_, stat)) => {
                     if container && mode != CreateMode::Container {
@@ -233,7 +241,7 @@ impl Session {
                     let above = parent_of(parent).to_owned();
                     missing.push(above);
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.for_caller(error)),
             }
         }
         Ok(true)
@@ -430,7 +438,8 @@ impl Session {
     }
 
     fn unsupported(&self, request: &str) -> Error {
-        Error::Unsupported { request: request.to_owned(), client: self.inner.handle.client() }
+        let client = self.inner.handle.client();
+        Error::Unsupported { request: request.into(), client, needed: DEFAULT_CLIENT }
     }
 
     /// Resolves when the connected server has applied what the leader had committed, so that later reads are not older
@@ -475,7 +484,9 @@ impl Session {
         tokio::select! {
             biased;
             _ = self.ended() => Err(self.closed_error(format!("addWatch {path}"))),
-            added = self.inner.handle.add_watch(&self.to_server_path(path), mode) => added,
+            added = self.inner.handle.add_watch(&self.to_server_path(path), mode) => {
+                added.map_err(|error| self.for_caller(error))
+            }
         }
     }
 
@@ -550,5 +561,5 @@ impl Session {
 
 fn unexpected(request: &str, path: &str, response: &Response) -> Error {
     tracing::error!(request, path, answer = response.kind(), "a handle answered a request with another one's response");
-    Error::SessionExpired { request: format!("{request} {path}") }
+    Error::SessionExpired { request: format!("{request} {path}").into() }
 }

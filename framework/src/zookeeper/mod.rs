@@ -188,6 +188,30 @@ impl Operation {
             Self::Check { .. } => "check",
         }
     }
+
+    /// Returns the server's version and setting that the operation takes.
+    pub(crate) const fn needed(&self) -> &'static str {
+        match self {
+            Self::Create { mode, .. } => needed_for(*mode),
+            _ => OLD_ENOUGH,
+        }
+    }
+}
+
+/// The client to use for a request that another one lacks.
+pub(crate) const DEFAULT_CLIENT: &str = "`DefaultZooKeeperFactory`, the default client";
+/// The server that a persistent watch takes.
+pub(crate) const ADD_WATCH_NEEDS: &str = "ZooKeeper 3.6 or newer";
+/// The server that knows every request without a row of its own.
+const OLD_ENOUGH: &str = "ZooKeeper 3.5 or newer";
+
+const fn needed_for(mode: CreateMode) -> &'static str {
+    match mode {
+        CreateMode::PersistentWithTtl(_) | CreateMode::PersistentSequentialWithTtl(_) => {
+            "ZooKeeper 3.5.3 or newer, with `zookeeper.extendedTypesEnabled=true`"
+        }
+        _ => OLD_ENOUGH,
+    }
 }
 
 impl fmt::Display for Operation {
@@ -265,6 +289,14 @@ impl Request {
             Self::Sync { .. } => "sync",
             Self::Transaction { .. } => "multi",
             Self::Reconfig { .. } => "reconfig",
+        }
+    }
+
+    /// Returns the server's version and setting that the request takes.
+    pub(crate) const fn needed(&self) -> &'static str {
+        match self {
+            Self::Create { mode, .. } => needed_for(*mode),
+            _ => OLD_ENOUGH,
         }
     }
 
@@ -410,7 +442,7 @@ impl Future for ReplyFuture {
                 // The sender is dropped without a reply only if the client's task was dropped with its runtime.
                 Pin::new(reply).poll(cx).map(|reply| {
                     reply.unwrap_or_else(|_gone| {
-                        let request = "a request of a client whose runtime has ended".to_owned();
+                        let request = "a request of a client whose runtime has ended".into();
                         Reply::not_sent(Error::ConnectionLoss { request, sent: true, cause: None })
                     })
                 })
@@ -608,7 +640,8 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     /// connection if the client does not [restore watches](Capabilities::restores_watches). Called only on handles with
     /// [`Capabilities::persistent_watches`].
     fn add_watch(&self, path: &str, _mode: AddWatchMode) -> AddedWatch {
-        let unsupported = Error::Unsupported { request: format!("addWatch {path}"), client: self.client() };
+        let request = format!("addWatch {path}").into();
+        let unsupported = Error::Unsupported { request, client: self.client(), needed: DEFAULT_CLIENT };
         Box::pin(async move { Err(unsupported) })
     }
 

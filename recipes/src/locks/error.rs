@@ -1,6 +1,6 @@
 //! The errors of locks.
 
-use curator_framework::LossReason;
+use curator_framework::{LossReason, PathText};
 
 use crate::locks::SemaphoreProtocol;
 
@@ -15,10 +15,14 @@ pub type Result<T, E = LockError> = std::result::Result<T, E>;
 /// | --- | --- |
 /// | connected, and the newest reply showed another contender ahead | `Ok(None)` |
 /// | connected, and another acquire of the same owner is ahead | `Ok(None)` |
-/// | connected, but without a reply that decides | `ConnectionLoss` |
-/// | not connected, even if another contender was ahead before | `ConnectionLoss` |
+/// | connected, but without a reply that decides | `Error::ConnectionLoss` |
+/// | not connected, even if another contender was ahead before | `Error::ConnectionLoss` |
 ///
 /// After each of them, the contender's node is deleted or is deleted in the background.
+///
+/// Most callers need only [`is_retryable`](Self::is_retryable) and [`outcome_unknown`](Self::outcome_unknown). Where a
+/// method lists `Error::NoAuth`, match `LockError::Framework(Error::NoAuth { .. })`. The text includes the cause, so
+/// [`source`](std::error::Error::source) returns `None`.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -29,7 +33,7 @@ pub enum LockError {
     #[error("the lock {path} is lost: {reason}")]
     LockLost {
         /// The lock's path.
-        path: String,
+        path: PathText,
         /// The reason of the loss.
         reason: LossReason,
     },
@@ -38,14 +42,14 @@ pub enum LockError {
     #[error("the read lock {path} is held by the same owner and cannot be upgraded")]
     Upgrade {
         /// The lock's path.
-        path: String,
+        path: PathText,
     },
     /// The semaphore is used with the other protocol. All clients of a path must use the same one: a waiting Java
     /// client and a direct contender behind it would block each other.
     #[error("the semaphore {path} is used with the {found} protocol")]
     ProtocolMismatch {
         /// The semaphore's path.
-        path: String,
+        path: PathText,
         /// The protocol that is in use.
         found: SemaphoreProtocol,
     },
@@ -60,6 +64,20 @@ pub enum LockError {
 }
 
 impl LockError {
+    /// Returns `true` if the same call may succeed later: see [`Error::is_retryable`](curator_framework::Error). After
+    /// [`LockLost`](Self::LockLost) it succeeds only once the owner has dropped its guards.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Framework(error) if error.is_retryable())
+    }
+
+    /// Returns `true` if a write may have been applied although it failed with this error. An acquire that fails leaves
+    /// no node for longer than its session.
+    #[must_use]
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, Self::Framework(error) if error.outcome_unknown())
+    }
+
     pub(crate) fn invalid(argument: &'static str, reason: impl Into<String>) -> Self {
         Self::InvalidArgument { argument, reason: reason.into() }
     }

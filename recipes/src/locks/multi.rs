@@ -153,8 +153,9 @@ impl InterProcessMultiLock {
             let granted = tokio::select! {
                 biased;
                 reason = any_lost(&acquired.0) => {
-                    let path = acquired.0.iter().find(|guard| !guard.is_held()).map_or("", |guard| guard.lock_path());
-                    return Ok(Outcome::Lost(LockError::LockLost { path: path.to_owned(), reason }));
+                    let lost = acquired.0.iter().find(|guard| !guard.is_held());
+                    let path = lost.map_or_else(|| "".into(), |guard| guard.lock_path().clone());
+                    return Ok(Outcome::Lost(LockError::LockLost { path, reason }));
                 }
                 granted = acquired.next(&**lock, began, mode) => granted?,
             };
@@ -169,7 +170,7 @@ impl InterProcessMultiLock {
             }
         }
         // The last check, of the clock too.
-        let lost = acquired.0.iter().find_map(|guard| Some((guard.lock_path().to_owned(), guard.loss()?)));
+        let lost = acquired.0.iter().find_map(|guard| Some((guard.lock_path().clone(), guard.loss()?)));
         match lost {
             Some((path, reason)) => Ok(Outcome::Lost(LockError::LockLost { path, reason })),
             None => Ok(Outcome::Granted(LockGuard::all(std::mem::take(&mut acquired.0)))),

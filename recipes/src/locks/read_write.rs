@@ -283,7 +283,7 @@ impl WriteLock {
                 OwnerState::Holds(share) => Some(share),
                 OwnerState::TimeOver => None,
                 OwnerState::MayAcquire(_) if read.held_by(owner).is_some() => {
-                    return Err(LockError::Upgrade { path: self.path().to_owned() });
+                    return Err(LockError::Upgrade { path: write.internals().client().path_text(self.path()) });
                 }
                 OwnerState::MayAcquire(permit) => {
                     let hold = write.acquire_hold(mode).await?;
@@ -358,7 +358,7 @@ impl Halves {
     /// Acquires a read lock beside a held write lock. The read node gets the number of the write node, so it precedes
     /// all waiters (CURATOR-621).
     async fn downgrade_from(&self, writing: &Arc<Hold>, mode: WaitMode) -> Result<Option<HoldShare>> {
-        let lost = || writing.loss().map(|reason| LockError::LockLost { path: writing.lock_path().to_owned(), reason });
+        let lost = || writing.loss().map(|reason| LockError::LockLost { path: writing.lock_path().clone(), reason });
         if let Some(lost) = lost() {
             return Err(lost);
         }

@@ -1,6 +1,8 @@
 //! The errors of shared values.
 
 /// An error of a [`SharedValue`](crate::SharedValue) or a [`SharedCount`](crate::SharedCount).
+///
+/// Where a method lists `Error::NoAuth`, match `SharedError::Framework(Error::NoAuth { .. })`.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SharedError {
@@ -43,6 +45,12 @@ pub enum SharedError {
 }
 
 impl SharedError {
+    /// Returns `true` if the same call may succeed later: see [`Error::is_retryable`](curator_framework::Error).
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Framework(error) if error.is_retryable())
+    }
+
     /// Returns whether the value may have been set although this error was returned.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {

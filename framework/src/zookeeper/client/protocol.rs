@@ -20,7 +20,7 @@ use super::sasl::DigestMd5;
 use crate::error::{ConnectError, Error};
 use crate::model::{AddWatchMode, AuthInfo, PersistentEvent, WatchKind, WatchedEvent};
 use crate::zookeeper::security::SaslDigest;
-use crate::zookeeper::{MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, SessionEnd};
+use crate::zookeeper::{ADD_WATCH_NEEDS, MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, SessionEnd};
 
 /// A connect response has 36 or 37 bytes; a frame that is much longer is not one.
 const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=1024;
@@ -298,7 +298,7 @@ impl<T> Protocol<T> {
             // The server would close the connection at every retry.
             self.output.truncate(begun);
             let limit = self.settings.max_frame;
-            return Err((token, Error::RequestTooLarge { request: request.to_string(), size, limit }));
+            return Err((token, Error::RequestTooLarge { request: request.to_string().into(), size, limit }));
         }
         self.next_xid = if xid == i32::MAX { 1 } else { xid + 1 };
         if let Some(connection) = &mut self.connection {
@@ -333,10 +333,10 @@ impl<T> Protocol<T> {
 
     fn check_ready(&self, epoch: u64, request: &impl ToString) -> Result<(), Error> {
         if self.over.is_some() {
-            return Err(Error::SessionExpired { request: request.to_string() });
+            return Err(Error::SessionExpired { request: request.to_string().into() });
         }
         if !self.is_ready() || epoch != self.epoch {
-            return Err(Error::ConnectionLoss { request: request.to_string(), sent: false, cause: None });
+            return Err(Error::ConnectionLoss { request: request.to_string().into(), sent: false, cause: None });
         }
         Ok(())
     }
@@ -367,7 +367,7 @@ impl<T> Protocol<T> {
         }
         let size = path.len() + ADD_WATCH_OVERHEAD;
         if size > self.settings.max_frame {
-            let (request, limit) = (format!("addWatch {path}"), self.settings.max_frame);
+            let (request, limit) = (format!("addWatch {path}").into(), self.settings.max_frame);
             return Err((token, Error::RequestTooLarge { request, size, limit }));
         }
         // Subscribed before the reply, because the first event may arrive with it.
@@ -483,7 +483,7 @@ impl<T> Protocol<T> {
             return;
         }
         self.over = Some(end);
-        let expired = |request: String| Error::SessionExpired { request };
+        let expired = |request: String| Error::SessionExpired { request: request.into() };
         if let Some(connection) = &mut self.connection {
             for outstanding in &mut connection.outstanding {
                 let sent = (outstanding.offset < connection.written).then_some(outstanding.sent);
@@ -518,7 +518,8 @@ impl<T> Protocol<T> {
         let was_ready = matches!(connection.phase, Phase::Ready);
         for Outstanding { offset, sent, asked, .. } in connection.outstanding {
             let left = offset < connection.written;
-            let lost = |request| {
+            let lost = |request: String| {
+                let request = request.into();
                 let error = Error::ConnectionLoss { request, sent: left, cause: cause.clone() };
                 Reply { sent: left.then_some(sent), ..Reply::not_sent(error) }
             };
@@ -542,11 +543,12 @@ impl<T> Protocol<T> {
                     continue;
                 }
             };
-            let error = Error::ConnectionLoss { request: request.to_string(), sent: false, cause: cause.clone() };
+            let error =
+                Error::ConnectionLoss { request: request.to_string().into(), sent: false, cause: cause.clone() };
             self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
         }
         for (token, _) in connection.pings {
-            let error = Error::ConnectionLoss { request: "ping".to_owned(), sent: true, cause: cause.clone() };
+            let error = Error::ConnectionLoss { request: "ping".into(), sent: true, cause: cause.clone() };
             self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
         }
         self.output.clear();
@@ -857,7 +859,7 @@ impl<T> Protocol<T> {
                     0 => Ok(Response::Acknowledged),
                     code => {
                         self.armed.unsubscribe(&path, mode, id);
-                        Err(Error::of_code(&path, code, || format!("addWatch {path}")))
+                        Err(Error::of_code(&path, code, ADD_WATCH_NEEDS, || format!("addWatch {path}")))
                     }
                 };
                 self.events.push_back(Event::Reply(token, reply(result)));

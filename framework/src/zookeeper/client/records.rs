@@ -146,7 +146,7 @@ pub(super) fn decode(request: &Request, from: &mut Reader<'_>) -> Result<Result<
 pub(super) fn decode_error(request: &Request, code: i32) -> Result<Response, Error> {
     match (ErrorCode::from_code(code), request) {
         (Some(ErrorCode::NoNode), Request::Exists { .. }) => Ok(Response::Exists(None)),
-        _ => Err(Error::of_code(request.path(), code, || request.to_string())),
+        _ => Err(Error::of_code(request.path(), code, request.needed(), || request.to_string())),
     }
 }
 
@@ -182,8 +182,9 @@ fn decode_transaction(operations: &[Operation], from: &mut Reader<'_>) -> Result
         }
     }
     if let Some((index, operation, code)) = failed {
-        let source = Error::of_code(operation.path(), code, || operation.to_string());
-        return Ok(Err(Error::Transaction { index, operation: operation.to_string(), source: Box::new(source) }));
+        let cause = Error::of_code(operation.path(), code, operation.needed(), || operation.to_string());
+        let operation = operation.to_string().into();
+        return Ok(Err(Error::Transaction { index, operation, cause: Box::new(cause) }));
     }
     if all.len() < operations.len() || decode_result(from)?.is_some() {
         return Err(DecodeError::Truncated { needed: operations.len(), available: all.len() });
@@ -345,7 +346,7 @@ mod tests {
         to.int(-1).bool(true).int(-1);
         let request = Request::Transaction { operations: operations.to_vec() };
         let failed = decode(&request, &mut Reader::new(&to.into_bytes())).unwrap().unwrap_err();
-        let Error::Transaction { index: 1, source, .. } = failed else { panic!("{failed}") };
-        assert!(matches!(*source, Error::NoNode { path } if path == "/b"));
+        let Error::Transaction { index: 1, cause, .. } = failed else { panic!("{failed}") };
+        assert!(matches!(*cause, Error::NoNode { path } if path == "/b"));
     }
 }

@@ -45,13 +45,13 @@ use self::handshake::probe_ensemble;
 use self::slots::SlotQueue;
 use crate::environment::clock::Clock;
 use crate::environment::randomness::{Randomness, nonexistent_path};
-use crate::error::{ConnectError, Error, Result};
+use crate::error::{ConnectError, Error, PathText, Result};
 use crate::model::path::make_path;
 use crate::model::protected::ProtectedId;
 use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
 use crate::zookeeper::{
-    Capabilities, ConnectConfig, Connection, Evidence, HandleEvent, Reattached, Reply, ReplyFuture, Request, Response,
-    SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
+    Capabilities, ConnectConfig, Connection, DEFAULT_CLIENT, Evidence, HandleEvent, Reattached, Reply, ReplyFuture,
+    Request, Response, SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
 };
 
 const CLIENT: &str = "zookeeper-async";
@@ -230,8 +230,8 @@ impl Submission {
     }
 
     /// Replies that the request was not sent.
-    fn refuse(self, error: impl FnOnce(String) -> Error) {
-        let error = error(self.answer.in_flight().request().to_string());
+    fn refuse(self, error: impl FnOnce(PathText) -> Error) {
+        let error = error(self.answer.in_flight().request().to_string().into());
         self.answer.send(Reply::not_sent(error));
     }
 }
@@ -266,7 +266,7 @@ impl Future for PendingReply {
         let reply = std::task::ready!(self.in_flight.poll(cx));
         // Without the monitor the request's outcome is unknown.
         Poll::Ready(reply.unwrap_or_else(|| {
-            let request = self.in_flight.request().to_string();
+            let request = self.in_flight.request().to_string().into();
             Reply::not_sent(Error::ConnectionLoss { request, sent: true, cause: None })
         }))
     }
@@ -391,27 +391,27 @@ impl Shared {
 
     fn judge_answer(&self, answer: Result<Response, ZkError>, epoch: u64, request: &Request) -> Result<Response> {
         if self.has_ended() {
-            return Err(Error::SessionExpired { request: request.to_string() });
+            return Err(Error::SessionExpired { request: request.to_string().into() });
         }
         if self.epoch() != epoch {
             // Across a reconnect the crate may match a reply with another request.
-            return Err(Error::ConnectionLoss { request: request.to_string(), sent: true, cause: None });
+            return Err(Error::ConnectionLoss { request: request.to_string().into(), sent: true, cause: None });
         }
         match answer {
             Ok(response) if self.is_expected(request, &response) => Ok(response),
             Ok(response) => {
                 tracing::error!(request = %request, answer = response.kind(), "another request's answer: the handle ends");
                 self.invalidate();
-                Err(Error::SessionExpired { request: request.to_string() })
+                Err(Error::SessionExpired { request: request.to_string().into() })
             }
             Err(ZkError::SessionExpired) => {
                 self.end_because(SessionEnd::Expired);
-                Err(Error::SessionExpired { request: request.to_string() })
+                Err(Error::SessionExpired { request: request.to_string().into() })
             }
             // The reply does not decode as one to this request.
             Err(ZkError::MarshallingError) => {
                 self.invalidate();
-                Err(Error::SessionExpired { request: request.to_string() })
+                Err(Error::SessionExpired { request: request.to_string().into() })
             }
             Err(error) => {
                 if error == ZkError::NoNode {
@@ -684,13 +684,14 @@ fn refused_here(request: &Request) -> Option<Error> {
         | Request::Sync { .. }
         | Request::Transaction { .. }
         | Request::Reconfig { .. } => {
-            return Some(Error::Unsupported { request: request.to_string(), client: CLIENT });
+            let request = request.to_string().into();
+            return Some(Error::Unsupported { request, client: CLIENT, needed: DEFAULT_CLIENT });
         }
         _ if path.is_empty() => "it is empty",
         _ if path.len() > 1 && path.ends_with('/') => "it ends with a slash",
         _ => return None,
     };
-    Some(Error::InvalidPath { path: path.to_owned(), reason })
+    Some(Error::InvalidPath { path: path.into(), reason })
 }
 
 async fn crate_request(zookeeper: &ZooKeeper, request: &Request, data: Vec<u8>) -> Result<Response, ZkError> {
@@ -800,7 +801,7 @@ impl ZooKeeperHandle for Handle {
             };
             let epoch = shared.epoch();
             if !shared.is_ready(epoch) {
-                let request = request.to_string();
+                let request = request.to_string().into();
                 return Reply::not_sent(Error::ConnectionLoss { request, sent: false, cause: None });
             }
             shared.send(request, epoch).await
@@ -1043,8 +1044,10 @@ impl Monitor {
 
 fn translate_error(error: ZkError, request: &Request) -> Error {
     match error {
-        ZkError::ConnectionLoss => Error::ConnectionLoss { request: request.to_string(), sent: true, cause: None },
-        other => Error::of_code(request.path(), other as i32, || request.to_string()),
+        ZkError::ConnectionLoss => {
+            Error::ConnectionLoss { request: request.to_string().into(), sent: true, cause: None }
+        }
+        other => Error::of_code(request.path(), other as i32, request.needed(), || request.to_string()),
     }
 }
 

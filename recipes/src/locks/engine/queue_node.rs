@@ -47,7 +47,9 @@ impl LockInternals {
                 Err(Error::NodeExists { .. }) if owned.is_uncertain() => {
                     let own = format!("{}{name}", owned.protected_id().prefix());
                     let path = make_path(&self.base_path, &own);
-                    let Some(stat) = session.exists(&path).await? else { return Err(Error::NoNode { path }) };
+                    let Some(stat) = session.exists(&path).await? else {
+                        return Err(Error::NoNode { path: path.into() });
+                    };
                     owned.adopt(&own, &stat, &[]).await?;
                     return Ok(owned);
                 }
@@ -64,7 +66,7 @@ pub(crate) async fn adopt(owned: &mut OwnedNode, base_path: &str, children: &[St
     let mut own: Vec<String> = owned.own(children).into_iter().map(ToOwned::to_owned).collect();
     for name in &own {
         let path = make_path(base_path, name);
-        let Some(stat) = owned.session().exists(&path).await? else { return Err(Error::NoNode { path }) };
+        let Some(stat) = owned.session().exists(&path).await? else { return Err(Error::NoNode { path: path.into() }) };
         if owned.is_own(&stat) && oldest.as_ref().is_none_or(|(other, _)| stat.czxid < other.czxid) {
             oldest = Some((stat, name.clone()));
         }

@@ -95,7 +95,7 @@ impl GuardedTransaction<'_> {
         let shares = || std::iter::once(self.first).chain(self.others.iter().copied());
         let holds: Vec<&Hold> = shares().map(|share| &**share.hold()).collect();
         let (client, session) = (self.first.hold().client(), self.first.hold().session());
-        let lost = |hold: &Hold, reason| LockError::LockLost { path: hold.lock_path().to_owned(), reason };
+        let lost = |hold: &Hold, reason| LockError::LockLost { path: hold.lock_path().clone(), reason };
         let mut retries = client.retry_loop();
         loop {
             shares().try_for_each(HoldShare::check_held)?;
@@ -109,15 +109,15 @@ impl GuardedTransaction<'_> {
             };
             match error {
                 // The checks precede the caller's operations.
-                Error::Transaction { index, source, .. } if index < holds.len() => {
-                    return Err(match *source {
+                Error::Transaction { index, cause, .. } if index < holds.len() => {
+                    return Err(match *cause {
                         Error::NoNode { .. } => lost(holds[index], LossReason::NodeDeleted),
                         other => other.into(),
                     });
                 }
-                Error::Transaction { index, operation, source } => {
+                Error::Transaction { index, operation, cause } => {
                     let index = index - holds.len();
-                    return Err(Error::Transaction { index, operation, source }.into());
+                    return Err(Error::Transaction { index, operation, cause }.into());
                 }
                 Error::SessionExpired { .. } => {
                     let reason = LossReason::Session(session.end_reason().unwrap_or(SessionEnd::Expired));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error, LossReason, LossSignal, OwnedNode, Session, SessionEnd};
+use curator_framework::{CuratorFramework, Error, LossReason, LossSignal, OwnedNode, PathText, Session, SessionEnd};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -25,8 +25,8 @@ pub enum Release {
 
 /// One node that holds the lock, shared by guards.
 pub(crate) struct Hold {
-    lock_path: String,
-    path: String,
+    lock_path: PathText,
+    path: PathText,
     fencing_token: i64,
     session: Session,
     signal: LossSignal,
@@ -50,8 +50,8 @@ impl Hold {
     pub(crate) fn new(client: CuratorFramework, lock_path: &str, acquired: Acquired) -> Arc<Self> {
         let Acquired { owned, entry, fencing_token, revocation, .. } = acquired;
         Arc::new(Self {
-            lock_path: lock_path.to_owned(),
-            path: owned.path().unwrap_or_default().to_owned(),
+            lock_path: client.path_text(lock_path),
+            path: client.path_text(owned.path().unwrap_or_default()),
             fencing_token,
             session: owned.session().clone(),
             signal: owned.loss_signal(),
@@ -63,7 +63,7 @@ impl Hold {
         })
     }
 
-    pub(crate) fn lock_path(&self) -> &str {
+    pub(crate) fn lock_path(&self) -> &PathText {
         &self.lock_path
     }
 
@@ -109,7 +109,7 @@ impl Hold {
 
     /// Logs the end of the hold.
     fn log_end(&self, outcome: &str) {
-        tracing::debug!(path = self.lock_path, node = self.path, hold = ?self.since.elapsed(), outcome, "lock released");
+        tracing::debug!(path = &*self.lock_path, node = &*self.path, hold = ?self.since.elapsed(), outcome, "lock released");
     }
 
     /// Deletes the node, with retries in its session.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use curator_framework::{LossReason, node_from_path};
+use curator_framework::{LossReason, PathText, node_from_path};
 use futures_util::future::select_all;
 
 use crate::locks::error::{LockError, Result};
@@ -48,7 +48,7 @@ impl LockGuard {
     }
 
     /// Returns the path of the lock.
-    pub(crate) fn lock_path(&self) -> &str {
+    pub(crate) fn lock_path(&self) -> &PathText {
         self.first_share().hold().lock_path()
     }
 
@@ -192,7 +192,7 @@ impl LockGuard {
                 },
             },
         };
-        Err(LockError::LockLost { path: self.lock_path().to_owned(), reason })
+        Err(LockError::LockLost { path: self.lock_path().clone(), reason })
     }
 
     /// Resolves when a client has requested the release of the lock with a [`Revoker`](crate::Revoker), even before
@@ -238,7 +238,7 @@ impl LockGuard {
     pub(crate) fn another_share(&self) -> Result<HoldShare> {
         let hold = self.first_share().hold();
         if let Some(reason) = hold.loss() {
-            return Err(LockError::LockLost { path: hold.lock_path().to_owned(), reason });
+            return Err(LockError::LockLost { path: hold.lock_path().clone(), reason });
         }
         self.first_share().another().ok_or_else(|| LockError::invalid("guard", "it was released"))
     }

@@ -129,7 +129,7 @@ impl Reentrant {
         let held = record.held.lock().upgrade();
         if let Some(share) = held.as_ref().and_then(HoldShare::join) {
             return match share.hold().loss() {
-                Some(reason) => Err(LockError::LockLost { path: self.internals.base_path().to_owned(), reason }),
+                Some(reason) => Err(LockError::LockLost { path: share.hold().lock_path().clone(), reason }),
                 None => Ok(OwnerState::Holds(share)),
             };
         }

@@ -139,6 +139,6 @@ impl Inner {
     }
 
     fn is_used_with(&self, found: SemaphoreProtocol) -> LockError {
-        LockError::ProtocolMismatch { path: self.path.clone(), found }
+        LockError::ProtocolMismatch { path: self.lock.client().path_text(&self.path), found }
     }
 }

@@ -151,7 +151,7 @@ impl LeaseAttempt<'_> {
         let sorted = leases.in_order(self.session, children).await?;
         let is_held = |lease: &Acquired| leases.decide(&sorted, lease.name()) == Predicate::Acquired;
         match taken.iter().find(|lease| !is_held(lease)) {
-            Some(lost) => Err(Error::NoNode { path: lost.path().to_owned() }.into()),
+            Some(lost) => Err(Error::NoNode { path: lost.path().into() }.into()),
             None => Ok(()),
         }
     }
@@ -187,7 +187,7 @@ impl HeldSoFar {
             match reason {
                 LossReason::Session(_) => session.closed_error("taking leases").into(),
                 // The caller attempts again, at the end of the queue.
-                _ => Error::NoNode { path: path.to_owned() }.into(),
+                _ => Error::NoNode { path: path.into() }.into(),
             }
         };
         tokio::select! {

@@ -1,12 +1,77 @@
 //! Namespaces: Curator's `TestNamespaceFacade`, and what of `TestFramework` is about them.
 
-use curator_framework::{CreateMode, CuratorFramework, Error};
+use curator_framework::{Acl, AddWatchMode, CreateMode, CuratorFramework, Error, NodeSpec, Permission, RetryNTimes};
 use curator_integration::env::{builder, children, connected, in_time};
 use curator_integration::on_every_server;
+use curator_test::wire::OpCode;
 
 use crate::ground::{GROUNDS, exists, in_namespace, run};
 
+/// Checks that an error names the path as the caller wrote it, and in `Debug` as the server knows it.
+#[track_caller]
+fn shows<T: std::fmt::Debug>(result: Result<T, Error>, text: &str, namespace: &str) {
+    let error = result.unwrap_err();
+    let (shown, whole) = (error.to_string(), format!("{error:?}"));
+    assert!(shown.contains(text) && !shown.contains(namespace), "{text}: {shown}");
+    let path = &text[text.find('/').unwrap()..];
+    assert!(whole.contains(&format!("{namespace}{path}")), "{text}: {whole}");
+}
+
 on_every_server! {
+    async fn errors_name_the_callers_path_and_debug_the_servers(env) {
+        let (client, namespace) = in_namespace(&env, "ns").await;
+        let ns = namespace.as_str();
+        let closed = || [Acl::new(Permission::ALL, "ip", "203.0.113.7")];
+        client.create().creating_parents_if_needed().for_path("/node/child").await.unwrap();
+        client.create().with_mode(CreateMode::Ephemeral).for_path("/ephemeral").await.unwrap();
+        client.create().with_acl(closed()).for_path("/closed").await.unwrap();
+        let create = || client.create();
+        shows(create().for_path("/node").await, "/node", ns);
+        shows(create().for_path("/none/child").await, "/none/child", ns);
+        shows(create().with_protection().for_path("/none/child").await, "/none/_c_", ns);
+        shows(create().for_path("/ephemeral/child").await, "/ephemeral/child", ns);
+        shows(create().for_path("/closed/child").await, "/closed/child", ns);
+        shows(create().creating_parents_if_needed().for_path("/closed/a/b").await, "/closed/a", ns);
+        shows(create().or_set_data().for_path("/closed").await, "/closed", ns);
+        shows(create().with_acl([Acl::new(Permission::ALL, "nonsense", "x")]).for_path("/new").await, "/new", ns);
+        shows(client.create_containers("/closed/a").await, "/closed/a", ns);
+        shows(client.delete().for_path("/none").await, "/none", ns);
+        shows(client.delete().for_path("/node").await, "/node", ns);
+        shows(client.delete().with_version(7).for_path("/node/child").await, "/node/child", ns);
+        shows(client.check_exists().creating_parents_if_needed().for_path("/closed/a/b").await, "/closed/a", ns);
+        shows(client.get_data().for_path("/none").await, "/none", ns);
+        shows(client.get_data().watched().for_path("/closed").await.map(drop), "/closed", ns);
+        shows(client.get_children().for_path("/none").await, "/none", ns);
+        shows(client.get_children().watched().for_path("/closed").await.map(drop), "/closed", ns);
+        shows(client.get_acl().for_path("/none").await, "/none", ns);
+        shows(client.set_acl().with_acl(closed()).for_path("/none").await, "/none", ns);
+        shows(client.set_data().for_path("/none", "").await, "/none", ns);
+        shows(client.set_data().with_version(7).for_path("/node", "").await, "/node", ns);
+        shows(client.set_data().for_path("/node", vec![7; 2 << 20]).await, "setData /node", ns);
+        let both = client.transaction().set_data("/node", "").check("/none");
+        shows(both.commit().await, "check /none", ns);
+        client.add_watch("/node", AddWatchMode::Persistent).await.unwrap();
+    }
+
+    async fn lost_requests_name_the_callers_path(env) {
+        let namespace = env.path("ns");
+        let proxy = env.proxy();
+        let options = builder(proxy.address()).namespace(&namespace[1..]);
+        let client = connected(options.retry_policy(RetryNTimes::new(0, std::time::Duration::ZERO))).await;
+        client.create().for_path("/node").await.unwrap();
+        proxy.drop_reply(OpCode::GetData, 1);
+        shows(in_time(client.get_data().for_path("/node")).await, "getData /node", &namespace);
+    }
+
+    async fn the_node_of_a_namespace_is_created_empty(env) {
+        let (client, namespace) = in_namespace(&env, "ns").await;
+        let session = client.session().await.unwrap();
+        let child = NodeSpec::new(b"child").with_parent_data(b"of the parent");
+        assert!(session.create_parents("/child", &child).await.unwrap());
+        let outside = client.using_namespace("").unwrap();
+        assert_eq!(outside.get_data().for_path(&namespace).await.unwrap().0, b"");
+    }
+
     /// Curator's `TestNamespaceFacade.testGetNamespace` and `testInvalid`.
     async fn a_namespace_is_a_path_without_its_slash(env) {
         let client = env.client().await;

@@ -225,7 +225,7 @@ impl ZooKeeperHandle for LosingHandle {
         if every == 0 || number % every != 0 {
             return self.inner.submit(request, epoch);
         }
-        let error = Error::ConnectionLoss { request: request.to_string(), sent: true, cause: None };
+        let error = Error::ConnectionLoss { request: request.to_string().into(), sent: true, cause: None };
         ReplyFuture::new(async move { Reply::not_sent(error) })
     }
 

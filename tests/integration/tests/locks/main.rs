@@ -7,6 +7,7 @@ mod both_clients;
 mod bounded;
 mod cancellation;
 mod downgrade;
+mod error_sections;
 mod guarded_set;
 mod internals;
 mod laws;

@@ -123,7 +123,7 @@ impl Scribe {
             book.note(now, format_args!("{attempt:?}: {error}"));
             let fair = match error {
                 LockError::Framework(Error::NoNode { path }) => {
-                    book.revoked.iter().any(|(revoked, _)| revoked.ends_with(path))
+                    book.revoked.iter().any(|(revoked, _)| revoked.ends_with(path.as_str()))
                 }
                 LockError::Framework(error) => error.is_retryable(),
                 // By who acquires again, or downgrades, what it has lost.

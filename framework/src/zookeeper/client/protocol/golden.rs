@@ -374,8 +374,8 @@ fn describe(result: Result<Response, Error>) -> String {
             format!("results {}", done.join(" | "))
         }
         Ok(Response::Acknowledged) => "added".to_owned(),
-        Err(Error::Transaction { index, source, .. }) => {
-            let code = code_of(&source);
+        Err(Error::Transaction { index, cause, .. }) => {
+            let code = code_of(&cause);
             format!("error {code}{} {code}", " 0".repeat(index))
         }
         Err(error) => format!("error {}", code_of(&error)),

@@ -62,7 +62,7 @@ on_every_server! {
             let error = in_time(guard.transaction().set_data(&node, "new").commit()).await.unwrap_err();
             proxy.latency(Duration::ZERO);
             let LockError::LockLost { path, reason: LossReason::NodeDeleted } = error else { panic!("{error}") };
-            assert_eq!((path, data().await), (paths[lost].clone(), written));
+            assert_eq!((path.to_string(), data().await), (paths[lost].clone(), written));
             guard.release().await.unwrap();
             let error = guard.transaction().check("/").commit().await.unwrap_err();
             assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
@@ -96,9 +96,9 @@ on_every_server! {
         let guard = InterProcessMutex::new(client.clone(), env.path("lock")).unwrap().acquire().await.unwrap();
         let missing = env.path("missing");
         let error = guard.transaction().check("/").set_data(&missing, "").commit().await.unwrap_err();
-        let LockError::Framework(Error::Transaction { index: 1, operation, source }) = error else { panic!("{error}") };
+        let LockError::Framework(Error::Transaction { index: 1, operation, cause }) = error else { panic!("{error}") };
         assert_eq!(operation, format!("setData {missing}"));
-        assert!(matches!(*source, Error::NoNode { .. }), "{source}");
+        assert!(matches!(*cause, Error::NoNode { .. }), "{cause}");
         assert!(guard.is_held());
         guard.release().await.unwrap();
         let error = guard.transaction().create(&missing, "").commit().await.unwrap_err();

@@ -63,8 +63,8 @@ on_every_server! {
             let asked = client.transaction().create(&new, "").operation(operation).set_data(&there, "changed").commit();
             let error = in_time(asked).await.unwrap_err();
             assert!(!error.is_retryable() && !error.outcome_unknown(), "{error}");
-            let Error::Transaction { index: 1, operation, source } = &error else { panic!("{error}") };
-            assert!(operation.starts_with(name) && is(source), "{error}");
+            let Error::Transaction { index: 1, operation, cause } = &error else { panic!("{error}") };
+            assert!(operation.starts_with(name) && is(cause), "{error}");
             assert!(client.check_exists().for_path(&new).await.unwrap().is_none(), "{error}");
             assert_eq!(client.check_exists().for_path(&there).await.unwrap().unwrap().version, 0, "{error}");
         }

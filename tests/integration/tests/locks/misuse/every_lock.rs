@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{Error, RetryNTimes, SessionEnd};
+use curator_framework::{Acl, Error, Permission, RetryNTimes, SessionEnd};
 use curator_integration::env::{builder, children, connected, in_time};
 use curator_integration::in_process::{client, server};
 use curator_integration::kinds::{Which, acquiring};
@@ -246,6 +246,44 @@ on_every_server! {
         assert_eq!((guard.parts().count(), children(&client, &path).await.len()), (2, 1));
         assert_eq!(guard.release().await.unwrap(), Release::Released);
         assert_eq!(children(&client, &path).await, [""; 0]);
+    }
+
+    async fn errors_and_guards_name_the_callers_path_and_debug_the_servers(env) {
+        let namespace = env.path("ns");
+        let client = connected(builder(env.address()).namespace(&namespace[1..])).await;
+        let closed = [Acl::new(Permission::ALL, "ip", "203.0.113.7")];
+        client.create().with_acl(closed).for_path("/closed").await.unwrap();
+        let check = |shown: String, whole: String, path: &str| {
+            assert!(shown.contains(path) && !shown.contains(&namespace), "{shown}");
+            assert!(whole.contains(&format!("{namespace}{path}")), "{whole}");
+        };
+        for which in Which::ALL {
+            let refused = in_time(which.lock(&client, "/closed").acquire()).await.unwrap_err();
+            check(refused.to_string(), format!("{refused:?}"), "/closed/");
+            let guard = in_time(which.lock(&client, "/open").acquire()).await.unwrap();
+            check(guard.path().to_owned(), format!("{guard:?}"), "/open/");
+            client.delete().for_path(guard.path()).await.unwrap();
+            let lost = in_time(guard.verify()).await.unwrap_err();
+            assert!(matches!(lost, LockError::LockLost { .. }), "{lost:?}");
+            check(lost.to_string(), format!("{lost:?}"), "/open/");
+        }
+        let lock = InterProcessReadWriteLock::new(client.clone(), "/rw").unwrap();
+        let upgrade = LockOwner::scope(async {
+            let _reading = lock.read_lock().acquire().await.unwrap();
+            lock.write_lock().acquire().await.map(drop)
+        });
+        let refused = in_time(upgrade).await.unwrap_err();
+        check(refused.to_string(), format!("{refused:?}"), "/rw");
+        let [one, two] = BOTH.map(|protocol| {
+            let options = LockOptions::new();
+            InterProcessSemaphoreV2::with_protocol(client.clone(), "/leases", 1, protocol, options).unwrap()
+        });
+        let _lease = in_time(one.acquire()).await.unwrap();
+        let refused = in_time(two.acquire()).await.unwrap_err();
+        check(refused.to_string(), format!("{refused:?}"), "/leases");
+        let count = SharedCount::new(client.clone(), "/closed/count", 0).unwrap();
+        let refused = in_time(count.start()).await.unwrap_err();
+        check(refused.to_string(), format!("{refused:?}"), "/closed/count");
     }
 
     async fn data_that_no_server_takes(env) {

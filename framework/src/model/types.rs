@@ -5,6 +5,12 @@ use std::fmt;
 use std::ops::BitOr;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha1::{Digest as _, Sha1};
+
+use crate::error::{Error, Result};
+
 /// The server's record of a node.
 ///
 /// Times are milliseconds since 1970 on the server's clock.
@@ -99,6 +105,9 @@ impl BitOr for Permission {
     }
 }
 
+const DIGEST_NEEDS_HASH: &str =
+    "the id of the scheme `digest` is `user:base64(sha1(user:password))`; make it with `Acl::digest(user, password)`";
+
 /// One entry of an access control list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Acl {
@@ -119,6 +128,51 @@ impl Acl {
         id: impl Into<Cow<'static, str>>,
     ) -> Self {
         Self { permissions, scheme: scheme.into(), id: id.into() }
+    }
+
+    /// Creates an entry that gives all permissions to clients with this user's password: ZooKeeper's
+    /// `DigestAuthenticationProvider.generateDigest`. The list shows only a hash of the password, without a salt. The user
+    /// must not contain a colon.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # async fn run(client: curator_framework::CuratorFramework) -> Result<(), curator_framework::Error> {
+    /// use curator_framework::{Acl, CuratorFramework, Permission, RetryOneTime};
+    ///
+    /// let list = [Acl::digest("ops", "pw"), Acl::digest("ann", "secret").with_permissions(Permission::READ)];
+    /// client.create().with_acl(list).for_path("/settings").await?;
+    /// // The credentials of a client that may then read and write `/settings`:
+    /// # let retry = RetryOneTime::new(std::time::Duration::from_secs(1));
+    /// let ops = CuratorFramework::builder("localhost:2181").authorization("digest", "ops:pw").retry_policy(retry).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn digest(user: &str, password: &str) -> Self {
+        let hash = STANDARD.encode(Sha1::digest(format!("{user}:{password}")));
+        Self::new(Permission::ALL, "digest", format!("{user}:{hash}"))
+    }
+
+    /// Replaces the permissions.
+    #[must_use]
+    pub fn with_permissions(mut self, permissions: Permission) -> Self {
+        self.permissions = permissions;
+        self
+    }
+
+    /// Refuses a list with an id of the scheme `digest` that is not a hash: such an entry fits no password. The server
+    /// would accept it.
+    pub(crate) fn check(list: &[Self], path: &str) -> Result<()> {
+        let is_hash = |hash: &str| STANDARD.decode(hash).is_ok_and(|hash| hash.len() == Sha1::output_size());
+        let fits = |entry: &Self| {
+            entry.scheme != "digest"
+                || matches!(entry.id.split(':').collect::<Vec<_>>().as_slice(), [_, hash] if is_hash(hash))
+        };
+        match list.iter().all(fits) {
+            true => Ok(()),
+            false => Err(Error::InvalidAcl { path: path.into(), reason: Some(DIGEST_NEEDS_HASH) }),
+        }
     }
 
     /// Returns a list that allows everything to all clients: ZooKeeper's `OPEN_ACL_UNSAFE`, the default.
@@ -247,6 +301,38 @@ mod tests {
     fn credentials_are_not_printed() {
         let auth = AuthInfo { scheme: "digest".into(), auth: b"user:secret".to_vec() };
         assert_eq!(format!("{auth:?}"), "AuthInfo { scheme: \"digest\", .. }");
+    }
+
+    /// That of `DigestAuthenticationProvider.generateDigest` for `super:secret`.
+    #[test]
+    fn digest_is_that_of_zookeeper() {
+        let acl = Acl::digest("super", "secret");
+        assert_eq!((acl.scheme.as_ref(), acl.id.as_ref()), ("digest", "super:lK75jTNcA+U9vtVEw5vB51mj/w4="));
+        assert_eq!(acl.permissions, Permission::ALL);
+        assert_eq!(acl.with_permissions(Permission::READ).permissions, Permission::READ);
+    }
+
+    #[test]
+    fn digest_without_a_hash_is_refused() {
+        let check = |id: &str| Acl::check(&[Acl::new(Permission::ALL, "digest", id.to_owned())], "/a");
+        for id in [
+            "ops:pw",
+            "ops",
+            "",
+            "ops:",
+            ":",
+            "a:b:lK75jTNcA+U9vtVEw5vB51mj/w4=",
+            "ops:lK75jTNcA+U9vtVEw5vB51mj/w4=x",
+            "ops:x",
+        ] {
+            let error = check(id).unwrap_err().to_string();
+            assert!(
+                error.starts_with("invalid access control list for /a: ") && error.contains("Acl::digest"),
+                "{error}"
+            );
+        }
+        check("super:lK75jTNcA+U9vtVEw5vB51mj/w4=").unwrap();
+        Acl::check(&[Acl::new(Permission::ALL, "ip", "10.0.0.7"), Acl::digest("ops", "pw")], "/a").unwrap();
     }
 
     #[test]

@@ -163,6 +163,7 @@ impl Session {
             }
             _ => None,
         };
+        Acl::check(&acl, path)?;
         if let Some(request) = unsupported {
             return Err(self.unsupported(request));
         }
@@ -431,6 +432,7 @@ impl Session {
     ///
     /// After the future is dropped the list may still be changed.
     pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<i32>) -> Result<Stat> {
+        Acl::check(&acl, path)?;
         match self.request(Request::SetAcl { path: self.to_server_path(path), acl, version }).await? {
             Response::Stat(stat) => Ok(stat),
             other => Err(unexpected("setACL", path, &other)),
@@ -503,6 +505,11 @@ impl Session {
         }
         if operations.is_empty() {
             return Ok(Vec::new());
+        }
+        for operation in &operations {
+            if let Operation::Create { path, acl, .. } = operation {
+                Acl::check(acl, path)?;
+            }
         }
         let operations: Vec<_> = operations.into_iter().map(|operation| self.full_operation(operation)).collect();
         let count = operations.len();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{Acl, CuratorFramework, CuratorFrameworkBuilder, Error, Permission, RetryNTimes};
+use curator_framework::{Acl, CuratorFramework, CuratorFrameworkBuilder, CuratorOp, Error, Permission, RetryNTimes};
 use curator_integration::env::{Env, PATIENCE, builder, connected, in_time};
 use curator_integration::on_every_server;
 use curator_test::{FaultProxy, kill_session};
@@ -62,6 +62,43 @@ on_every_server! {
         }
         let again = connected(digest(builder(env.address()), &["me1:pass1"])).await;
         assert_eq!(again.get_data().for_path(&node).await.unwrap().0, b"you");
+    }
+
+    async fn a_digest_lets_its_user_in_and_no_other(env) {
+        let ops = connected(digest(builder(env.address()), &["ops:pw"])).await;
+        let ann = connected(digest(builder(env.address()), &["ann:secret"])).await;
+        let node = env.path("node");
+        let list = [Acl::digest("ops", "pw"), Acl::digest("ann", "secret").with_permissions(Permission::READ)];
+        ops.create().creating_parents_if_needed().with_acl(list).with_data("hey").for_path(&node).await.unwrap();
+        ops.set_data().for_path(&node, "you").await.unwrap();
+        assert_eq!(ops.get_acl().for_path(&node).await.unwrap().0.len(), 2);
+        assert_eq!(ann.get_data().for_path(&node).await.unwrap().0, b"you");
+        let set = ann.set_data().for_path(&node, "mine").await;
+        assert!(matches!(set, Err(Error::NoAuth { .. })), "{set:?}");
+        for users in [&[][..], &["ops:wrong"], &["other:pw"]] {
+            let other = connected(digest(builder(env.address()), users)).await;
+            let read = other.get_data().for_path(&node).await;
+            assert!(matches!(read, Err(Error::NoAuth { .. })), "{users:?}: {read:?}");
+        }
+    }
+
+    /// The server accepts such an entry, which fits no password.
+    async fn a_digest_without_a_hash_is_refused(env) {
+        let (client, node) = (env.client().await, env.path("node"));
+        client.create().creating_parents_if_needed().for_path(&node).await.unwrap();
+        let plain = || [Acl::new(Permission::ALL, "digest", "ops:pw")];
+        let below = format!("{node}/below");
+        for refused in [
+            client.create().with_acl(plain()).for_path(&below).await.map(drop),
+            client.create().with_protection().with_acl(plain()).for_path(&below).await.map(drop),
+            client.set_acl().with_acl(plain()).for_path(&node).await.map(drop),
+            client.transaction().operation(CuratorOp::create(&below).with_acl(plain())).commit().await.map(drop),
+        ] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, Error::InvalidAcl { .. }), "{error:?}");
+            assert!(error.to_string().contains("make it with `Acl::digest(user, password)`"), "{error}");
+        }
+        assert!(client.get_children().for_path(&node).await.unwrap().is_empty());
     }
 
     /// Curator's `TestFramework.testCreateACLMultipleAuths`.

@@ -6,8 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use curator_framework::{
-    Acl, ConnectionState, CreateMode, CuratorFramework, Error, Permission, RetryAttempt, RetryNTimes, RetryPolicy,
-    ZooKeeperAsyncFactory,
+    Acl, ConnectionState, CreateMode, Error, Permission, RetryAttempt, RetryNTimes, RetryPolicy, ZooKeeperAsyncFactory,
 };
 use curator_integration::clients::is_zookeeper_async;
 use curator_integration::env::{Env, Kind, PATIENCE, builder, children, connected, eventually, in_time};
@@ -73,17 +72,17 @@ on_every_server! {
         let (release, blocked) = mpsc::channel::<()>();
         let blocked = parking_lot::Mutex::new(blocked);
         let listenable = client.connection_state_listenable();
-        listenable.add_listener(move |_: &CuratorFramework, _| {
+        listenable.add_listener(move |_, _| {
             // Blocks from the first state on.
             let _until_the_end = blocked.lock().recv();
         });
-        listenable.add_listener(|_: &CuratorFramework, _| std::panic::resume_unwind(Box::new("a listener that fails")));
-        listenable.add_listener(move |client: &CuratorFramework, state| {
+        listenable.add_listener(|_, _| std::panic::resume_unwind(Box::new("a listener that fails")));
+        listenable.add_listener(move |client, state| {
             if state == ConnectionState::Connected {
                 let told = added_told.clone();
                 let listenable = client.connection_state_listenable();
-                listenable.add_listener(move |_: &CuratorFramework, state| told.send(state).unwrap());
-                let removed = listenable.add_listener(|_: &CuratorFramework, _| panic!("it was removed"));
+                listenable.add_listener(move |_, state| told.send(state).unwrap());
+                let removed = listenable.add_listener(|_, _| panic!("it was removed"));
                 listenable.remove_listener(removed);
             }
             told.send(state).unwrap();
@@ -307,7 +306,10 @@ async fn a_reply_that_cannot_be_decoded_is_an_error_and_the_client_goes_on() {
     let (node, strange) = (env.path("ephemeral"), env.path("strange"));
     let ephemeral = client.create().creating_parents_if_needed().with_mode(CreateMode::Ephemeral);
     ephemeral.for_path(&node).await.unwrap();
-    let acl = [Acl::new(Permission::ALL, "world", "anyone"), Acl::new(Permission::READ, "digest", "\u{1f600}:abc")];
+    let acl = [
+        Acl::new(Permission::ALL, "world", "anyone"),
+        Acl::digest("\u{1f600}", "abc").with_permissions(Permission::READ),
+    ];
     client.create().with_acl(acl).for_path(&strange).await.unwrap();
     let session = client.session().await.unwrap();
     let answer = in_time(session.get_acl(&strange)).await;

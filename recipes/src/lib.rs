@@ -61,7 +61,7 @@
 //!
 //! # Tracing
 //!
-//! These names and fields are stable. The level is *debug*, except for the last event:
+//! These names and fields are stable. The level is *debug*, except for the last two events:
 //!
 //! | event | fields |
 //! | --- | --- |
@@ -69,6 +69,7 @@
 //! | `lock granted` | `path`, `node`, `queue_position`, `fencing_token` |
 //! | `lock released` | `path`, `node`, `hold`, `outcome` (`released`, `lost`, `dropped`) |
 //! | *warn* `a lock is held for long` | `path`, `node`, `held_for_more_than` |
+//! | *warn* `a task waits for a lock that it holds` | `path`, `held_at`, `waits_at`, `help` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]

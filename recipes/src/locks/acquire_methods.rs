@@ -1,7 +1,7 @@
 //! The methods that all locks have.
 
 /// Defines `acquire`, `acquire_timeout` and `try_acquire`, for a lock that has
-/// `acquire_for(Option<LockOwner>, WaitMode) -> Result<Option<Guard>>`.
+/// `acquire_for(Caller, WaitMode) -> Result<Option<Guard>>`. They are not `async fn`, which do not know their callers.
 macro_rules! acquire_methods {
     ($lock:ident => $guard:ty) => {
         impl $lock {
@@ -19,9 +19,13 @@ macro_rules! acquire_methods {
             /// # Cancel safety
             ///
             /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background.
-            pub async fn acquire(&self) -> $crate::locks::error::Result<$guard> {
-                let granted = self.acquire_for(LockOwner::current(), WaitMode::Forever).await?;
-                granted.ok_or_else($crate::locks::engine::no_end)
+            #[track_caller]
+            pub fn acquire(&self) -> impl Future<Output = $crate::locks::error::Result<$guard>> + Send {
+                let at = std::panic::Location::caller();
+                async move {
+                    let granted = self.acquire_for(Caller::in_scope(at), WaitMode::Forever).await?;
+                    granted.ok_or_else($crate::locks::engine::no_end)
+                }
             }
 
             /// Waits for the lock for at most `budget`, which covers the connection, missing parents and the queue.
@@ -37,11 +41,13 @@ macro_rules! acquire_methods {
             /// # Cancel safety
             ///
             /// As [`acquire`](Self::acquire).
-            pub async fn acquire_timeout(
+            #[track_caller]
+            pub fn acquire_timeout(
                 &self,
                 budget: std::time::Duration,
-            ) -> $crate::locks::error::Result<Option<$guard>> {
-                self.acquire_for(LockOwner::current(), WaitMode::within(budget)).await
+            ) -> impl Future<Output = $crate::locks::error::Result<Option<$guard>>> + Send {
+                let at = std::panic::Location::caller();
+                async move { self.acquire_for(Caller::in_scope(at), WaitMode::within(budget)).await }
             }
 
             /// Tries once, for at most the connection timeout. Returns `Ok(None)` if a reply shows that the lock is
@@ -54,8 +60,10 @@ macro_rules! acquire_methods {
             /// # Cancel safety
             ///
             /// As [`acquire`](Self::acquire).
-            pub async fn try_acquire(&self) -> $crate::locks::error::Result<Option<$guard>> {
-                self.acquire_for(LockOwner::current(), WaitMode::Once).await
+            #[track_caller]
+            pub fn try_acquire(&self) -> impl Future<Output = $crate::locks::error::Result<Option<$guard>>> + Send {
+                let at = std::panic::Location::caller();
+                async move { self.acquire_for(Caller::in_scope(at), WaitMode::Once).await }
             }
         }
     };
@@ -74,9 +82,16 @@ macro_rules! owner_methods {
             /// # Cancel safety
             ///
             /// As [`acquire`](Self::acquire).
-            pub async fn acquire_as(&self, owner: &LockOwner) -> $crate::locks::error::Result<$guard> {
-                let granted = self.acquire_for(Some(owner.clone()), WaitMode::Forever).await?;
-                granted.ok_or_else($crate::locks::engine::no_end)
+            #[track_caller]
+            pub fn acquire_as(
+                &self,
+                owner: &LockOwner,
+            ) -> impl Future<Output = $crate::locks::error::Result<$guard>> + Send {
+                let at = std::panic::Location::caller();
+                async move {
+                    let granted = self.acquire_for(Caller::with_owner(owner, at), WaitMode::Forever).await?;
+                    granted.ok_or_else($crate::locks::engine::no_end)
+                }
             }
 
             /// Waits for the lock for at most `budget`, for this owner: see [`acquire_timeout`](Self::acquire_timeout).
@@ -88,12 +103,14 @@ macro_rules! owner_methods {
             /// # Cancel safety
             ///
             /// As [`acquire`](Self::acquire).
-            pub async fn acquire_timeout_as(
+            #[track_caller]
+            pub fn acquire_timeout_as(
                 &self,
                 owner: &LockOwner,
                 budget: std::time::Duration,
-            ) -> $crate::locks::error::Result<Option<$guard>> {
-                self.acquire_for(Some(owner.clone()), WaitMode::within(budget)).await
+            ) -> impl Future<Output = $crate::locks::error::Result<Option<$guard>>> + Send {
+                let at = std::panic::Location::caller();
+                async move { self.acquire_for(Caller::with_owner(owner, at), WaitMode::within(budget)).await }
             }
         }
     };

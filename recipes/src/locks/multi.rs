@@ -15,7 +15,7 @@ use crate::locks::guard::guarded_transaction::GuardedTransaction;
 use crate::locks::guard::lock_guard::{LockGuard, define_guard};
 use crate::locks::inter_process_lock::InterProcessLock;
 use crate::locks::mutex::InterProcessMutex;
-use crate::locks::reentrancy::owner::LockOwner;
+use crate::locks::reentrancy::caller::Caller;
 
 /// The request in the errors of a multi lock.
 const REQUEST: &str = "asking for several locks";
@@ -114,7 +114,7 @@ impl InterProcessMultiLock {
     }
 
     /// Creates a multi lock of these locks, which may be of different kinds. Name each lock once: without a
-    /// [`LockOwner`], an acquire of the second would wait for the first.
+    /// [`LockOwner`](crate::LockOwner), an acquire of the second would wait for the first.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl InterProcessMultiLock {
     }
 
     /// Acquires all locks in one future, so that each lock finds the same current owner.
-    async fn acquire_for(&self, _owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<MultiLockGuard>> {
+    async fn acquire_for(&self, _caller: Caller, mode: WaitMode) -> Result<Option<MultiLockGuard>> {
         let began = Instant::now();
         loop {
             match self.acquire_all(began, mode).await? {

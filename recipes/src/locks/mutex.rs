@@ -12,6 +12,7 @@ use crate::locks::error::Result;
 use crate::locks::guard::lock_guard::{define_guard, reenter, transaction};
 use crate::locks::options::LockOptions;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
+use crate::locks::reentrancy::caller::Caller;
 use crate::locks::reentrancy::owner::LockOwner;
 use crate::locks::reentrancy::reentrant::Reentrant;
 
@@ -26,9 +27,12 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// # Reentrancy
 ///
 /// By default, an acquire waits for the release of every other guard. A task that acquires twice deadlocks, unless
-/// another task releases the first guard. The first such acquire in a spawned task logs a warning. For nested acquires,
-/// use [`LockOwner::scope`] or [`acquire_as`](Self::acquire_as): an inner acquire of the same owner returns at once,
-/// without a request, and the owner's last guard deletes the node. `guard.reenter()` does the same without an owner.
+/// another task releases the first guard. A [warning](crate#tracing) names the file and line of both acquires. (Behind
+/// `dyn InterProcessLock`, and in a multi lock, the line is one of this crate.)
+///
+/// For nested acquires, use [`LockOwner::scope`] or [`acquire_as`](Self::acquire_as): an inner acquire of the same owner
+/// returns at once, without a request, and the owner's last guard deletes the node. `guard.reenter()` does the same
+/// without an owner.
 ///
 /// # Losing the lock
 ///
@@ -165,8 +169,8 @@ impl InterProcessMutex {
         self.lock.internals().is_held()
     }
 
-    async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<MutexGuard>> {
-        Ok(self.lock.acquire_for(owner, mode).await?.map(MutexGuard::new))
+    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<MutexGuard>> {
+        Ok(self.lock.acquire_for(caller, mode).await?.map(MutexGuard::new))
     }
 
     /// Returns the paths of all contenders, holder first: Curator's `getParticipantNodes`.

@@ -15,6 +15,7 @@ use crate::locks::guard::hold::{Hold, HoldShare};
 use crate::locks::guard::lock_guard::{LockGuard, define_guard, reenter, transaction};
 use crate::locks::options::LockOptions;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
+use crate::locks::reentrancy::caller::{Caller, Origin};
 use crate::locks::reentrancy::owner::LockOwner;
 use crate::locks::reentrancy::reentrant::{OwnerState, Reentrant};
 
@@ -31,6 +32,9 @@ const WRITE_NAME: &str = "__WRIT__";
 /// Each half is reentrant for an owner, as an [`InterProcessMutex`](crate::InterProcessMutex#reentrancy) is. An owner
 /// of the write lock can also acquire the read lock: see downgrading. The reverse fails with [`LockError::Upgrade`]; in
 /// Curator it deadlocks.
+///
+/// Without an owner, a task that holds one half and acquires the other one waits for itself. A
+/// [warning](crate#tracing) names the file and line of both acquires.
 ///
 /// # Downgrading
 ///
@@ -265,20 +269,26 @@ half!(ReadLock, read, Read);
 half!(WriteLock, write, Write);
 
 impl ReadLock {
-    async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<ReadGuard>> {
-        let share = match owner {
-            None => self.halves.read.acquire_without_owner(mode).await?,
-            Some(owner) => self.halves.read_as(owner, mode).await?,
+    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<ReadGuard>> {
+        let origin = caller.origin();
+        self.halves.write.warn_of_self_deadlock(mode, &origin);
+        let share = match caller.owner {
+            None => self.halves.read.acquire_without_owner(mode, origin).await?,
+            Some(owner) => self.halves.read_as(owner, mode, origin).await?,
         };
         Ok(share.map(ReadGuard::new))
     }
 }
 
 impl WriteLock {
-    async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<WriteGuard>> {
+    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<WriteGuard>> {
         let Halves { read, write } = &*self.halves;
+        let origin = caller.origin();
+        write.warn_of_self_deadlock(mode, &origin);
+        read.warn_of_self_deadlock(mode, &origin);
+        let owner = caller.owner;
         let share = match &owner {
-            None => write.acquire_without_owner(mode).await?,
+            None => write.acquire_without_owner(mode, origin).await?,
             Some(owner) => match write.enter(owner.clone(), mode).await? {
                 OwnerState::Holds(share) => Some(share),
                 OwnerState::TimeOver => None,
@@ -286,7 +296,7 @@ impl WriteLock {
                     return Err(LockError::Upgrade { path: write.internals().client().path_text(self.path()) });
                 }
                 OwnerState::MayAcquire(permit) => {
-                    let hold = write.acquire_hold(mode).await?;
+                    let hold = write.acquire_hold(mode, origin).await?;
                     hold.map(|hold| {
                         permit.record(&hold);
                         HoldShare::first(hold)
@@ -325,7 +335,7 @@ impl WriteGuard {
         let writing = self.guard.another_share()?;
         let read = match &self.owner {
             None => self.halves.downgrade_from(writing.hold(), WaitMode::Forever).await?,
-            Some(owner) => self.halves.read_as(owner.clone(), WaitMode::Forever).await?,
+            Some(owner) => self.halves.read_as(owner.clone(), WaitMode::Forever, *writing.hold().origin()).await?,
         };
         let read = read.ok_or_else(no_end)?;
         if let (Some(owner), true) = (&self.owner, Arc::ptr_eq(read.hold(), writing.hold())) {
@@ -338,14 +348,14 @@ impl WriteGuard {
 
 impl Halves {
     /// Acquires the read lock for an owner that may hold either half already.
-    async fn read_as(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<HoldShare>> {
+    async fn read_as(&self, owner: LockOwner, mode: WaitMode, origin: Origin) -> Result<Option<HoldShare>> {
         match self.read.enter(owner.clone(), mode).await? {
             OwnerState::Holds(share) => Ok(Some(share)),
             OwnerState::TimeOver => Ok(None),
             OwnerState::MayAcquire(permit) => {
                 let share = match self.write.held_by(&owner) {
                     Some(writing) => self.downgrade_from(&writing, mode).await?,
-                    None => self.read.acquire_hold(mode).await?.map(HoldShare::first),
+                    None => self.read.acquire_hold(mode, origin).await?.map(HoldShare::first),
                 };
                 if let Some(share) = &share {
                     permit.record(share.hold());
@@ -392,7 +402,7 @@ impl Halves {
         }
         let Some(owned) = created? else { return Ok(None) };
         let acquired = Acquired { fencing_token: writing.fencing_token(), ..internals.acquired_from(owned) };
-        Ok(Some(HoldShare::first(internals.hold(writing.lock_path(), acquired))))
+        Ok(Some(HoldShare::first(internals.hold(writing.lock_path(), acquired, *writing.origin()))))
     }
 
     async fn participants(&self, wanted: impl Fn(ParticipantKind) -> bool) -> Result<Vec<Participant>> {

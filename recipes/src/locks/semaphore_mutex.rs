@@ -10,7 +10,7 @@ use crate::locks::error::Result;
 use crate::locks::guard::lock_guard::{LockGuard, transaction};
 use crate::locks::options::LockOptions;
 use crate::locks::participants::Participant;
-use crate::locks::reentrancy::owner::LockOwner;
+use crate::locks::reentrancy::caller::Caller;
 use crate::locks::semaphore::InterProcessSemaphoreV2;
 
 /// A mutex that is not reentrant for any owner: Curator's `InterProcessSemaphoreMutex`. Cheap to clone; all clones are
@@ -112,8 +112,8 @@ impl InterProcessSemaphoreMutex {
         self.semaphore.is_acquired_in_this_process()
     }
 
-    async fn acquire_for(&self, _owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<SemaphoreMutexGuard>> {
-        let lease = self.semaphore.acquire_for(None, mode).await?;
+    async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<SemaphoreMutexGuard>> {
+        let lease = self.semaphore.acquire_for(caller, mode).await?;
         Ok(lease.map(|lease| SemaphoreMutexGuard { guard: lease.into() }))
     }
 

@@ -27,6 +27,7 @@ mod wait_mode;
 mod waits;
 
 use std::borrow::Cow;
+use std::panic::Location;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
@@ -45,6 +46,7 @@ use crate::locks::error::{LockError, Result};
 use crate::locks::guard::hold::Hold;
 use crate::locks::guard::revocation::Revocation;
 use crate::locks::options::LockOptions;
+use crate::locks::reentrancy::caller::Origin;
 
 /// A node that was granted the lock.
 #[derive(Debug)]
@@ -109,6 +111,8 @@ pub(crate) struct LockInternals {
     holds: Mutex<Vec<Weak<Hold>>>,
     /// True once the warning of the end of the sequence numbers was logged.
     warned: AtomicBool,
+    /// The acquires that were warned of: the place of the one that holds, then of the one that waits.
+    warned_of: Mutex<Vec<[&'static Location<'static>; 2]>>,
 }
 
 impl AcquireOnce for LockInternals {
@@ -139,8 +143,8 @@ impl LockInternals {
         if base_path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
         }
-        let (holds, warned) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { client, base_path, spec, options, holds, warned })
+        let (holds, warned, warned_of) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
+        Ok(Self { client, base_path, spec, options, holds, warned, warned_of })
     }
 
     /// Returns the rules that all contenders share.
@@ -162,7 +166,7 @@ impl LockInternals {
     }
 
     /// Creates the hold of a contender that was granted the lock.
-    pub(crate) fn hold(&self, lock_path: &str, acquired: Acquired) -> Arc<Hold> {
+    pub(crate) fn hold(&self, lock_path: &str, acquired: Acquired, origin: Origin) -> Arc<Hold> {
         let (queue_position, fencing_token) = (acquired.queue_position, acquired.fencing_token);
         if let Some(long) = self.options.warn_after {
             let (path, node) = (lock_path.to_owned(), acquired.path().to_owned());
@@ -170,7 +174,7 @@ impl LockInternals {
                 tracing::warn!(path, node, held_for_more_than = ?long, "a lock is held for long");
             });
         }
-        let hold = Hold::new(self.client.clone(), lock_path, acquired);
+        let hold = Hold::new(self.client.clone(), lock_path, acquired, origin);
         tracing::debug!(path = lock_path, node = hold.path(), queue_position, fencing_token, "lock granted");
         let mut holds = self.holds.lock();
         // Before each growth, so that the list is at most twice as long as needed.
@@ -185,6 +189,26 @@ impl LockInternals {
     pub(crate) fn is_held(&self) -> bool {
         let holds = self.holds.lock();
         holds.iter().filter_map(Weak::upgrade).any(|hold| hold.is_shared() && hold.loss().is_none())
+    }
+
+    /// Logs a warning if the task that is about to wait holds the lock, once for each pair of acquires. Two futures of
+    /// one task may take turns, so this is not an error.
+    pub(crate) fn warn_of_self_deadlock(&self, lock_path: &str, mode: WaitMode, waits: &Origin) {
+        if mode == WaitMode::Once || self.spec.limit.get() != 1 {
+            return;
+        }
+        let is_waited_for =
+            |hold: &Arc<Hold>| hold.origin().is_waited_for_by(waits) && hold.is_shared() && hold.loss().is_none();
+        let held = self.holds.lock().iter().filter_map(Weak::upgrade).find(is_waited_for);
+        let Some(held) = held else { return };
+        let pair = [held.origin().at, waits.at];
+        let mut warned_of = self.warned_of.lock();
+        if !warned_of.contains(&pair) {
+            warned_of.push(pair);
+            let help = "use LockOwner::scope, acquire_as or reenter, unless another future of the task releases it";
+            let [held_at, waits_at] = pair;
+            tracing::warn!(path = lock_path, %held_at, %waits_at, help, "a task waits for a lock that it holds");
+        }
     }
 
     /// Returns the grant of a node that did not have to wait. From now on its deletion is noticed.

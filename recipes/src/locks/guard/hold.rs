@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::locks::engine::{Acquired, Entry};
 use crate::locks::error::{LockError, Result};
 use crate::locks::guard::revocation::Revocation;
+use crate::locks::reentrancy::caller::Origin;
 
 /// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +34,7 @@ pub(crate) struct Hold {
     /// Keeps the client open while the lock is held.
     client: CuratorFramework,
     since: Instant,
+    origin: Origin,
     revocation: OnceLock<Revocation>,
     shares: Mutex<Shares>,
     /// Lets contenders of the same session find the holder.
@@ -47,7 +49,7 @@ struct Shares {
 }
 
 impl Hold {
-    pub(crate) fn new(client: CuratorFramework, lock_path: &str, acquired: Acquired) -> Arc<Self> {
+    pub(crate) fn new(client: CuratorFramework, lock_path: &str, acquired: Acquired, origin: Origin) -> Arc<Self> {
         let Acquired { owned, entry, fencing_token, revocation, .. } = acquired;
         Arc::new(Self {
             lock_path: client.path_text(lock_path),
@@ -57,6 +59,7 @@ impl Hold {
             signal: owned.loss_signal(),
             client,
             since: Instant::now(),
+            origin,
             revocation: revocation.map_or_else(OnceLock::new, OnceLock::from),
             shares: Mutex::new(Shares { guards: 0, owned: Some(owned) }),
             _entry: entry,
@@ -65,6 +68,10 @@ impl Hold {
 
     pub(crate) fn lock_path(&self) -> &PathText {
         &self.lock_path
+    }
+
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {

@@ -1,7 +1,6 @@
 //! Locks that an owner may acquire again.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -10,6 +9,7 @@ use tokio::time::Instant;
 use crate::locks::engine::{LockInternals, WaitMode, acquire};
 use crate::locks::error::{LockError, Result};
 use crate::locks::guard::hold::{Hold, HoldShare};
+use crate::locks::reentrancy::caller::{Caller, Origin};
 use crate::locks::reentrancy::owner::LockOwner;
 
 /// The hold of an owner.
@@ -51,9 +51,6 @@ pub(crate) struct Reentrant {
     internals: LockInternals,
     owner_locks: Arc<OwnerLocks>,
     by_owner: Mutex<HashMap<LockOwner, Arc<OwnerHold>>>,
-    /// The task of the last grant without an owner, which is warned before it waits for itself.
-    last_task: Mutex<Option<(tokio::task::Id, Weak<Hold>)>>,
-    warned: AtomicBool,
 }
 
 /// The state in which an owner's acquire begins.
@@ -68,13 +65,7 @@ pub(crate) enum OwnerState {
 
 impl Reentrant {
     pub(crate) fn new(internals: LockInternals, owner_locks: Arc<OwnerLocks>) -> Self {
-        Self {
-            internals,
-            owner_locks,
-            by_owner: Mutex::new(HashMap::new()),
-            last_task: Mutex::new(None),
-            warned: AtomicBool::new(false),
-        }
+        Self { internals, owner_locks, by_owner: Mutex::new(HashMap::new()) }
     }
 
     pub(crate) fn internals(&self) -> &LockInternals {
@@ -82,31 +73,35 @@ impl Reentrant {
     }
 
     /// Acquires for an owner, or without one.
-    pub(crate) async fn acquire_for(&self, owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<HoldShare>> {
-        match owner {
-            None => self.acquire_without_owner(mode).await,
+    pub(crate) async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<HoldShare>> {
+        let origin = caller.origin();
+        self.warn_of_self_deadlock(mode, &origin);
+        match caller.owner {
+            None => self.acquire_without_owner(mode, origin).await,
             // Boxed: few waiters have an owner, and the future of the others stays small.
-            Some(owner) => Box::pin(self.acquire_for_owner(owner, mode)).await,
+            Some(owner) => Box::pin(self.acquire_for_owner(owner, mode, origin)).await,
         }
     }
 
-    async fn acquire_for_owner(&self, owner: LockOwner, mode: WaitMode) -> Result<Option<HoldShare>> {
+    async fn acquire_for_owner(&self, owner: LockOwner, mode: WaitMode, origin: Origin) -> Result<Option<HoldShare>> {
         match self.enter(owner, mode).await? {
             OwnerState::Holds(share) => Ok(Some(share)),
             OwnerState::TimeOver => Ok(None),
             OwnerState::MayAcquire(permit) => {
-                let Some(hold) = self.acquire_hold(mode).await? else { return Ok(None) };
+                let Some(hold) = self.acquire_hold(mode, origin).await? else { return Ok(None) };
                 permit.record(&hold);
                 Ok(Some(HoldShare::first(hold)))
             }
         }
     }
 
-    pub(crate) async fn acquire_without_owner(&self, mode: WaitMode) -> Result<Option<HoldShare>> {
-        self.warn_self_deadlock();
-        let Some(hold) = self.acquire_hold(mode).await? else { return Ok(None) };
-        *self.last_task.lock() = tokio::task::try_id().map(|task| (task, Arc::downgrade(&hold)));
-        Ok(Some(HoldShare::first(hold)))
+    pub(crate) async fn acquire_without_owner(&self, mode: WaitMode, origin: Origin) -> Result<Option<HoldShare>> {
+        Ok(self.acquire_hold(mode, origin).await?.map(HoldShare::first))
+    }
+
+    /// Logs a warning if the task that is about to wait holds the lock.
+    pub(crate) fn warn_of_self_deadlock(&self, mode: WaitMode, waits: &Origin) {
+        self.internals.warn_of_self_deadlock(self.internals.base_path(), mode, waits);
     }
 
     /// Begins an owner's acquire. It waits for an earlier acquire of the owner, and then shares its hold.
@@ -148,10 +143,10 @@ impl Reentrant {
         self.by_owner.lock().remove(owner);
     }
 
-    pub(crate) async fn acquire_hold(&self, mode: WaitMode) -> Result<Option<Arc<Hold>>> {
+    pub(crate) async fn acquire_hold(&self, mode: WaitMode, origin: Origin) -> Result<Option<Arc<Hold>>> {
         let internals = &self.internals;
         let acquired = acquire(internals.client(), internals.base_path(), mode, internals).await?;
-        Ok(acquired.map(|acquired| internals.hold(internals.base_path(), acquired)))
+        Ok(acquired.map(|acquired| internals.hold(internals.base_path(), acquired, origin)))
     }
 
     /// Returns the record of an owner.
@@ -159,20 +154,6 @@ impl Reentrant {
         let mut by_owner = self.by_owner.lock();
         make_room(&mut by_owner, |record| Arc::strong_count(record) > 1 || record.held.lock().strong_count() > 0);
         Arc::clone(by_owner.entry(owner).or_default())
-    }
-
-    fn warn_self_deadlock(&self) {
-        let own = tokio::task::try_id();
-        let holds = match &*self.last_task.lock() {
-            Some((task, hold)) => own == Some(*task) && hold.upgrade().is_some_and(|hold| hold.is_shared()),
-            None => false,
-        };
-        if holds && !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                path = self.internals.base_path(),
-                "the task that holds this lock acquires it again and waits for itself; use LockOwner for nested acquires"
-            );
-        }
     }
 }
 

@@ -5,6 +5,7 @@ mod protocol;
 mod take;
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::locks::guard::lock_guard::define_guard;
 use crate::locks::mutex::LOCK_NAME;
 use crate::locks::options::LockOptions;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
-use crate::locks::reentrancy::owner::LockOwner;
+use crate::locks::reentrancy::caller::Caller;
 use crate::shared::{CountObserver, SharedCount};
 
 /// Curator's name for the nodes of leases.
@@ -281,8 +282,8 @@ impl InterProcessSemaphoreV2 {
         self.inner.leases.is_held()
     }
 
-    pub(crate) async fn acquire_for(&self, _owner: Option<LockOwner>, mode: WaitMode) -> Result<Option<Lease>> {
-        Ok(self.take(1, mode).await?.and_then(|mut leases| leases.pop()))
+    pub(crate) async fn acquire_for(&self, caller: Caller, mode: WaitMode) -> Result<Option<Lease>> {
+        Ok(self.take(1, caller, mode).await?.and_then(|mut leases| leases.pop()))
     }
 
     /// Waits for several leases without a limit of time, and takes all or none: Curator's `acquire(qty)`.
@@ -295,8 +296,10 @@ impl InterProcessSemaphoreV2 {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire); leases that were taken already are released.
-    pub async fn acquire_many(&self, leases: usize) -> Result<Vec<Lease>> {
-        self.take(leases, WaitMode::Forever).await?.ok_or_else(no_end)
+    #[track_caller]
+    pub fn acquire_many(&self, leases: usize) -> impl Future<Output = Result<Vec<Lease>>> + Send {
+        let at = Location::caller();
+        async move { self.take(leases, Caller::in_scope(at), WaitMode::Forever).await?.ok_or_else(no_end) }
     }
 
     /// Waits for several leases for at most `budget`, which covers the connection, missing parents and the queue.
@@ -310,8 +313,14 @@ impl InterProcessSemaphoreV2 {
     /// # Cancel safety
     ///
     /// As [`acquire_many`](Self::acquire_many).
-    pub async fn acquire_many_timeout(&self, leases: usize, budget: Duration) -> Result<Option<Vec<Lease>>> {
-        self.take(leases, WaitMode::within(budget)).await
+    #[track_caller]
+    pub fn acquire_many_timeout(
+        &self,
+        leases: usize,
+        budget: Duration,
+    ) -> impl Future<Output = Result<Option<Vec<Lease>>>> + Send {
+        let at = Location::caller();
+        async move { self.take(leases, Caller::in_scope(at), WaitMode::within(budget)).await }
     }
 
     /// Tries once to take several leases. Returns `Ok(None)` if too few are free.
@@ -323,11 +332,13 @@ impl InterProcessSemaphoreV2 {
     /// # Cancel safety
     ///
     /// As [`acquire_many`](Self::acquire_many).
-    pub async fn try_acquire_many(&self, leases: usize) -> Result<Option<Vec<Lease>>> {
-        self.take(leases, WaitMode::Once).await
+    #[track_caller]
+    pub fn try_acquire_many(&self, leases: usize) -> impl Future<Output = Result<Option<Vec<Lease>>>> + Send {
+        let at = Location::caller();
+        async move { self.take(leases, Caller::in_scope(at), WaitMode::Once).await }
     }
 
-    async fn take(&self, wanted: usize, mode: WaitMode) -> Result<Option<Vec<Lease>>> {
+    async fn take(&self, wanted: usize, caller: Caller, mode: WaitMode) -> Result<Option<Vec<Lease>>> {
         let Inner { leases, path, .. } = &*self.inner;
         if wanted == 0 {
             return Err(LockError::invalid("number of leases", "it is zero"));
@@ -335,9 +346,11 @@ impl InterProcessSemaphoreV2 {
         if wanted > 1 && wanted > leases.limit().get() {
             return Err(self.inner.too_many(wanted));
         }
+        let origin = caller.origin();
+        leases.warn_of_self_deadlock(path, mode, &origin);
         let request = LeaseRequest { semaphore: &self.inner, wanted };
         let Some(taken) = acquire(leases.client(), path, mode, &request).await? else { return Ok(None) };
-        let lease = |acquired| Lease::new(HoldShare::first(leases.hold(path, acquired)));
+        let lease = |acquired| Lease::new(HoldShare::first(leases.hold(path, acquired, origin)));
         Ok(Some(taken.into_iter().map(lease).collect()))
     }
 

@@ -56,21 +56,25 @@ impl Methods {
                 continue;
             }
             let name = method.sig.ident.to_string();
-            assert!(!returns_a_future(&method.sig.output), "{of}::{name} is asynchronous without the word");
-            if method.sig.asyncness.is_some() {
+            if method.sig.asyncness.is_some() || returns_a_future(&method.sig.output) {
                 self.found.insert((of.clone(), name));
             }
         }
     }
 
-    /// Adds the methods in the body of a macro: each name behind `pub async fn`.
+    /// Adds the methods in the body of a macro: each name behind `pub async fn`, and behind `pub fn` if `impl Future`
+    /// follows.
     fn add_tokens(&mut self, of: &str, tokens: TokenStream) {
-        let mut words: Vec<String> = Vec::new();
+        let (mut words, mut method): (Vec<String>, Option<String>) = Default::default();
         for token in tokens {
             match token {
                 TokenTree::Ident(word) => {
                     if words.ends_with(&["pub".into(), "async".into(), "fn".into()]) {
                         self.found.insert((of.to_owned(), word.to_string()));
+                    } else if words.ends_with(&["pub".into(), "fn".into()]) {
+                        method = Some(word.to_string());
+                    } else if words.ends_with(&["impl".into()]) && word == "Future" {
+                        self.found.extend(method.take().map(|method| (of.to_owned(), method)));
                     }
                     words.push(word.to_string());
                 }

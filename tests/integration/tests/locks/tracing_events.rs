@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use curator_framework::{CuratorFramework, make_path};
 use curator_integration::env::{builder, connected, eventually, in_time};
-use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockOptions, LockOwner};
+use curator_recipes::{
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LockOptions,
+    LockOwner,
+};
 use curator_test::TestingServer;
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
@@ -79,7 +84,11 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         assert_eq!(granted, [["/lock", node.as_str(), "0", token.as_str()]]);
 
         assert!(mutex.try_acquire().await.unwrap().is_none());
-        assert!(mutex.acquire_timeout(Duration::from_millis(300)).await.unwrap().is_none());
+        let timed = {
+            let mutex = mutex.clone();
+            tokio::spawn(async move { mutex.acquire_timeout(SOON).await })
+        };
+        assert!(timed.await.unwrap().unwrap().is_none());
         let waiter = {
             let mutex = mutex.clone();
             tokio::spawn(async move { mutex.acquire().await.unwrap() })
@@ -146,5 +155,123 @@ fn a_lock_that_is_held_for_long_is_warned_of_once() {
         inner.release().await.unwrap();
         lease.release().await.unwrap();
         guard.release().await.unwrap();
+    });
+}
+
+const SELF_DEADLOCK: &str = "a task waits for a lock that it holds";
+const SOON: Duration = Duration::from_millis(300);
+
+/// The file and line of a call.
+#[track_caller]
+fn here() -> String {
+    let at = Location::caller();
+    format!("{}:{}:", at.file(), at.line())
+}
+
+/// Acquires each lock twice in one task, without an owner for the second acquire. Returns the places of both acquires.
+async fn acquire_twice(client: &CuratorFramework, root: &str) -> Vec<[String; 2]> {
+    let mutex = InterProcessMutex::new(client.clone(), make_path(root, "mutex")).unwrap();
+    let (outer, _guard) = (here(), mutex.acquire().await.unwrap());
+    let (inner, waited) = (here(), mutex.acquire_timeout(SOON).await.unwrap());
+    assert!(waited.is_none() && mutex.acquire_timeout(Duration::ZERO).await.unwrap().is_none());
+    let mut places = vec![[outer, inner]];
+
+    let owned = InterProcessMutex::new(client.clone(), make_path(root, "owned")).unwrap();
+    let (outer, _guard) = (here(), owned.acquire_as(&LockOwner::new()).await.unwrap());
+    let (inner, waited) = (here(), owned.acquire_timeout(SOON).await.unwrap());
+    assert!(waited.is_none());
+    places.push([outer, inner]);
+
+    let single = InterProcessSemaphoreMutex::new(client.clone(), make_path(root, "single")).unwrap();
+    let (outer, _lease) = (here(), single.acquire().await.unwrap());
+    let (inner, waited) = (here(), single.acquire_timeout(SOON).await.unwrap());
+    assert!(waited.is_none());
+    places.push([outer, inner]);
+
+    let leases = InterProcessSemaphoreV2::new(client.clone(), make_path(root, "leases"), 1).unwrap();
+    let (outer, _leases) = (here(), leases.acquire_many(1).await.unwrap());
+    let (inner, waited) = (here(), leases.acquire_many_timeout(1, SOON).await.unwrap());
+    assert!(waited.is_none());
+    places.push([outer, inner]);
+
+    let pages = InterProcessReadWriteLock::new(client.clone(), make_path(root, "pages")).unwrap();
+    let (write, writing) = (here(), pages.write_lock().acquire().await.unwrap());
+    let (read, waited) = (here(), pages.read_lock().acquire_timeout(SOON).await.unwrap());
+    assert!(waited.is_none());
+    places.push([write, read]);
+    writing.release().await.unwrap();
+    let (read, _reading) = (here(), pages.read_lock().acquire().await.unwrap());
+    let (write, waited) = (here(), pages.write_lock().acquire_timeout(SOON).await.unwrap());
+    assert!(waited.is_none());
+    places.push([read, write]);
+    places
+}
+
+#[test]
+fn a_task_that_waits_for_its_own_lock_is_warned_of_both_lines() {
+    run(async |listener| {
+        let server = TestingServer::start().unwrap();
+        let client = connected(builder(server.address())).await;
+        // The future of `block_on` is outside of all tasks.
+        let mut places = acquire_twice(&client, "/main").await;
+        let tasks_client = client.clone();
+        places.extend(tokio::spawn(async move { acquire_twice(&tasks_client, "/task").await }).await.unwrap());
+        let warnings = listener.of(SELF_DEADLOCK, ["held_at", "waits_at"]);
+        assert_eq!((warnings.len(), places.len()), (listener.warnings().len(), warnings.len()), "{warnings:?}");
+        for ([held_at, waits_at], [outer, inner]) in warnings.iter().zip(&places) {
+            assert!(held_at.starts_with(outer) && waits_at.starts_with(inner), "{held_at} {waits_at} {outer} {inner}");
+        }
+        let paths = listener.of(SELF_DEADLOCK, ["path"]).concat();
+        let names = ["mutex", "owned", "single", "leases", "pages", "pages"];
+        let all = ["/main", "/task"].into_iter().flat_map(|root| names.map(|name| make_path(root, name)));
+        assert_eq!(paths, all.collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_pair_of_acquires_is_warned_of_once() {
+    run(async |listener| {
+        let server = TestingServer::start().unwrap();
+        let client = connected(builder(server.address())).await;
+        let mutex = InterProcessMutex::new(client, "/lock").unwrap();
+        for _ in 0..3 {
+            let guard = mutex.acquire().await.unwrap();
+            assert!(mutex.acquire_timeout(SOON).await.unwrap().is_none());
+            guard.release().await.unwrap();
+        }
+        assert_eq!(listener.of(SELF_DEADLOCK, []).len(), 1);
+    });
+}
+
+/// None of these waits for itself.
+#[test]
+fn acquires_of_others_are_not_warned_of() {
+    run(async |listener| {
+        let server = TestingServer::start().unwrap();
+        let client = connected(builder(server.address())).await;
+        let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
+        let guard = mutex.acquire().await.unwrap();
+        assert!(mutex.try_acquire().await.unwrap().is_none());
+        let other = mutex.clone();
+        let other = tokio::spawn(async move { other.acquire().await.unwrap() });
+        eventually("it waits", async || server.children("/lock").unwrap().len() == 2).await;
+        guard.release().await.unwrap();
+        in_time(other).await.unwrap().release().await.unwrap();
+
+        // Two owners in one task take turns.
+        let turn = async || {
+            let guard = in_time(mutex.acquire()).await.unwrap();
+            tokio::task::yield_now().await;
+            guard.release().await.unwrap();
+        };
+        tokio::join!(LockOwner::scope(turn()), LockOwner::scope(turn()));
+
+        let pages = InterProcessReadWriteLock::new(client.clone(), "/pages").unwrap();
+        let readers = [pages.read_lock().acquire().await.unwrap(), pages.read_lock().acquire().await.unwrap()];
+        drop(readers);
+        let semaphore = InterProcessSemaphoreV2::new(client, "/semaphore", 2).unwrap();
+        let leases = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+        drop(leases);
+        assert!(listener.warnings().is_empty(), "{:?}", listener.warnings());
     });
 }

@@ -143,6 +143,7 @@ async fn live_through_everything(log: &Log) {
     let mutex = InterProcessMutex::with_options(client.clone(), "/lock", options).unwrap();
     let guard = timeout(PATIENCE, mutex.acquire()).await.unwrap().unwrap();
     log.comes_to("a lock is held for long").await;
+    assert!(timeout(PATIENCE, mutex.acquire_timeout(SESSION / 10)).await.unwrap().unwrap().is_none());
     guard.release().await.unwrap();
 
     // Nobody may delete anything below the path, so the node of the dropped guard stays.

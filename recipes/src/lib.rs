@@ -86,8 +86,8 @@ pub use curator_framework::LossReason;
 pub use locks::error::{LockError, Result};
 pub use locks::{
     GuardedTransaction, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LockGuard, LockInternalsDriver, LockOptions, LockOwner,
-    MultiLockGuard, MutexGuard, Participant, ParticipantKind, Predicate, ReadGuard, ReadLock, Release,
+    InterProcessSemaphoreMutex, InterProcessSemaphoreV2, Lease, LeaseSet, LockGuard, LockInternalsDriver, LockOptions,
+    LockOwner, MultiLockGuard, MutexGuard, Participant, ParticipantKind, Predicate, ReadGuard, ReadLock, Release,
     RevocationListener, RevokeOutcome, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, SortedChildren,
     StandardLockInternalsDriver, WriteGuard, WriteLock, standard_sequence,
 };

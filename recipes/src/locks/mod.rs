@@ -28,5 +28,5 @@ pub use options::LockOptions;
 pub use participants::{Participant, ParticipantKind};
 pub use read_write::{InterProcessReadWriteLock, ReadGuard, ReadLock, WriteGuard, WriteLock};
 pub use reentrancy::owner::LockOwner;
-pub use semaphore::{InterProcessSemaphoreV2, Lease, SemaphoreProtocol};
+pub use semaphore::{InterProcessSemaphoreV2, Lease, LeaseSet, SemaphoreProtocol};
 pub use semaphore_mutex::{InterProcessSemaphoreMutex, SemaphoreMutexGuard};

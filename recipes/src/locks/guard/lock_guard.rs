@@ -21,7 +21,8 @@ pub struct LockGuard {
 
 enum Parts {
     One(HoldShare),
-    /// The guards of a multi lock, in the order of their acquires: at least one, and each has one lock.
+    /// The guards of a multi lock or of several leases, in the order of their acquires: at least one, and each has one
+    /// lock.
     All(Vec<LockGuard>),
 }
 
@@ -32,11 +33,7 @@ impl LockGuard {
 
     /// Returns one guard for several. A multi lock inside a multi lock is replaced by its parts.
     pub(crate) fn all(guards: Vec<Self>) -> Self {
-        let single = |guard: Self| match guard.parts {
-            Parts::One(_) => vec![guard],
-            Parts::All(guards) => guards,
-        };
-        Self { parts: Parts::All(guards.into_iter().flat_map(single).collect()) }
+        Self { parts: Parts::All(guards.into_iter().flat_map(Self::into_several).collect()) }
     }
 
     /// Returns the guards of a multi lock's locks, in their order. For any other lock, returns this guard alone.
@@ -44,6 +41,22 @@ impl LockGuard {
         match &self.parts {
             Parts::One(_) => std::slice::from_ref(self).iter(),
             Parts::All(guards) => guards.iter(),
+        }
+    }
+
+    /// Returns the guards of several locks; none for the guard of one lock.
+    pub(crate) fn several(&self) -> &[Self] {
+        match &self.parts {
+            Parts::One(_) => &[],
+            Parts::All(guards) => guards,
+        }
+    }
+
+    /// Takes the guard of several locks apart; returns that of one lock alone.
+    pub(crate) fn into_several(self) -> Vec<Self> {
+        match self.parts {
+            Parts::One(_) => vec![self],
+            Parts::All(guards) => guards,
         }
     }
 
@@ -83,15 +96,11 @@ impl LockGuard {
             Parts::One(share) => return share.release().await,
             Parts::All(guards) => guards,
         };
-        let mut outcome = Ok(Release::Released);
+        let mut outcomes = Vec::with_capacity(guards.len());
         for guard in guards.iter().rev() {
-            match (guard.first_share().release().await, &outcome) {
-                (Err(error), Ok(_)) => outcome = Err(error),
-                (Ok(lost @ Release::AlreadyLost(_)), Ok(Release::Released)) => outcome = Ok(lost),
-                _ => {}
-            }
+            outcomes.push(guard.first_share().release().await);
         }
-        outcome
+        total(outcomes)
     }
 
     /// Resolves with the reason when the lock, or any part of a multi lock, is lost. Never resolves for a lock that was
@@ -251,6 +260,18 @@ impl fmt::Debug for LockGuard {
             Parts::All(guards) => f.debug_list().entries(guards).finish(),
         }
     }
+}
+
+/// Returns the outcome of several releases: the first error, or else the first loss.
+pub(crate) fn total(outcomes: Vec<Result<Release>>) -> Result<Release> {
+    let mut total = Release::Released;
+    for outcome in outcomes {
+        total = match (total, outcome?) {
+            (Release::Released, outcome) => outcome,
+            (lost, _) => lost,
+        };
+    }
+    Ok(total)
 }
 
 /// Defines the guard of one kind of lock.

@@ -1,6 +1,7 @@
 //! The semaphore.
 
 mod first_try;
+mod lease_set;
 mod protocol;
 mod take;
 
@@ -13,6 +14,7 @@ use curator_framework::{CuratorFramework, Watch, make_path, validate_path};
 use parking_lot::Mutex;
 
 use self::first_try::LastLook;
+pub use self::lease_set::LeaseSet;
 pub use self::protocol::SemaphoreProtocol;
 use self::take::LeaseRequest;
 use crate::locks::acquire_methods::acquire_methods;
@@ -20,7 +22,7 @@ use crate::locks::engine::driver::{LeaseDriver, Predicate};
 use crate::locks::engine::{Limit, LockInternals, LockSpec, WaitMode, acquire, no_end};
 use crate::locks::error::{LockError, Result};
 use crate::locks::guard::hold::HoldShare;
-use crate::locks::guard::lock_guard::define_guard;
+use crate::locks::guard::lock_guard::{LockGuard, define_guard};
 use crate::locks::mutex::LOCK_NAME;
 use crate::locks::options::LockOptions;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
@@ -286,7 +288,8 @@ impl InterProcessSemaphoreV2 {
         Ok(self.take(1, caller, mode).await?.and_then(|mut leases| leases.pop()))
     }
 
-    /// Waits for several leases without a limit of time, and takes all or none: Curator's `acquire(qty)`.
+    /// Waits for several leases without a limit of time, and takes all or none: Curator's `acquire(qty)`. The
+    /// [`LeaseSet`] is one guard for all of them.
     ///
     /// # Errors
     ///
@@ -297,9 +300,12 @@ impl InterProcessSemaphoreV2 {
     ///
     /// As [`acquire`](Self::acquire); leases that were taken already are released.
     #[track_caller]
-    pub fn acquire_many(&self, leases: usize) -> impl Future<Output = Result<Vec<Lease>>> + Send {
+    pub fn acquire_many(&self, leases: usize) -> impl Future<Output = Result<LeaseSet>> + Send {
         let at = Location::caller();
-        async move { self.take(leases, Caller::in_scope(at), WaitMode::Forever).await?.ok_or_else(no_end) }
+        async move {
+            let leases = self.take(leases, Caller::in_scope(at), WaitMode::Forever).await?;
+            leases.map(LeaseSet::of).ok_or_else(no_end)
+        }
     }
 
     /// Waits for several leases for at most `budget`, which covers the connection, missing parents and the queue.
@@ -318,9 +324,12 @@ impl InterProcessSemaphoreV2 {
         &self,
         leases: usize,
         budget: Duration,
-    ) -> impl Future<Output = Result<Option<Vec<Lease>>>> + Send {
+    ) -> impl Future<Output = Result<Option<LeaseSet>>> + Send {
         let at = Location::caller();
-        async move { self.take(leases, Caller::in_scope(at), WaitMode::within(budget)).await }
+        async move {
+            let leases = self.take(leases, Caller::in_scope(at), WaitMode::within(budget)).await?;
+            Ok(leases.map(LeaseSet::of))
+        }
     }
 
     /// Tries once to take several leases. Returns `Ok(None)` if too few are free.
@@ -333,9 +342,9 @@ impl InterProcessSemaphoreV2 {
     ///
     /// As [`acquire_many`](Self::acquire_many).
     #[track_caller]
-    pub fn try_acquire_many(&self, leases: usize) -> impl Future<Output = Result<Option<Vec<Lease>>>> + Send {
+    pub fn try_acquire_many(&self, leases: usize) -> impl Future<Output = Result<Option<LeaseSet>>> + Send {
         let at = Location::caller();
-        async move { self.take(leases, Caller::in_scope(at), WaitMode::Once).await }
+        async move { Ok(self.take(leases, Caller::in_scope(at), WaitMode::Once).await?.map(LeaseSet::of)) }
     }
 
     async fn take(&self, wanted: usize, caller: Caller, mode: WaitMode) -> Result<Option<Vec<Lease>>> {
@@ -413,6 +422,11 @@ impl CountObserver for Limit {
 }
 
 impl Lease {
+    /// Returns the guard of one lease, which a set has had.
+    fn of(guard: LockGuard) -> Self {
+        Self { guard }
+    }
+
     /// Reads the data of the lease's node: Curator's `getData`.
     ///
     /// # Errors

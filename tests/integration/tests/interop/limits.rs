@@ -70,7 +70,7 @@ async fn javas_several_leases_and_ours_block_each_other_until_one_gives_up() {
     let (client, path) = (env.client().await, env.path("semaphore"));
     let [leases, locks] = ["leases", "locks"].map(|folder| format!("{path}/{folder}"));
     let semaphore = InterProcessSemaphoreV2::new(client.clone(), &path, 2).unwrap();
-    let mut both = in_time(semaphore.acquire_many(2)).await.unwrap();
+    let mut both: Vec<_> = in_time(semaphore.acquire_many(2)).await.unwrap().into_iter().collect();
     env.wait_for_children(&client, &locks, 0).await;
     let mut thread = java.thread("two");
     thread.begin_to_acquire("semaphore:2:2", &path);

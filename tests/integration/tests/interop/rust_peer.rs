@@ -282,7 +282,7 @@ impl Contended {
                 let leases = match how {
                     How::WithinPatience => semaphore.acquire_many_timeout(*leases, budget).await?,
                     How::Within(budget) => semaphore.acquire_many_timeout(*leases, *budget).await?,
-                    How::Wait if *leases == 1 => Some(vec![semaphore.acquire().await?]),
+                    How::Wait if *leases == 1 => return Ok(Some(vec![semaphore.acquire().await?.into()])),
                     How::Wait => Some(semaphore.acquire_many(*leases).await?),
                     How::Try => semaphore.try_acquire_many(*leases).await?,
                 };

@@ -10,8 +10,8 @@ use curator_integration::kinds::Which;
 use curator_integration::lock_stage::{ROOT, Subject};
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, Lease, LockGuard, LockOptions, LockOwner, MultiLockGuard, MutexGuard, ReadGuard, ReadLock,
-    Result, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, WriteGuard, WriteLock,
+    InterProcessSemaphoreV2, Lease, LeaseSet, LockGuard, LockOptions, LockOwner, MultiLockGuard, MutexGuard, ReadGuard,
+    ReadLock, Result, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, WriteGuard, WriteLock,
 };
 use curator_test::SimulatedEnsemble;
 
@@ -93,9 +93,9 @@ impl<T: Granted> Granted for Option<T> {
     }
 }
 
-impl<T: Granted> Granted for Vec<T> {
+impl Granted for LeaseSet {
     fn guards(self) -> Vec<LockGuard> {
-        self.into_iter().flat_map(Granted::guards).collect()
+        self.into_iter().map(Into::into).collect()
     }
 }
 
@@ -331,6 +331,18 @@ pub(crate) fn holding() -> Vec<Holding> {
     looks!(InterProcessReadWriteLock, Write, |client| read_write(client, Which::Write), participants);
     looks!(InterProcessSemaphoreV2, OneLease, |client| of_one(client, curator), participants, participant_nodes);
     looks!(InterProcessSemaphoreMutex, SemaphoreMutex, semaphore_mutex, participants);
+    case!(
+        "LeaseSet::release",
+        Which::OneLease,
+        Gone,
+        1,
+        None,
+        |client| of_one(client, curator).acquire_many(1).await.unwrap(),
+        |guard| {
+            guard.release().await.unwrap();
+            vec![]
+        }
+    );
     case!(
         "Lease::data",
         Which::OneLease,

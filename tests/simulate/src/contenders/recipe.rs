@@ -6,8 +6,8 @@ use std::time::Duration;
 use curator_framework::{CuratorFramework, LossReason};
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, Lease, LockError, LockGuard, LockOptions, MultiLockGuard, MutexGuard, ReadGuard, Release,
-    SemaphoreProtocol, WriteGuard,
+    InterProcessSemaphoreV2, LeaseSet, LockError, LockGuard, LockOptions, MultiLockGuard, MutexGuard, ReadGuard,
+    Release, SemaphoreProtocol, WriteGuard,
 };
 use curator_test::history::{Mode, Rules};
 use futures_util::future::select_all;
@@ -171,7 +171,7 @@ impl Lock {
             }
             .map(Guard::Leases),
             (Self::Semaphore(semaphore) | Self::Many(semaphore), _) => {
-                acquire!(semaphore).map(|lease| Guard::Leases(vec![lease]))
+                acquire!(semaphore).map(|lease| Guard::Other(lease.into()))
             }
         })
     }
@@ -183,7 +183,7 @@ pub enum Guard {
     Read(ReadGuard),
     Write(WriteGuard),
     Multi(MultiLockGuard),
-    Leases(Vec<Lease>),
+    Leases(LeaseSet),
     Other(LockGuard),
 }
 
@@ -195,7 +195,7 @@ impl Guard {
             Self::Write(guard) => vec![guard],
             Self::Multi(guard) => vec![guard],
             Self::Other(guard) => vec![guard],
-            Self::Leases(leases) => leases.iter().map(|lease| &**lease).collect(),
+            Self::Leases(leases) => leases.iter().collect(),
         }
     }
 

@@ -54,7 +54,7 @@ on_every_server! {
         let client = env.client().await;
         let limit = count(&env, &client, "count", 4).await;
         let semaphore = semaphore(&env, &client, &limit);
-        let mut held: Vec<Lease> = in_time(semaphore.acquire_many(4)).await.unwrap();
+        let mut held: Vec<Lease> = in_time(semaphore.acquire_many(4)).await.unwrap().into_iter().collect();
         in_time(limit.set_count(2)).await.unwrap();
         knows(&semaphore, 2).await;
         assert!(held.iter().all(|lease| lease.is_held()));

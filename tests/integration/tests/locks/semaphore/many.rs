@@ -5,7 +5,9 @@ use std::time::Duration;
 use curator_integration::env::{Env, builder, children, connected, eventually, in_time};
 use curator_integration::kinds::{Polled, poll_and_drop};
 use curator_integration::on_every_server;
-use curator_recipes::{InterProcessSemaphoreV2, Lease, LockError, LockOptions, Release, SemaphoreProtocol};
+use curator_recipes::{
+    InterProcessSemaphoreV2, Lease, LeaseSet, LockError, LockOptions, LossReason, Release, SemaphoreProtocol,
+};
 use curator_test::wire::OpCode;
 
 const BOTH: [SemaphoreProtocol; 2] = [SemaphoreProtocol::Curator, SemaphoreProtocol::Direct];
@@ -15,13 +17,63 @@ async fn semaphore(env: &Env, protocol: SemaphoreProtocol, leases: usize) -> Int
     InterProcessSemaphoreV2::with_protocol(client, path, leases, protocol, LockOptions::new()).unwrap()
 }
 
-async fn release(leases: Vec<Lease>) {
-    for lease in leases {
-        assert_eq!(lease.release().await.unwrap(), Release::Released);
-    }
+async fn release(leases: LeaseSet) {
+    assert_eq!(leases.release().await.unwrap(), Release::Released);
 }
 
 on_every_server! {
+    /// A set is one guard, whatever the number of its leases.
+    async fn a_set_of_leases_is_held_and_released_as_one(env) {
+        let observer = env.client().await;
+        for protocol in BOTH {
+            let semaphore = semaphore(&env, protocol, 3).await;
+            let nodes = format!("{}/leases", semaphore.path());
+            for wanted in 1..=3 {
+                let leases = in_time(semaphore.acquire_many(wanted)).await.unwrap();
+                assert_eq!((leases.len(), leases.iter().count()), (wanted, wanted));
+                assert!(leases.is_held() && leases.remaining() > Duration::ZERO);
+                assert_eq!(in_time(leases.protect(async { 7 })).await.unwrap(), 7);
+                in_time(leases.verify()).await.unwrap();
+                assert_eq!(in_time(leases.release()).await.unwrap(), Release::Released);
+                env.wait_for_children(&observer, &nodes, 0).await;
+                assert!(!leases.is_held() && leases.remaining().is_zero());
+                assert_eq!(in_time(leases.release()).await.unwrap(), Release::Released);
+            }
+            let singles: Vec<Lease> = in_time(semaphore.acquire_many(3)).await.unwrap().into_iter().collect();
+            let mut left = singles.len();
+            for lease in singles {
+                env.wait_for_children(&observer, &nodes, left).await;
+                assert!(lease.is_held());
+                assert_eq!(in_time(lease.release()).await.unwrap(), Release::Released);
+                left -= 1;
+            }
+            drop(in_time(semaphore.acquire_many(3)).await.unwrap());
+            env.wait_for_children(&observer, &nodes, 0).await;
+        }
+    }
+
+    async fn a_set_of_leases_is_lost_with_any_of_them(env) {
+        let observer = env.client().await;
+        for protocol in BOTH {
+            let semaphore = semaphore(&env, protocol, 3).await;
+            for lost in 0..3 {
+                let leases = in_time(semaphore.acquire_many(3)).await.unwrap();
+                let work = leases.protect(std::future::pending::<()>());
+                let deleted = async {
+                    observer.delete().for_path(leases.iter().nth(lost).unwrap().path()).await.unwrap();
+                    in_time(leases.lost()).await
+                };
+                let (work, reason) = tokio::join!(in_time(work), deleted);
+                assert!(matches!(work, Err(LockError::LockLost { .. })), "{work:?}");
+                assert_eq!(reason, LossReason::NodeDeleted);
+                assert!(!leases.is_held() && leases.remaining().is_zero());
+                assert_eq!(leases.iter().filter(|lease| lease.is_held()).count(), 2);
+                assert_eq!(in_time(leases.release()).await.unwrap(), Release::AlreadyLost(reason));
+                env.wait_for_children(&observer, &format!("{}/leases", semaphore.path()), 0).await;
+            }
+        }
+    }
+
     async fn all_or_none(env) {
         let observer = env.client().await;
         for protocol in BOTH {

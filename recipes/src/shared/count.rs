@@ -63,8 +63,9 @@ where
 /// A recipe of this crate that follows a count.
 #[cfg_attr(not(test), allow(dead_code, reason = "for recipes that follow a count"))]
 pub(crate) trait CountObserver: Send + Sync {
-    /// Takes the present count. Called in the count's own task, or in [`SharedCount::follow`]: it must return at once.
-    fn changed(&self, count: i32);
+    /// Takes a count. It must return at once. Several threads may call at a time, so an older count, of a smaller zxid,
+    /// may come after a newer one.
+    fn changed(&self, count: &VersionedValue<i32>);
 }
 
 /// A number that all processes share, with a local copy that is kept up to date: Curator's `SharedCount`.
@@ -170,7 +171,9 @@ impl SharedCount {
     ///
     /// When the future is dropped the count may be set.
     pub async fn set_count(&self, count: i32) -> Result<(), SharedError> {
-        self.value.set_value(to_bytes(count)).await
+        self.value.set_value(to_bytes(count)).await?;
+        self.tell_followers();
+        Ok(())
     }
 
     /// Sets the count if it is still the previous one: see [`SharedValue::try_set_value`], also for lost replies. After
@@ -184,7 +187,16 @@ impl SharedCount {
     ///
     /// When the future is dropped the count may be set.
     pub async fn try_set_count(&self, previous: &VersionedValue<i32>, count: i32) -> Result<bool, SharedError> {
-        self.value.try_set_value(&previous.with(to_bytes(*previous.value())), to_bytes(count)).await
+        let is_set = self.value.try_set_value(&previous.with(to_bytes(*previous.value())), to_bytes(count)).await?;
+        self.tell_followers();
+        Ok(is_set)
+    }
+
+    /// Passes the newest known count to the followers, before the notification of the change arrives.
+    fn tell_followers(&self) {
+        if let Some(count) = self.broadcast.decode(&self.value.versioned_value()) {
+            self.broadcast.tell_followers(&count);
+        }
     }
 
     /// Adds a closure as a listener: see [`SharedValue::add_listener`].
@@ -200,22 +212,13 @@ impl SharedCount {
         self.value.remove_listener(id);
     }
 
-    /// Calls the follower at once with the present count, then at each change before the listeners. Two threads may
-    /// call at a time, but the last call has the newest count. A dropped follower is not called.
+    /// Calls the follower at once with the present count, then at each change before the listeners, and before
+    /// [`set_count`](Self::set_count) and [`try_set_count`](Self::try_set_count) return. A dropped follower is not called.
     pub(crate) fn follow(&self, follower: Weak<dyn CountObserver>) {
         let Some(strong) = follower.upgrade() else { return };
         self.broadcast.followers.lock().push(follower);
-        let mut now = self.value.versioned_value();
-        loop {
-            if let Some(count) = self.broadcast.decode(&now) {
-                strong.changed(*count.value());
-            }
-            // The task may have passed on a newer count in between; the last call must have the newest.
-            let newest = self.value.versioned_value();
-            if newest == now {
-                return;
-            }
-            now = newest;
+        if let Some(count) = self.broadcast.decode(&self.value.versioned_value()) {
+            strong.changed(&count);
         }
     }
 
@@ -334,11 +337,8 @@ impl CountBroadcast {
     fn decode(&self, value: &Bytes) -> Option<VersionedValue<i32>> {
         decode(&self.path, value).inspect_err(|error| tracing::warn!(%error, "the last count stays")).ok()
     }
-}
 
-impl ChangeSink for CountBroadcast {
-    fn changed(&self, value: &Bytes) {
-        let Some(count) = self.decode(value) else { return };
+    fn tell_followers(&self, count: &VersionedValue<i32>) {
         // Called and dropped outside of the lock: a follower may call back into the count.
         let mut alive = Vec::new();
         self.followers.lock().retain(|follower| match follower.upgrade() {
@@ -349,8 +349,15 @@ impl ChangeSink for CountBroadcast {
             None => false,
         });
         for follower in alive {
-            follower.changed(*count.value());
+            follower.changed(count);
         }
+    }
+}
+
+impl ChangeSink for CountBroadcast {
+    fn changed(&self, value: &Bytes) {
+        let Some(count) = self.decode(value) else { return };
+        self.tell_followers(&count);
         *self.last.lock() = count;
         if let Some(sender) = &*self.channel.lock() {
             sender.send_replace(count);
@@ -400,8 +407,8 @@ mod tests {
     struct Heard(Mutex<Vec<i32>>);
 
     impl CountObserver for Heard {
-        fn changed(&self, count: i32) {
-            self.0.lock().push(count);
+        fn changed(&self, count: &VersionedValue<i32>) {
+            self.0.lock().push(*count.value());
         }
     }
 
@@ -432,33 +439,13 @@ mod tests {
         assert_eq!(*late.0.lock(), [6, 7, 8]);
     }
 
-    /// A change that arrives during a follower's first call is not hidden by an older count.
-    #[test]
-    fn a_new_follower_gets_the_newest_count_last() {
-        struct Changing(SharedCount, Heard);
-        impl CountObserver for Changing {
-            fn changed(&self, count: i32) {
-                if count == 5 {
-                    // Simulates the task, which passes on 6 just before this 5 arrives.
-                    self.0.value.cache().update(VersionedValue::new(1, 0, to_bytes(6)));
-                    self.1.changed(6);
-                }
-                self.1.changed(count);
-            }
-        }
-        let count = count(5);
-        let follower = Arc::new(Changing(count.clone(), Heard::default()));
-        follow(&count, &follower);
-        assert_eq!(*follower.1.0.lock(), [6, 5, 6]);
-    }
-
     /// A follower may call back into the count, because no lock is held.
     #[test]
     fn a_follower_may_ask_and_follow() {
         struct Curious(SharedCount, Arc<Heard>);
         impl CountObserver for Curious {
-            fn changed(&self, count: i32) {
-                assert_eq!(self.0.count().unwrap(), count);
+            fn changed(&self, count: &VersionedValue<i32>) {
+                assert_eq!(self.0.versioned_value().unwrap(), *count);
                 follow(&self.0, &self.1);
                 drop(self.0.watch());
             }

@@ -7,19 +7,26 @@ use tokio::sync::watch;
 pub(crate) enum Limit {
     Fixed(usize),
     /// It may change while contenders wait.
-    Changing(watch::Sender<usize>),
+    Changing(watch::Sender<Dated>),
+}
+
+/// A limit, and the transaction that set it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dated {
+    leases: usize,
+    zxid: i64,
 }
 
 impl Limit {
     /// Creates a limit that may change, with its present number.
-    pub(crate) fn changing(leases: usize) -> Self {
-        Self::Changing(watch::Sender::new(leases))
+    pub(crate) fn changing(leases: usize, zxid: i64) -> Self {
+        Self::Changing(watch::Sender::new(Dated { leases, zxid }))
     }
 
     pub(crate) fn get(&self) -> usize {
         match self {
             Self::Fixed(leases) => *leases,
-            Self::Changing(leases) => *leases.borrow(),
+            Self::Changing(now) => now.borrow().leases,
         }
     }
 
@@ -27,10 +34,13 @@ impl Limit {
         matches!(self, Self::Fixed(_))
     }
 
-    /// Sets a limit that may change. Wakes all waiters if the number differs.
-    pub(crate) fn set(&self, leases: usize) {
+    /// Sets a limit that may change, unless a later transaction has set it. Wakes all waiters if the number differs.
+    pub(crate) fn set(&self, leases: usize, zxid: i64) {
         if let Self::Changing(now) = self {
-            now.send_if_modified(|now| std::mem::replace(now, leases) != leases);
+            now.send_if_modified(|now| {
+                let is_later = zxid > now.zxid;
+                is_later && std::mem::replace(now, Dated { leases, zxid }).leases != leases
+            });
         }
     }
 
@@ -38,7 +48,7 @@ impl Limit {
     pub(crate) fn follow(&self) -> LimitWatch {
         match self {
             Self::Fixed(leases) => LimitWatch::Fixed(*leases),
-            Self::Changing(leases) => LimitWatch::Changing(leases.subscribe()),
+            Self::Changing(now) => LimitWatch::Changing(now.subscribe()),
         }
     }
 }
@@ -47,7 +57,7 @@ impl Limit {
 #[derive(Debug)]
 pub(crate) enum LimitWatch {
     Fixed(usize),
-    Changing(watch::Receiver<usize>),
+    Changing(watch::Receiver<Dated>),
 }
 
 impl LimitWatch {
@@ -55,15 +65,15 @@ impl LimitWatch {
     pub(crate) fn get(&mut self) -> usize {
         match self {
             Self::Fixed(leases) => *leases,
-            Self::Changing(leases) => *leases.borrow_and_update(),
+            Self::Changing(now) => now.borrow_and_update().leases,
         }
     }
 
     /// Resolves at the next change.
     pub(crate) async fn changed(&mut self) {
-        if let Self::Changing(leases) = self {
+        if let Self::Changing(now) = self {
             // Boxed: few limits change, and all waiters wait here.
-            if Box::pin(leases.changed()).await.is_ok() {
+            if Box::pin(now.changed()).await.is_ok() {
                 return;
             }
         }
@@ -74,6 +84,21 @@ impl LimitWatch {
     pub(crate) async fn wait_for(&mut self, is_met: impl Fn(usize) -> bool) {
         while !is_met(self.get()) {
             self.changed().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two threads may pass on two changes in any order.
+    #[test]
+    fn an_older_limit_does_not_replace_a_newer_one() {
+        let limit = Limit::changing(1, -1);
+        for (leases, zxid, expected) in [(4, 7, 4), (2, 9, 2), (4, 7, 2), (3, 8, 2), (5, 10, 5), (5, 11, 5)] {
+            limit.set(leases, zxid);
+            assert_eq!(limit.get(), expected, "after {leases} leases at {zxid}");
         }
     }
 }

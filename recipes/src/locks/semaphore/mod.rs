@@ -27,7 +27,7 @@ use crate::locks::mutex::LOCK_NAME;
 use crate::locks::options::LockOptions;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
 use crate::locks::reentrancy::caller::Caller;
-use crate::shared::{CountObserver, SharedCount};
+use crate::shared::{CountObserver, SharedCount, SharedError, VersionedValue};
 
 /// Curator's name for the nodes of leases.
 const LEASE_NAME: &str = "lease-";
@@ -202,7 +202,8 @@ impl InterProcessSemaphoreV2 {
     /// Creates a semaphore with a limit that follows a shared count: Curator's `SharedCountReader` constructor. Raising
     /// the limit wakes waiters. Lowering it does not revoke leases already granted. While the limit is zero or
     /// negative, no lease is granted. Start the count and keep it: the semaphore follows it only while it runs. All
-    /// clients of the semaphore must follow the same count.
+    /// clients of the semaphore must follow the same count. A limit that is set through this count, or a clone of it,
+    /// counts before the call that sets it returns. Other clients follow by their notifications.
     ///
     /// # Errors
     ///
@@ -220,8 +221,9 @@ impl InterProcessSemaphoreV2 {
                           different times, so the leases granted under a higher limit may exceed a lower one";
             return Err(LockError::invalid("semaphore protocol", reason));
         }
-        let now = max_leases.count().map_err(|error| LockError::invalid("number of leases", error.to_string()))?;
-        let limit = Arc::new(Limit::changing(leases_of(now)));
+        let invalid = |error: SharedError| LockError::invalid("number of leases", error.to_string());
+        let now = max_leases.versioned_value().map_err(invalid)?;
+        let limit = Arc::new(Limit::changing(leases_of(*now.value()), now.zxid()));
         let semaphore = Self::build(client, path.into(), Arc::clone(&limit), protocol, options)?;
         let follower: Arc<dyn CountObserver> = limit;
         max_leases.follow(Arc::downgrade(&follower));
@@ -416,8 +418,8 @@ fn leases_of(count: i32) -> usize {
 }
 
 impl CountObserver for Limit {
-    fn changed(&self, count: i32) {
-        self.set(leases_of(count));
+    fn changed(&self, count: &VersionedValue<i32>) {
+        self.set(leases_of(*count.value()), count.zxid());
     }
 }
 

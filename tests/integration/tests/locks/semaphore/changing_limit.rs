@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use curator_framework::CuratorFramework;
 use curator_integration::env::{Env, in_time};
+use curator_integration::in_process::simulated;
 use curator_integration::on_every_server;
 use curator_recipes::{InterProcessSemaphoreV2, Lease, LockError, LockOptions, SemaphoreProtocol, SharedCount};
+use curator_test::SimulatedEnsemble;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -124,4 +126,26 @@ on_every_server! {
         assert!(matches!(error, LockError::InvalidArgument { .. }), "{error:?}");
         assert!(error.to_string().contains("the direct protocol cannot follow a limit that changes"), "{error}");
     }
+}
+
+/// The process that sets the limit does not wait for the notification.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_this_process_sets_counts_at_once() {
+    let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(5));
+    let client = simulated(&ensemble, 1).await;
+    let limit = SharedCount::new(client.clone(), "/count", 1).unwrap();
+    limit.start().await.unwrap();
+    let (protocol, options) = (SemaphoreProtocol::Curator, LockOptions::new());
+    let semaphore = InterProcessSemaphoreV2::with_shared_count(client, "/s", &limit, protocol, options).unwrap();
+    let mut held = Vec::new();
+    for (leases, is_free) in [(2, true), (1, false), (2, true), (2, false), (1, false), (4, true), (4, true)] {
+        let before = limit.versioned_value().unwrap();
+        assert!(limit.try_set_count(&before, leases).await.unwrap());
+        assert_eq!(semaphore.max_leases(), usize::try_from(leases).unwrap());
+        let tried = semaphore.try_acquire().await.unwrap();
+        assert_eq!(tried.is_some(), is_free, "{} of {leases} leases are held", held.len());
+        held.extend(tried);
+    }
+    limit.set_count(7).await.unwrap();
+    assert_eq!(semaphore.max_leases(), 7);
 }

@@ -19,15 +19,14 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use curator_examples::chart::Chart;
 use curator_examples::{Outcome, first_word, say, started};
 use curator_framework::CuratorFramework;
-use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, SemaphoreProtocol};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, LossReason, Release, SemaphoreProtocol};
 use curator_test::TestingServer;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
@@ -84,36 +83,72 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The example's own count of working jobs, independent of the semaphore.
-#[derive(Debug, Default)]
-struct Count {
-    working: AtomicUsize,
-    most: AtomicUsize,
-    done: AtomicUsize,
+/// The example's own count of its jobs, independent of the semaphore. Each job is in one of three states.
+#[derive(Debug)]
+struct Counts {
+    waiting: usize,
+    working: usize,
+    done: usize,
+    /// The largest number of working jobs so far.
+    most: usize,
 }
 
-/// One working job. Dropping it decrements the count, also when the job fails or is cancelled.
-struct Working<'a>(&'a Count);
+impl Counts {
+    fn begin(&mut self) {
+        (self.waiting, self.working) = (self.waiting - 1, self.working + 1);
+        self.most = self.most.max(self.working);
+    }
+
+    fn stop(&mut self) {
+        (self.working, self.waiting) = (self.working - 1, self.waiting + 1);
+    }
+
+    fn finish(&mut self) {
+        (self.working, self.done) = (self.working - 1, self.done + 1);
+    }
+
+    fn repeat(&mut self) {
+        (self.done, self.waiting) = (self.done - 1, self.waiting + 1);
+    }
+}
+
+/// One working job. Dropping it stops the job's work, also when the job fails or is cancelled.
+struct Working<'a> {
+    display: &'a Display,
+    job: usize,
+    is_finished: bool,
+}
 
 impl<'a> Working<'a> {
-    fn begin(count: &'a Count) -> Self {
-        let now = count.working.fetch_add(1, Ordering::SeqCst) + 1;
-        count.most.fetch_max(now, Ordering::SeqCst);
-        Self(count)
+    fn begin(display: &'a Display, job: usize) -> Self {
+        display.step(job, "works", Counts::begin);
+        Self { display, job, is_finished: false }
+    }
+
+    fn finish(mut self) {
+        self.is_finished = true;
+        self.display.step(self.job, "is done", Counts::finish);
+    }
+
+    fn lose(mut self, reason: LossReason) {
+        self.is_finished = true;
+        self.display.step(self.job, &format!("lost its lease ({reason}) and begins again"), Counts::stop);
     }
 }
 
 impl Drop for Working<'_> {
     fn drop(&mut self) {
-        self.0.working.fetch_sub(1, Ordering::SeqCst);
+        if !self.is_finished {
+            self.display.counts().stop();
+        }
     }
 }
 
 /// Shows the progress: a live line on a terminal, otherwise a line for each step.
 struct Display {
     bar: Option<ProgressBar>,
-    jobs: usize,
     permits: usize,
+    counts: Mutex<Counts>,
     chart: Mutex<Chart>,
 }
 
@@ -129,7 +164,8 @@ impl Display {
         };
         let mut chart = Chart::new(options.permits);
         chart.waiting(options.jobs);
-        Ok(Self { bar, jobs: options.jobs, permits: options.permits, chart: Mutex::new(chart) })
+        let counts = Counts { waiting: options.jobs, working: 0, done: 0, most: 0 };
+        Ok(Self { bar, permits: options.permits, counts: Mutex::new(counts), chart: Mutex::new(chart) })
     }
 
     fn draw(&self, what: impl FnOnce(&mut Chart)) {
@@ -138,9 +174,15 @@ impl Display {
         }
     }
 
-    fn step(&self, job: usize, what: &str, count: &Count) {
-        let (working, done) = (count.working.load(Ordering::SeqCst), count.done.load(Ordering::SeqCst));
-        let waiting = self.jobs.saturating_sub(working + done);
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the counts and prints them under one lock, so that each line follows from the line before.
+    fn step(&self, job: usize, what: &str, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts();
+        change(&mut counts);
+        let Counts { waiting, working, done, .. } = *counts;
         self.draw(|chart| chart.waiting(waiting));
         match &self.bar {
             Some(bar) => {
@@ -191,14 +233,13 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     }
     first_word(&clients[0]).await?;
 
-    let count = Arc::new(Count::default());
     let display = Arc::new(Display::new(options)?);
     let mut jobs = JoinSet::new();
     for number in 1..=options.jobs {
         let client = number % semaphores.len();
         let semaphore = semaphores[client].clone();
         let work = Duration::from_millis(options.work_ms);
-        jobs.spawn(job((number, client), semaphore, work, Arc::clone(&count), Arc::clone(&display)));
+        jobs.spawn(job((number, client), semaphore, work, Arc::clone(&display)));
     }
     let finished = tokio::select! {
         finished = join_all(&mut jobs) => finished.map(|()| true),
@@ -230,7 +271,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         }
         return Ok(ExitCode::from(130));
     }
-    let (most, done) = (count.most.load(Ordering::SeqCst), count.done.load(Ordering::SeqCst));
+    let Counts { most, done, .. } = *display.counts();
     say(format!("{done} jobs done, at most {most} at once (limit {})", options.permits));
     let enough_work = options.jobs >= 2 * options.permits && options.work_ms >= 20;
     let wrong = most > options.permits || (enough_work && most < options.permits);
@@ -248,32 +289,27 @@ async fn job(
     (number, client): (usize, usize),
     semaphore: InterProcessSemaphoreV2,
     work: Duration,
-    count: Arc<Count>,
     display: Arc<Display>,
 ) -> Result<(), LockError> {
     loop {
         let lease = semaphore.acquire().await?;
-        let working = Working::begin(&count);
+        let working = Working::begin(&display, number);
         display.draw(|chart| chart.granted(number, client));
-        display.step(number, "works", &count);
         // A job stops when its lease is lost, because another job may be granted the lease.
         let lost = tokio::select! {
             () = tokio::time::sleep(work) => None,
             reason = lease.lost() => Some(reason),
         };
-        drop(working);
         display.draw(|chart| chart.ended(number));
         match lost {
             None => {
+                working.finish();
+                let Release::AlreadyLost(reason) = lease.release().await? else { return Ok(()) };
                 // Work that was done without a lease does not count.
-                let Release::AlreadyLost(reason) = lease.release().await? else {
-                    count.done.fetch_add(1, Ordering::SeqCst);
-                    display.step(number, "is done", &count);
-                    return Ok(());
-                };
-                display.step(number, &format!("had lost its lease ({reason}) and begins again"), &count);
+                let what = format!("had lost its lease ({reason}) and begins again");
+                display.step(number, &what, Counts::repeat);
             }
-            Some(reason) => display.step(number, &format!("lost its lease ({reason}) and begins again"), &count),
+            Some(reason) => working.lose(reason),
         }
     }
 }

@@ -31,6 +31,29 @@ fn it_brings_its_own_server_and_reaches_the_limit() {
     assert_eq!(output.status.code(), Some(0));
 }
 
+/// Each line follows from the line before: one job begins or ends.
+#[test]
+fn counts_of_each_line_add_up() {
+    let output = run(&["--permits", "4", "--jobs", "40", "--work-ms", "20", "--clients", "4"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.pop(), Some("40 jobs done, at most 4 at once (limit 4)"));
+    let mut before = [0, 40, 0];
+    for line in lines {
+        let (job, counts) = line.split_once(": ").expect(line);
+        let words: Vec<usize> = counts.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [working, waiting, done] = before;
+        let expected = match job.split_once(' ').and_then(|(_, job)| job.split_once(' ')) {
+            Some((_, "works")) => [working + 1, waiting - 1, done],
+            Some((_, "is done")) => [working - 1, waiting, done + 1],
+            _ => panic!("{line}"),
+        };
+        assert_eq!(words, expected, "{line}");
+        before = expected;
+    }
+    assert_eq!(before, [0, 0, 40]);
+}
+
 #[test]
 fn the_direct_protocol_reaches_the_limit_too() {
     let output = run(&["--permits", "4", "--jobs", "24", "--work-ms", "30", "--clients", "2", "--protocol", "direct"]);

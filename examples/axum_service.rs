@@ -40,13 +40,13 @@ struct Options {
     /// The address to listen on
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: String,
-    /// How long a request waits for its tenant's lock, in milliseconds
+    /// The limit of the wait for a tenant's lock, in milliseconds
     #[arg(long, default_value_t = 500)]
     budget_ms: u64,
     /// Duration of a report, in milliseconds
     #[arg(long, default_value_t = 1000)]
     work_ms: u64,
-    /// How long requests may go on after SIGTERM, in milliseconds
+    /// The time that requests have after SIGTERM, in milliseconds
     #[arg(long, default_value_t = 5000)]
     grace_ms: u64,
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use curator_examples::{Outcome, Servers, run, say};
-use curator_framework::{ConnectionState, CuratorFramework};
+use curator_framework::ConnectionState;
 use curator_recipes::InterProcessMutex;
 use tokio::sync::mpsc;
 

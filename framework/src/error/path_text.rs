@@ -1,4 +1,4 @@
-//! The text of a path, short for the caller and whole for whoever debugs.
+//! The text of a path: as the caller wrote it in `Display`, with the namespace in `Debug`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

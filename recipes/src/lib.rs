@@ -22,6 +22,7 @@
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //!
 //! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped.
+//! So [bind it](#bind-the-guard): `if mutex.acquire_timeout(…).await?.is_some()` releases the lock before its block begins.
 //!
 //! # Examples
 //!
@@ -48,6 +49,41 @@
 //!     None => println!("somebody else prints"),
 //! }
 //! client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Bind the guard
+//!
+//! The lock is held as long as its guard exists. All of these forms compile, but the wrong ones exclude no other
+//! contender:
+//!
+//! ```
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = curator_test::TestingServer::start()?;
+//! # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+//! # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+//! # client.start()?;
+//! # let mutex = curator_recipes::InterProcessMutex::new(client, "/locks/printer")?;
+//! # let budget = std::time::Duration::from_secs(10);
+//! // Right: the lock is held in the block.
+//! if let Some(guard) = mutex.acquire_timeout(budget).await? {
+//!     assert!(mutex.is_acquired_in_this_process());
+//!     guard.release().await?;
+//! }
+//! // Wrong: the guard is dropped before the block begins.
+//! if mutex.acquire_timeout(budget).await?.is_some() {
+//!     assert!(!mutex.is_acquired_in_this_process());
+//! }
+//! // Wrong: `_` binds nothing.
+//! let _ = mutex.acquire().await?;
+//! assert!(!mutex.is_acquired_in_this_process());
+//! // Right: the lock is held to the end of the scope.
+//! let Some(_guard) = mutex.acquire_timeout(budget).await? else {
+//!     return Ok(());
+//! };
+//! assert!(mutex.is_acquired_in_this_process());
 //! # Ok(())
 //! # }
 //! ```

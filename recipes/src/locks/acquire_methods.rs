@@ -18,7 +18,8 @@ macro_rules! acquire_methods {
             ///
             /// # Cancel safety
             ///
-            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background.
+            /// When the future is dropped, the contender leaves the queue. Its node is deleted in the background. See
+            /// [cancelling an acquire](crate::InterProcessMutex#cancelling-an-acquire).
             #[track_caller]
             pub fn acquire(&self) -> impl Future<Output = $crate::locks::error::Result<$guard>> + Send {
                 let at = std::panic::Location::caller();
@@ -28,8 +29,10 @@ macro_rules! acquire_methods {
                 }
             }
 
-            /// Waits for the lock for at most `budget`, which covers the connection, missing parents and the queue.
-            /// Returns `Ok(None)` if another contender is ahead when the budget ends. A budget of zero is a
+            /// Waits for the lock for at most `budget`. [Bind the guard](crate#bind-the-guard): `if let Some(guard) = …`
+            /// holds the lock in its block, and `if ….is_some()` releases it before its block begins.
+            ///
+            /// The budget covers the connection, missing parents and the queue. Returns `Ok(None)` if another contender is ahead when the budget ends. A budget of zero is a
             /// [`try_acquire`](Self::try_acquire).
             ///
             /// # Errors
@@ -50,8 +53,11 @@ macro_rules! acquire_methods {
                 async move { self.acquire_for(Caller::in_scope(at), WaitMode::within(budget)).await }
             }
 
-            /// Tries once, for at most the connection timeout. Returns `Ok(None)` if a reply shows that the lock is
-            /// taken.
+            /// Tries once, for at most the connection timeout. [Bind the guard](crate#bind-the-guard):
+            /// `if let Some(guard) = …` holds the lock in its block, and `if ….is_some()` releases it before its block
+            /// begins.
+            ///
+            /// Returns `Ok(None)` if a reply shows that the lock is taken.
             ///
             /// # Errors
             ///
@@ -95,6 +101,7 @@ macro_rules! owner_methods {
             }
 
             /// Waits for the lock for at most `budget`, for this owner: see [`acquire_timeout`](Self::acquire_timeout).
+            /// [Bind the guard](crate#bind-the-guard): `if ….is_some()` releases the lock before its block begins.
             ///
             /// # Errors
             ///

@@ -49,6 +49,38 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// refuses a smaller token than one it has seen: see [fencing](crate::choosing#fencing). For a picture of a loss, see
 /// [how it works](crate::how_it_works#loss).
 ///
+/// # Cancelling an acquire
+///
+/// An acquire is cancelled by dropping its future, so `select!` or `run_until_cancelled` is all that a cancellation
+/// token needs:
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// # let mutex = curator_recipes::InterProcessMutex::new(client, "/locks/printer")?;
+/// # let shutdown = tokio_util::sync::CancellationToken::new();
+/// let guard = tokio::select! {
+///     biased; // a token that is cancelled already sends no request
+///     () = shutdown.cancelled() => return Ok(()),
+///     guard = mutex.acquire() => guard?,
+/// };
+/// # guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// | moment of the cancellation | left behind |
+/// | --- | --- |
+/// | before the connection | nothing |
+/// | in the queue | the node, until the session has deleted it in the background |
+/// | granted in the same moment | the guard is dropped, so the node is deleted in the background |
+///
+/// `client.close()` waits for these deletes.
+///
 /// # Fairness
 ///
 /// First come, first served, in the order in which the server created the nodes. A waiter that loses its session joins

@@ -160,6 +160,14 @@ impl LockGuard {
 
     /// Runs `work` while the lock is held. A loss of the lock drops the unfinished `work`.
     ///
+    /// # Work that goes on after a loss
+    ///
+    /// A dropped future stops only itself:
+    ///
+    /// * A spawned task goes on, unless it is in a `JoinSet` of `work` or is cancelled.
+    /// * Work of `spawn_blocking` and of threads goes on, unless it checks [`is_held`](Self::is_held) or a token.
+    /// * The resource may carry out a request that was sent: add the [fencing token](Self::fencing_token) to it.
+    ///
     /// # Errors
     ///
     /// `LockLost` if the lock was lost before `work` was done; `InvalidArgument` if the guard was released before.
@@ -181,6 +189,42 @@ impl LockGuard {
     /// # let mutex = curator_recipes::InterProcessMutex::new(client, "/locks/printer")?;
     /// let guard = mutex.acquire().await?;
     /// guard.protect(print()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A token stops tasks and threads as soon as `work` is dropped:
+    ///
+    /// ```
+    /// # async fn print(_page: usize) {}
+    /// # fn render(_page: usize) {}
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// # let mutex = curator_recipes::InterProcessMutex::new(client, "/locks/printer")?;
+    /// use tokio_util::sync::CancellationToken;
+    ///
+    /// let guard = mutex.acquire().await?;
+    /// guard
+    ///     .protect(async {
+    ///         let stop = CancellationToken::new();
+    ///         let _cancel_when_dropped = stop.clone().drop_guard();
+    ///         let printing = tokio::spawn(stop.clone().run_until_cancelled_owned(print(1)));
+    ///         let rendering = tokio::task::spawn_blocking(move || {
+    ///             for page in 2..10 {
+    ///                 if stop.is_cancelled() {
+    ///                     return; // the lock is lost
+    ///                 }
+    ///                 render(page);
+    ///             }
+    ///         });
+    ///         tokio::try_join!(printing, rendering)
+    ///     })
+    ///     .await??;
+    /// guard.release().await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -28,6 +28,14 @@ impl LockOwner {
 
     /// Runs a future with one new owner for all its acquires. Tasks that it spawns do not inherit the owner.
     ///
+    /// # Joined futures
+    ///
+    /// Futures that one scope joins, selects or buffers are one owner, so they do not exclude each other:
+    ///
+    /// * `LockOwner::scope(async { join!(a, b) })`: **one owner**, so both are inside at once.
+    /// * `join!(LockOwner::scope(a), LockOwner::scope(b))`: two owners, which take turns.
+    /// * `join!(a, b)`: without owners, they take turns. A [warning](crate#tracing) may be logged.
+    ///
     /// # Cancel safety
     ///
     /// That of the future.
@@ -53,6 +61,32 @@ impl LockOwner {
     /// })
     /// .await?;
     /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Two workers in one task, each with an owner of its own:
+    ///
+    /// ```
+    /// # use std::sync::atomic::{AtomicUsize, Ordering};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// # let mutex = curator_recipes::InterProcessMutex::new(client, "/locks/printer")?;
+    /// use curator_recipes::{LockError, LockOwner};
+    ///
+    /// let inside = AtomicUsize::new(0);
+    /// let work = async || {
+    ///     let guard = mutex.acquire().await?;
+    ///     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0); // alone
+    ///     tokio::task::yield_now().await;
+    ///     inside.fetch_sub(1, Ordering::SeqCst);
+    ///     guard.release().await
+    /// };
+    /// tokio::try_join!(LockOwner::scope(work()), LockOwner::scope(work()))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }
     /// ```
     pub async fn scope<F: Future>(future: F) -> F::Output {

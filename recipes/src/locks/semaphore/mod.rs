@@ -310,8 +310,10 @@ impl InterProcessSemaphoreV2 {
         }
     }
 
-    /// Waits for several leases for at most `budget`, which covers the connection, missing parents and the queue.
-    /// Returns `Ok(None)` if another contender is ahead when the budget ends.
+    /// Waits for several leases for at most `budget`. [Bind the set](crate#bind-the-guard): `if ….is_some()` releases the
+    /// leases before its block begins.
+    ///
+    /// The budget covers the connection, missing parents and the queue. Returns `Ok(None)` if another contender is ahead when the budget ends.
     ///
     /// # Errors
     ///
@@ -334,7 +336,8 @@ impl InterProcessSemaphoreV2 {
         }
     }
 
-    /// Tries once to take several leases. Returns `Ok(None)` if too few are free.
+    /// Tries once to take several leases. [Bind the set](crate#bind-the-guard): `if ….is_some()` releases the leases
+    /// before its block begins. Returns `Ok(None)` if too few are free.
     ///
     /// # Errors
     ///

@@ -273,8 +273,8 @@ impl ReadLock {
         let origin = caller.origin();
         self.halves.write.warn_of_self_deadlock(mode, &origin);
         let share = match caller.owner {
-            None => self.halves.read.acquire_without_owner(mode, origin).await?,
-            Some(owner) => self.halves.read_as(owner, mode, origin).await?,
+            None => self.halves.read.acquire_without_owner(mode, &origin).await?,
+            Some(owner) => self.halves.read_as(owner, mode, &origin).await?,
         };
         Ok(share.map(ReadGuard::new))
     }
@@ -288,7 +288,7 @@ impl WriteLock {
         read.warn_of_self_deadlock(mode, &origin);
         let owner = caller.owner;
         let share = match &owner {
-            None => write.acquire_without_owner(mode, origin).await?,
+            None => write.acquire_without_owner(mode, &origin).await?,
             Some(owner) => match write.enter(owner.clone(), mode).await? {
                 OwnerState::Holds(share) => Some(share),
                 OwnerState::TimeOver => None,
@@ -296,7 +296,7 @@ impl WriteLock {
                     return Err(LockError::Upgrade { path: write.internals().client().path_text(self.path()) });
                 }
                 OwnerState::MayAcquire(permit) => {
-                    let hold = write.acquire_hold(mode, origin).await?;
+                    let hold = write.acquire_hold(mode, &origin).await?;
                     hold.map(|hold| {
                         permit.record(&hold);
                         HoldShare::first(hold)
@@ -335,7 +335,7 @@ impl WriteGuard {
         let writing = self.guard.another_share()?;
         let read = match &self.owner {
             None => self.halves.downgrade_from(writing.hold(), WaitMode::Forever).await?,
-            Some(owner) => self.halves.read_as(owner.clone(), WaitMode::Forever, *writing.hold().origin()).await?,
+            Some(owner) => self.halves.read_as(owner.clone(), WaitMode::Forever, writing.hold().origin()).await?,
         };
         let read = read.ok_or_else(no_end)?;
         if let (Some(owner), true) = (&self.owner, Arc::ptr_eq(read.hold(), writing.hold())) {
@@ -348,7 +348,7 @@ impl WriteGuard {
 
 impl Halves {
     /// Acquires the read lock for an owner that may hold either half already.
-    async fn read_as(&self, owner: LockOwner, mode: WaitMode, origin: Origin) -> Result<Option<HoldShare>> {
+    async fn read_as(&self, owner: LockOwner, mode: WaitMode, origin: &Origin) -> Result<Option<HoldShare>> {
         match self.read.enter(owner.clone(), mode).await? {
             OwnerState::Holds(share) => Ok(Some(share)),
             OwnerState::TimeOver => Ok(None),

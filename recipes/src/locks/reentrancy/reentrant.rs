@@ -77,13 +77,13 @@ impl Reentrant {
         let origin = caller.origin();
         self.warn_of_self_deadlock(mode, &origin);
         match caller.owner {
-            None => self.acquire_without_owner(mode, origin).await,
+            None => self.acquire_without_owner(mode, &origin).await,
             // Boxed: few waiters have an owner, and the future of the others stays small.
-            Some(owner) => Box::pin(self.acquire_for_owner(owner, mode, origin)).await,
+            Some(owner) => Box::pin(self.acquire_for_owner(owner, mode, &origin)).await,
         }
     }
 
-    async fn acquire_for_owner(&self, owner: LockOwner, mode: WaitMode, origin: Origin) -> Result<Option<HoldShare>> {
+    async fn acquire_for_owner(&self, owner: LockOwner, mode: WaitMode, origin: &Origin) -> Result<Option<HoldShare>> {
         match self.enter(owner, mode).await? {
             OwnerState::Holds(share) => Ok(Some(share)),
             OwnerState::TimeOver => Ok(None),
@@ -95,7 +95,7 @@ impl Reentrant {
         }
     }
 
-    pub(crate) async fn acquire_without_owner(&self, mode: WaitMode, origin: Origin) -> Result<Option<HoldShare>> {
+    pub(crate) async fn acquire_without_owner(&self, mode: WaitMode, origin: &Origin) -> Result<Option<HoldShare>> {
         Ok(self.acquire_hold(mode, origin).await?.map(HoldShare::first))
     }
 
@@ -143,10 +143,10 @@ impl Reentrant {
         self.by_owner.lock().remove(owner);
     }
 
-    pub(crate) async fn acquire_hold(&self, mode: WaitMode, origin: Origin) -> Result<Option<Arc<Hold>>> {
+    pub(crate) async fn acquire_hold(&self, mode: WaitMode, origin: &Origin) -> Result<Option<Arc<Hold>>> {
         let internals = &self.internals;
         let acquired = acquire(internals.client(), internals.base_path(), mode, internals).await?;
-        Ok(acquired.map(|acquired| internals.hold(internals.base_path(), acquired, origin)))
+        Ok(acquired.map(|acquired| internals.hold(internals.base_path(), acquired, *origin)))
     }
 
     /// Returns the record of an owner.

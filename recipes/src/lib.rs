@@ -38,7 +38,8 @@
 //! use curator_recipes::InterProcessMutex;
 //!
 //! let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
-//! let client = CuratorFramework::new_client(connect_string, retry)?; // "zk1:2181,zk2:2181,zk3:2181"
+//! // Such as "zk1:2181,zk2:2181,zk3:2181".
+//! let client = CuratorFramework::new_client(connect_string, retry)?;
 //! client.start()?;
 //! let printer = InterProcessMutex::new(client.clone(), "/locks/printer")?;
 //! match printer.acquire_timeout(Duration::from_secs(10)).await? {

@@ -23,10 +23,12 @@
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let server = TestingServer::start()?;
-//! let client = CuratorFramework::new_client(server.connect_string(), RetryNTimes::new(3, Duration::from_millis(50)))?;
+//! let retry = RetryNTimes::new(3, Duration::from_millis(50));
+//! let client = CuratorFramework::new_client(server.connect_string(), retry)?;
 //! client.start()?;
 //! print(&client).await?; // your code
-//! assert_eq!(client.get_children().for_path("/locks/printer").await?, [""; 0], "it leaves nothing behind");
+//! let left = client.get_children().for_path("/locks/printer").await?;
+//! assert_eq!(left, [""; 0], "it leaves nothing behind");
 //! # Ok(())
 //! # }
 //! ```
@@ -45,7 +47,8 @@
 //! # let server = TestingServer::start()?;
 //! # let client = CuratorFramework::new_client(server.connect_string(), RetryNTimes::new(3, Duration::from_millis(50)))?;
 //! # client.start()?;
-//! let guard = InterProcessMutex::new(client.clone(), "/locks/printer")?.acquire().await?;
+//! let printer = InterProcessMutex::new(client.clone(), "/locks/printer")?;
+//! let guard = printer.acquire().await?;
 //! let work = guard.protect(std::future::pending::<()>()); // your code
 //! server.kill_session(server.sessions()[0]);
 //! assert!(work.await.is_err(), "it stops");
@@ -64,12 +67,15 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let server = TestingServer::start()?;
 //! let proxy = FaultProxy::start(server.address())?;
-//! let client = CuratorFramework::new_client(proxy.connect_string(), RetryNTimes::new(20, Duration::from_millis(50)))?;
+//! let retry = RetryNTimes::new(20, Duration::from_millis(50));
+//! let client = CuratorFramework::new_client(proxy.connect_string(), retry)?;
 //! client.start()?;
 //! client.block_until_connected().await?;
 //! proxy.drop_reply(OpCode::Create2, 1);
-//! let guard = InterProcessMutex::new(client.clone(), "/printer")?.acquire().await?; // found again
-//! assert_eq!(client.get_children().for_path("/printer").await?.len(), 1, "one node, not two");
+//! let printer = InterProcessMutex::new(client.clone(), "/printer")?;
+//! let guard = printer.acquire().await?; // the node is found again
+//! let nodes = client.get_children().for_path("/printer").await?;
+//! assert_eq!(nodes.len(), 1, "one node, not two");
 //! # drop(guard);
 //! # Ok(())
 //! # }
@@ -106,7 +112,8 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let authority = TestAuthority::new()?;
-//! let server = ApacheServer::builder().tls(&authority).digest_sasl("worker", "secret").require_sasl().start()?;
+//! let builder = ApacheServer::builder().tls(&authority);
+//! let server = builder.digest_sasl("worker", "secret").require_sasl().start()?;
 //! let certificate = authority.client_certificate("worker")?;
 //! # let _ = (server.secure_connect_string(), certificate.key_pem());
 //! # Ok(())
@@ -128,7 +135,8 @@
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let ensemble = SimulatedEnsemble::new(42, Duration::from_millis(20));
-//! let builder = ensemble.client(ClientId(1)).retry_policy(RetryNTimes::new(10, Duration::from_secs(1)));
+//! let retry = RetryNTimes::new(10, Duration::from_secs(1));
+//! let builder = ensemble.client(ClientId(1)).retry_policy(retry);
 //! let client = builder.session_timeout(Duration::from_secs(30)).build()?;
 //! client.start()?;
 //! let guard = InterProcessMutex::new(client, "/printer")?.acquire().await?;

@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use curator_framework::{LossReason, SessionEnd};
 use curator_recipes::LockGuard;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::signals::{self, Signals};
@@ -41,9 +42,11 @@ pub(crate) struct Ended {
 
 /// Runs the command while the lock is held.
 pub(crate) async fn run(guard: &LockGuard, order: &Order<'_>, signals: &mut Signals) -> io::Result<Ended> {
+    let mut changes = signal(SignalKind::child())?;
     let mut child = start(guard, order)?;
     let process = Process::of(&child, order.foreground);
     let (mut stopping, mut lost, mut kill_at) = (false, false, None::<Instant>);
+    let mut explained = order.foreground;
     let status = loop {
         tokio::select! {
             biased;
@@ -74,6 +77,10 @@ pub(crate) async fn run(guard: &LockGuard, order: &Order<'_>, signals: &mut Sign
                 // The terminal sends these to the whole group.
                 Signal::INT | Signal::QUIT if order.foreground => {}
                 signal => process.signal(signal),
+            },
+            _ = changes.recv(), if !explained => if process.wants_the_terminal() {
+                tell("the command is stopped because it wants the terminal: Ctrl-C ends it, --foreground lets it have it");
+                explained = true;
             },
             () = until(kill_at) => {
                 kill_at = None;
@@ -164,6 +171,15 @@ impl Process {
         Self { pid, group: !foreground }
     }
 
+    /// Returns `true` if the process is stopped because it is not in the terminal's foreground group.
+    fn wants_the_terminal(&self) -> bool {
+        let Some(pid) = self.pid else { return false };
+        // Without NOWAIT a later look would not see the stop.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let stopped = waitid(WaitId::Pid(pid), options).ok().flatten().and_then(|status| status.stopping_signal());
+        stopped.is_some_and(|signal| [Signal::TTIN.as_raw(), Signal::TTOU.as_raw()].contains(&signal))
+    }
+
     /// Sends a signal to the process or its group. Sends none after the end, because the process id may be reused.
     fn signal(&self, signal: Signal) {
         let Some(pid) = self.pid else { return };
@@ -176,7 +192,7 @@ impl Process {
         };
         match send(signal) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-            Err(error) => tell(&format!("cannot send {signal:?} to the command: {error}")),
+            Err(error) => tell(&format!("cannot send {} to the command: {error}", signals::name(signal))),
         }
         if signals::ends(signal) {
             // A stopped process must continue to handle the signal. It may have ended already.

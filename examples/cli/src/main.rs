@@ -94,7 +94,8 @@ fn tell(text: &str) {
 #[tokio::main]
 async fn start(options: Options) -> Result<u8, Failure> {
     let Options { connection, action } = options;
-    let mut signals = Signals::catch()?;
+    let for_a_lock = !matches!(action, Action::Ls { .. } | Action::Revoke { .. });
+    let mut signals = Signals::catch(for_a_lock)?;
     let client = connect(&connection)?;
     let outcome = match action {
         Action::Ls { leases, path } => unless_ended(&mut signals, list(&client, &path, leases)).await,
@@ -164,7 +165,7 @@ async fn unless_ended<T>(signals: &mut Signals, work: impl Future<Output = Resul
         outcome = work => outcome,
         signal = signals.end() => {
             let code = u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX);
-            Err(Failure(code, format!("ended by {signal:?}")))
+            Err(Failure(code, format!("ended by {}", signals::name(signal))))
         }
     }
 }

@@ -6,6 +6,8 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
+use crate::tell;
+
 /// Signals that ask a process to end, signals with a meaning that the command defines, and Ctrl-Z.
 const CAUGHT: [Signal; 7] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::TSTP];
@@ -14,10 +16,11 @@ const CAUGHT: [Signal; 7] =
 pub(crate) struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
-    pub(crate) fn catch() -> io::Result<Self> {
+    /// Catches the signals. A process that waits for no lock leaves Ctrl-Z to the system.
+    pub(crate) fn catch(for_a_lock: bool) -> io::Result<Self> {
         let ignored = ignored();
         let mut streams = Vec::new();
-        for caught in CAUGHT {
+        for caught in CAUGHT.into_iter().filter(|signal| for_a_lock || *signal != Signal::TSTP) {
             if ignored >> (caught.as_raw() - 1) & 1 == 0 {
                 streams.push((caught, signal(SignalKind::from_raw(caught.as_raw()))?));
             }
@@ -41,9 +44,10 @@ impl Signals {
     /// Returns the next signal that asks this process to end. Drops others: no command runs that could get them.
     pub(crate) async fn end(&mut self) -> Signal {
         loop {
-            let signal = self.next().await;
-            if ends(signal) {
-                return signal;
+            match self.next().await {
+                Signal::TSTP => tell("Ctrl-Z is not obeyed: a stopped process cannot keep its place in the queue"),
+                signal if ends(signal) => return signal,
+                _ => {}
             }
         }
     }
@@ -52,6 +56,23 @@ impl Signals {
 /// Returns `true` if a signal asks a process to end.
 pub(crate) const fn ends(signal: Signal) -> bool {
     matches!(signal, Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT)
+}
+
+/// Returns the name of a signal.
+pub(crate) fn name(signal: Signal) -> String {
+    let name = match signal {
+        Signal::INT => "INT",
+        Signal::TERM => "TERM",
+        Signal::HUP => "HUP",
+        Signal::QUIT => "QUIT",
+        Signal::USR1 => "USR1",
+        Signal::USR2 => "USR2",
+        Signal::TSTP => "TSTP",
+        Signal::KILL => "KILL",
+        Signal::CONT => "CONT",
+        other => return other.as_raw().to_string(),
+    };
+    name.to_owned()
 }
 
 /// Returns one bit for each ignored signal, or zero where the system does not report them.

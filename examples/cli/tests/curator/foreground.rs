@@ -9,7 +9,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{SHORT, begin, end, is_gone, lock, nodes, signal, stdout, until};
 
 /// Runs a script under `/lock` on a terminal of its own, on which it prints a line first.
-fn on_a_terminal(server: &TestingServer, options: &str, script: &str) -> (Child, BufReader<ChildStdout>, String) {
+pub(crate) fn on_a_terminal(
+    server: &TestingServer,
+    options: &str,
+    script: &str,
+) -> (Child, BufReader<ChildStdout>, String) {
     let mut terminal = Command::new("script")
         .args(["-q", "-e", "-c", &format!("exec \"$CURATOR\" lock {options} /lock -- sh -c \"$SCRIPT\""), "/dev/null"])
         .env("CURATOR", env!("CARGO_BIN_EXE_curator"))
@@ -25,11 +29,11 @@ fn on_a_terminal(server: &TestingServer, options: &str, script: &str) -> (Child,
     (terminal, out, line.trim().to_owned())
 }
 
-fn type_in(terminal: &mut Child, keys: &str) {
+pub(crate) fn type_in(terminal: &mut Child, keys: &str) {
     terminal.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
 }
 
-const CTRL_C: &str = "\u{3}";
+pub(crate) const CTRL_C: &str = "\u{3}";
 
 #[test]
 fn only_in_the_foreground_the_command_shares_the_group() {

@@ -10,16 +10,17 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Parser as _;
 use curator_cli::contenders::{contenders, table};
-use curator_framework::{ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SessionEnd};
+#[cfg(feature = "tls")]
+use curator_framework::TlsOptions;
+use curator_framework::{ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, SessionEnd};
 use curator_recipes::{
     InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockGuard,
     LockOptions, Release, RevokeOutcome, Revoker,
 };
 
 use crate::child::{BECOME, Order};
-use crate::options::{Action, Connection, Options, Run};
+use crate::options::{AccessList, Action, Connection, Options, Run};
 use crate::signals::Signals;
 
 const LOST: u8 = 74;
@@ -34,7 +35,9 @@ impl From<LockError> for Failure {
         let code = match &error {
             LockError::InvalidArgument { .. }
             | LockError::ProtocolMismatch { .. }
-            | LockError::Framework(Error::InvalidPath { .. } | Error::InvalidConfig { .. }) => 2,
+            | LockError::Framework(
+                Error::InvalidPath { .. } | Error::InvalidConfig { .. } | Error::InvalidAcl { .. },
+            ) => 2,
             LockError::Framework(Error::ConnectionLoss { cause: Some(cause), .. }) if refused(cause) => 77,
             LockError::Framework(Error::ConnectionLoss { .. } | Error::SessionExpired { .. }) => 69,
             LockError::Framework(Error::NoAuth { .. }) => 77,
@@ -76,7 +79,10 @@ fn main() -> ExitCode {
             return child::become_command(parent, command);
         }
     }
-    let options = Options::parse();
+    let options = match Options::from_arguments(&arguments) {
+        Ok(options) => options,
+        Err(error) => error.exit(),
+    };
     match start(options) {
         Ok(code) => ExitCode::from(code),
         Err(Failure(code, text)) => {
@@ -94,19 +100,34 @@ fn tell(text: &str) {
 #[tokio::main]
 async fn start(options: Options) -> Result<u8, Failure> {
     let Options { connection, action } = options;
-    let for_a_lock = !matches!(action, Action::Ls { .. } | Action::Revoke { .. });
-    let mut signals = Signals::catch(for_a_lock)?;
-    let client = connect(&connection)?;
-    let outcome = match action {
-        Action::Ls { leases, path } => unless_ended(&mut signals, list(&client, &path, leases)).await,
-        Action::Revoke { node } => unless_ended(&mut signals, revoke(&client, &node)).await,
-        Action::Lock(run) => under(&client, Kind::Lock, &run, &mut signals).await,
-        Action::Semaphore { leases, run } => under(&client, Kind::Semaphore(leases), &run, &mut signals).await,
-        Action::Read(run) => under(&client, Kind::Read, &run, &mut signals).await,
-        Action::Write(run) => under(&client, Kind::Write, &run, &mut signals).await,
+    let run = match &action {
+        Action::Lock(run) | Action::Semaphore { run, .. } | Action::Read(run) | Action::Write(run) => Some(run),
+        _ => None,
+    };
+    let mut signals = Signals::catch(run.is_some())?;
+    let client = connect(&connection, run.map(|run| &run.acl))?;
+    let outcome = match &action {
+        Action::Ls { leases, path } => unless_ended(&mut signals, list(&client, path, *leases)).await,
+        Action::Revoke { node } => unless_ended(&mut signals, revoke(&client, node)).await,
+        Action::Lock(run) => under(&client, Kind::Lock, run, &mut signals).await,
+        Action::Semaphore { leases, run } => under(&client, Kind::Semaphore(*leases), run, &mut signals).await,
+        Action::Read(run) => under(&client, Kind::Read, run, &mut signals).await,
+        Action::Write(run) => under(&client, Kind::Write, run, &mut signals).await,
     };
     client.close().await;
-    outcome
+    outcome.map_err(|failure| advised(failure, &connection))
+}
+
+/// Adds what to do to a failure.
+fn advised(Failure(code, mut text): Failure, connection: &Connection) -> Failure {
+    match code {
+        69 if connection.is_by_default() => text += "; neither --connect nor CURATOR_CONNECT is set",
+        77 if connection.credentials().is_ok_and(|all| all.is_empty()) => {
+            text += "; give credentials with --auth-file or CURATOR_AUTH";
+        }
+        _ => {}
+    }
+    Failure(code, text)
 }
 
 /// The kind of lock under which the command runs.
@@ -174,7 +195,8 @@ async fn unless_ended<T>(signals: &mut Signals, work: impl Future<Output = Resul
 async fn under(client: &CuratorFramework, kind: Kind, run: &Run, signals: &mut Signals) -> Result<u8, Failure> {
     let lock = Lock::new(client, kind, run)?;
     let Some((guard, grace)) = unless_ended(signals, acquire(client, &lock, run)).await? else {
-        return Err(Failure(run.conflict_exit_code, format!("somebody else has {}", run.path)));
+        tell(&format!("another contender has {}", run.path));
+        return Ok(run.conflict_exit_code);
     };
     let order = Order {
         command: &run.command,
@@ -257,16 +279,50 @@ async fn revoke(client: &CuratorFramework, node: &str) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn connect(connection: &Connection) -> Result<CuratorFramework, Failure> {
+fn connect(connection: &Connection, acl: Option<&AccessList>) -> Result<CuratorFramework, Failure> {
+    let wrong = |text| Failure(2, text);
     let retry = ExponentialBackoffRetry::new(Duration::from_millis(100), 3)?;
     let mut builder = CuratorFramework::builder(connection.servers())
         .retry_policy(retry)
         .session_timeout(connection.session_timeout)
         .connection_timeout(connection.connect_timeout);
-    for (scheme, id) in connection.credentials().map_err(|text| Failure(2, text))? {
-        builder = builder.authorization(scheme, id);
+    let credentials = connection.credentials().map_err(wrong)?;
+    let mut is_known = !credentials.is_empty();
+    for (scheme, id) in credentials {
+        builder = match (scheme.as_str(), id.split_once(':')) {
+            ("sasl", Some((user, password))) => builder.sasl(SaslDigest::new(user, password)),
+            ("sasl", None) => return Err(wrong("credentials for SASL are sasl:user:password".to_owned())),
+            _ => builder.authorization(scheme, id),
+        };
+    }
+    #[cfg(feature = "tls")]
+    if let Some(options) = tls(&connection.tls).map_err(wrong)? {
+        is_known |= connection.tls.cert.is_some();
+        builder = builder.tls(options);
+    }
+    if let Some(acl) = acl {
+        if acl.names_the_creator() && !is_known {
+            let text = "--acl creator and read-only need credentials: give them with --auth-file or CURATOR_AUTH";
+            return Err(wrong(text.to_owned()));
+        }
+        builder = builder.acl_provider(acl.0.clone());
     }
     let client = builder.build()?;
     client.start()?;
     Ok(client)
+}
+
+/// Returns the options for TLS, if an authority is given.
+#[cfg(feature = "tls")]
+fn tls(files: &options::Tls) -> Result<Option<TlsOptions>, String> {
+    let Some(authority) = &files.ca else {
+        let alone = files.cert.is_some() || files.key.is_some();
+        return if alone { Err("--tls-cert and --tls-key need --tls-ca".to_owned()) } else { Ok(None) };
+    };
+    let options = TlsOptions::new(options::read(authority)?);
+    match (&files.cert, &files.key) {
+        (Some(cert), Some(key)) => Ok(Some(options.with_client_certificate(options::read(cert)?, options::read(key)?))),
+        (None, None) => Ok(Some(options)),
+        _ => Err("--tls-cert and --tls-key need each other".to_owned()),
+    }
 }

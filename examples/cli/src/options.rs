@@ -1,9 +1,14 @@
-//! The command line options.
+//! The command line options. Each has an environment variable.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::BoolishValueParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use curator_framework::{Acl, Permission};
 
 /// Runs commands under locks that processes on many machines share through ZooKeeper.
 ///
@@ -31,60 +36,113 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
   128 + n if signal n ended this program while it waited for the lock";
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
-    /// Servers, host:port[,host:port…], optionally followed by /chroot [env: CURATOR_CONNECT, ZK_CONNECT] [default: localhost:2181]
-    #[arg(long, global = true)]
+    /// Servers, host:port[,host:port…], optionally followed by /chroot; the variable `ZK_CONNECT` is read too [default: localhost:2181]
+    #[arg(long, global = true, env = "CURATOR_CONNECT")]
     connect: Option<String>,
-    /// Credentials, such as digest:user:password; may be repeated [env: CURATOR_AUTH]
-    #[arg(long, global = true, value_name = "SCHEME:ID")]
+    /// Credentials, such as digest:user:password, or sasl:user:password for a login by SASL; may be repeated. `ps` shows
+    /// them: prefer the variable or --auth-file
+    #[arg(long, global = true, value_name = "SCHEME:ID", env = "CURATOR_AUTH", hide_env_values = true)]
     auth: Vec<String>,
+    /// A file with credentials, one in a line, beside those of --auth
+    #[arg(long, global = true, value_name = "FILE", env = "CURATOR_AUTH_FILE")]
+    auth_file: Option<PathBuf>,
+    #[cfg(feature = "tls")]
+    #[command(flatten)]
+    pub(crate) tls: Tls,
     /// The session timeout: the longest time for which a lock outlives its holder [default unit: seconds]
-    #[arg(long, global = true, default_value = "30s", value_parser = duration)]
+    #[arg(long, global = true, default_value = "30s", value_parser = duration, env = "CURATOR_SESSION_TIMEOUT")]
     pub(crate) session_timeout: Duration,
     /// The longest time to wait for a connection
-    #[arg(long, global = true, default_value = "5s", value_parser = duration)]
+    #[arg(long, global = true, default_value = "5s", value_parser = duration, env = "CURATOR_CONNECT_TIMEOUT")]
     pub(crate) connect_timeout: Duration,
 }
 
+/// The files of TLS.
+#[cfg(feature = "tls")]
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Tls {
+    /// Connect by TLS, and trust the server certificates that this authority signed (PEM)
+    #[arg(long = "tls-ca", global = true, value_name = "FILE", env = "CURATOR_TLS_CA")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate of this client, for servers that ask for one (PEM)
+    #[arg(long = "tls-cert", global = true, value_name = "FILE", env = "CURATOR_TLS_CERT")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of that certificate (PEM)
+    #[arg(long = "tls-key", global = true, value_name = "FILE", env = "CURATOR_TLS_KEY")]
+    pub(crate) key: Option<PathBuf>,
+}
+
 impl Connection {
+    /// Returns the servers that an option or a variable names.
+    fn given(&self) -> Option<String> {
+        let set = |servers: &String| !servers.is_empty();
+        self.connect.clone().filter(set).or_else(|| std::env::var("ZK_CONNECT").ok().filter(set))
+    }
+
+    /// Returns `true` if neither an option nor a variable names the servers.
+    pub(crate) fn is_by_default(&self) -> bool {
+        self.given().is_none()
+    }
+
     pub(crate) fn servers(&self) -> String {
-        let named = |name| std::env::var(name).ok().filter(|servers| !servers.is_empty());
-        let servers = self.connect.clone().or_else(|| named("CURATOR_CONNECT")).or_else(|| named("ZK_CONNECT"));
-        servers.unwrap_or_else(|| "localhost:2181".to_owned())
+        self.given().unwrap_or_else(|| "localhost:2181".to_owned())
     }
 
     /// Returns pairs of scheme and credentials. Errors never contain their text.
     pub(crate) fn credentials(&self) -> Result<Vec<(String, String)>, String> {
-        let from_environment = std::env::var("CURATOR_AUTH").ok().filter(|auth| !auth.is_empty());
-        let given = if self.auth.is_empty() { from_environment.into_iter().collect() } else { self.auth.clone() };
-        let pair = |auth: String| match auth.split_once(':') {
-            Some((scheme, id)) if !scheme.is_empty() => Ok((scheme.to_owned(), id.to_owned())),
-            _ => Err("credentials are SCHEME:ID, as digest:user:password".to_owned()),
-        };
-        given.into_iter().map(pair).collect()
+        let mut pairs = Vec::new();
+        for auth in self.auth.iter().filter(|auth| !auth.is_empty()) {
+            pairs.push(pair(auth)?);
+        }
+        let Some(file) = &self.auth_file else { return Ok(pairs) };
+        for (index, line) in read(file)?.lines().map(str::trim).enumerate() {
+            if !line.is_empty() && !line.starts_with('#') {
+                pairs.push(pair(line).map_err(|text| format!("{}, line {}: {text}", file.display(), index + 1))?);
+            }
+        }
+        Ok(pairs)
     }
+}
+
+fn pair(auth: &str) -> Result<(String, String), String> {
+    match auth.split_once(':') {
+        Some((scheme, id)) if !scheme.is_empty() => Ok((scheme.to_owned(), id.to_owned())),
+        _ => Err("credentials are SCHEME:ID, as digest:user:password".to_owned()),
+    }
+}
+
+/// Reads a file that an option names.
+pub(crate) fn read(file: &std::path::Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// Runs a command under an exclusive lock
+    #[command(override_usage = "curator lock [OPTIONS] <PATH> -- <COMMAND>...")]
     Lock(Run),
     /// Runs a command under one of N leases
+    #[command(override_usage = "curator semaphore [OPTIONS] <PATH> -- <COMMAND>...")]
     Semaphore {
         /// Number of leases; all clients must give the same number
-        #[arg(short = 'n', long, default_value_t = 1, value_parser = at_least_one)]
+        #[arg(short = 'n', long, default_value_t = 1, value_parser = at_least_one, env = "CURATOR_LEASES")]
         leases: usize,
         #[command(flatten)]
         run: Run,
     },
     /// Runs a command under a read lock: beside other readers, without a writer
+    #[command(override_usage = "curator read [OPTIONS] <PATH> -- <COMMAND>...")]
     Read(Run),
     /// Runs a command under a write lock: without readers and other writers
+    #[command(override_usage = "curator write [OPTIONS] <PATH> -- <COMMAND>...")]
     Write(Run),
     /// Lists holders and waiters, in the order of the queue
     Ls {
         /// Number of leases of a semaphore; without it all its nodes are shown as `lease`, granted or not
-        #[arg(short = 'n', long, value_parser = at_least_one)]
+        #[arg(short = 'n', long, value_parser = at_least_one, env = "CURATOR_LEASES")]
         leases: Option<usize>,
         /// The lock's path
         path: String,
@@ -100,27 +158,32 @@ pub(crate) enum Action {
 #[command(after_help = TIMELINE)]
 pub(crate) struct Run {
     /// Give up when the lock is not acquired in this time, which includes connecting [default: never]
-    #[arg(long, short = 'w', value_parser = duration, conflicts_with = "once")]
+    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
     /// Give up at once when another contender has the lock
-    #[arg(long = "try")]
+    #[arg(long = "try", value_parser = BoolishValueParser::new(), env = "CURATOR_TRY")]
     pub(crate) once: bool,
     /// The exit status when the lock was not acquired
-    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS")]
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
     pub(crate) conflict_exit_code: u8,
     /// The time from SIGTERM to SIGKILL; at most T/4 [default: 5s or T/6, the shorter; T is the session timeout]
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = duration, env = "CURATOR_GRACE")]
     pub(crate) grace: Option<Duration>,
     /// Stop the command when another client asks for the lock with `curator revoke`
-    #[arg(long)]
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_REVOCABLE")]
     pub(crate) revocable: bool,
     /// Leave the command in this process's group, so that it can read from the terminal; a loss then stops only the
     /// command, not the processes that it started
-    #[arg(long)]
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_FOREGROUND")]
     pub(crate) foreground: bool,
     /// Data of this contender's node, which `curator ls` shows [default: host, process id and command]
-    #[arg(long)]
+    #[arg(long, env = "CURATOR_DATA")]
     pub(crate) data: Option<String>,
+    /// The access control list of the nodes that this program creates, parents included: open, creator (only these
+    /// credentials), read-only (others may list and read), or scheme:id:cdrwa[,…] as in ZooKeeper. The default is that of
+    /// Java's Curator, with credentials too: all contenders of a lock must be allowed to create nodes below its path
+    #[arg(long, default_value = "open", value_parser = access_list, env = "CURATOR_ACL")]
+    pub(crate) acl: AccessList,
     /// The lock's path
     pub(crate) path: String,
     /// The command and its arguments
@@ -144,6 +207,49 @@ INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the command. The lock is re
 this program is killed with SIGKILL, Linux kills the command too, but not the processes that it started, nor a setuid
 program. The server releases the lock when the session ends, at most T later.";
 
+/// An access control list.
+#[derive(Debug, Clone)]
+pub(crate) struct AccessList(pub(crate) Vec<Acl>);
+
+impl AccessList {
+    /// Returns `true` if an entry stands for the credentials of this client.
+    pub(crate) fn names_the_creator(&self) -> bool {
+        self.0.iter().any(|entry| entry.scheme == "auth")
+    }
+}
+
+impl Options {
+    pub(crate) fn from_arguments(arguments: &[OsString]) -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches_from(arguments)?;
+        let mut options = Self::from_arg_matches(&matches)?;
+        if let Some((_, of_the_action)) = matches.subcommand() {
+            options.action.settle(of_the_action)?;
+        }
+        Ok(options)
+    }
+}
+
+impl Action {
+    /// Settles options that exclude each other: one on the command line beats the variable of the other.
+    fn settle(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let on_the_line = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let conflict = |text| Err(Options::command().error(ErrorKind::ArgumentConflict, text));
+        match self {
+            Self::Lock(run) | Self::Semaphore { run, .. } | Self::Read(run) | Self::Write(run)
+                if run.once && run.timeout.is_some() =>
+            {
+                match (on_the_line("once"), on_the_line("timeout")) {
+                    (true, false) => run.timeout = None,
+                    (false, true) => run.once = false,
+                    _ => return conflict("the argument '--try' cannot be used with '--timeout'"),
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("it must be at least 1".to_owned()),
@@ -163,6 +269,72 @@ fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err("the units are ms, s, m and h".to_owned()),
     };
-    let number: f64 = number.parse().map_err(|_not_one| "it is no number".to_owned())?;
+    let number: f64 = number.parse().map_err(|_not_one| "it is not a number".to_owned())?;
     Duration::try_from_secs_f64(number * unit).map_err(|error| error.to_string())
+}
+
+/// Parses an access control list.
+fn access_list(text: &str) -> Result<AccessList, String> {
+    let everyone = |permissions| Acl::new(permissions, "world", "anyone");
+    match text {
+        "open" => Ok(AccessList(Acl::open_unsafe())),
+        "creator" => Ok(AccessList(Acl::creator_all())),
+        "read-only" => Ok(AccessList([Acl::creator_all(), vec![everyone(Permission::READ)]].concat())),
+        entries => entries.split(',').map(access_entry).collect::<Result<_, _>>().map(AccessList),
+    }
+}
+
+fn access_entry(text: &str) -> Result<Acl, String> {
+    let form = || "it is open, creator, read-only, or scheme:id:cdrwa[,…]".to_owned();
+    let (scheme, rest) = text.split_once(':').ok_or_else(form)?;
+    let (id, letters) = rest.rsplit_once(':').ok_or_else(form)?;
+    let mut permissions = Permission::NONE;
+    for letter in letters.chars() {
+        permissions = permissions
+            | match letter {
+                'c' => Permission::CREATE,
+                'd' => Permission::DELETE,
+                'r' => Permission::READ,
+                'w' => Permission::WRITE,
+                'a' => Permission::ADMIN,
+                _ => return Err(format!("{letter:?} is not one of the permissions c, d, r, w and a")),
+            };
+    }
+    if scheme.is_empty() || letters.is_empty() {
+        return Err(form());
+    }
+    // ZooKeeper compares the hash. A password in its place would shut out all clients, and all could read it.
+    if scheme == "digest" && id.split_once(':').is_none_or(|(_, hash)| hash.len() != 28 || !hash.ends_with('=')) {
+        return Err(
+            "digest needs user:hash with ZooKeeper's hash; auth::cdrwa stands for your own credentials".to_owned()
+        );
+    }
+    Ok(Acl::new(permissions, scheme.to_owned(), id.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definition_of_the_options_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn access_lists_are_those_of_zookeeper() {
+        let entry = |text: &str| access_list(text).map(|list| list.0[0].clone());
+        assert_eq!(
+            entry("digest:me:tdj+C43EtoAJMyvE6oNlBFuMEPw=:cr").unwrap(),
+            Acl::new(Permission::CREATE | Permission::READ, "digest", "me:tdj+C43EtoAJMyvE6oNlBFuMEPw=")
+        );
+        assert_eq!(entry("auth::cdrwa").unwrap(), Acl::creator_all()[0]);
+        assert_eq!(
+            access_list("open,world:anyone:r").unwrap_err(),
+            "it is open, creator, read-only, or scheme:id:cdrwa[,…]"
+        );
+        for text in ["", "creators", "world:anyone", "world:anyone:", ":x:r", "world:anyone:rx", "digest:me:word:r"] {
+            assert!(access_list(text).is_err(), "{text}");
+        }
+    }
 }

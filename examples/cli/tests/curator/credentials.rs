@@ -6,6 +6,8 @@ use curator_test::TestingServer;
 use crate::{curator, run, stderr, stdout, until};
 
 const RIGHT: &str = "digest:me:secret";
+/// Follows an error for want of credentials.
+const ADVICE: &str = "; give credentials with --auth-file or CURATOR_AUTH";
 
 /// A server with a node whose list has an entry for its creator, `RIGHT`, and perhaps one for everybody.
 async fn server_with(path: &str, everybody: Permission) -> TestingServer {
@@ -63,7 +65,8 @@ async fn client_without_credentials_gets_an_error_and_leaves_no_node() {
         }
     }
     let output = run(&server.connect_string(), &["revoke", "/private"]);
-    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(77), "curator: not authorized for /private\n"));
+    let text = format!("curator: not authorized for /private{ADVICE}\n");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(77), text));
 }
 
 /// The node is there before its owner hears that he may not look at the queue.
@@ -72,7 +75,7 @@ async fn client_that_may_only_create_leaves_the_queue() {
     let server = server_with("/box", Permission::CREATE).await;
     let output = run(&server.connect_string(), &["lock", "/box", "--", "echo", "never"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
-    assert_eq!(stderr(&output), "curator: not authorized for /box\n");
+    assert_eq!(stderr(&output), format!("curator: not authorized for /box{ADVICE}\n"));
     // The node goes with the session, whose end was sent when the command was over.
     until("the session is closed", || server.sessions().is_empty());
     assert_eq!(server.children("/box"), Some(Vec::new()));

@@ -7,6 +7,7 @@ mod commands;
 mod credentials;
 mod foreground;
 mod losing;
+mod settings;
 mod telling;
 
 use std::io::{BufRead as _, BufReader};

@@ -78,23 +78,25 @@
 //! # Tracing
 //!
 //! These names and fields are stable, so filters and counters can rely on them. A `path` of a request or a node is the
-//! server's, with chroot and namespace; errors show the caller's. No event carries credentials or data.
-//! But the crate `zookeeper-async` logs the password of each session at the level *info*: keep its target
-//! `zookeeper_async` at *warn*.
+//! server's, with chroot and namespace; errors show the caller's. Fields with names in `_s` are numbers of seconds. The
+//! field `session_id` is ZooKeeper's, in hexadecimal as in the servers' logs; `session` counts the client's sessions.
+//!
+//! No event carries credentials or data. But the crate `zookeeper-async`, when it is used, logs the password of each
+//! session at the level *info*: keep its target `zookeeper_async` at *warn*.
 //!
 //! | level | event or span | fields |
 //! | --- | --- | --- |
 //! | info | span `connect` | |
-//! | info | `session established` | `session`, `timeout` |
-//! | info | `session ended` | `session`, `reason` |
-//! | info | `disconnected` | `session`, `cause` |
-//! | info | `reconnected` | `session`, `timeout` |
+//! | info | `session established` | `session`, `session_id`, `timeout_s` |
+//! | info | `session ended` | `session`, `session_id`, `reason` |
+//! | info | `disconnected` | `session`, `session_id`, `cause` |
+//! | info | `reconnected` | `session`, `session_id`, `timeout_s` |
 //! | info | `connection state` | `state` |
 //! | warn | `not connected` | `error` |
 //! | info | `the ensemble`: the ensemble tracker found other servers than before | `connect_string` |
-//! | warn | `slow request`: longer than a tenth of the session timeout | `session`, `request`, `path`, `elapsed` |
-//! | trace | `request` | `session`, `request`, `path`, `elapsed`, `error` |
-//! | debug | `retrying` | `error`, `retry`, `pause` |
+//! | warn | `slow request`: longer than a tenth of the session timeout | `session`, `request`, `path`, `elapsed_s` |
+//! | trace | `request` | `session`, `request`, `path`, `elapsed_s`, `error` |
+//! | debug | `retrying` | `error`, `retry`, `pause_s` |
 //! | warn | `a successor cannot be signalled` | `error`, `path` |
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
 

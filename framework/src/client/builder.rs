@@ -318,8 +318,8 @@ impl CuratorFrameworkBuilder {
         };
         if self.session_timeout < self.connection_timeout {
             tracing::warn!(
-                session_timeout = ?self.session_timeout,
-                connection_timeout = ?self.connection_timeout,
+                session_timeout_s = self.session_timeout.as_secs_f64(),
+                connection_timeout_s = self.connection_timeout.as_secs_f64(),
                 "the session timeout is shorter than the connection timeout"
             );
         }

@@ -31,7 +31,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let Connection { handle, mut events, sent, established, epoch } = connection;
         let connection = Connection { handle, events: mpsc::unbounded_channel().1, sent, established, epoch };
         let session = Session::new(number, &connection, &shared.config.session, Arc::clone(&shared.leftovers));
-        tracing::info!(session = number, timeout = ?session.timeout(), "session established");
+        let timeout_s = session.timeout().as_secs_f64();
+        tracing::info!(session = number, session_id = session.shown_id(), timeout_s, "session established");
         shared.publish(Some(session.clone()));
         shared.on_event(if number == 1 { StateEvent::FirstSession } else { StateEvent::SessionEstablished });
 
@@ -44,7 +45,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         // Owned nodes are marked as lost first; only then can a next session begin.
         session.finish(end);
         shared.is_closing(&**session.handle());
-        tracing::info!(session = number, reason = %end, "session ended");
+        tracing::info!(session = number, session_id = session.shown_id(), reason = %end, "session ended");
         shared.publish(None);
         if end == SessionEnd::Closed {
             return;
@@ -242,7 +243,8 @@ impl<'a> SessionDriver<'a> {
         match event {
             HandleEvent::Watched(event) => session.watches().dispatch(&event, session.epoch()),
             HandleEvent::Disconnected(cause) => {
-                tracing::info!(session = session.number(), %cause, "disconnected");
+                let session_id = session.shown_id();
+                tracing::info!(session = session.number(), session_id, %cause, "disconnected");
                 session.set_disconnected();
                 shared.connect_failed(cause);
                 self.timers.disconnected();
@@ -253,7 +255,8 @@ impl<'a> SessionDriver<'a> {
             HandleEvent::Unreachable(error) => shared.connect_failed(error),
             HandleEvent::Shortened { sent, timeout } => session.set_shortened(sent, timeout),
             HandleEvent::Reconnected(reattached) => {
-                tracing::info!(session = session.number(), timeout = ?reattached.timeout, "reconnected");
+                let (session_id, timeout_s) = (session.shown_id(), reattached.timeout.as_secs_f64());
+                tracing::info!(session = session.number(), session_id, timeout_s, "reconnected");
                 session.set_reconnected(&reattached);
                 shared.connected();
                 shared.session_changed();

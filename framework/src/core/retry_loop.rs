@@ -128,7 +128,7 @@ impl RetryLoop {
             self.given_up = true;
             return Err(error);
         };
-        tracing::debug!(%error, retry = self.count.saturating_add(1), ?pause, "retrying");
+        tracing::debug!(%error, retry = self.count.saturating_add(1), pause_s = pause.as_secs_f64(), "retrying");
         self.count = self.count.saturating_add(1);
         tokio::select! {
             biased;

@@ -186,6 +186,11 @@ impl Session {
         self.inner.handle.session_id()
     }
 
+    /// Returns ZooKeeper's id as the servers log it, for an event.
+    pub(crate) fn shown_id(&self) -> Option<tracing::field::DisplayValue<String>> {
+        self.id().map(|id| tracing::field::display(format!("{id:#x}")))
+    }
+
     /// Returns the session timeout in effect: the smallest one that a server has granted to this session.
     #[must_use]
     pub fn timeout(&self) -> Duration {

@@ -80,9 +80,10 @@ impl Session {
             let now = self.inner.clock.now();
             let elapsed = now.saturating_sub(reply.sent.unwrap_or(now));
             let outcome = reply.result.as_ref().err();
-            tracing::trace!(session = self.inner.number, request = name, path = &*path, ?elapsed, error = ?outcome, "request");
+            let (session, elapsed_s) = (self.inner.number, elapsed.as_secs_f64());
+            tracing::trace!(session, request = name, path = &*path, elapsed_s, error = ?outcome, "request");
             if elapsed > self.timeout() / SLOW {
-                tracing::warn!(session = self.inner.number, request = name, path = &*path, ?elapsed, "slow request");
+                tracing::warn!(session, request = name, path = &*path, elapsed_s, "slow request");
             }
             let given = match &reply.result {
                 Err(error) if !error.is_answer() => None,

@@ -124,6 +124,9 @@ impl OwnerDelete {
 /// The callback for a node's data and stat, called after each read.
 type DataObserver = Box<dyn Fn(&[u8], &Stat) + Send + Sync>;
 
+/// The callback for the loss of a node.
+type LossCall = Box<dyn FnOnce(LossReason) + Send>;
+
 /// The state of an owned node that is known to exist.
 pub(crate) struct KnownNode {
     /// The path as the server knows it.
@@ -139,6 +142,7 @@ pub(crate) struct KnownNode {
     observer: OnceLock<DataObserver>,
     /// The callback for a long hold. It is dropped with the node if that is released before.
     when_held_for_long: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    when_lost: Mutex<Option<LossCall>>,
     /// The number of watches set for the owner. Only the newest one is set anew when it fires.
     turns: AtomicU64,
 }
@@ -159,6 +163,7 @@ impl KnownNode {
             deleted: SetOnce::new(),
             observer: OnceLock::new(),
             when_held_for_long: Mutex::new(None),
+            when_lost: Mutex::new(None),
             turns: AtomicU64::new(0),
         }
     }
@@ -187,11 +192,24 @@ impl KnownNode {
         self.deleting.load(Ordering::SeqCst)
     }
 
-    /// Marks the node as deleted, unless its owner is deleting it.
+    /// Marks the node as deleted, unless its owner is deleting it, and reports the loss.
     pub(crate) fn set_deleted(&self) {
-        if !self.deleting.load(Ordering::SeqCst) {
-            // The first deletion stays.
-            let _first = self.deleted.set(());
+        if self.mark_deleted() {
+            self.report_loss(LossReason::NodeDeleted);
+        }
+    }
+
+    /// Marks the node as deleted, unless its owner is deleting it. Returns `true` for the first deletion, which the
+    /// caller reports.
+    pub(crate) fn mark_deleted(&self) -> bool {
+        !self.deleting.load(Ordering::SeqCst) && self.deleted.set(()).is_ok()
+    }
+
+    /// Calls the callback of a loss, once.
+    pub(crate) fn report_loss(&self, reason: LossReason) {
+        let call = self.when_lost.lock().take();
+        if let Some(call) = call {
+            catch_panic(|| call(reason));
         }
     }
 
@@ -430,6 +448,15 @@ impl OwnedNode {
             let now = self.session.clock().now();
             *node.when_held_for_long.lock() = Some(Box::new(call));
             self.session.background().call(now, now.saturating_add(long), Arc::downgrade(node));
+        }
+    }
+
+    /// Calls `call` with the reason when the client learns of the node's loss, even if no task awaits
+    /// [`lost`](LossSignal::lost). A loss before this call is not reported. `call` must not block, and a later one
+    /// replaces it.
+    pub fn when_lost(&self, call: impl FnOnce(LossReason) + Send + 'static) {
+        if let Some(node) = &self.node {
+            *node.when_lost.lock() = Some(Box::new(call));
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::model::path::{node_from_path, parent_of};
 use crate::model::{EventType, Stat, WatchKind, WatchedEvent};
-use crate::session::owned_node::KnownNode;
+use crate::session::owned_node::{KnownNode, LossReason};
 use crate::zookeeper::SessionEnd;
 
 /// The reason why a waiter was woken.
@@ -199,20 +199,31 @@ impl WatchRegistry {
             EventType::NodeChildrenChanged => &[WatchKind::Children],
         };
         let woken = Woken { reason: WakeReason::Event(event.event_type), epoch: Some(epoch) };
+        let mut lost = None;
         self.wake(woken, |waiters| {
             if event.event_type == EventType::NodeDeleted {
                 // Before any waiter wakes: an owner must know of its loss before the next waiter can be granted.
-                if let Some(node) = waiters.owned.get(&*event.path).and_then(Weak::upgrade) {
-                    node.set_deleted();
-                }
+                let owned = waiters.owned.get(&*event.path).and_then(Weak::upgrade);
+                lost = owned.filter(|node| node.mark_deleted());
             }
             waiters.take(&event.path, kinds)
         });
+        if let Some(node) = lost {
+            node.report_loss(LossReason::NodeDeleted);
+        }
     }
 
     /// Records an owned node, to be marked when it is deleted.
     pub(crate) fn owns(&self, path: &Arc<str>, node: &Arc<KnownNode>) {
         self.waiters.lock().owned.insert(Arc::clone(path), Arc::downgrade(node));
+    }
+
+    /// Reports the loss of all owned nodes.
+    pub(crate) fn all_lost(&self, reason: LossReason) {
+        let owned: Vec<_> = self.waiters.lock().owned.values().filter_map(Weak::upgrade).collect();
+        for node in owned {
+            node.report_loss(reason);
+        }
     }
 
     /// Removes an owned node.

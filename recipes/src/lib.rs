@@ -98,15 +98,16 @@
 //!
 //! # Tracing
 //!
-//! These names and fields are stable. The level is *debug*, except for the last two events:
+//! These names and fields are stable. Fields with names in `_s` are numbers of seconds.
 //!
-//! | event | fields |
-//! | --- | --- |
-//! | `lock acquire`: an acquire has ended | `path`, `wait`, `outcome` (`granted`, `timeout`, `error`, `cancelled`) |
-//! | `lock granted` | `path`, `node`, `queue_position`, `fencing_token` |
-//! | `lock released` | `path`, `node`, `hold`, `outcome` (`released`, `lost`, `dropped`) |
-//! | *warn* `a lock is held for long` | `path`, `node`, `held_for_more_than` |
-//! | *warn* `a task waits for a lock that it holds` | `path`, `held_at`, `waits_at`, `help` |
+//! | level | event or span | fields |
+//! | --- | --- | --- |
+//! | info | span `acquire`: contains the events of the acquire and its requests | `path`, `recipe`, `lock` (the [name](LockOptions::named), otherwise the recipe) |
+//! | debug | `lock acquire`: an acquire has ended | `path`, `wait_s`, `outcome` (`granted`, `timeout`, `error`, `cancelled`) |
+//! | debug | `lock granted` | `path`, `node`, `queue_position`, `fencing_token` |
+//! | debug | `lock released` | `path`, `node`, `held_s`, `outcome` (`released`, `lost`, `dropped`) |
+//! | warn | `a lock is held for long` | `path`, `node`, `held_for_more_than_s` |
+//! | warn | `a task waits for a lock that it holds` | `path`, `held_at`, `waits_at`, `help` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]

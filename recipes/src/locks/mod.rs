@@ -5,6 +5,7 @@ mod engine;
 pub(crate) mod error;
 mod guard;
 mod inter_process_lock;
+mod label;
 mod multi;
 mod mutex;
 mod options;

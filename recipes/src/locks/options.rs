@@ -20,7 +20,7 @@ use crate::locks::guard::revocation::{RevocationListener, RevocationSpec};
 /// use std::time::Duration;
 /// use curator_recipes::{InterProcessMutex, LockOptions};
 ///
-/// let options = LockOptions::new().node_data("host-7").warn_after(Duration::from_secs(30));
+/// let options = LockOptions::new().named("printers").node_data("host-7").warn_after(Duration::from_secs(30));
 /// let mutex = InterProcessMutex::with_options(client, "/locks/printer", options)?;
 /// # Ok(())
 /// # }
@@ -33,6 +33,7 @@ pub struct LockOptions {
     pub(crate) extra_lock_patterns: Vec<String>,
     pub(crate) warn_after: Option<Duration>,
     pub(crate) revocation: Option<RevocationSpec>,
+    pub(crate) name: Option<Arc<str>>,
 }
 
 impl LockOptions {
@@ -72,6 +73,13 @@ impl LockOptions {
     /// Logs a warning when the lock is held for longer than this, once for each grant. Default: never.
     pub fn warn_after(mut self, held: Duration) -> Self {
         self.warn_after = Some(held);
+        self
+    }
+
+    /// Sets the name of the lock in metrics and in the span `acquire`. Default: the recipe, such as `mutex`. Metrics keep
+    /// each name for ever, so take one name for all paths of a kind, such as `tenants`.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into().into());
         self
     }
 

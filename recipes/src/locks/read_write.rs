@@ -172,13 +172,14 @@ impl InterProcessReadWriteLock {
             return Err(LockError::invalid("driver", "a read-write lock has its own"));
         }
         let path = path.into();
-        let half = |name, driver: Arc<dyn LockInternalsDriver>| {
-            LockInternals::new(client.clone(), path.clone(), LockSpec::exclusive(name, driver), options.clone())
+        let half = |recipe, name, driver: Arc<dyn LockInternalsDriver>| {
+            let spec = LockSpec { recipe, ..LockSpec::exclusive(name, driver) };
+            LockInternals::new(client.clone(), path.clone(), spec, options.clone())
         };
         // Shared, so that an owner's acquires of the two halves cannot overlap and miss an upgrade.
         let owner_locks = Arc::default();
-        let read = Reentrant::new(half(READ_NAME, Arc::new(ReadDriver))?, Arc::clone(&owner_locks));
-        let write = Reentrant::new(half(WRITE_NAME, Arc::new(WriteDriver))?, owner_locks);
+        let read = Reentrant::new(half("read_lock", READ_NAME, Arc::new(ReadDriver))?, Arc::clone(&owner_locks));
+        let write = Reentrant::new(half("write_lock", WRITE_NAME, Arc::new(WriteDriver))?, owner_locks);
         Ok(Self { halves: Arc::new(Halves { read, write }) })
     }
 

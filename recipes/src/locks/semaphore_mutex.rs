@@ -97,7 +97,7 @@ impl InterProcessSemaphoreMutex {
     ///
     /// As [`new`](Self::new).
     pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
-        Ok(Self { semaphore: InterProcessSemaphoreV2::with_options(client, path, 1, options)? })
+        Ok(Self { semaphore: InterProcessSemaphoreV2::with_one_lease(client, path.into(), options)? })
     }
 
     /// Returns the path of the lock.

@@ -4,14 +4,19 @@ use std::future::Future;
 
 use curator_framework::{CuratorFramework, Error, RetryLoop, Session};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::locks::engine::wait_mode::{Contention, WaitMode};
 use crate::locks::error::{LockError, Result};
+use crate::locks::label::Label;
 
 /// A lock that can be attempted in one session after another until it is granted.
 pub(crate) trait AcquireOnce: Sync {
     /// The result of a grant.
     type Granted: Send;
+
+    /// Returns the label of the lock in spans and metrics.
+    fn label(&self) -> &Label;
 
     /// Makes one attempt in one session, and records in `contention` whether another contender is ahead. Returns
     /// `Ok(None)` only in the mode `Once`, if another contender has the lock.
@@ -33,12 +38,25 @@ struct Log<'a> {
 
 impl Drop for Log<'_> {
     fn drop(&mut self) {
-        tracing::debug!(path = self.path, wait = ?self.began.elapsed(), outcome = self.outcome, "lock acquire");
+        let wait = self.began.elapsed();
+        tracing::debug!(path = self.path, wait_s = wait.as_secs_f64(), outcome = self.outcome, "lock acquire");
     }
 }
 
-/// Attempts until one is granted or the wait is over.
+/// Attempts until one is granted or the wait is over, within a span.
 pub(crate) async fn acquire<A: AcquireOnce>(
+    client: &CuratorFramework,
+    path: &str,
+    mode: WaitMode,
+    what: &A,
+) -> Result<Option<A::Granted>> {
+    let label = what.label();
+    let span = tracing::info_span!("acquire", path, recipe = label.recipe, lock = label.as_str());
+    // Boxed: the future of an acquire stays small wherever a caller keeps it.
+    Box::pin(acquire_in_span(client, path, mode, what).instrument(span)).await
+}
+
+async fn acquire_in_span<A: AcquireOnce>(
     client: &CuratorFramework,
     path: &str,
     mode: WaitMode,
@@ -46,8 +64,7 @@ pub(crate) async fn acquire<A: AcquireOnce>(
 ) -> Result<Option<A::Granted>> {
     let mut log = Log { path, began: Instant::now(), outcome: "cancelled" };
     let contention = Contention::default();
-    // Boxed: the future of an acquire stays small wherever a caller keeps it.
-    let attempts = Box::pin(attempts(client, mode, &contention, what));
+    let attempts = std::pin::pin!(attempts(client, mode, &contention, what));
     let outcome = mode.bound(client, "asking for a lock", &contention, attempts).await;
     log.outcome = match &outcome {
         Ok(Some(Some(_))) => "granted",
@@ -104,10 +121,9 @@ mod tests {
         let lock =
             LockInternals::new(client.clone(), "/lock".into(), LockSpec::queue("lock-"), LockOptions::new()).unwrap();
         let in_front = size_of_val(&acquire(&client, "/lock", WaitMode::Forever, &lock));
-        let contention = Contention::default();
-        let attempts = size_of_val(&attempts(&client, WaitMode::Forever, &contention, &lock));
-        println!("{in_front} bytes, and {attempts} on the heap");
-        assert!(in_front < 512, "{in_front} bytes");
-        assert!(attempts < 512, "{attempts} bytes");
+        let boxed = size_of_val(&acquire_in_span(&client, "/lock", WaitMode::Forever, &lock));
+        println!("{in_front} bytes, and {boxed} on the heap");
+        assert!(in_front < 256, "{in_front} bytes");
+        assert!(boxed < 896, "{boxed} bytes");
     }
 }

@@ -45,6 +45,7 @@ pub(crate) use self::wait_mode::{Contention, WaitMode};
 use crate::locks::error::{LockError, Result};
 use crate::locks::guard::hold::Hold;
 use crate::locks::guard::revocation::Revocation;
+use crate::locks::label::Label;
 use crate::locks::options::LockOptions;
 use crate::locks::reentrancy::caller::Origin;
 
@@ -76,6 +77,8 @@ impl Acquired {
 /// The properties of one kind of lock.
 #[derive(Debug)]
 pub(crate) struct LockSpec {
+    /// The name of the recipe in spans and metrics.
+    pub(crate) recipe: &'static str,
     pub(crate) lock_name: &'static str,
     pub(crate) driver: Arc<dyn LockInternalsDriver>,
     pub(crate) limit: Arc<Limit>,
@@ -91,7 +94,8 @@ impl LockSpec {
     /// Creates the properties of a lock that one contender holds at a time.
     pub(crate) fn exclusive(lock_name: &'static str, driver: Arc<dyn LockInternalsDriver>) -> Self {
         let limit = Arc::new(Limit::Fixed(1));
-        Self { lock_name, driver, limit, signals_successor: false, is_queue: false, parent_data: &[] }
+        let recipe = "mutex";
+        Self { recipe, lock_name, driver, limit, signals_successor: false, is_queue: false, parent_data: &[] }
     }
 
     /// Creates the properties of a lock that one contender holds at a time, in the order of the queue.
@@ -107,6 +111,7 @@ pub(crate) struct LockInternals {
     base_path: String,
     spec: LockSpec,
     options: LockOptions,
+    label: Label,
     /// The locks held through this object.
     holds: Mutex<Vec<Weak<Hold>>>,
     /// True once the warning of the end of the sequence numbers was logged.
@@ -117,6 +122,10 @@ pub(crate) struct LockInternals {
 
 impl AcquireOnce for LockInternals {
     type Granted = Acquired;
+
+    fn label(&self) -> &Label {
+        &self.label
+    }
 
     async fn acquire_once(
         &self,
@@ -143,8 +152,9 @@ impl LockInternals {
         if base_path == "/" {
             return Err(LockError::invalid("lock path", "the root cannot be a lock"));
         }
+        let label = Label { recipe: spec.recipe, name: options.name.clone() };
         let (holds, warned, warned_of) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
-        Ok(Self { client, base_path, spec, options, holds, warned, warned_of })
+        Ok(Self { client, base_path, spec, options, label, holds, warned, warned_of })
     }
 
     /// Returns the rules that all contenders share.
@@ -161,6 +171,10 @@ impl LockInternals {
         }
     }
 
+    pub(crate) fn label(&self) -> &Label {
+        &self.label
+    }
+
     pub(crate) fn limit(&self) -> &Arc<Limit> {
         &self.spec.limit
     }
@@ -171,7 +185,7 @@ impl LockInternals {
         if let Some(long) = self.options.warn_after {
             let (path, node) = (lock_path.to_owned(), acquired.path().to_owned());
             acquired.owned.when_held_for(long, move || {
-                tracing::warn!(path, node, held_for_more_than = ?long, "a lock is held for long");
+                tracing::warn!(path, node, held_for_more_than_s = long.as_secs_f64(), "a lock is held for long");
             });
         }
         let hold = Hold::new(self.client.clone(), lock_path, acquired, origin);

@@ -116,7 +116,13 @@ impl Hold {
 
     /// Logs the end of the hold.
     fn log_end(&self, outcome: &str) {
-        tracing::debug!(path = &*self.lock_path, node = &*self.path, hold = ?self.since.elapsed(), outcome, "lock released");
+        tracing::debug!(
+            path = &*self.lock_path,
+            node = &*self.path,
+            held_s = self.since.elapsed().as_secs_f64(),
+            outcome,
+            "lock released"
+        );
     }
 
     /// Deletes the node, with retries in its session.

@@ -196,7 +196,13 @@ impl InterProcessSemaphoreV2 {
         if max_leases == 0 {
             return Err(LockError::invalid("number of leases", "it is zero, so none could ever be granted"));
         }
-        Self::build(client, path.into(), Arc::new(Limit::Fixed(max_leases)), protocol, options)
+        Self::build("semaphore", client, path.into(), Arc::new(Limit::Fixed(max_leases)), protocol, options)
+    }
+
+    /// Creates the semaphore of a semaphore mutex.
+    pub(crate) fn with_one_lease(client: CuratorFramework, path: String, options: LockOptions) -> Result<Self> {
+        let limit = Arc::new(Limit::Fixed(1));
+        Self::build("semaphore_mutex", client, path, limit, SemaphoreProtocol::Curator, options)
     }
 
     /// Creates a semaphore with a limit that follows a shared count: Curator's `SharedCountReader` constructor. Raising
@@ -224,13 +230,14 @@ impl InterProcessSemaphoreV2 {
         let invalid = |error: SharedError| LockError::invalid("number of leases", error.to_string());
         let now = max_leases.versioned_value().map_err(invalid)?;
         let limit = Arc::new(Limit::changing(leases_of(*now.value()), now.zxid()));
-        let semaphore = Self::build(client, path.into(), Arc::clone(&limit), protocol, options)?;
+        let semaphore = Self::build("semaphore", client, path.into(), Arc::clone(&limit), protocol, options)?;
         let follower: Arc<dyn CountObserver> = limit;
         max_leases.follow(Arc::downgrade(&follower));
         Ok(semaphore)
     }
 
     fn build(
+        recipe: &'static str,
         client: CuratorFramework,
         path: String,
         limit: Arc<Limit>,
@@ -248,6 +255,7 @@ impl InterProcessSemaphoreV2 {
         let parent_data = if is_direct { DIRECT_MARK } else { &[] };
         let lock = LockSpec { parent_data, ..LockSpec::queue(LOCK_NAME) };
         let leases = LockSpec {
+            recipe,
             lock_name: LEASE_NAME,
             driver: Arc::new(LeaseDriver { has_one_waiter: !is_direct }),
             limit,

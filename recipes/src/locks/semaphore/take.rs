@@ -14,6 +14,7 @@ use futures_util::future::join;
 use crate::locks::engine::driver::Predicate;
 use crate::locks::engine::{AcquireOnce, Acquired, Contention, LockInternals, WaitMode, children_of, retry_in_session};
 use crate::locks::error::{LockError, Result};
+use crate::locks::label::Label;
 use crate::locks::semaphore::first_try::{FirstStep, FirstTry, LastLook};
 use crate::locks::semaphore::{Inner, SemaphoreProtocol};
 
@@ -41,6 +42,10 @@ struct HeldSoFar {
 
 impl AcquireOnce for LeaseRequest<'_> {
     type Granted = Vec<Acquired>;
+
+    fn label(&self) -> &Label {
+        self.semaphore.leases.label()
+    }
 
     async fn acquire_once(
         &self,

@@ -106,6 +106,7 @@
 //! | debug | `lock acquire`: an acquire has ended | `path`, `wait_s`, `outcome` (`granted`, `timeout`, `error`, `cancelled`) |
 //! | debug | `lock granted` | `path`, `node`, `queue_position`, `fencing_token` |
 //! | debug | `lock released` | `path`, `node`, `held_s`, `outcome` (`released`, `lost`, `dropped`) |
+//! | warn | `lock lost`: once for each grant, when this process learns of the loss | `path`, `node`, `reason`, `held_s`, `session_id` (ZooKeeper's, in hexadecimal) |
 //! | warn | `a lock is held for long` | `path`, `node`, `held_for_more_than_s` |
 //! | warn | `a task waits for a lock that it holds` | `path`, `held_at`, `waits_at`, `help` |
 

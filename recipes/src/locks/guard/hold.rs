@@ -37,6 +37,8 @@ pub(crate) struct Hold {
     origin: Origin,
     revocation: OnceLock<Revocation>,
     shares: Mutex<Shares>,
+    /// True once a loss was logged.
+    over: AtomicBool,
     /// Lets contenders of the same session find the holder.
     _entry: Option<Entry>,
 }
@@ -51,7 +53,7 @@ struct Shares {
 impl Hold {
     pub(crate) fn new(client: CuratorFramework, lock_path: &str, acquired: Acquired, origin: Origin) -> Arc<Self> {
         let Acquired { owned, entry, fencing_token, revocation, .. } = acquired;
-        Arc::new(Self {
+        let hold = Arc::new(Self {
             lock_path: client.path_text(lock_path),
             path: client.path_text(owned.path().unwrap_or_default()),
             fencing_token,
@@ -62,8 +64,25 @@ impl Hold {
             origin,
             revocation: revocation.map_or_else(OnceLock::new, OnceLock::from),
             shares: Mutex::new(Shares { guards: 0, owned: Some(owned) }),
+            over: AtomicBool::new(false),
             _entry: entry,
-        })
+        });
+        hold.log_a_loss();
+        hold
+    }
+
+    /// Has the session log a loss, also if no task awaits it.
+    fn log_a_loss(self: &Arc<Self>) {
+        let hold = Arc::downgrade(self);
+        if let Some(owned) = &self.shares.lock().owned {
+            owned.when_lost(move |reason| {
+                if let Some(hold) = hold.upgrade() {
+                    hold.on_loss(reason);
+                }
+            });
+        }
+        // The node may be lost already.
+        self.loss();
     }
 
     pub(crate) fn lock_path(&self) -> &PathText {
@@ -74,8 +93,9 @@ impl Hold {
         &self.origin
     }
 
+    /// Returns the reason of a loss. The clock may show one before the session reports it.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        self.signal.loss()
+        self.signal.loss().inspect(|&reason| self.on_loss(reason))
     }
 
     /// Returns whether at least one guard shares it.
@@ -93,7 +113,7 @@ impl Hold {
 
     /// Asks the leader whether the node is there. Returns the reason of a loss.
     pub(crate) async fn verify(&self) -> Result<Option<LossReason>, Error> {
-        self.signal.verify().await
+        Ok(self.signal.verify().await?.inspect(|&reason| self.on_loss(reason)))
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {
@@ -114,15 +134,32 @@ impl Hold {
         Some(self.revocation.get_or_init(|| Revocation::watch(&self.client, owned, None)))
     }
 
-    /// Logs the end of the hold.
-    fn log_end(&self, outcome: &str) {
-        tracing::debug!(
+    /// Logs a loss, unless the last guard was released before.
+    fn on_loss(&self, reason: LossReason) {
+        if self.shares.lock().owned.is_some() {
+            self.log_loss(reason);
+        }
+    }
+
+    /// Logs a loss, once.
+    fn log_loss(&self, reason: LossReason) {
+        if self.over.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        tracing::warn!(
             path = &*self.lock_path,
             node = &*self.path,
+            %reason,
             held_s = self.since.elapsed().as_secs_f64(),
-            outcome,
-            "lock released"
+            session_id = self.session.id().map(|id| tracing::field::display(format!("{id:#x}"))),
+            "lock lost"
         );
+    }
+
+    /// Logs the end of the hold.
+    fn log_end(&self, outcome: &str) {
+        let held_s = self.since.elapsed().as_secs_f64();
+        tracing::debug!(path = &*self.lock_path, node = &*self.path, held_s, outcome, "lock released");
     }
 
     /// Deletes the node, with retries in its session.
@@ -227,7 +264,7 @@ impl HoldShare {
         // The last share drops the owned node, and the session's background task deletes it.
         if let Some(owned) = self.detach() {
             drop(owned);
-            self.hold.log_end(outcome);
+            self.hold.log_end(if self.lost_before.get().is_some() { "lost" } else { outcome });
         }
     }
 
@@ -254,10 +291,14 @@ impl HoldShare {
             None => loss.map_or(Release::Released, Release::AlreadyLost),
         };
         if progress.owned.take().is_some() {
-            self.hold.log_end(match released {
+            let outcome = match released {
                 Release::Released => "released",
-                Release::AlreadyLost(_) => "lost",
-            });
+                Release::AlreadyLost(reason) => {
+                    self.hold.log_loss(reason);
+                    "lost"
+                }
+            };
+            self.hold.log_end(outcome);
         }
         Ok(*progress.outcome.insert(released))
     }
@@ -294,7 +335,7 @@ impl HoldShare {
         if self.detached.load(Ordering::SeqCst) {
             return Err(LockError::invalid("guard", "it was released"));
         }
-        match self.hold.signal.verify().await? {
+        match self.hold.verify().await? {
             None => Ok(()),
             Some(reason) => Err(LockError::LockLost { path: self.hold.lock_path.clone(), reason }),
         }

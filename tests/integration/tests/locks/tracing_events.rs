@@ -10,13 +10,14 @@ use curator_framework::{CuratorFramework, make_path};
 use curator_integration::env::{builder, connected, eventually, in_time};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LockOptions,
-    LockOwner,
+    LockOwner, Release,
 };
 use curator_test::TestingServer;
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Level, Subscriber, span};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 
 /// One event of the recipes.
 #[derive(Debug, Clone)]
@@ -47,6 +48,31 @@ impl<S: Subscriber> Layer<S> for Listener {
             event.record(&mut told);
             self.told.lock().push(told);
         }
+    }
+}
+
+type Fields = BTreeMap<&'static str, String>;
+
+/// An event, and the fields of the span `acquire` around it.
+type InSpan = (Fields, Option<Fields>);
+
+/// The events of all crates.
+#[derive(Debug, Clone, Default)]
+struct Spans(Arc<Mutex<Vec<InSpan>>>);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, context: Context<'_, S>) {
+        let mut told = Told { level: Level::INFO, fields: Fields::new() };
+        attributes.record(&mut told);
+        context.span(id).unwrap().extensions_mut().insert(told.fields);
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut told = Told { level: Level::INFO, fields: Fields::new() };
+        event.record(&mut told);
+        let span = context.event_scope(event).into_iter().flatten().find(|span| span.name() == "acquire");
+        let of_span = span.and_then(|span| span.extensions().get::<Fields>().cloned());
+        self.0.lock().push((told.fields, of_span));
     }
 }
 
@@ -112,8 +138,8 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         drop(mutex.acquire().await.unwrap());
         let ends = listener.of("lock released", ["outcome"]).concat();
         assert_eq!(ends, ["released", "lost", "dropped"]);
-        assert!(listener.of("lock released", ["hold"]).concat().iter().all(|hold| hold.ends_with('s')));
-        assert!(listener.of("lock acquire", ["wait"]).concat().iter().all(|wait| wait.ends_with('s')));
+        assert!(are_seconds(&listener.of("lock released", ["held_s"]).concat()));
+        assert!(are_seconds(&listener.of("lock acquire", ["wait_s"]).concat()));
 
         // An inner acquire of an owner is none.
         let before = listener.of("lock granted", []).len();
@@ -129,8 +155,105 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         client.close().await;
         assert!(mutex.acquire().await.is_err());
         assert_eq!(listener.of("lock acquire", ["outcome"]).concat().last().unwrap(), "error");
-        assert!(listener.warnings().is_empty(), "{:?}", listener.warnings());
+        // The lock that was lost above.
+        assert_eq!(listener.warnings().len(), 1, "{:?}", listener.warnings());
     });
+}
+
+fn are_seconds(values: &[String]) -> bool {
+    values.iter().all(|value| value.parse::<f64>().is_ok_and(|seconds| (0.0..60.0).contains(&seconds)))
+}
+
+#[test]
+fn a_loss_is_warned_of_once_though_no_task_awaits_it() {
+    run(async |listener| {
+        let server = TestingServer::start().unwrap();
+        let client = connected(builder(server.address())).await;
+        let lost = || listener.of("lock lost", ["path", "node", "reason"]);
+        let session = server.sessions()[0];
+
+        let mutex = InterProcessMutex::new(client.clone(), "/deleted").unwrap();
+        let guard = mutex.acquire().await.unwrap();
+        let inner = guard.reenter().unwrap();
+        client.delete().for_path(guard.path()).await.unwrap();
+        eventually("the loss is logged", async || !lost().is_empty()).await;
+        assert_eq!(lost(), [["/deleted", guard.path(), "the node was deleted, but not by its owner"]]);
+        assert_eq!(listener.of("lock lost", ["session_id"]), [[format!("{session:#x}")]]);
+        assert!(are_seconds(&listener.of("lock lost", ["held_s"]).concat()));
+        assert!(!guard.is_held() && !inner.is_held());
+        drop(guard);
+        drop(inner);
+        assert_eq!(listener.of("lock released", ["path", "outcome"]), [["/deleted", "lost"]]);
+
+        let mutex = InterProcessMutex::new(client.clone(), "/killed").unwrap();
+        let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/leases", 2).unwrap();
+        let guard = mutex.acquire().await.unwrap();
+        let leases = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+        let released = InterProcessMutex::new(client.clone(), "/released").unwrap().acquire().await.unwrap();
+        released.release().await.unwrap();
+        server.kill_session(session);
+        eventually("all losses are logged", async || lost().len() == 4).await;
+        let mut nodes = [guard.path(), leases[0].path(), leases[1].path()];
+        let mut logged = lost().split_off(1);
+        nodes.sort_unstable();
+        logged.sort_unstable_by(|one, other| one[1].cmp(&other[1]));
+        let expired = "the session expired";
+        assert_eq!(
+            logged,
+            [["/killed", nodes[0], expired], ["/leases", nodes[1], expired], ["/leases", nodes[2], expired]]
+        );
+        drop(guard);
+        drop(leases);
+        assert_eq!(listener.of("lock released", ["outcome"]).concat(), ["lost", "released", "lost", "lost", "lost"]);
+        assert_eq!(lost().len(), 4);
+        client.close().await;
+    });
+}
+
+/// The guard learns of the deletion from the reply to its own delete.
+#[test]
+fn a_loss_that_the_release_finds_is_warned_of() {
+    run(async |listener| {
+        let server = TestingServer::start().unwrap();
+        let (client, other) = (connected(builder(server.address())).await, connected(builder(server.address())).await);
+        let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
+        other.delete().for_path(guard.path()).await.unwrap();
+        assert!(matches!(guard.release().await.unwrap(), Release::AlreadyLost(_)));
+        assert_eq!(listener.of("lock lost", ["node"]), [[guard.path()]]);
+        assert_eq!(listener.of("lock released", ["outcome"]), [["lost"]]);
+    });
+}
+
+#[test]
+fn the_span_of_an_acquire_contains_its_requests_and_names_the_lock() {
+    let spans = Spans::default();
+    let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(spans.clone()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let server = TestingServer::start().unwrap();
+        let client = connected(builder(server.address())).await;
+        let options = LockOptions::new().named("tenants");
+        let mutex = InterProcessMutex::with_options(client.clone(), "/tenants/17", options).unwrap();
+        mutex.acquire().await.unwrap().release().await.unwrap();
+        let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/semaphore", 2).unwrap();
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        client.close().await;
+    });
+    let seen = spans.0.lock();
+    let around = |field: &str, value: &str, path: &str| -> Vec<_> {
+        let is_meant = |fields: &Fields| fields.get(field).is_some_and(|text| text == value);
+        let events = seen.iter().filter(|(fields, _)| is_meant(fields) && fields["path"].starts_with(path));
+        events.map(|(_, span)| span.clone()).collect()
+    };
+    for (path, recipe, lock) in [("/tenants/17", "mutex", "tenants"), ("/semaphore", "semaphore", "semaphore")] {
+        let span = Fields::from([("path", path.to_owned()), ("recipe", recipe.to_owned()), ("lock", lock.to_owned())]);
+        for (field, value) in [("request", "create"), ("request", "getChildren"), ("message", "lock acquire")] {
+            let around = around(field, value, path);
+            assert!(!around.is_empty() && around.iter().all(|of| of.as_ref() == Some(&span)), "{value}: {around:?}");
+        }
+        // The release is not part of the acquire.
+        assert!(around("request", "delete", path).iter().all(Option::is_none));
+    }
 }
 
 #[test]
@@ -149,8 +272,8 @@ fn a_lock_that_is_held_for_long_is_warned_of_once() {
         let lease = semaphore.acquire().await.unwrap();
         // It is due after whatever else of the first guard would be.
         eventually("another warning", async || listener.warnings().len() > 1).await;
-        let told = listener.of("a lock is held for long", ["path", "node", "held_for_more_than"]);
-        assert_eq!(told, [["/lock", guard.path(), "40ms"], ["/semaphore", lease.path(), "40ms"]]);
+        let told = listener.of("a lock is held for long", ["path", "node", "held_for_more_than_s"]);
+        assert_eq!(told, [["/lock", guard.path(), "0.04"], ["/semaphore", lease.path(), "0.04"]]);
         assert_eq!(listener.warnings().len(), 2);
         inner.release().await.unwrap();
         lease.release().await.unwrap();

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::{Acl, CuratorFramework, Permission, RetryNTimes};
-use curator_recipes::{InterProcessMutex, LockOptions};
+use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockOptions, SemaphoreProtocol};
 use curator_test::wire::OpCode;
 use curator_test::{ApacheCluster, FaultProxy, TestingServer};
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber, span};
@@ -90,27 +91,46 @@ fn quoted(text: &str) -> Vec<&str> {
 
 /// What the tables in the docs promise: the name, then the level and the fields.
 fn promised() -> BTreeMap<String, (String, BTreeSet<String>)> {
-    let (_, framework) = include_str!("../../../../framework/src/lib.rs").split_once("# Tracing").unwrap();
-    let rows = framework.lines().filter_map(|line| line.strip_prefix("//! | ")).filter_map(|row| {
+    let pages = [include_str!("../../../../framework/src/lib.rs"), include_str!("../../../../recipes/src/lib.rs")];
+    let rows = pages.iter().flat_map(|page| page.lines()).filter_map(|line| line.strip_prefix("//! | "));
+    let rows = rows.filter_map(|row| {
         let (level, rest) = row.split_once(" | ")?;
         Some((level, rest.split_once(" | ")?))
     });
     let mut promised = BTreeMap::new();
     for (level, (names, fields)) in rows.filter(|(level, _)| ["trace", "debug", "info", "warn"].contains(level)) {
+        // What a field can be stands in parentheses.
+        let fields = fields.split('(').next().unwrap();
         for name in quoted(names) {
             let fields = quoted(fields).into_iter().map(str::to_owned).collect();
             promised.insert(name.to_owned(), (level.to_owned(), fields));
         }
     }
-    let (_, recipes) = include_str!("../../../../recipes/src/lib.rs").split_once("# Tracing").unwrap();
-    let rows = recipes.lines().filter_map(|line| line.strip_prefix("//! | ")?.split_once(" | "));
-    for (name, fields) in rows.filter(|(name, _)| name.contains('`')) {
-        let level = if name.starts_with("*warn*") { "warn" } else { "debug" };
-        // What a field can be stands in parentheses.
-        let fields = quoted(fields.split('(').next().unwrap()).into_iter().map(str::to_owned).collect();
-        promised.insert(quoted(name)[0].to_owned(), (level.to_owned(), fields));
-    }
     promised
+}
+
+/// A waiter that is granted a lease wakes the next one by a write to its own node, which that node's list forbids here.
+async fn wake_a_successor_without_permission(client: &CuratorFramework, server: &TestingServer, log: &Log) {
+    let (protocol, options) = (SemaphoreProtocol::Direct, LockOptions::new());
+    let semaphore = InterProcessSemaphoreV2::with_protocol(client.clone(), "/direct", 2, protocol, options).unwrap();
+    let (lease, _other) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+    let mut waiters = JoinSet::new();
+    for queued in 3..=4 {
+        let semaphore = semaphore.clone();
+        waiters.spawn(async move { semaphore.acquire().await.unwrap() });
+        let joined = async {
+            while server.children("/direct/leases").unwrap().len() < queued {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, joined).await.unwrap();
+    }
+    let read_only = || vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
+    for node in server.children("/direct/leases").unwrap() {
+        client.set_acl().with_acl(read_only()).for_path(&format!("/direct/leases/{node}")).await.unwrap();
+    }
+    lease.release().await.unwrap();
+    log.comes_to("a successor cannot be signalled").await;
 }
 
 async fn live_through_everything(log: &Log) {
@@ -139,6 +159,8 @@ async fn live_through_everything(log: &Log) {
     proxy.latency(Duration::ZERO);
     assert!(client.set_data().with_version(77).for_path("/node", DATA).await.is_err());
 
+    wake_a_successor_without_permission(&client, &server, log).await;
+
     let options = LockOptions::new().node_data(DATA).warn_after(Duration::from_millis(50));
     let mutex = InterProcessMutex::with_options(client.clone(), "/lock", options).unwrap();
     let guard = timeout(PATIENCE, mutex.acquire()).await.unwrap().unwrap();
@@ -153,7 +175,11 @@ async fn live_through_everything(log: &Log) {
     drop(guard);
     log.comes_to("a node cannot be deleted").await;
 
+    let mutex = InterProcessMutex::new(client.clone(), "/lost").unwrap();
+    let guard = timeout(PATIENCE, mutex.acquire()).await.unwrap().unwrap();
     server.kill_session(server.sessions()[0]);
+    log.comes_to("lock lost").await;
+    drop(guard);
     log.comes_to("session ended").await;
     timeout(PATIENCE, client.block_until_connected()).await.unwrap().unwrap();
     timeout(PATIENCE, client.close()).await.unwrap();
@@ -181,7 +207,7 @@ async fn what_is_told_is_what_the_docs_promise_and_nothing_secret() {
 
     let told = log.0.lock().clone();
     let promised = promised();
-    assert!(promised.len() >= 14, "the tables were not found: {promised:?}");
+    assert!(promised.len() >= 18, "the tables were not found: {promised:?}");
     for (name, (level, fields)) in &promised {
         let told: Vec<_> = told.iter().filter(|told| told.name == *name).collect();
         assert!(!told.is_empty(), "{name} was not told");

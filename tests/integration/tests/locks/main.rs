@@ -19,6 +19,7 @@ mod operations;
 mod owners;
 mod participants;
 mod public_methods;
+mod quiet_logs;
 mod read_write;
 mod revocation;
 mod semaphore;

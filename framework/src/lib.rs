@@ -67,6 +67,7 @@
 //! | cargo feature | what it adds |
 //! | --- | --- |
 //! | `zookeeper-async` (default) | the second client: `ZooKeeperAsyncFactory`, [`CuratorFrameworkBuilder::zookeeper_factory`] |
+//! | `metrics` | [metrics](#metrics) of connections and requests |
 //! | `tls` | TLS with the default client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |
 //! | `compression` | gzip: `GzipCompressionProvider`, the default of [`CuratorFrameworkBuilder::compression_provider`] |
 //! | `schema` | rules for nodes: `SchemaSet`, `Schema`, `CuratorFrameworkBuilder::schema_set` |
@@ -99,6 +100,17 @@
 //! | debug | `retrying` | `error`, `retry`, `pause_s` |
 //! | warn | `a successor cannot be signalled` | `error`, `path` |
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
+//!
+//! # Metrics
+//!
+//! With the cargo feature `metrics`, the client reports to the program's recorder for the crate
+//! [`metrics`](https://docs.rs/metrics/0.24). The names and labels are stable. The locks have metrics of their own.
+//!
+//! | metric | kind | labels | value |
+//! | --- | --- | --- | --- |
+//! | `curator_connection_state` | gauge | `state` | the clients of this process that are `connected`, `reconnected`, `read-only`, `suspended` or `lost` |
+//! | `curator_reconnects_total` | counter | | connections of a session after its first |
+//! | `curator_request_seconds` | histogram | `request` | time from the send of a request, such as `getData`, to its reply |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
@@ -110,6 +122,7 @@ pub mod default_client {}
 mod ensemble;
 mod environment;
 mod error;
+mod metrics;
 mod model;
 mod operations;
 mod retry;

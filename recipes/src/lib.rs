@@ -10,7 +10,8 @@
 //!
 //! The locks need a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. The paths are those of a copy of
 //! the repository. The cargo feature `zookeeper-async`, on by default, is that of
-//! [`curator-framework`](curator_framework#which-client); the other features are set there.
+//! [`curator-framework`](curator_framework#which-client). The feature `metrics` is set here for both crates, the other
+//! features there.
 //!
 //! | recipe | for |
 //! | --- | --- |
@@ -109,6 +110,23 @@
 //! | warn | `lock lost`: once for each grant, when this process learns of the loss | `path`, `node`, `reason`, `held_s`, `session_id` (ZooKeeper's, in hexadecimal) |
 //! | warn | `a lock is held for long` | `path`, `node`, `held_for_more_than_s` |
 //! | warn | `a task waits for a lock that it holds` | `path`, `held_at`, `waits_at`, `help` |
+//!
+//! # Metrics
+//!
+//! With the cargo feature `metrics`, the locks and the [framework](curator_framework#metrics) report to the program's
+//! recorder for the crate [`metrics`](https://docs.rs/metrics/0.24). The names and labels are stable. The label `lock` is
+//! the name set by [`LockOptions::named`], otherwise the recipe: `mutex`, `semaphore`, `semaphore_mutex`, `read_lock` or
+//! `write_lock`. The parts of a multi lock are counted one by one.
+//!
+//! | metric | kind | labels | value |
+//! | --- | --- | --- | --- |
+//! | `curator_lock_wait_seconds` | histogram | `lock`, `outcome` | duration of an acquire that ended `granted`, `timeout`, `error` or `cancelled` |
+//! | `curator_lock_held` | gauge | `lock` | locks and leases held now |
+//! | `curator_locks_granted_total` | counter | `lock` | grants |
+//! | `curator_locks_lost_total` | counter | `lock`, `reason` | losses: `session_expired`, `session_failed`, `client_closed`, `node_deleted`, `connection_error` |
+//! | `curator_lock_timeouts_total` | counter | `lock` | acquires that used up their budget, and tries that found the lock taken |
+//! | `curator_lock_cancellations_total` | counter | `lock` | acquires that were dropped before the grant |
+//! | `curator_lock_errors_total` | counter | `lock` | acquires that failed |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]

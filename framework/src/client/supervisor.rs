@@ -13,6 +13,7 @@ use crate::core::{Shared, Shutdown};
 use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
 use crate::ensemble::tracker::track;
 use crate::error::ConnectError;
+use crate::metrics;
 use crate::session::Session;
 use crate::session::timers::{Due, SessionTimers};
 use crate::state::connection_state::StateEvent;
@@ -257,6 +258,7 @@ impl<'a> SessionDriver<'a> {
             HandleEvent::Reconnected(reattached) => {
                 let (session_id, timeout_s) = (session.shown_id(), reattached.timeout.as_secs_f64());
                 tracing::info!(session = session.number(), session_id, timeout_s, "reconnected");
+                metrics::reconnected();
                 session.set_reconnected(&reattached);
                 shared.connected();
                 shared.session_changed();

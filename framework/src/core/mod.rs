@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::core::config::{Config, DefaultData};
 use crate::environment::randomness::Randomness;
 use crate::error::{ConnectError, Error, PathText, Result};
+use crate::metrics;
 use crate::model::namespace::Namespace;
 use crate::model::new_node::Parents;
 use crate::model::schema::SchemaSet;
@@ -71,6 +72,7 @@ impl Drop for TaskEnd {
         if let Some(session) = self.0.session.replace(None) {
             session.finish(SessionEnd::Closed);
         }
+        metrics::state_changed(self.0.state(), None);
         self.0.finished.send_replace(true);
     }
 }
@@ -144,6 +146,7 @@ impl Shared {
         let before = self.state();
         let after = next_state(before, event);
         let (Some(state), true) = (after, before != after) else { return };
+        metrics::state_changed(before, after);
         tracing::info!(%state, "connection state");
         if let Some(session) = self.session.get() {
             // First of all: a guard must be lost before any other code can act on the state.

@@ -7,6 +7,7 @@ use futures_util::TryFutureExt as _;
 
 use crate::environment::randomness::nonexistent_path;
 use crate::error::{Error, PathText, Result};
+use crate::metrics;
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
 use crate::model::namespace::Namespace;
@@ -84,6 +85,9 @@ impl Session {
             tracing::trace!(session, request = name, path = &*path, elapsed_s, error = ?outcome, "request");
             if elapsed > self.timeout() / SLOW {
                 tracing::warn!(session, request = name, path = &*path, elapsed_s, "slow request");
+            }
+            if reply.sent.is_some() {
+                metrics::answered(name, elapsed);
             }
             let given = match &reply.result {
                 Err(error) if !error.is_answer() => None,

@@ -19,6 +19,16 @@ pub enum ConnectionState {
 }
 
 impl ConnectionState {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Suspended => "suspended",
+            Self::Reconnected => "reconnected",
+            Self::Lost => "lost",
+            Self::ReadOnly => "read-only",
+        }
+    }
+
     /// Returns `true` if requests can be sent in this state.
     #[must_use]
     pub const fn is_connected(self) -> bool {
@@ -28,13 +38,7 @@ impl ConnectionState {
 
 impl fmt::Display for ConnectionState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connected => "connected",
-            Self::Suspended => "suspended",
-            Self::Reconnected => "reconnected",
-            Self::Lost => "lost",
-            Self::ReadOnly => "read-only",
-        })
+        f.write_str(self.as_str())
     }
 }
 

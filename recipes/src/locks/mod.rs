@@ -6,6 +6,7 @@ pub(crate) mod error;
 mod guard;
 mod inter_process_lock;
 mod label;
+mod metrics;
 mod multi;
 mod mutex;
 mod options;

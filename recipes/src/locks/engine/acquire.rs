@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 use crate::locks::engine::wait_mode::{Contention, WaitMode};
 use crate::locks::error::{LockError, Result};
 use crate::locks::label::Label;
+use crate::locks::metrics;
 
 /// A lock that can be attempted in one session after another until it is granted.
 pub(crate) trait AcquireOnce: Sync {
@@ -29,9 +30,10 @@ pub(crate) trait AcquireOnce: Sync {
     ) -> impl Future<Output = Result<Option<Self::Granted>>> + Send;
 }
 
-/// Logs how an acquire ended, also when its future is dropped.
+/// Logs and counts how an acquire ended, also when its future is dropped.
 struct Log<'a> {
     path: &'a str,
+    label: &'a Label,
     began: Instant,
     outcome: &'static str,
 }
@@ -39,6 +41,7 @@ struct Log<'a> {
 impl Drop for Log<'_> {
     fn drop(&mut self) {
         let wait = self.began.elapsed();
+        metrics::acquire_ended(self.label, self.outcome, wait);
         tracing::debug!(path = self.path, wait_s = wait.as_secs_f64(), outcome = self.outcome, "lock acquire");
     }
 }
@@ -62,7 +65,7 @@ async fn acquire_in_span<A: AcquireOnce>(
     mode: WaitMode,
     what: &A,
 ) -> Result<Option<A::Granted>> {
-    let mut log = Log { path, began: Instant::now(), outcome: "cancelled" };
+    let mut log = Log { path, label: what.label(), began: Instant::now(), outcome: "cancelled" };
     let contention = Contention::default();
     let attempts = std::pin::pin!(attempts(client, mode, &contention, what));
     let outcome = mode.bound(client, "asking for a lock", &contention, attempts).await;

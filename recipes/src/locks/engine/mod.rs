@@ -188,7 +188,7 @@ impl LockInternals {
                 tracing::warn!(path, node, held_for_more_than_s = long.as_secs_f64(), "a lock is held for long");
             });
         }
-        let hold = Hold::new(self.client.clone(), lock_path, acquired, origin);
+        let hold = Hold::new(self.client.clone(), lock_path, self.label.clone(), acquired, origin);
         tracing::debug!(path = lock_path, node = hold.path(), queue_position, fencing_token, "lock granted");
         let mut holds = self.holds.lock();
         // Before each growth, so that the list is at most twice as long as needed.

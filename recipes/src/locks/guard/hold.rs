@@ -13,6 +13,8 @@ use tokio::time::Instant;
 use crate::locks::engine::{Acquired, Entry};
 use crate::locks::error::{LockError, Result};
 use crate::locks::guard::revocation::Revocation;
+use crate::locks::label::Label;
+use crate::locks::metrics;
 use crate::locks::reentrancy::caller::Origin;
 
 /// The outcome of a release.
@@ -27,6 +29,7 @@ pub enum Release {
 /// One node that holds the lock, shared by guards.
 pub(crate) struct Hold {
     lock_path: PathText,
+    label: Label,
     path: PathText,
     fencing_token: i64,
     session: Session,
@@ -37,7 +40,7 @@ pub(crate) struct Hold {
     origin: Origin,
     revocation: OnceLock<Revocation>,
     shares: Mutex<Shares>,
-    /// True once a loss was logged.
+    /// True once a loss or the release was counted.
     over: AtomicBool,
     /// Lets contenders of the same session find the holder.
     _entry: Option<Entry>,
@@ -51,10 +54,18 @@ struct Shares {
 }
 
 impl Hold {
-    pub(crate) fn new(client: CuratorFramework, lock_path: &str, acquired: Acquired, origin: Origin) -> Arc<Self> {
+    pub(crate) fn new(
+        client: CuratorFramework,
+        lock_path: &str,
+        label: Label,
+        acquired: Acquired,
+        origin: Origin,
+    ) -> Arc<Self> {
         let Acquired { owned, entry, fencing_token, revocation, .. } = acquired;
+        metrics::granted(&label);
         let hold = Arc::new(Self {
             lock_path: client.path_text(lock_path),
+            label,
             path: client.path_text(owned.path().unwrap_or_default()),
             fencing_token,
             session: owned.session().clone(),
@@ -141,11 +152,12 @@ impl Hold {
         }
     }
 
-    /// Logs a loss, once.
+    /// Logs and counts a loss, once.
     fn log_loss(&self, reason: LossReason) {
         if self.over.swap(true, Ordering::SeqCst) {
             return;
         }
+        metrics::ended(&self.label, Some(reason));
         tracing::warn!(
             path = &*self.lock_path,
             node = &*self.path,
@@ -156,8 +168,16 @@ impl Hold {
         );
     }
 
+    /// Counts the end of a hold that was not lost, once.
+    fn count_end(&self) {
+        if !self.over.swap(true, Ordering::SeqCst) {
+            metrics::ended(&self.label, None);
+        }
+    }
+
     /// Logs the end of the hold.
     fn log_end(&self, outcome: &str) {
+        self.count_end();
         let held_s = self.since.elapsed().as_secs_f64();
         tracing::debug!(path = &*self.lock_path, node = &*self.path, held_s, outcome, "lock released");
     }
@@ -184,6 +204,13 @@ impl Hold {
                 reconnected => reconnected?,
             }
         }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // A release that failed has not counted it.
+        self.count_end();
     }
 }
 

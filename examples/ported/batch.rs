@@ -4,9 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
-use curator_recipes::{
-    InterProcessMutex, Revoker, SharedCount, SharedCountReader,
-};
+use curator_recipes::{InterProcessMutex, Revoker, SharedCount};
 use tokio::sync::Notify;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -41,7 +39,7 @@ async fn report(servers: String) -> Result<(), Error> {
     let records = SharedCount::new(client.clone(), "/batch/records", 0)?;
     let enough = std::sync::Arc::new(Notify::new());
     let notify = enough.clone();
-    records.add_listener(move |_: &dyn SharedCountReader, count: i32| {
+    records.add_listener(move |_, count| {
         if count >= 5 {
             notify.notify_one();
         }

@@ -34,7 +34,7 @@ on_every_server! {
     async fn a_killed_session_is_told_as_lost_also_if_nothing_is_held(env) {
         let client = builder(env.address()).build().unwrap();
         let (told, states) = std::sync::mpsc::channel();
-        client.connection_state_listenable().add_listener(move |_: &curator_framework::CuratorFramework, state| {
+        client.connection_state_listenable().add_listener(move |_, state| {
             told.send(state).unwrap();
         });
         client.start().unwrap();

@@ -295,7 +295,7 @@ impl CuratorFrameworkBuilder {
     ///
     /// # Errors
     ///
-    /// * `InvalidConfig`, naming the option:
+    /// * `Error::InvalidConfig`, naming the option:
     ///   * an empty or unparsable connect string;
     ///   * a session timeout under 2 s or above 2^31 − 1 ms;
     ///   * a connection timeout of zero or above 2^31 − 1 ms;
@@ -304,8 +304,8 @@ impl CuratorFrameworkBuilder {
     ///   * no retry policy;
     ///   * a namespace that is not a path;
     ///   * an ensemble tracker with TLS, or TLS options that cannot be read.
-    /// * `Unsupported`: the ZooKeeper client does not support an option. With `zookeeper-async` these are TLS, SASL and
-    ///   read-only servers; with the default client it is TLS without the cargo feature `tls`.
+    /// * `Error::Unsupported`: the ZooKeeper client does not support an option. With `zookeeper-async` these are TLS,
+    ///   SASL and read-only servers; with the default client it is TLS without the cargo feature `tls`.
     pub fn build(mut self) -> Result<CuratorFramework> {
         self.check_features()?;
         let ensemble = parse_connect_string(&self.ensemble.connect_string())?;

@@ -86,7 +86,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig`: a slash and the namespace do not make a valid path.
+    /// `Error::InvalidConfig`: a slash and the namespace do not make a valid path.
     pub fn using_namespace(&self, namespace: &str) -> Result<Self> {
         Ok(Self { core: self.core.with_namespace(namespace)?, listeners: Arc::clone(&self.listeners) })
     }
@@ -110,8 +110,8 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// * `AlreadyStarted`, `Closed`: a client starts once; build another one.
-    /// * `NoRuntime`, `IncompleteRuntime`: call it in a tokio runtime with timers and I/O.
+    /// * `Error::AlreadyStarted`, `Error::Closed`: a client starts once; build another one.
+    /// * `Error::NoRuntime`, `Error::IncompleteRuntime`: call it in a tokio runtime with timers and I/O.
     ///
     /// An unreachable server is not an error here: operations report it.
     pub fn start(&self) -> Result<()> {
@@ -148,7 +148,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `NotStarted`: call [`start`](Self::start). `Closed`: also if the client is closed meanwhile.
+    /// `Error::NotStarted`: call [`start`](Self::start). `Error::Closed`: also if the client is closed meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -215,7 +215,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` with the failure of each server; `NotStarted`, `Closed`.
+    /// `Error::ConnectionLoss` with the failure of each server; `Error::NotStarted`, `Error::Closed`.
     ///
     /// # Cancel safety
     ///
@@ -265,7 +265,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `SchemaViolation`: a schema refuses the data.
+    /// `Error::SchemaViolation`: a schema refuses the data.
     pub fn check_change(&self, path: &str, data: &[u8]) -> Result<()> {
         self.core.check_change(path, data)
     }
@@ -274,7 +274,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `Compression`: the [`CompressionProvider`] failed.
+    /// `Error::Compression`: the [`CompressionProvider`] failed.
     pub fn to_stored(&self, path: &str, data: Vec<u8>, compress: Option<bool>) -> Result<Vec<u8>> {
         self.core.to_stored(path, data, compress)
     }
@@ -283,7 +283,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `Compression`: the [`CompressionProvider`] failed.
+    /// `Error::Compression`: the [`CompressionProvider`] failed.
     pub fn to_stored_at<'a>(&self, path: &str, data: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         match self.core.shared().config.compress {
             true => self.to_stored(path, data.to_vec(), None).map(Cow::Owned),
@@ -295,7 +295,7 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `Compression`: the data is not compressed as it should be.
+    /// `Error::Compression`: the data is not compressed as it should be.
     pub fn from_stored(&self, path: &str, stored: Vec<u8>, compressed: Option<bool>) -> Result<Vec<u8>> {
         self.core.read_stored(path, stored, compressed)
     }
@@ -367,8 +367,8 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `SchemaViolation`; `Unsupported` with `zookeeper-async`; `ConnectionLoss` and `SessionExpired` when
-    /// the retry policy gives up.
+    /// `Error::InvalidPath`, `Error::SchemaViolation`; `Error::Unsupported` with `zookeeper-async`;
+    /// `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -393,8 +393,8 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`; `Unsupported` with `zookeeper-async`; `ConnectionLoss` and `SessionExpired` when the retry policy
-    /// gives up.
+    /// `Error::InvalidPath`; `Error::Unsupported` with `zookeeper-async`; `Error::ConnectionLoss` and
+    /// `Error::SessionExpired` when the retry policy gives up.
     pub async fn sync(&self, path: &str) -> Result<()> {
         crate::operations::with_retries(&self.core, path, |session| async move { session.sync(path).await }).await
     }
@@ -404,8 +404,8 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoAuth`, `InvalidAcl`, `NoChildrenForEphemerals`, `SchemaViolation`; `ConnectionLoss` and
-    /// `SessionExpired` when the retry policy gives up.
+    /// `Error::InvalidPath`, `Error::NoAuth`, `Error::InvalidAcl`, `Error::NoChildrenForEphemerals`,
+    /// `Error::SchemaViolation`; `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///

@@ -21,9 +21,10 @@ impl CuratorFramework {
     ///
     /// # Errors
     ///
-    /// * `SessionExpired`: the session ended, and the mode is [`Fail`](SessionFailMode::Fail) or the policy gave up.
-    /// * `ConnectionLoss`: no session was established within the connection timeout.
-    /// * `NotStarted`, `Closed`, and the errors of the work.
+    /// * `Error::SessionExpired`: the session ended, and the mode is [`Fail`](SessionFailMode::Fail) or the policy gave
+    ///   up.
+    /// * `Error::ConnectionLoss`: no session was established within the connection timeout.
+    /// * `Error::NotStarted`, `Error::Closed`, and the errors of the work.
     ///
     /// # Cancel safety
     ///

@@ -45,9 +45,9 @@ impl RetryLoop {
     ///
     /// # Errors
     ///
-    /// * `ConnectionLoss`, with the failure of each server: the time to wait for a connection is over.
-    /// * `SessionExpired`: the last try was in an earlier session, and the policy does not retry that.
-    /// * `NotStarted`, `Closed`.
+    /// * `Error::ConnectionLoss`, with the failure of each server: the time to wait for a connection is over.
+    /// * `Error::SessionExpired`: the last try was in an earlier session, and the policy does not retry that.
+    /// * `Error::NotStarted`, `Error::Closed`.
     ///
     /// # Cancel safety
     ///
@@ -71,7 +71,8 @@ impl RetryLoop {
     ///
     /// # Errors
     ///
-    /// `SessionExpired` or `Closed` if the session ends; `ConnectionLoss` when the time for a connection is over.
+    /// `Error::SessionExpired` or `Error::Closed` if the session ends; `Error::ConnectionLoss` when the time for a
+    /// connection is over.
     ///
     /// # Cancel safety
     ///
@@ -96,7 +97,8 @@ impl RetryLoop {
     ///
     /// # Errors
     ///
-    /// The error itself, if it is not retryable or the policy gives up; `Closed` if the client is closed meanwhile.
+    /// The error itself, if it is not retryable or the policy gives up; `Error::Closed` if the client is closed
+    /// meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -110,7 +112,7 @@ impl RetryLoop {
     ///
     /// # Errors
     ///
-    /// The error itself if the policy gives up; `Closed` if the client is closed meanwhile.
+    /// The error itself if the policy gives up; `Error::Closed` if the client is closed meanwhile.
     ///
     /// # Cancel safety
     ///

@@ -22,7 +22,7 @@ struct Prefix {
 impl Namespace {
     /// # Errors
     ///
-    /// `InvalidPath` for an invalid chroot, `InvalidConfig` for an invalid namespace.
+    /// `Error::InvalidPath` for an invalid chroot, `Error::InvalidConfig` for an invalid namespace.
     pub(crate) fn new(chroot: &str, namespace: &str) -> Result<Self> {
         let chroot = if chroot == "/" { "" } else { chroot };
         if !chroot.is_empty() {

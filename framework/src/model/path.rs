@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 ///
-/// `InvalidPath`, with the path and the rule that it breaks: empty, relative, a slash at its end, an empty element, `.`
-/// or `..` as an element, or a character that ZooKeeper does not allow.
+/// `Error::InvalidPath`, with the path and the rule that it breaks: empty, relative, a slash at its end, an empty
+/// element, `.` or `..` as an element, or a character that ZooKeeper does not allow.
 pub fn validate_path(path: &str) -> Result<()> {
     let invalid = |reason| Err(Error::InvalidPath { path: path.into(), reason });
     let Some(rest) = path.strip_prefix('/') else {

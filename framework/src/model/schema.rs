@@ -85,7 +85,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`.
+    /// `Error::InvalidPath`.
     pub fn for_path(path: impl Into<String>) -> Result<Self> {
         let path = path.into();
         crate::model::path::validate_path(&path)?;
@@ -96,7 +96,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` with the error in the expression.
+    /// `Error::InvalidConfig` with the error in the expression.
     pub fn for_pattern(pattern: &str) -> Result<Self> {
         let whole = Regex::new(&format!("^(?:{pattern})$"))
             .map_err(|error| Error::invalid_config("schema's pattern", error.to_string()))?;
@@ -107,7 +107,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`.
+    /// `Error::InvalidPath`.
     pub fn for_recipe(parent: &str) -> Result<Self> {
         crate::model::path::validate_path(parent)?;
         let schema = Self::for_pattern(&format!("{}/.*", regex::escape(parent)))?;
@@ -118,7 +118,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`.
+    /// `Error::InvalidPath`.
     pub fn for_recipe_parent(parent: &str) -> Result<Self> {
         Ok(Self::for_path(parent)?.ephemeral(Allowance::Cannot).sequential(Allowance::Cannot))
     }
@@ -183,7 +183,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, or `InvalidConfig` with the cause: the pattern, or an unknown validator.
+    /// `Error::InvalidPath`, or `Error::InvalidConfig` with the cause: the pattern, or an unknown validator.
     pub fn from_description(
         description: SchemaDescription,
         validators: impl Fn(&str) -> Option<Arc<SchemaValidator>>,
@@ -325,7 +325,7 @@ impl SchemaSet {
     ///
     /// # Errors
     ///
-    /// `SchemaViolation`: the path has no schema.
+    /// `Error::SchemaViolation`: the path has no schema.
     fn of(&self, path: &str) -> Result<&Schema> {
         let exact = self.schemas.iter().find(|schema| matches!(&schema.place, Place::Path(exact) if exact == path));
         let matching = || {
@@ -342,7 +342,7 @@ impl SchemaSet {
     ///
     /// # Errors
     ///
-    /// `SchemaViolation`: the path has no schema.
+    /// `Error::SchemaViolation`: the path has no schema.
     pub fn schema_of(&self, path: &str) -> Result<&str> {
         Ok(&self.of(path)?.name)
     }

@@ -23,7 +23,7 @@ pub struct PathAndNode<'a> {
 ///
 /// # Errors
 ///
-/// `InvalidPath`, see [`validate_path`].
+/// `Error::InvalidPath`, see [`validate_path`].
 pub fn path_and_node(path: &str) -> Result<PathAndNode<'_>> {
     validate_path(path)?;
     Ok(PathAndNode { path: parent_of(path), node: node_from_path(path) })
@@ -33,7 +33,7 @@ pub fn path_and_node(path: &str) -> Result<PathAndNode<'_>> {
 ///
 /// # Errors
 ///
-/// `InvalidPath`, see [`validate_path`].
+/// `Error::InvalidPath`, see [`validate_path`].
 pub fn split(path: &str) -> Result<Vec<&str>> {
     validate_path(path)?;
     Ok(path.split('/').filter(|element| !element.is_empty()).collect())
@@ -59,7 +59,7 @@ pub fn sorted_children(mut children: Vec<String>) -> Vec<String> {
 ///
 /// # Errors
 ///
-/// `InvalidConfig`, with the namespace and the rule that it breaks.
+/// `Error::InvalidConfig`, with the namespace and the rule that it breaks.
 pub fn validate_namespace(namespace: &str) -> Result<()> {
     if namespace.is_empty() {
         return Ok(());
@@ -81,7 +81,7 @@ pub fn validate_namespace(namespace: &str) -> Result<()> {
 ///
 /// # Errors
 ///
-/// `InvalidPath` for the given path; `InvalidConfig` for the namespace.
+/// `Error::InvalidPath` for the given path; `Error::InvalidConfig` for the namespace.
 pub fn fix_for_namespace(namespace: &str, path: &str, sequential: bool) -> Result<String> {
     if sequential {
         // The server appends a number, so that the path need not be valid without it.

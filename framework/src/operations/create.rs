@@ -159,11 +159,12 @@ impl<'a> CreateBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// * `NodeExists`: from a plain create also after a lost reply to an earlier try, which created the node.
-    /// * `NoNode`: the parent does not exist. `BadVersion`: the existing node has another version.
-    /// * `Unsupported`: containers, a time to live, or a sequential node with a path that ends with a slash.
-    /// * `InvalidPath`, `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`, `Compression`, `SchemaViolation`.
-    /// * `ConnectionLoss`, `SessionExpired`: the retry policy gave up.
+    /// * `Error::NodeExists`: from a plain create also after a lost reply to an earlier try, which created the node.
+    /// * `Error::NoNode`: the parent does not exist. `Error::BadVersion`: the existing node has another version.
+    /// * `Error::Unsupported`: containers, a time to live, or a sequential node with a path that ends with a slash.
+    /// * `Error::InvalidPath`, `Error::NoChildrenForEphemerals`, `Error::NoAuth`, `Error::InvalidAcl`,
+    ///   `Error::Compression`, `Error::SchemaViolation`.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
     ///
     /// # Cancel safety
     ///

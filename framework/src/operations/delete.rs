@@ -57,9 +57,9 @@ impl<'a> DeleteBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// * `NoNode`, unless it is quiet: also after a lost reply to an earlier try, which deleted the node.
-    /// * `InvalidPath`, `NotEmpty`, `BadVersion`, `NoAuth`, `SchemaViolation`.
-    /// * `ConnectionLoss`, `SessionExpired`: the retry policy gave up.
+    /// * `Error::NoNode`, unless it is quiet: also after a lost reply to an earlier try, which deleted the node.
+    /// * `Error::InvalidPath`, `Error::NotEmpty`, `Error::BadVersion`, `Error::NoAuth`, `Error::SchemaViolation`.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
     ///
     /// # Cancel safety
     ///

@@ -30,7 +30,8 @@ impl<'a> GetConfigBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `NoNode` with servers before 3.5; `NoAuth`; `ConnectionLoss` and `SessionExpired` when the retry policy gives up.
+    /// `Error::NoNode` with servers before 3.5; `Error::NoAuth`; `Error::ConnectionLoss` and `Error::SessionExpired`
+    /// when the retry policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -127,13 +128,13 @@ impl<'a> ReconfigBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// * `InvalidConfig`: new members together with joining or leaving servers.
-    /// * `ZooKeeper` with code −123: the servers do not allow it. −13: no majority of the new servers runs. −14:
+    /// * `Error::InvalidConfig`: new members together with joining or leaving servers.
+    /// * `Error::ZooKeeper` with code −123: the servers do not allow it. −13: no majority of the new servers runs. −14:
     ///   another change is under way. −8: a server's description is wrong.
-    /// * `Unsupported` with `zookeeper-async`; `BadVersion`; `NoAuth`.
-    /// * `ConnectionLoss`, `SessionExpired`: the policy gave up, or a version was given and the change may have been
-    ///   made ([`outcome_unknown`](Error::outcome_unknown)). The latter is not retried, because it would fail on its
-    ///   own change.
+    /// * `Error::Unsupported` with `zookeeper-async`; `Error::BadVersion`; `Error::NoAuth`.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the policy gave up, or a version was given and the change
+    ///   may have been made ([`outcome_unknown`](Error::outcome_unknown)). The latter is not retried, because it would
+    ///   fail on its own change.
     ///
     /// # Cancel safety
     ///

@@ -69,8 +69,8 @@ impl PersistentWatcher {
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss`, `SessionExpired`: the watch is not set, because the retry policy gave up. The next call tries
-    /// again. `Closed`: the client was closed.
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`: the watch is not set, because the retry policy gave up. The
+    /// next call tries again. `Error::Closed`: the client was closed.
     ///
     /// # Cancel safety
     ///

@@ -66,8 +66,8 @@ impl<'a> ExistsBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `SchemaViolation`; of created parents `NoAuth` and the like; `ConnectionLoss` and
-    /// `SessionExpired` when the retry policy gives up.
+    /// `Error::InvalidPath`, `Error::SchemaViolation`; of created parents `Error::NoAuth` and the like;
+    /// `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -144,8 +144,8 @@ impl<'a> GetDataBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `NoAuth`, `Compression`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when
-    /// the retry policy gives up.
+    /// `Error::InvalidPath`, `Error::NoNode`, `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`;
+    /// `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -198,7 +198,8 @@ impl<'a> GetChildrenBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `NoAuth`, `SchemaViolation`; `ConnectionLoss`, `SessionExpired` if the policy gives up.
+    /// `Error::InvalidPath`, `Error::NoNode`, `Error::NoAuth`, `Error::SchemaViolation`; `Error::ConnectionLoss`,
+    /// `Error::SessionExpired` if the policy gives up.
     ///
     /// # Cancel safety
     ///
@@ -241,8 +242,8 @@ impl<'a> GetAclBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`, `NoNode`, `NoAuth`, `SchemaViolation`; `ConnectionLoss` and `SessionExpired` when the retry policy
-    /// gives up.
+    /// `Error::InvalidPath`, `Error::NoNode`, `Error::NoAuth`, `Error::SchemaViolation`; `Error::ConnectionLoss` and
+    /// `Error::SessionExpired` when the retry policy gives up.
     ///
     /// # Cancel safety
     ///

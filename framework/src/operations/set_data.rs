@@ -59,9 +59,10 @@ impl<'a> SetDataBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// * `BadVersion`: unless it is idempotent, also after a lost reply to an earlier try, which changed the data.
-    /// * `InvalidPath`, `NoNode`, `NoAuth`, `Compression`, `SchemaViolation`.
-    /// * `ConnectionLoss`, `SessionExpired`: the retry policy gave up.
+    /// * `Error::BadVersion`: unless it is idempotent, also after a lost reply to an earlier try, which changed the
+    ///   data.
+    /// * `Error::InvalidPath`, `Error::NoNode`, `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
     ///
     /// # Cancel safety
     ///
@@ -131,9 +132,9 @@ impl<'a> SetAclBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// * `InvalidPath`, `NoNode`, `BadVersion`, `NoAuth`, `SchemaViolation`.
-    /// * `InvalidAcl`: the server does not accept the list, or an id of the scheme `digest` is not a hash.
-    /// * `ConnectionLoss`, `SessionExpired`: the retry policy gave up.
+    /// * `Error::InvalidPath`, `Error::NoNode`, `Error::BadVersion`, `Error::NoAuth`, `Error::SchemaViolation`.
+    /// * `Error::InvalidAcl`: the server does not accept the list, or an id of the scheme `digest` is not a hash.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
     ///
     /// # Cancel safety
     ///

@@ -220,12 +220,14 @@ impl<'a> CuratorTransaction<'a> {
     ///
     /// # Errors
     ///
-    /// * `Transaction`: the first operation that failed, with the reason (`NoNode`, `NodeExists`, `BadVersion` …).
-    /// * `InvalidPath`, `Compression`, `SchemaViolation`; `Unsupported` with `zookeeper-async`.
-    /// * `ConnectionLoss`, `SessionExpired`: the policy gave up, or the changes may have been made
+    /// * `Error::Transaction`: the first operation that failed, with the reason (`Error::NoNode`, `Error::NodeExists`,
+    ///   `Error::BadVersion` …).
+    /// * `Error::InvalidPath`, `Error::Compression`, `Error::SchemaViolation`; `Error::Unsupported` with
+    ///   `zookeeper-async`.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the policy gave up, or the changes may have been made
     ///   ([`outcome_unknown`](crate::Error::outcome_unknown)), also if the client was closed before the reply. Such a
     ///   transaction is not retried, because the retry would fail on its own changes. (Curator's retries.)
-    /// * `Closed`: nothing was sent.
+    /// * `Error::Closed`: nothing was sent.
     ///
     /// # Cancel safety
     ///

@@ -24,7 +24,8 @@ impl ExponentialBackoffRetry {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` if `base` is zero or `max_retries` is above 29. (Curator lowers a larger number with a warning.)
+    /// `Error::InvalidConfig` if `base` is zero or `max_retries` is above 29. (Curator lowers a larger number with a
+    /// warning.)
     pub fn new(base: Duration, max_retries: u32) -> Result<Self> {
         Self::with_max_pause(base, max_retries, Duration::from_millis(i32::MAX as u64))
     }
@@ -33,7 +34,7 @@ impl ExponentialBackoffRetry {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` if `base` is zero, `max_retries` is above 29 or `max_pause` is shorter than `base`.
+    /// `Error::InvalidConfig` if `base` is zero, `max_retries` is above 29 or `max_pause` is shorter than `base`.
     pub fn with_max_pause(base: Duration, max_retries: u32, max_pause: Duration) -> Result<Self> {
         if base.is_zero() {
             return Err(Error::invalid_config("base pause", "it is zero"));

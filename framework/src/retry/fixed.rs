@@ -55,7 +55,7 @@ impl RetryForever {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` if `pause` is zero.
+    /// `Error::InvalidConfig` if `pause` is zero.
     pub fn new(pause: Duration) -> Result<Self> {
         Ok(Self { pause: not_zero(pause)? })
     }
@@ -82,7 +82,7 @@ impl RetryUntilElapsed {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` if `pause` is zero.
+    /// `Error::InvalidConfig` if `pause` is zero.
     pub fn new(max_elapsed: Duration, pause: Duration) -> Result<Self> {
         Ok(Self { max_elapsed, pause: not_zero(pause)? })
     }

@@ -292,7 +292,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `SessionExpired`: the session ended first, at its deadline at the latest. `Closed`: the client was closed.
+    /// `Error::SessionExpired`: the session ended first, at its deadline at the latest. `Error::Closed`: the client was
+    /// closed.
     ///
     /// # Cancel safety
     ///

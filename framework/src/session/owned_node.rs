@@ -289,7 +289,7 @@ impl OwnedNode {
     ///
     /// # Errors
     ///
-    /// As [`Session::create`]; `SchemaViolation`; `NoNode` if the parents are deleted again and again.
+    /// As [`Session::create`]; `Error::SchemaViolation`; `Error::NoNode` if the parents are deleted again and again.
     ///
     /// # Cancel safety
     ///
@@ -349,7 +349,7 @@ impl OwnedNode {
     ///
     /// # Errors
     ///
-    /// As [`Session::delete`]; `NoNode` if the node is [of another session](Self::is_own).
+    /// As [`Session::delete`]; `Error::NoNode` if the node is [of another session](Self::is_own).
     ///
     /// # Cancel safety
     ///
@@ -552,7 +552,7 @@ impl LossSignal {
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` and other errors of the requests: it is not known whether the node is lost.
+    /// `Error::ConnectionLoss` and other errors of the requests: it is not known whether the node is lost.
     ///
     /// # Cancel safety
     ///

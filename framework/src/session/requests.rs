@@ -138,8 +138,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `NodeExists`, `NoNode` (no parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`; `Unsupported`;
-    /// `ConnectionLoss`, `SessionExpired`.
+    /// `Error::NodeExists`, `Error::NoNode` (no parent), `Error::NoChildrenForEphemerals`, `Error::NoAuth`,
+    /// `Error::InvalidAcl`; `Error::Unsupported`; `Error::ConnectionLoss`, `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///
@@ -199,7 +199,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); `NoNode` if the chroot is missing, because the framework never creates it.
+    /// As [`create`](Self::create); `Error::NoNode` if the chroot is missing, because the framework never creates it.
     ///
     /// # Cancel safety
     ///
@@ -257,7 +257,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `NoNode`, `NotEmpty`, `BadVersion`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    /// `Error::NoNode`, `Error::NotEmpty`, `Error::BadVersion`, `Error::NoAuth`; `Error::ConnectionLoss`,
+    /// `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///
@@ -278,7 +279,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss`, `SessionExpired`.
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///
@@ -318,7 +319,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    /// `Error::NoNode`, `Error::NoAuth`; `Error::ConnectionLoss`, `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///
@@ -365,7 +366,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `NoNode`, `BadVersion`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    /// `Error::NoNode`, `Error::BadVersion`, `Error::NoAuth`; `Error::ConnectionLoss`, `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///
@@ -381,7 +382,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    /// `Error::NoNode`, `Error::NoAuth`; `Error::ConnectionLoss`, `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///
@@ -415,7 +416,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `NoNode`, `NoAuth`; `ConnectionLoss`, `SessionExpired`.
+    /// `Error::NoNode`, `Error::NoAuth`; `Error::ConnectionLoss`, `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///
@@ -431,7 +432,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `NoNode`, `BadVersion`, `NoAuth`, `InvalidAcl`; `ConnectionLoss`, `SessionExpired`.
+    /// `Error::NoNode`, `Error::BadVersion`, `Error::NoAuth`, `Error::InvalidAcl`; `Error::ConnectionLoss`,
+    /// `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///
@@ -454,7 +456,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `Unsupported`; `ConnectionLoss`, `SessionExpired`.
+    /// `Error::Unsupported`; `Error::ConnectionLoss`, `Error::SessionExpired`.
     pub async fn sync(&self, path: &str) -> Result<()> {
         if !self.inner.handle.capabilities().sync {
             return Err(self.unsupported("sync"));
@@ -501,8 +503,10 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// * `Transaction` (of the first operation that fails), `Unsupported`, `Closed`: nothing was applied.
-    /// * `ConnectionLoss`, `SessionExpired`: the outcome may be unknown, also if the client is closed before the reply.
+    /// * `Error::Transaction` (of the first operation that fails), `Error::Unsupported`, `Error::Closed`: nothing was
+    ///   applied.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the outcome may be unknown, also if the client is closed
+    ///   before the reply.
     pub async fn transaction(&self, operations: Vec<Operation>) -> Result<Vec<Done>> {
         let can = self.inner.handle.capabilities();
         if !can.transactions {
@@ -558,7 +562,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss`, `SessionExpired`.
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`.
     ///
     /// # Cancel safety
     ///

@@ -9,12 +9,13 @@ macro_rules! acquire_methods {
             ///
             /// # Errors
             ///
-            /// * `ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
-            /// * `SessionExpired`: the session ended while waiting, and the retry policy allows no further try.
-            /// * `LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
-            /// * `Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
-            /// * `ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
-            /// * `NotStarted`, `Closed`: the client does not run. `NoAuth`: the ACL forbids a request.
+            /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+            /// * `Error::SessionExpired`: the session ended while waiting, and the retry policy allows no further try.
+            /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
+            /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
+            /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+            /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a
+            ///   request.
             ///
             /// # Cancel safety
             ///
@@ -38,8 +39,8 @@ macro_rules! acquire_methods {
             /// # Errors
             ///
             /// * Those of [`acquire`](Self::acquire).
-            /// * `ConnectionLoss`: the budget ended without a connection, or before a reply showed another contender
-            ///   ahead. Nothing is left in the queue.
+            /// * `Error::ConnectionLoss`: the budget ended without a connection, or before a reply showed another
+            ///   contender ahead. Nothing is left in the queue.
             ///
             /// # Cancel safety
             ///
@@ -61,7 +62,7 @@ macro_rules! acquire_methods {
             ///
             /// # Errors
             ///
-            /// As [`acquire`](Self::acquire); `ConnectionLoss` also without a reply in the connection timeout.
+            /// As [`acquire`](Self::acquire); `Error::ConnectionLoss` also without a reply in the connection timeout.
             ///
             /// # Cancel safety
             ///

@@ -91,7 +91,8 @@ impl InterProcessMultiLock {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`; `InvalidArgument` for an empty list, for the root, and for a path that is named twice.
+    /// `Error::InvalidPath`; `LockError::InvalidArgument` for an empty list, for the root, and for a path that is named
+    /// twice.
     pub fn new<I>(client: CuratorFramework, paths: I) -> Result<Self>
     where
         I: IntoIterator,
@@ -118,7 +119,7 @@ impl InterProcessMultiLock {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for an empty list.
+    /// `LockError::InvalidArgument` for an empty list.
     pub fn from_locks(locks: impl IntoIterator<Item = Arc<dyn InterProcessLock>>) -> Result<Self> {
         let locks: Arc<[_]> = locks.into_iter().collect();
         if locks.is_empty() {

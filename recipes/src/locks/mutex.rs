@@ -156,7 +156,7 @@ impl InterProcessMutex {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`; `InvalidArgument` for the root.
+    /// `Error::InvalidPath`; `LockError::InvalidArgument` for the root.
     pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self> {
         Self::with_options(client, path, LockOptions::new())
     }
@@ -209,7 +209,8 @@ impl InterProcessMutex {
     ///
     /// # Errors
     ///
-    /// `NotStarted`, `Closed`; `NoAuth` if the ACL forbids reading; `ConnectionLoss`, `SessionExpired`: call again.
+    /// `Error::NotStarted`, `Error::Closed`; `Error::NoAuth` if the ACL forbids reading; `Error::ConnectionLoss`,
+    /// `Error::SessionExpired`: call again.
     ///
     /// # Cancel safety
     ///

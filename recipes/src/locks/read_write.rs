@@ -157,7 +157,7 @@ impl InterProcessReadWriteLock {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`; `InvalidArgument` for the root.
+    /// `Error::InvalidPath`; `LockError::InvalidArgument` for the root.
     pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self> {
         Self::with_options(client, path, LockOptions::new())
     }
@@ -166,7 +166,7 @@ impl InterProcessReadWriteLock {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `InvalidArgument` also for a driver, because the lock has its own.
+    /// As [`new`](Self::new); `LockError::InvalidArgument` also for a driver, because the lock has its own.
     pub fn with_options(client: CuratorFramework, path: impl Into<String>, options: LockOptions) -> Result<Self> {
         if options.driver.is_some() {
             return Err(LockError::invalid("driver", "a read-write lock has its own"));
@@ -205,7 +205,8 @@ impl InterProcessReadWriteLock {
     ///
     /// # Errors
     ///
-    /// `NotStarted`, `Closed`; `NoAuth` if the ACL forbids reading; `ConnectionLoss`, `SessionExpired`: call again.
+    /// `Error::NotStarted`, `Error::Closed`; `Error::NoAuth` if the ACL forbids reading; `Error::ConnectionLoss`,
+    /// `Error::SessionExpired`: call again.
     ///
     /// # Cancel safety
     ///
@@ -314,7 +315,7 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// `LockLost` if the lock is lost; `InvalidArgument` if this guard was released.
+    /// `LockError::LockLost` if the lock is lost; `LockError::InvalidArgument` if this guard was released.
     pub fn reenter(&self) -> Result<Self> {
         let guard = LockGuard::one(self.guard.another_share()?);
         Ok(Self { guard, halves: Arc::clone(&self.halves), owner: self.owner.clone() })
@@ -325,8 +326,9 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// `LockLost` if the lock is lost; `InvalidArgument` if this guard was released; `ConnectionLoss` if the retry
-    /// policy gave up. After an error, this guard still holds the write lock unless it is lost or released.
+    /// `LockError::LockLost` if the lock is lost; `LockError::InvalidArgument` if this guard was released;
+    /// `Error::ConnectionLoss` if the retry policy gave up. After an error, this guard still holds the write lock
+    /// unless it is lost or released.
     ///
     /// # Cancel safety
     ///

@@ -86,7 +86,7 @@ impl InterProcessSemaphoreMutex {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`; `InvalidArgument` for the root.
+    /// `Error::InvalidPath`; `LockError::InvalidArgument` for the root.
     pub fn new(client: CuratorFramework, path: impl Into<String>) -> Result<Self> {
         Self::with_options(client, path, LockOptions::new())
     }
@@ -121,7 +121,8 @@ impl InterProcessSemaphoreMutex {
     ///
     /// # Errors
     ///
-    /// `NotStarted`, `Closed`; `NoAuth` if the ACL forbids reading; `ConnectionLoss`, `SessionExpired`: call again.
+    /// `Error::NotStarted`, `Error::Closed`; `Error::NoAuth` if the ACL forbids reading; `Error::ConnectionLoss`,
+    /// `Error::SessionExpired`: call again.
     ///
     /// # Cancel safety
     ///

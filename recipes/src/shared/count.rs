@@ -19,7 +19,7 @@ pub trait SharedCountReader: fmt::Debug {
     ///
     /// # Errors
     ///
-    /// `NotACount`: the node's data is not four bytes; set the count to repair it.
+    /// `SharedError::NotACount`: the node's data is not four bytes; set the count to repair it.
     fn count(&self) -> Result<i32, SharedError>;
 
     /// Returns the newest count that this process knows, with its version.
@@ -109,7 +109,7 @@ impl SharedCount {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`: the path is not valid in ZooKeeper.
+    /// `Error::InvalidPath`: the path is not valid in ZooKeeper.
     pub fn new(client: CuratorFramework, path: impl Into<String>, seed: i32) -> Result<Self, SharedError> {
         let path = path.into();
         let broadcast = Arc::new(CountBroadcast::new(path.clone(), seed));
@@ -141,7 +141,7 @@ impl SharedCount {
     ///
     /// # Errors
     ///
-    /// `NotACount`: the node's data is not four bytes; repair it with [`set_count`](Self::set_count).
+    /// `SharedError::NotACount`: the node's data is not four bytes; repair it with [`set_count`](Self::set_count).
     pub fn count(&self) -> Result<i32, SharedError> {
         Ok(self.versioned_value()?.into_value())
     }

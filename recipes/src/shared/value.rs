@@ -129,7 +129,7 @@ impl SharedValue {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`: the path is not valid in ZooKeeper.
+    /// `Error::InvalidPath`: the path is not valid in ZooKeeper.
     pub fn new(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -153,9 +153,10 @@ impl SharedValue {
     ///
     /// # Errors
     ///
-    /// * `AlreadyStarted`, `Closed`: this value cannot be started.
-    /// * Of the framework `ConnectionLoss` and `SessionExpired` when the retry policy gives up, `NoAuth`,
-    ///   `Compression`, `SchemaViolation`, `NotStarted`, `Closed`, `NoRuntime`: the value may be started again.
+    /// * `SharedError::AlreadyStarted`, `SharedError::Closed`: this value cannot be started.
+    /// * Of the framework `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up,
+    ///   `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NotStarted`,
+    ///   `Error::Closed`, `Error::NoRuntime`: the value may be started again.
     ///
     /// # Cancel safety
     ///
@@ -217,10 +218,10 @@ impl SharedValue {
     ///
     /// # Errors
     ///
-    /// * `NotStarted`, `Closed`: call [`start`](Self::start) first, or create a new value.
-    /// * Of the framework `NoNode` if the node was deleted, `NoAuth`, `Compression`, `SchemaViolation`: the value is
-    ///   not set.
-    /// * `ConnectionLoss` and `SessionExpired` when the retry policy gives up: the value may be set if
+    /// * `SharedError::NotStarted`, `SharedError::Closed`: call [`start`](Self::start) first, or create a new value.
+    /// * Of the framework `Error::NoNode` if the node was deleted, `Error::NoAuth`, `Error::Compression`,
+    ///   `Error::SchemaViolation`: the value is not set.
+    /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the retry policy gives up: the value may be set if
     ///   [`outcome_unknown`](SharedError::outcome_unknown) returns true.
     ///
     /// After a lost reply the value is set again, even if another client has set another value meanwhile.
@@ -243,7 +244,8 @@ impl SharedValue {
     ///
     /// # Errors
     ///
-    /// * `IllegalTrySetVersion`: the previous version is −1, as before the first read and once in 2^32 changes.
+    /// * `SharedError::IllegalTrySetVersion`: the previous version is −1, as before the first read and once in 2^32
+    ///   changes.
     /// * Those of [`set_value`](Self::set_value).
     ///
     /// After a lost reply the value may be set without this call knowing it. Then the error has an [unknown

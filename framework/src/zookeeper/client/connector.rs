@@ -25,7 +25,7 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {
     ///
     /// # Errors
     ///
-    /// An [`io::Error`] if the server may not have received the bytes; `Unsupported` by default.
+    /// An [`io::Error`] if the server may not have received the bytes; `Error::Unsupported` by default.
     fn close_blocking(self: Box<Self>, _bytes: &[u8], _limit: Duration) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }

@@ -141,7 +141,7 @@ impl AcquireOnce for LockInternals {
 impl LockInternals {
     /// # Errors
     ///
-    /// `InvalidPath`, or `InvalidArgument` for the root.
+    /// `Error::InvalidPath`, or `LockError::InvalidArgument` for the root.
     pub(crate) fn new(
         client: CuratorFramework,
         base_path: String,

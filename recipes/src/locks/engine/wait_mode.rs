@@ -32,8 +32,8 @@ impl WaitMode {
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` when the budget is used up and nothing is known of another contender; also if a caller that
-    /// asks once gets no reply to `request` in time.
+    /// `Error::ConnectionLoss` when the budget is used up and nothing is known of another contender; also if a caller
+    /// that asks once gets no reply to `request` in time.
     pub(crate) async fn bound<T>(
         self,
         client: &CuratorFramework,

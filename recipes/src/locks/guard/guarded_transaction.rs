@@ -83,10 +83,10 @@ impl GuardedTransaction<'_> {
     /// # Errors
     ///
     /// Those of [`CuratorTransaction::commit`], and:
-    /// * `LockLost`: the lock is lost, and nothing was changed. But if the session ended before the reply (the reason
-    ///   is [`Session`](LossReason::Session)), the changes may have been made: read the nodes.
-    /// * `InvalidArgument`: the guard was released, or a multi lock has several clients or namespaces.
-    /// * `NoAuth`: the ACL forbids the check of the lock's node.
+    /// * `LockError::LockLost`: the lock is lost, and nothing was changed. But if the session ended before the reply
+    ///   (the reason is [`Session`](LossReason::Session)), the changes may have been made: read the nodes.
+    /// * `LockError::InvalidArgument`: the guard was released, or a multi lock has several clients or namespaces.
+    /// * `Error::NoAuth`: the ACL forbids the check of the lock's node.
     ///
     /// # Cancel safety
     ///

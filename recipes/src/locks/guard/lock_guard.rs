@@ -84,8 +84,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` if the node could not be deleted and the retry policy gave up: call `release` again, or drop
-    /// the guard.
+    /// `Error::ConnectionLoss` if the node could not be deleted and the retry policy gave up: call `release` again, or
+    /// drop the guard.
     ///
     /// # Cancel safety
     ///
@@ -140,8 +140,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// `LockLost` if the lock is lost; `InvalidArgument` if the guard was released; `ConnectionLoss` or another error
-    /// of the framework if the server did not reply.
+    /// `LockError::LockLost` if the lock is lost; `LockError::InvalidArgument` if the guard was released;
+    /// `Error::ConnectionLoss` or another error of the framework if the server did not reply.
     ///
     /// # Cancel safety
     ///
@@ -170,7 +170,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// `LockLost` if the lock was lost before `work` was done; `InvalidArgument` if the guard was released before.
+    /// `LockError::LockLost` if the lock was lost before `work` was done; `LockError::InvalidArgument` if the guard was
+    /// released before.
     ///
     /// # Cancel safety
     ///
@@ -363,7 +364,7 @@ macro_rules! reenter {
             ///
             /// # Errors
             ///
-            /// `LockLost` if the lock is lost; `InvalidArgument` if this guard was released.
+            /// `LockError::LockLost` if the lock is lost; `LockError::InvalidArgument` if this guard was released.
             pub fn reenter(&self) -> $crate::locks::error::Result<Self> {
                 self.guard.another_share().map(Self::new)
             }

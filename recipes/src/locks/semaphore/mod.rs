@@ -148,7 +148,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// `InvalidPath`; `InvalidArgument` for the root, and for a limit of zero.
+    /// `Error::InvalidPath`; `LockError::InvalidArgument` for the root, and for a limit of zero.
     pub fn new(client: CuratorFramework, path: impl Into<String>, max_leases: usize) -> Result<Self> {
         Self::with_options(client, path, max_leases, LockOptions::new())
     }
@@ -171,7 +171,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); `InvalidArgument` also for a driver, because leases have their own.
+    /// As [`new`](Self::new); `LockError::InvalidArgument` also for a driver, because leases have their own.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -213,8 +213,8 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`with_options`](Self::with_options); `InvalidArgument` also if the count's node holds another kind of data,
-    /// and for [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes.
+    /// As [`with_options`](Self::with_options); `LockError::InvalidArgument` also if the count's node holds another
+    /// kind of data, and for [`SemaphoreProtocol::Direct`], which cannot follow a limit that changes.
     pub fn with_shared_count(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -303,8 +303,8 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); `InvalidArgument` for zero leases, and for more than the limit, also when it is
-    /// lowered meanwhile.
+    /// As [`acquire`](Self::acquire); `LockError::InvalidArgument` for zero leases, and for more than the limit, also
+    /// when it is lowered meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -326,7 +326,8 @@ impl InterProcessSemaphoreV2 {
     /// # Errors
     ///
     /// * Those of [`acquire_many`](Self::acquire_many).
-    /// * `ConnectionLoss`: the budget ended without a connection, or before a reply showed another contender ahead.
+    /// * `Error::ConnectionLoss`: the budget ended without a connection, or before a reply showed another contender
+    ///   ahead.
     ///
     /// # Cancel safety
     ///
@@ -349,7 +350,7 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// As [`acquire_many`](Self::acquire_many); `ConnectionLoss` also without a reply in the connection timeout.
+    /// As [`acquire_many`](Self::acquire_many); `Error::ConnectionLoss` also without a reply in the connection timeout.
     ///
     /// # Cancel safety
     ///
@@ -380,7 +381,8 @@ impl InterProcessSemaphoreV2 {
     ///
     /// # Errors
     ///
-    /// `NotStarted`, `Closed`; `NoAuth` if the ACL forbids reading; `ConnectionLoss`, `SessionExpired`: call again.
+    /// `Error::NotStarted`, `Error::Closed`; `Error::NoAuth` if the ACL forbids reading; `Error::ConnectionLoss`,
+    /// `Error::SessionExpired`: call again.
     ///
     /// # Cancel safety
     ///
@@ -444,7 +446,7 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// `NoNode` or `SessionExpired` if the lease is lost; `ConnectionLoss`; `Compression`.
+    /// `Error::NoNode` or `Error::SessionExpired` if the lease is lost; `Error::ConnectionLoss`; `Error::Compression`.
     ///
     /// # Cancel safety
     ///

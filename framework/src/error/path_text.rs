@@ -187,7 +187,11 @@ mod tests {
             let text = shortened(full);
             assert_eq!((text.as_str(), text.full()), (short, full));
             assert_eq!((text.to_string(), format!("{text:?}")), (short.to_owned(), format!("{full:?}")));
-            assert!(text == short && text == *short && text == short.to_owned() && text == PathText::from(short));
+            assert_eq!(text, short);
+            assert_eq!(short, text);
+            assert_eq!(text, short.to_owned());
+            assert_eq!(short.to_owned(), text);
+            assert_eq!(text, PathText::from(short));
         }
     }
 

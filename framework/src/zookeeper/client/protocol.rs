@@ -1030,6 +1030,23 @@ mod tests {
     }
 
     #[test]
+    fn close_at_once_needs_an_attached_connection_and_is_sent_once() {
+        let mut protocol = attached();
+        assert!(!protocol.close_at_once(), "the session goes on");
+        protocol.fail();
+        assert!(protocol.close_at_once() && protocol.close_at_once());
+        let frame = write(&mut protocol);
+        assert_eq!(RequestHeader::decode(&mut Reader::new(&frame[4..])).unwrap().op, OpCode::CloseSession);
+        assert_eq!(frame.len(), 4 + 8);
+        protocol.lost(None);
+        protocol.open(Duration::ZERO, 0);
+        assert!(!protocol.close_at_once(), "the connection is not attached");
+        protocol.lost(None);
+        attach(&mut protocol, 0).unwrap();
+        assert!(!protocol.close_at_once(), "the server has ended the session");
+    }
+
+    #[test]
     fn session_that_the_server_has_closed_already_is_closed() {
         let mut protocol = attached();
         protocol.close(Duration::ZERO);

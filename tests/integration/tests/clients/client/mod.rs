@@ -9,6 +9,7 @@ mod identity;
 mod limits;
 mod reconnect;
 mod relay;
+mod runtime_end;
 mod scripted;
 mod timeouts;
 mod watches;

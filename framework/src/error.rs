@@ -174,6 +174,15 @@ pub enum Error {
         /// The part that the runtime lacks.
         missing: &'static str,
     },
+    /// [`CuratorFramework::start`](crate::CuratorFramework::start) was called in a tokio runtime with a paused clock,
+    /// as by `#[tokio::test(start_paused = true)]`. Such a clock jumps to the next timer whenever all tasks wait, so
+    /// every time limit ends before a server can answer. Start the client while the clock runs, or use the simulation
+    /// of the crate `curator-test`, `SimulatedEnsemble`.
+    #[error(
+        "the tokio runtime's clock is paused, so time limits end before a server can answer: test without \
+         `start_paused`, or with `curator_test::SimulatedEnsemble`"
+    )]
+    PausedClock,
 }
 
 impl Error {
@@ -259,7 +268,8 @@ impl Error {
             | Self::AlreadyStarted
             | Self::Closed
             | Self::NoRuntime
-            | Self::IncompleteRuntime { .. } => {}
+            | Self::IncompleteRuntime { .. }
+            | Self::PausedClock => {}
         }
     }
 
@@ -386,6 +396,7 @@ mod tests {
             Error::Closed,
             Error::NoRuntime,
             Error::IncompleteRuntime { missing: "timers" },
+            Error::PausedClock,
         ]
     }
 

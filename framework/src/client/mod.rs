@@ -112,12 +112,17 @@ impl CuratorFramework {
     ///
     /// * `Error::AlreadyStarted`, `Error::Closed`: a client starts once; build another one.
     /// * `Error::NoRuntime`, `Error::IncompleteRuntime`: call it in a tokio runtime with timers and I/O.
+    /// * `Error::PausedClock`: the test pauses the runtime's clock, so timers would end before a server can answer.
     ///
     /// An unreachable server is not an error here: operations report it.
     pub fn start(&self) -> Result<()> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
-        check_drivers(self.core.shared().config.factory.needs_io())?;
         let shared = self.core.shared();
+        let needs_io = shared.config.factory.needs_io();
+        check_drivers(needs_io)?;
+        if needs_io && is_clock_paused() {
+            return Err(Error::PausedClock);
+        }
         let before = shared.life_cycle.modify(|life_cycle| {
             let before = *life_cycle;
             if before == LifeCycle::Latent {
@@ -429,6 +434,16 @@ impl fmt::Debug for CuratorFramework {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.core.fmt(f)
     }
+}
+
+/// Returns `true` if tokio's clock does not advance, as in a test with `start_paused`. tokio has no query for this.
+fn is_clock_paused() -> bool {
+    let paused = tokio::time::Instant::now();
+    let running = std::time::Instant::now();
+    while running.elapsed() < Duration::from_micros(10) {
+        std::hint::spin_loop();
+    }
+    paused.elapsed().is_zero()
 }
 
 /// Checks that the runtime has timers, and I/O if the client needs it. Without them the client's task would panic.

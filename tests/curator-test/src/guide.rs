@@ -148,6 +148,18 @@
 //! # }
 //! ```
 //!
+//! # Paused time
+//!
+//! `#[tokio::test(start_paused = true)]` makes the clock jump to the next timer whenever all tasks wait. A reply of a
+//! server over a socket, such as [`TestingServer`], takes real time, so every time limit would end before it. A client
+//! with sockets therefore refuses to start on a paused clock, with `Error::PausedClock`.
+//!
+//! | the test | write |
+//! | --- | --- |
+//! | waits for minutes, such as a session's time-out | [`SimulatedEnsemble`] with `start_paused`, as above |
+//! | needs a server over a socket | `#[tokio::test]`, with short timeouts: [`TestingServer::builder`] allows them |
+//! | needs both | `tokio::time::resume()` before `client.start()` |
+//!
 //! [`ApacheCluster`]: crate::ApacheCluster
 //! [`ApacheCluster::isolate`]: crate::ApacheCluster::isolate
 //! [`ApacheCluster::kill`]: crate::ApacheCluster::kill
@@ -167,6 +179,7 @@
 //! [`SimulatedEnsemble`]: crate::SimulatedEnsemble
 //! [`TestAuthority`]: crate::TestAuthority
 //! [`TestingServer`]: crate::TestingServer
+//! [`TestingServer::builder`]: crate::TestingServer::builder
 //! [`TestingServer::freeze`]: crate::TestingServer::freeze
 //! [`TestingServer::kill_session`]: crate::TestingServer::kill_session
 //! [`TestingServer::restart`]: crate::TestingServer::restart

@@ -43,6 +43,9 @@ const DOWN: Duration = Duration::from_millis(20);
 /// synchronous code, and runs on in real time when the test's runtime is paused or blocked. Every method may be called
 /// from any thread, and takes effect before it returns.
 ///
+/// A `CuratorFramework` with sockets does not start on a paused clock: the [guide](crate::guide#paused-time) has the
+/// remedies.
+///
 /// A drop of the server closes its port and all connections, and leaves nothing behind.
 ///
 /// # Faults

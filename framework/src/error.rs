@@ -183,6 +183,12 @@ pub enum Error {
          `start_paused`, or with `curator_test::SimulatedEnsemble`"
     )]
     PausedClock,
+    /// A signal has ended the work of [`CuratorFramework::run`](crate::CuratorFramework::run).
+    #[error("stopped by {signal}")]
+    Interrupted {
+        /// The signal's name, such as `SIGINT`.
+        signal: &'static str,
+    },
 }
 
 impl Error {
@@ -269,7 +275,8 @@ impl Error {
             | Self::Closed
             | Self::NoRuntime
             | Self::IncompleteRuntime { .. }
-            | Self::PausedClock => {}
+            | Self::PausedClock
+            | Self::Interrupted { .. } => {}
         }
     }
 
@@ -397,6 +404,7 @@ mod tests {
             Error::NoRuntime,
             Error::IncompleteRuntime { missing: "timers" },
             Error::PausedClock,
+            Error::Interrupted { signal: "SIGINT" },
         ]
     }
 

@@ -66,6 +66,7 @@
 //!
 //! | cargo feature | what it adds |
 //! | --- | --- |
+//! | `signal` (default) | [`CuratorFramework::run`] closes the client at Ctrl-C and `SIGTERM` |
 //! | `zookeeper-async` (default) | the second client: `ZooKeeperAsyncFactory`, [`CuratorFrameworkBuilder::zookeeper_factory`] |
 //! | `metrics` | [metrics](#metrics) of connections and requests |
 //! | `tls` | TLS with the default client: [`TlsOptions`], [`CuratorFrameworkBuilder::tls`] |

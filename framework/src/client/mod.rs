@@ -3,6 +3,7 @@
 pub(crate) mod builder;
 pub(crate) mod ensure_containers;
 pub(crate) mod listeners;
+mod run;
 mod supervisor;
 pub(crate) mod within_one_session;
 
@@ -35,9 +36,25 @@ use crate::state::connection_state::ConnectionState;
 
 /// A client of a ZooKeeper ensemble: Curator's `CuratorFramework`.
 ///
-/// Clones are cheap and share one session at a time. Dropping the last clone ends the session: at once while the
-/// runtime lives, else when the session times out on the server. A held lock keeps a clone. [`close`](Self::close)
-/// waits for it.
+/// Clones are cheap and share one session at a time. Dropping the last clone ends the session, as does dropping the
+/// runtime. A held lock keeps a clone. [`close`](Self::close) waits for the end, and [`run`](Self::run) closes the
+/// client on every path.
+///
+/// # The end of a program
+///
+/// A connected session of the [default client](crate::default_client) ends as follows:
+///
+/// | the program | the session |
+/// | --- | --- |
+/// | awaits `close`, or returns from `run` | is closed |
+/// | returns from `main`, or panics there: the runtime is dropped | is closed by that drop, which blocks up to 200 ms for each client |
+/// | ends by `process::exit`, an abort, a panic with `panic = "abort"`, or a signal without a handler | lives until it times out on the server |
+/// | ends a multi-thread runtime by `shutdown_background`, or a `shutdown_timeout` passes | may live until it times out: 12 of 20 did |
+/// | is disconnected at its end, or the server does not read | lives until it times out |
+///
+/// With `zookeeper-async` only `close` and `run` close the session at the end of a program. So do they with a
+/// [`Connector`](crate::Connector), unless its streams implement
+/// [`close_blocking`](crate::ByteStream::close_blocking).
 ///
 /// # Examples
 ///
@@ -214,6 +231,50 @@ impl CuratorFramework {
         let closing = futures_util::future::join_all(std::mem::take(&mut *shared.closing.lock()));
         let _in_time = tokio::time::timeout(shared.config.max_close_wait, closing).await;
         self.listeners.clear();
+    }
+
+    /// Runs `work`, and closes the client however that ends, so that no lock stays until its session times out. Starts
+    /// the client unless [`start`](Self::start) was called before.
+    ///
+    /// | `work` | the client is closed | result |
+    /// | --- | --- | --- |
+    /// | returns, also by `?` | and the close is awaited | the value or error of `work` |
+    /// | panics | and the close is awaited | the panic goes on |
+    /// | runs when Ctrl-C, `SIGINT` or `SIGTERM` arrives | `work` is dropped first; a second signal ends the wait | `Interrupted` |
+    /// | is dropped with this future | in the background | – |
+    ///
+    /// Tasks that `work` has spawned go on, and their guards are lost. The cargo feature `signal`, on by default, catches
+    /// the signals. From the first call on, tokio's handlers replace the system's for the rest of the process. A signal
+    /// outside of `run` has no effect then, unless the program catches it too.
+    ///
+    /// # Errors
+    ///
+    /// * the error of `work`
+    /// * `Error::Interrupted`: a signal has ended `work`.
+    /// * `Error::Closed`: a client runs once; build another one.
+    /// * `Error::NoRuntime`, `Error::IncompleteRuntime`, `Error::PausedClock`: those of [`start`](Self::start). Signals
+    ///   need I/O.
+    ///
+    /// # Cancel safety
+    ///
+    /// The client is closed when this future is dropped, as by [`close`](Self::close).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use curator_framework::CuratorFramework;
+    /// # async fn main_of_a_program(client: CuratorFramework) -> Result<(), Box<dyn std::error::Error>> {
+    /// client
+    ///     .run(async {
+    ///         let (mode, _) = client.get_data().for_path("/settings/mode").await?;
+    ///         println!("{}", String::from_utf8(mode)?);
+    ///         Ok(())
+    ///     })
+    ///     .await
+    /// # }
+    /// ```
+    pub async fn run<T, E: From<Error>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        run::run(self, work).await
     }
 
     /// Returns the connected session, for a recipe's attempt. Waits for it up to the connection timeout.

@@ -27,6 +27,7 @@ mod parents;
 mod protection;
 mod retry_loops;
 mod roots;
+mod run;
 mod session_order;
 mod waiting;
 mod watches;

@@ -2,14 +2,16 @@
 //!
 //! Each program is a process of its own: this test binary, started again with a role.
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, RetryNTimes, TlsOptions};
 use curator_integration::env::{connected, eventually, in_time};
-use curator_recipes::{InterProcessMutex, MutexGuard};
+use curator_recipes::{InterProcessMutex, LockError, MutexGuard};
 use curator_test::{ApacheServer, TestAuthority, TestingServer};
 use futures_util::FutureExt as _;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::{Builder, Runtime};
 
 /// The variable with the server, lock, runtime and ending of a program.
@@ -21,6 +23,8 @@ const PROGRAM: &str = "our_client::program_end::program_with_a_role_holds_a_lock
 const SESSION: Duration = Duration::from_secs(60);
 /// The time for a grant behind a program that closes its session.
 const SOON: Duration = Duration::from_secs(5);
+/// The longest wait for a close, which no program reaches.
+const CLOSE_WAIT: Duration = Duration::from_secs(40);
 const RUNS: usize = 40;
 const RUNTIMES: [&str; 2] = ["current_thread", "multi_thread"];
 /// The endings that drop the runtime.
@@ -31,6 +35,7 @@ fn options(server: &str) -> CuratorFrameworkBuilder {
         .zookeeper_factory(DefaultZooKeeperFactory::new())
         .session_timeout(SESSION)
         .connection_timeout(Duration::from_secs(10))
+        .max_close_wait(CLOSE_WAIT)
         .retry_policy(RetryNTimes::new(10, Duration::from_millis(50)))
 }
 
@@ -42,10 +47,15 @@ fn runtime(kind: &str) -> Runtime {
     builder.enable_all().build().unwrap()
 }
 
-/// Runs a program to its end.
-fn run(server: &str, path: &str, runtime: &str, ending: &str, tls: Option<&str>) -> Output {
+fn program(server: &str, path: &str, runtime: &str, ending: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([PROGRAM, "--exact", "--nocapture"]).env(ROLE, format!("{server} {path} {runtime} {ending}"));
+    command
+}
+
+/// Runs a program to its end.
+fn run(server: &str, path: &str, runtime: &str, ending: &str, tls: Option<&str>) -> Output {
+    let mut command = program(server, path, runtime, ending);
     if let Some(tls) = tls {
         command.env(TLS, tls);
     }
@@ -68,15 +78,26 @@ fn program_with_a_role_holds_a_lock_and_ends() {
         options = options.tls(TlsOptions::new(authority).with_client_certificate(certificate, key));
     }
     let runtime = runtime(kind);
-    let left = runtime.block_on(hold(options, path, ending));
-    match ending {
-        "background" => runtime.shutdown_background(),
-        _ => drop(runtime),
+    if ending == "run" {
+        let stopped = runtime.block_on(hold_in_run(&options.build().unwrap(), path));
+        return println!("{}", stopped.unwrap_err());
     }
+    let left = runtime.block_on(hold(options, path, ending));
+    drop(runtime);
     if let Some(guard) = left {
         assert!(!guard.is_held());
         assert!(guard.lost().now_or_never().is_some());
     }
+}
+
+/// The `main` of a program that a signal ends.
+async fn hold_in_run(client: &CuratorFramework, path: &str) -> Result<(), LockError> {
+    let work = async {
+        let _guard = InterProcessMutex::new(client.clone(), path)?.acquire().await?;
+        println!("\nheld");
+        std::future::pending().await
+    };
+    client.run(work).await
 }
 
 /// The `main` of a program. Returns a guard that outlives the runtime.
@@ -90,7 +111,7 @@ async fn hold(options: CuratorFrameworkBuilder, path: &str, ending: &str) -> Opt
         "static" => return Some(guard),
         "closing" => assert!(client.close().now_or_never().is_none()),
         "exit" => std::process::exit(0),
-        "task" | "background" => {
+        "task" => {
             tokio::spawn(async move {
                 let _held = guard;
                 std::future::pending::<()>().await;
@@ -153,5 +174,55 @@ fn program_that_exits_without_dropping_its_runtime_leaves_its_session() {
     for (number, kind) in RUNTIMES.iter().enumerate() {
         run(&server.connect_string(), &format!("/exit-{number}"), kind, "exit", None);
         assert_eq!(server.sessions().len(), number + 1, "{kind}");
+    }
+}
+
+/// Starts a program, and signals it when it holds the lock. Returns its last output.
+fn signalled(server: &TestingServer, kind: &str, signals: &[Signal], frozen: bool) -> String {
+    let mut command = program(&server.connect_string(), "/signalled", kind, "run");
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while line != "held\n" {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "the program ended before it held the lock");
+    }
+    if frozen {
+        server.freeze();
+    }
+    for signal in signals {
+        kill_process(pid, *signal).unwrap();
+    }
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success(), "{rest}");
+    rest
+}
+
+#[test]
+fn signal_drops_the_work_of_run_and_closes_its_client() {
+    let server = TestingServer::start().unwrap();
+    for kind in RUNTIMES {
+        for (signal, name) in [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM")] {
+            let said = signalled(&server, kind, &[signal], false);
+            assert!(said.contains(&format!("stopped by {name}\n")), "{kind}: {said}");
+            assert_eq!(server.sessions(), [0; 0], "{kind}, {name}");
+        }
+    }
+}
+
+#[test]
+fn second_signal_ends_the_wait_for_the_close() {
+    let server = TestingServer::start().unwrap();
+    let began = Instant::now();
+    signalled(&server, "multi_thread", &[Signal::INT, Signal::TERM], true);
+    assert!(began.elapsed() < CLOSE_WAIT, "{:?}", began.elapsed());
+    assert_eq!(server.sessions().len(), 1);
+    // The end of the runtime has left the request to the socket.
+    server.thaw();
+    while !server.sessions().is_empty() {
+        assert!(began.elapsed() < CLOSE_WAIT, "the session is closed");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }

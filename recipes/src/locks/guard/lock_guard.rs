@@ -13,6 +13,12 @@ use crate::locks::guard::hold::{HoldShare, Release};
 /// The guard of any lock: all other guards dereference to it. Dropping it releases the lock in the background;
 /// [`release`](Self::release) waits for the reply and returns the outcome.
 ///
+/// The background is a task of the client. If the runtime ends first, as at the end of `main`, its drop closes the
+/// session of the default client, which releases all locks of the client at once.
+/// [`CuratorFramework::run`](curator_framework::CuratorFramework::run) closes the client on every path. After
+/// `process::exit` or an abort the lock stays until the session times out:
+/// [`CuratorFramework`](curator_framework::CuratorFramework#the-end-of-a-program) lists the cases.
+///
 /// A guard may be sent to other tasks and shared in an `Arc`. Any task that has it may release the lock.
 #[must_use = "if unused the lock is released at once"]
 pub struct LockGuard {

@@ -2,6 +2,7 @@
 
 mod child;
 mod options;
+mod serve;
 mod signals;
 
 use std::ffi::OsString;
@@ -109,6 +110,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
     let outcome = match &action {
         Action::Ls { leases, path } => unless_ended(&mut signals, list(&client, path, *leases)).await,
         Action::Revoke { node } => unless_ended(&mut signals, revoke(&client, node)).await,
+        Action::Serve(options) => serve::run(&client, options, signals.end()).await,
         Action::Lock(run) => under(&client, Kind::Lock, run, &mut signals).await,
         Action::Semaphore { leases, run } => under(&client, Kind::Semaphore(*leases), run, &mut signals).await,
         Action::Read(run) => under(&client, Kind::Read, run, &mut signals).await,

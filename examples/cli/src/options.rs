@@ -152,6 +152,8 @@ pub(crate) enum Action {
         /// The node's path
         node: String,
     },
+    /// Shows the locks below a path on a web page, as JSON and as metrics, without changing them
+    Serve(crate::serve::Serve),
 }
 
 #[derive(Debug, Args)]

@@ -1,0 +1,140 @@
+//! The JSON of `/api`. README describes it.
+
+use serde::Serialize;
+
+use super::follow::{Link, Snapshot};
+use super::history::Change;
+use super::page;
+use super::tree::{Contender, Lock};
+
+/// The most holders of a lock in the list.
+const HOLDERS: usize = 16;
+
+/// The state of the connection, at the top of each answer.
+#[derive(Debug, Serialize)]
+struct Head<'a> {
+    connected: bool,
+    connected_or_not_since_ms: i64,
+    complete: bool,
+    as_of_ms: i64,
+    problems: &'a [String],
+}
+
+impl<'a> Head<'a> {
+    fn new(snapshot: &'a Snapshot, link: &Link) -> Self {
+        Self {
+            connected: link.is_connected(),
+            connected_or_not_since_ms: link.since,
+            complete: snapshot.complete,
+            as_of_ms: snapshot.at,
+            problems: &snapshot.problems,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct ContenderJson<'a> {
+    node: &'a str,
+    kind: &'static str,
+    state: &'static str,
+    data: Option<String>,
+    data_bytes: Option<usize>,
+    session: Option<String>,
+    fencing_token: Option<i64>,
+    created_ms: Option<i64>,
+    granted_ms: Option<i64>,
+    asked_to_release: bool,
+}
+
+impl<'a> ContenderJson<'a> {
+    fn new(contender: &'a Contender) -> Self {
+        let detail = contender.detail.as_ref();
+        Self {
+            node: &contender.path,
+            kind: contender.role.word(),
+            state: if contender.holds() { "holds" } else { "waits" },
+            data: detail.map(page::data),
+            data_bytes: detail.map(|detail| detail.length),
+            session: contender.session().map(page::session),
+            fencing_token: detail.map(|detail| detail.czxid),
+            created_ms: detail.map(|detail| detail.created),
+            granted_ms: contender.granted,
+            asked_to_release: detail.is_some_and(super::tree::Detail::asks_to_release),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct LockJson<'a> {
+    path: &'a str,
+    recipe: &'static str,
+    holders: usize,
+    waiters: usize,
+    held_since_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_holders: Option<Vec<ContenderJson<'a>>>,
+}
+
+impl<'a> LockJson<'a> {
+    fn new(lock: &'a Lock) -> Self {
+        Self {
+            path: &lock.path,
+            recipe: lock.recipe.word(),
+            holders: lock.holders().count(),
+            waiters: lock.waiters(),
+            held_since_ms: lock.held_since(),
+            first_holders: None,
+        }
+    }
+
+    fn with_holders(lock: &'a Lock) -> Self {
+        let holders = lock.holders().take(HOLDERS).map(|holder| ContenderJson::new(holder)).collect();
+        Self { first_holders: Some(holders), ..Self::new(lock) }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct ChangeJson<'a> {
+    at_ms: i64,
+    change: &'static str,
+    contender: Option<ContenderJson<'a>>,
+}
+
+impl<'a> ChangeJson<'a> {
+    fn new(change: &'a Change) -> Self {
+        let contender = change.contender.as_ref().map(ContenderJson::new);
+        Self { at_ms: change.at, change: change.kind.word(), contender }
+    }
+}
+
+/// Returns the answer to `/api/locks`.
+pub(crate) fn locks(snapshot: &Snapshot, link: &Link) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        #[serde(flatten)]
+        head: Head<'a>,
+        locks: Vec<LockJson<'a>>,
+    }
+    let locks = snapshot.locks.values().map(|lock| LockJson::with_holders(lock)).collect();
+    serde_json::to_string(&Answer { head: Head::new(snapshot, link), locks })
+}
+
+/// Returns the answer to `/api/locks/{path}`.
+pub(crate) fn lock(snapshot: &Snapshot, link: &Link, lock: &Lock, history: &[Change]) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        #[serde(flatten)]
+        head: Head<'a>,
+        #[serde(flatten)]
+        lock: LockJson<'a>,
+        contenders: Vec<ContenderJson<'a>>,
+        history: Vec<ChangeJson<'a>>,
+    }
+    let shown = lock.contenders.iter().filter(|node| node.holds() || node.waits());
+    serde_json::to_string(&Answer {
+        head: Head::new(snapshot, link),
+        lock: LockJson::new(lock),
+        contenders: shown.map(|node| ContenderJson::new(node)).collect(),
+        history: history.iter().map(ChangeJson::new).collect(),
+    })
+}

@@ -1,0 +1,386 @@
+//! Follows the nodes below the served path, with one watch for all browsers, and publishes the locks.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use curator_framework::{AddWatchMode, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Watch};
+use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::stream::{self, FuturesUnordered, StreamExt as _};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::Shared;
+use super::names::{child, contender};
+use super::tree::{Detail, Event, Locks, Tree};
+
+/// Changes within this time are applied together.
+const BURST: Duration = Duration::from_millis(100);
+/// The pause after a failure.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The most requests at once.
+const REQUESTS: usize = 64;
+/// The most events that are applied together.
+const BATCH: usize = 10_000;
+/// The most nodes that are followed.
+const MOST_NODES: usize = 100_000;
+/// The most bytes of a node's data that are kept.
+const MOST_DATA: usize = 256;
+
+/// The locks as they were at a time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) locks: Locks,
+    /// The time of the newest complete look, in milliseconds since 1970.
+    pub(crate) at: i64,
+    /// All nodes were listed, and no change is missing.
+    pub(crate) complete: bool,
+    /// The reasons for which locks may be missing.
+    pub(crate) problems: Vec<String>,
+}
+
+/// Returns the milliseconds since 1970.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The directories that a listing has found, with the names in each. `None`: the directory does not exist.
+type Listings = Vec<(String, Option<Vec<String>>)>;
+
+/// A watch on a directory, which resolves with its path.
+type Fired = BoxFuture<'static, String>;
+
+struct Follower {
+    client: CuratorFramework,
+    root: String,
+    shared: Arc<Shared>,
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    tree: Tree,
+    /// The nodes below the root were listed once.
+    loaded: bool,
+    /// The paths that the server does not let this client read.
+    forbidden: HashSet<String>,
+    is_full: bool,
+    /// The watches on directories, where the server has no recursive watch.
+    watches: Option<FuturesUnordered<Fired>>,
+}
+
+/// Follows the nodes below a path until the client is closed. Failures are counted, and repeated without an end.
+pub(crate) async fn follow(
+    client: CuratorFramework,
+    root: String,
+    shared: Arc<Shared>,
+    snapshots: watch::Sender<Arc<Snapshot>>,
+) {
+    let mut follower = Follower {
+        client,
+        root,
+        shared,
+        snapshots,
+        tree: Tree::default(),
+        loaded: false,
+        forbidden: HashSet::new(),
+        is_full: false,
+        watches: None,
+    };
+    loop {
+        let Err(error) = follower.session_of_watches().await;
+        if matches!(error, Error::Closed) {
+            return;
+        }
+        follower.shared.read_errors.fetch_add(1, Ordering::Relaxed);
+        follower.publish(Some(&error));
+        if follower.client.block_until_connected().await.is_err() {
+            return;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+enum Never {}
+
+impl Follower {
+    /// Follows the nodes until a request fails.
+    async fn session_of_watches(&mut self) -> Result<Never, Error> {
+        match self.client.add_watch(&self.root, AddWatchMode::PersistentRecursive).await {
+            Ok(watcher) => self.follow_events(watcher).await,
+            Err(Error::Unsupported { .. }) => self.follow_children().await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Follows the events of a recursive watch, each of which names the node that has changed.
+    async fn follow_events(&mut self, mut watcher: PersistentWatcher) -> Result<Never, Error> {
+        self.load().await?;
+        loop {
+            let mut batch = vec![watcher.next().await?];
+            let end = Instant::now() + BURST;
+            while batch.len() < BATCH {
+                match timeout_at(end, watcher.next()).await {
+                    Ok(event) => batch.push(event?),
+                    Err(_over) => break,
+                }
+            }
+            let mut events = Vec::with_capacity(batch.len());
+            let mut is_reset = false;
+            for event in batch {
+                match event {
+                    PersistentEvent::Changed(event) => events.extend(match event.event_type {
+                        EventType::NodeCreated => Some(Event::Created(event.path)),
+                        EventType::NodeDeleted => Some(Event::Deleted(event.path)),
+                        EventType::NodeDataChanged => Some(Event::Changed(event.path)),
+                        _ => None,
+                    }),
+                    _ => is_reset = true,
+                }
+            }
+            if is_reset {
+                self.load().await?;
+            } else {
+                self.apply(events).await?;
+            }
+        }
+    }
+
+    /// Follows the lists of children, each by a watch of its own.
+    async fn follow_children(&mut self) -> Result<Never, Error> {
+        self.watches = Some(FuturesUnordered::new());
+        self.load().await?;
+        loop {
+            let Some(watches) = &mut self.watches else { return Err(Error::Closed) };
+            // The root always has a watch.
+            let mut changed: HashSet<String> = watches.next().await.into_iter().collect();
+            let end = Instant::now() + BURST;
+            while let Ok(Some(path)) = timeout_at(end, watches.next()).await {
+                changed.insert(path);
+            }
+            let changed: Vec<String> = changed.into_iter().collect();
+            let listings = self.explore(changed, false).await?;
+            let events = self.differences(&listings);
+            self.apply(events).await?;
+        }
+    }
+
+    /// Lists all nodes and reads all contenders anew.
+    async fn load(&mut self) -> Result<(), Error> {
+        self.forbidden.clear();
+        self.is_full = false;
+        let listings = self.explore(vec![self.root.clone()], true).await?;
+        let mut events = self.differences(&listings);
+        let known = |(directory, names): &(String, Option<Vec<String>>)| -> Vec<Event> {
+            let names = names.iter().flatten().filter(|name| contender(name).is_some());
+            names.map(|name| Event::Changed(child(directory, name))).collect()
+        };
+        events.extend(listings.iter().flat_map(known));
+        self.apply(events).await
+    }
+
+    fn differences(&self, listings: &Listings) -> Vec<Event> {
+        let events = listings.iter().map(|(path, names)| self.tree.differences(path, names.as_deref()));
+        events.flatten().collect()
+    }
+
+    /// Lists directories, and those below them: all, or only those that are new.
+    async fn explore(&mut self, mut frontier: Vec<String>, all: bool) -> Result<Listings, Error> {
+        let mut listings = Listings::new();
+        let mut found = 0;
+        while !frontier.is_empty() {
+            let watched = self.watches.is_some();
+            let requests = std::mem::take(&mut frontier).into_iter().map(|path| {
+                let watch = Want { list: watched, creation: watched && path == self.root };
+                list(self.client.clone(), path, watch).boxed()
+            });
+            let requests: Vec<_> = requests.collect();
+            let answers: Vec<_> = stream::iter(requests).buffer_unordered(REQUESTS).collect().await;
+            for answer in answers {
+                let (path, listed) = answer;
+                let (names, watch) = match listed {
+                    Err(error @ (Error::NoAuth { .. } | Error::SchemaViolation { .. })) => {
+                        self.shared.read_errors.fetch_add(1, Ordering::Relaxed);
+                        self.forbidden.insert(format!("{error}"));
+                        continue;
+                    }
+                    listed => listed?,
+                };
+                if let (Some(watches), Some(watch)) = (&self.watches, watch) {
+                    let path = path.clone();
+                    watches.push(watch.map(|_| path).boxed());
+                }
+                for name in names.iter().flatten().filter(|name| contender(name).is_none()) {
+                    let path = child(&path, name);
+                    // ZooKeeper's own nodes.
+                    if path != "/zookeeper" && (all || !self.tree.is_directory(&path)) {
+                        frontier.push(path);
+                    }
+                }
+                found += 1 + names.as_ref().map_or(0, Vec::len);
+                listings.push((path, names));
+            }
+            if found > MOST_NODES {
+                self.is_full = true;
+                break;
+            }
+        }
+        Ok(listings)
+    }
+
+    /// Reads the nodes of the events, applies the events, and publishes the locks.
+    async fn apply(&mut self, mut events: Vec<Event>) -> Result<(), Error> {
+        events.retain(|event| {
+            let (Event::Created(path) | Event::Deleted(path) | Event::Changed(path)) = event;
+            path != "/zookeeper" && !path.starts_with("/zookeeper/")
+        });
+        if self.tree.len() + events.len() > MOST_NODES {
+            self.is_full = true;
+            let free = MOST_NODES.saturating_sub(self.tree.len());
+            let mut created = 0;
+            events.retain(|event| {
+                created += usize::from(matches!(event, Event::Created(_)));
+                created <= free || !matches!(event, Event::Created(_))
+            });
+        }
+        let is_contender = |path: &str| path.rsplit('/').next().is_some_and(|name| contender(name).is_some());
+        let paths: HashSet<&String> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Created(path) | Event::Changed(path) if is_contender(path) => Some(path),
+                _ => None,
+            })
+            .collect();
+        let requests: Vec<_> = paths.into_iter().map(|path| read(self.client.clone(), path.clone()).boxed()).collect();
+        let answers: Vec<_> = stream::iter(requests).buffer_unordered(REQUESTS).collect().await;
+        let mut details = HashMap::new();
+        for (path, answer) in answers {
+            match answer {
+                Ok(detail) => drop(details.insert(path, detail)),
+                // A deletion event follows, or the next listing lacks it.
+                Err(Error::NoNode { .. }) => {}
+                Err(error @ Error::NoAuth { .. }) => {
+                    self.shared.read_errors.fetch_add(1, Ordering::Relaxed);
+                    self.forbidden.insert(format!("{error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let changes = self.tree.apply(&events, &details, now(), !self.loaded);
+        self.loaded = true;
+        self.shared.history().extend(changes);
+        self.publish(None);
+        Ok(())
+    }
+
+    fn publish(&self, error: Option<&Error>) {
+        let at = if error.is_some() { self.snapshots.borrow().at } else { now() };
+        let mut problems: Vec<String> = self.forbidden.iter().take(3).cloned().collect();
+        problems.sort();
+        if self.forbidden.len() > 3 {
+            problems.push(format!("{} more paths cannot be read", self.forbidden.len() - 3));
+        }
+        if self.is_full {
+            problems.push(format!("there are more than {MOST_NODES} nodes; serve a path with fewer"));
+        }
+        // The state of the connection tells of these.
+        let other = error.filter(|e| !matches!(e, Error::ConnectionLoss { .. } | Error::SessionExpired { .. }));
+        problems.extend(other.map(|error| format!("cannot read the locks: {error}")));
+        let locks = self.tree.locks().clone();
+        self.snapshots.send_replace(Arc::new(Snapshot { locks, at, complete: error.is_none(), problems }));
+    }
+}
+
+/// The watches that a listing sets.
+#[derive(Debug, Clone, Copy)]
+struct Want {
+    /// On the list of children.
+    list: bool,
+    /// On the creation of the directory, if it does not exist.
+    creation: bool,
+}
+
+/// Lists a directory, with the watches that the caller wants.
+async fn list(
+    client: CuratorFramework,
+    path: String,
+    watch: Want,
+) -> (String, Result<(Option<Vec<String>>, Option<Watch>), Error>) {
+    let listed = async {
+        loop {
+            let listed = if watch.list {
+                client.get_children().watched().for_path(&path).await.map(|(names, watch)| (names, Some(watch)))
+            } else {
+                client.get_children().for_path(&path).await.map(|names| (names, None))
+            };
+            match listed {
+                Ok((names, watch)) => return Ok((Some(names), watch)),
+                Err(Error::NoNode { .. }) if !watch.creation => return Ok((None, None)),
+                Err(Error::NoNode { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            let (stat, watch) = client.check_exists().watched().for_path(&path).await?;
+            if stat.is_none() {
+                return Ok((None, Some(watch)));
+            }
+        }
+    };
+    let listed = listed.await;
+    (path, listed)
+}
+
+/// Reads a contender's node. Its stat needs no permission.
+async fn read(client: CuratorFramework, path: String) -> (String, Result<Detail, Error>) {
+    let answer = match client.get_data().undecompressed().for_path(&path).await {
+        Err(error @ Error::NoAuth { .. }) => match client.check_exists().for_path(&path).await {
+            Ok(Some(stat)) => Ok((Vec::new(), stat)),
+            Ok(None) => Err(error),
+            Err(error) => Err(error),
+        },
+        answer => answer,
+    };
+    let answer = answer.map(|(mut data, stat)| {
+        data.truncate(MOST_DATA);
+        let length = usize::try_from(stat.data_length).unwrap_or_default();
+        Detail { data, length, session: stat.ephemeral_owner, czxid: stat.czxid, created: stat.ctime }
+    });
+    (path, answer)
+}
+
+/// The state of the connection to ZooKeeper.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link {
+    pub(crate) state: Option<curator_framework::ConnectionState>,
+    /// The time of the newest change between connected and not, in milliseconds since 1970.
+    pub(crate) since: i64,
+}
+
+impl Link {
+    pub(crate) fn is_connected(&self) -> bool {
+        self.state.is_some_and(curator_framework::ConnectionState::is_connected)
+    }
+}
+
+/// Publishes each state of the connection, until the client is dropped.
+pub(crate) async fn follow_connection(
+    client: CuratorFramework,
+    links: watch::Sender<Link>,
+    reconnects: Arc<AtomicU64>,
+) {
+    let mut states = client.watch_connection_state();
+    loop {
+        let state = *states.borrow_and_update();
+        links.send_if_modified(|link| {
+            let next = Link { state, since: now() };
+            let changed = link.is_connected() != next.is_connected();
+            if changed && next.is_connected() {
+                reconnects.fetch_add(1, Ordering::Relaxed);
+            }
+            let since = if changed { next.since } else { link.since };
+            let is_new = link.state != state;
+            *link = Link { state, since };
+            is_new
+        });
+        if states.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The requests and the streams of events.
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use futures_util::stream;
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::access::{Access, COOKIE, Refusal};
+use super::follow::{Link, Snapshot, now};
+use super::metrics::{self, Counts};
+use super::page::{self, Row};
+use super::{Shared, api};
+
+/// The shortest time between two events of a stream.
+const PACE: Duration = Duration::from_millis(300);
+/// The most streams at once.
+const MOST_STREAMS: usize = 256;
+/// The most changes of a lock in `/api/locks/{path}`.
+const MOST_CHANGES: usize = 100;
+
+/// No script, style or image but this program's own; `data:` is the icon.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The state of the handlers.
+#[derive(Debug, Clone)]
+pub(crate) struct Served {
+    shared: Arc<Shared>,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    links: watch::Receiver<Link>,
+    stopping: watch::Receiver<bool>,
+    streams: Arc<Semaphore>,
+}
+
+impl Served {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        snapshots: watch::Receiver<Arc<Snapshot>>,
+        links: watch::Receiver<Link>,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self { shared, snapshots, links, stopping, streams: Arc::new(Semaphore::new(MOST_STREAMS)) }
+    }
+
+    fn present(&self) -> (Arc<Snapshot>, Link) {
+        (Arc::clone(&self.snapshots.borrow()), *self.links.borrow())
+    }
+}
+
+pub(crate) fn router(served: Served) -> Router {
+    Router::new()
+        .route("/", get(list))
+        .route("/locks/", get(async |State(served): State<Served>| lock_page(&served, "/")))
+        .route(
+            "/locks/{*path}",
+            get(async |served: State<Served>, path: Path<String>| lock_page(&served, &rooted(path))),
+        )
+        .route("/events", get(async |served: State<Served>, request: Request| events(served.0, &request, None)))
+        .route("/events/", get(async |s: State<Served>, request: Request| events(s.0, &request, Some("/".to_owned()))))
+        .route("/events/{*path}", get(lock_events))
+        .route("/api/locks", get(api_locks))
+        .route("/api/locks/{*path}", get(api_lock))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(health))
+        .route("/login", get(login))
+        .route("/style.css", get(async || asset("text/css; charset=utf-8", include_str!("style.css"))))
+        .route("/script.js", get(async || asset("text/javascript; charset=utf-8", include_str!("script.js"))))
+        .fallback(async || (StatusCode::NOT_FOUND, "no such page\n"))
+        .layer(middleware::from_fn_with_state(served.clone(), guard))
+        .with_state(served)
+}
+
+/// Answers only requests that read and that may, and sets the headers of every answer.
+async fn guard(State(served): State<Served>, request: Request, next: Next) -> Response {
+    let is_login = request.uri().path() == "/login" && matches!(served.shared.access, Access::Token(_));
+    let allowed = if is_login { Ok(()) } else { served.shared.access.check(request.uri(), request.headers()) };
+    let mut response = if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")], "this server only reads\n").into_response()
+    } else {
+        match allowed {
+            Ok(()) => next.run(request).await,
+            Err(Refusal::Host) => {
+                let text = "this server answers requests for a loopback host, such as localhost, or with a token\n";
+                (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+            }
+            Err(Refusal::Token) => {
+                let text = "a token is needed: open /login?token=TOKEN, or send Authorization: Bearer TOKEN\n";
+                (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
+            }
+        }
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Returns the time of the newest known state, if that is not the present one.
+fn frozen(link: &Link) -> Option<i64> {
+    (!link.is_connected()).then_some(link.since)
+}
+
+fn rooted(Path(path): Path<String>) -> String {
+    format!("/{path}")
+}
+
+fn html(status: StatusCode, page: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+fn json(text: serde_json::Result<String>) -> Response {
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn list(State(served): State<Served>) -> Response {
+    let (snapshot, link) = served.present();
+    html(StatusCode::OK, page::list(&served.shared.root, &snapshot, &link, frozen(&link).unwrap_or_else(now)))
+}
+
+fn lock_page(served: &Served, path: &str) -> Response {
+    let (snapshot, link) = served.present();
+    let status = if snapshot.locks.contains_key(path) { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    html(status, page::lock(path, &snapshot, &link, frozen(&link).unwrap_or_else(now)))
+}
+
+async fn api_locks(State(served): State<Served>) -> Response {
+    let (snapshot, link) = served.present();
+    json(api::locks(&snapshot, &link))
+}
+
+async fn api_lock(State(served): State<Served>, path: Path<String>) -> Response {
+    let path = rooted(path);
+    let (snapshot, link) = served.present();
+    let Some(lock) = snapshot.locks.get(&path) else {
+        let kind = [(header::CONTENT_TYPE, "application/json")];
+        return (StatusCode::NOT_FOUND, kind, r#"{"error":"no lock at this path"}"#).into_response();
+    };
+    let (mut changes, _) = served.shared.history().since(0, &path);
+    changes.drain(..changes.len().saturating_sub(MOST_CHANGES));
+    json(api::lock(&snapshot, &link, lock, &changes))
+}
+
+async fn metrics(State(served): State<Served>) -> Response {
+    let (snapshot, link) = served.present();
+    let counts = Counts {
+        read_errors: served.shared.read_errors.load(Ordering::Relaxed),
+        connects: served.shared.connects.load(Ordering::Relaxed),
+        streams: MOST_STREAMS - served.streams.available_permits(),
+    };
+    let mut labels = served.shared.labels.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = metrics::text(&snapshot, &link, &mut labels, counts, now());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+async fn health(State(served): State<Served>) -> Response {
+    let (snapshot, link) = served.present();
+    if page::is_live(&snapshot, &link) {
+        return "ok\n".into_response();
+    }
+    let seconds = now().saturating_sub(link.since) / 1000;
+    let text = if link.is_connected() {
+        "the locks are not read yet\n".to_owned()
+    } else {
+        format!("no connection to ZooKeeper for {seconds} s\n")
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+/// Passes the token of a login link on to a cookie.
+async fn login(State(served): State<Served>, request: Request) -> Response {
+    let given = request.uri().query().and_then(|query| query.strip_prefix("token="));
+    let home = (header::LOCATION, "/".to_owned());
+    match (&served.shared.access, given) {
+        (Access::Loopback, _) => (StatusCode::SEE_OTHER, [home]).into_response(),
+        (Access::Token(token), Some(given)) if token.is(given) => {
+            // Not `Strict`: a browser would not send such a cookie to the page behind a link in a message.
+            let cookie = format!("{COOKIE}={given}; Path=/; HttpOnly; SameSite=Lax");
+            (StatusCode::SEE_OTHER, [home, (header::SET_COOKIE, cookie)]).into_response()
+        }
+        _ => (StatusCode::FORBIDDEN, "this is not the token; the link is /login?token=TOKEN\n").into_response(),
+    }
+}
+
+async fn lock_events(State(served): State<Served>, path: Path<String>, request: Request) -> Response {
+    events(served, &request, Some(rooted(path)))
+}
+
+/// Returns a stream of updates: of one lock, or of the list.
+fn events(served: Served, request: &Request, lock: Option<String>) -> Response {
+    let Ok(permit) = Arc::clone(&served.streams).try_acquire_owned() else {
+        let text = format!("there are {MOST_STREAMS} pages open already\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    };
+    let (started, next) = (served.shared.started, served.shared.history().next());
+    // A page that was without a stream for a time continues its history.
+    let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
+    let last = last.or_else(|| request.uri().query()?.strip_prefix("from="));
+    let resumed = last.and_then(|id| {
+        let (process, change) = id.split_once('-')?;
+        (process.parse() == Ok(started)).then(|| change.parse().ok())?
+    });
+    let viewer =
+        Viewer { from: resumed.unwrap_or(next), served, lock, sent: None, next_at: Instant::now(), _permit: permit };
+    let updates = stream::unfold(viewer, |mut viewer| async move {
+        let update = viewer.next().await?;
+        Some((Ok::<_, Infallible>(update), viewer))
+    });
+    let updates = Sse::new(updates).keep_alive(KeepAlive::new().interval(Duration::from_secs(15)));
+    // nginx would collect the events.
+    ([("x-accel-buffering", "no")], updates).into_response()
+}
+
+/// The update of a page. The script applies it.
+#[derive(Debug, Serialize)]
+struct Update {
+    now: i64,
+    /// The time of the newest known state, if that is not the present one.
+    frozen: Option<i64>,
+    live: bool,
+    notice: String,
+    summary: String,
+    /// The rows are all that there are.
+    all: bool,
+    rows: Vec<Row>,
+    gone: Vec<String>,
+    history: Vec<String>,
+    /// Older changes were dropped before this page got them.
+    dropped: bool,
+}
+
+/// One stream. Its memory does not depend on how slowly the browser reads: `next` runs when the last update is sent.
+struct Viewer {
+    served: Served,
+    lock: Option<String>,
+    sent: Option<Arc<Snapshot>>,
+    from: u64,
+    next_at: Instant,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Viewer {
+    /// Resolves with the next update, or with `None` when the server stops.
+    async fn next(&mut self) -> Option<Event> {
+        let Served { snapshots, links, stopping, .. } = &mut self.served;
+        let wait = async {
+            if self.sent.is_some() {
+                let changed = async {
+                    tokio::select! {
+                        changed = snapshots.changed() => changed,
+                        changed = links.changed() => changed,
+                    }
+                };
+                changed.await.ok()?;
+                sleep_until(self.next_at).await;
+            }
+            Some(())
+        };
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stop| *stop) => return None,
+            waited = wait => waited?,
+        }
+        let snapshot = Arc::clone(&snapshots.borrow_and_update());
+        let link = *links.borrow_and_update();
+        self.next_at = Instant::now() + PACE;
+        let update = self.update(&snapshot, link);
+        let id = format!("{}-{}", self.served.shared.started, self.from);
+        self.sent = Some(snapshot);
+        Some(Event::default().id(id).data(serde_json::to_string(&update).unwrap_or_default()))
+    }
+
+    fn update(&mut self, snapshot: &Snapshot, link: Link) -> Update {
+        let time = frozen(&link).unwrap_or_else(now);
+        let sent = self.sent.as_deref();
+        let mut history = (Vec::new(), false);
+        let (summary, rows, gone) = match &self.lock {
+            None => {
+                let is_sent = |(path, lock)| sent.is_some_and(|sent| sent.locks.get(path) == Some(lock));
+                let rows =
+                    snapshot.locks.iter().filter(|pair| !is_sent(*pair)).map(|(_, lock)| page::lock_row(lock, time));
+                let sent = sent.into_iter().flat_map(|sent| sent.locks.keys());
+                let gone = sent.filter(|path| !snapshot.locks.contains_key(*path)).cloned().collect();
+                (page::list_summary(snapshot), rows.collect(), gone)
+            }
+            Some(path) => {
+                let changes = self.served.shared.history();
+                history = changes.since(self.from, path);
+                self.from = changes.next();
+                drop(changes);
+                let lock = snapshot.locks.get(path);
+                let was = sent.and_then(|sent| sent.locks.get(path));
+                let (rows, gone) = rows_of_contenders(was, lock, time);
+                (page::lock_summary(lock.map(|lock| &**lock)), rows, gone)
+            }
+        };
+        Update {
+            now: now(),
+            frozen: frozen(&link),
+            live: page::is_live(snapshot, &link),
+            notice: page::notice(snapshot, &link),
+            summary,
+            all: sent.is_none(),
+            rows,
+            gone,
+            history: history.0.iter().map(page::change_item).collect(),
+            dropped: history.1,
+        }
+    }
+}
+
+/// Returns the rows that are new or have changed, and the names of those that are gone.
+fn rows_of_contenders(
+    was: Option<&Arc<super::tree::Lock>>,
+    lock: Option<&Arc<super::tree::Lock>>,
+    now: i64,
+) -> (Vec<Row>, Vec<String>) {
+    let sent: std::collections::HashMap<_, _> = page::shown(was).map(|node| (node.path.as_str(), node)).collect();
+    let present: std::collections::HashSet<_> = page::shown(lock).map(|node| node.path.as_str()).collect();
+    let is_new = |node: &&Arc<super::tree::Contender>| sent.get(node.path.as_str()) != Some(node);
+    let rows = page::shown(lock).filter(is_new).map(|node| page::contender_row(node, now)).collect();
+    let gone = sent.keys().filter(|path| !present.contains(*path)).map(|path| (*path).to_owned()).collect();
+    (rows, gone)
+}

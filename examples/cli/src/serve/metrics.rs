@@ -1,0 +1,101 @@
+//! The answer to `/metrics`, in Prometheus's text format.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use curator_framework::ConnectionState;
+
+use super::follow::{Link, Snapshot};
+use super::page::is_live;
+use super::tree::Lock;
+
+/// The most locks with series of their own.
+const MOST_LABELS: usize = 500;
+
+/// The locks that have series of their own. A lock keeps them as long as it exists.
+#[derive(Debug, Default)]
+pub(crate) struct Labels(BTreeSet<String>);
+
+impl Labels {
+    fn update<'a>(&mut self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Lock> + use<'a, '_> {
+        self.0.retain(|path| snapshot.locks.contains_key(path));
+        for path in snapshot.locks.keys() {
+            if self.0.len() >= MOST_LABELS {
+                break;
+            }
+            if !self.0.contains(path) {
+                self.0.insert(path.clone());
+            }
+        }
+        self.0.iter().filter_map(|path| snapshot.locks.get(path)).map(|lock| &**lock)
+    }
+}
+
+/// The numbers that are not of the locks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) read_errors: u64,
+    pub(crate) connects: u64,
+    pub(crate) streams: usize,
+}
+
+/// Writes all metrics. Those of the locks are left out while they are not up to date.
+pub(crate) fn text(snapshot: &Snapshot, link: &Link, labels: &mut Labels, counts: Counts, now: i64) -> String {
+    let mut text = String::new();
+    let mut single = |name: &str, kind: &str, help: &str, value: u64| {
+        let _written = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
+    };
+    single("curator_connected", "gauge", "1 if connected to ZooKeeper, else 0.", u64::from(link.is_connected()));
+    single("curator_up_to_date", "gauge", "1 if all locks are known, else 0.", u64::from(is_live(snapshot, link)));
+    single("curator_connects_total", "counter", "Connections to ZooKeeper after none.", counts.connects);
+    single("curator_read_errors_total", "counter", "Requests to ZooKeeper that failed.", counts.read_errors);
+    single("curator_event_streams", "gauge", "Pages that are kept up to date.", counts.streams as u64);
+    let name = "curator_connection_state";
+    let _written = writeln!(text, "# HELP {name} 1 for the present state, else 0.\n# TYPE {name} gauge");
+    for state in [
+        ConnectionState::Connected,
+        ConnectionState::Suspended,
+        ConnectionState::Reconnected,
+        ConnectionState::Lost,
+        ConnectionState::ReadOnly,
+    ] {
+        let value = u8::from(link.state == Some(state));
+        let _written = writeln!(text, "{name}{{state=\"{state}\"}} {value}");
+    }
+    if is_live(snapshot, link) {
+        locks(&mut text, snapshot, labels, now);
+    }
+    text
+}
+
+fn locks(text: &mut String, snapshot: &Snapshot, labels: &mut Labels, now: i64) {
+    let labelled: Vec<&Lock> = labels.update(snapshot).collect();
+    let all = || snapshot.locks.values();
+    let sum = |count: fn(&Lock) -> usize| all().map(|lock| count(lock)).sum::<usize>();
+    for (name, help, value) in [
+        ("curator_locks", "Locks below the path.", all().len()),
+        ("curator_holders", "Holders of all locks.", sum(|lock| lock.holders().count())),
+        ("curator_waiters", "Waiters for all locks.", sum(Lock::waiters)),
+        ("curator_locks_without_series", "Locks without series of their own.", all().len() - labelled.len()),
+    ] {
+        let _written = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n");
+    }
+    let mut each = |name: &str, help: &str, value: &dyn Fn(&Lock) -> Option<String>| {
+        let _written = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for lock in &labelled {
+            if let Some(value) = value(lock) {
+                let _written = writeln!(text, "{name}{{path=\"{}\"}} {value}", label(&lock.path));
+            }
+        }
+    };
+    each("curator_lock_holders", "Holders of the lock.", &|lock| Some(lock.holders().count().to_string()));
+    each("curator_lock_waiters", "Waiters for the lock.", &|lock| Some(lock.waiters().to_string()));
+    each("curator_lock_oldest_holder_seconds", "Time since the oldest holder's grant, or its creation.", &|lock| {
+        let held = now.saturating_sub(lock.held_since()?).max(0);
+        Some(format!("{}.{:03}", held / 1000, held % 1000))
+    });
+}
+
+fn label(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

@@ -1,0 +1,123 @@
+//! `curator serve`: the locks below a path as a web page, as JSON and as metrics. It never writes to ZooKeeper.
+//!
+//! One task follows the nodes (`follow`), for all browsers. It applies what it reads to a model without I/O (`tree`),
+//! and publishes snapshots of the locks. Each browser has a stream (`http`) that compares the newest snapshot with the
+//! one that it sent last: a slow browser skips snapshots, it does not queue them.
+
+mod access;
+mod api;
+mod follow;
+mod history;
+mod http;
+mod metrics;
+mod names;
+mod page;
+mod tree;
+
+use std::future::Future;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use curator_framework::{CuratorFramework, validate_path};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use self::access::Access;
+use self::follow::{Link, Snapshot, now};
+use self::history::History;
+use crate::Failure;
+
+/// The longest time that open connections get to end.
+const DRAIN: Duration = Duration::from_secs(2);
+
+const ABOUT: &str = "\
+The page needs no token on a loopback address. There it answers only requests for a loopback host. Any other address
+needs a token of at least 16 characters: requests then have it in `Authorization: Bearer TOKEN`, or a browser opens
+/login?token=TOKEN once. `ps` shows --token, so prefer CURATOR_TOKEN. The page has no TLS of its own.
+
+/            the locks                 /api/locks         the same as JSON
+/locks/PATH  one lock, its queue       /api/locks/PATH    the same as JSON
+/metrics     for Prometheus            /healthz           200 if connected to ZooKeeper, else 503
+
+INT and TERM end the program with status 0.";
+
+/// The options of `curator serve`.
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Serve {
+    /// Address and port of the web page; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT", env = "CURATOR_LISTEN")]
+    listen: SocketAddr,
+    /// A secret that requests must show; needed for addresses other than loopback
+    #[arg(long, env = "CURATOR_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// The path at and below which locks are shown
+    #[arg(default_value = "/")]
+    path: String,
+}
+
+/// The state that the follower and the requests share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The start of this process in milliseconds since 1970, which tells its numbers from those of another.
+    started: i64,
+    root: String,
+    access: Access,
+    history: Mutex<History>,
+    labels: Mutex<metrics::Labels>,
+    read_errors: AtomicU64,
+    connects: Arc<AtomicU64>,
+}
+
+impl Shared {
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Serves the page until `end` resolves, and then ends open connections.
+pub(crate) async fn run(
+    client: &CuratorFramework,
+    options: &Serve,
+    end: impl Future<Output: Send> + Send,
+) -> Result<u8, Failure> {
+    let Serve { listen, token, path } = options;
+    validate_path(path)?;
+    let access =
+        Access::new(*listen, token.clone().filter(|token| !token.is_empty())).map_err(|text| Failure(2, text))?;
+    let listener = TcpListener::bind(listen).await.map_err(|error| Failure(70, format!("{listen}: {error}")))?;
+    let address = listener.local_addr()?;
+    let shared = Arc::new(Shared {
+        started: now(),
+        root: path.clone(),
+        access,
+        history: Mutex::default(),
+        labels: Mutex::default(),
+        read_errors: AtomicU64::new(0),
+        connects: Arc::default(),
+    });
+    let (snapshots, seen) = watch::channel(Arc::new(Snapshot::default()));
+    let (links, link) = watch::channel(Link { state: None, since: now() });
+    let (stop, stopping) = watch::channel(false);
+    let following = tokio::spawn(follow::follow(client.clone(), path.clone(), Arc::clone(&shared), snapshots));
+    let watching = tokio::spawn(follow::follow_connection(client.clone(), links, Arc::clone(&shared.connects)));
+    let app = http::router(http::Served::new(shared, seen, link, stopping.clone()));
+    let mut stopped = stopping;
+    let server = axum::serve(listener, app).with_graceful_shutdown(async move {
+        let _gone = stopped.wait_for(|stop| *stop).await;
+    });
+    // The reader of a pipe may have closed it.
+    let _gone = writeln!(std::io::stdout(), "the locks at and below {path} are at http://{address}/");
+    let server = tokio::spawn(server.into_future());
+    end.await;
+    stop.send_replace(true);
+    // A connection that does not read its answer does not end by itself.
+    let _late = tokio::time::timeout(DRAIN, server).await;
+    following.abort();
+    watching.abort();
+    Ok(0)
+}

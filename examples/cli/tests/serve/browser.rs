@@ -1,0 +1,248 @@
+//! The pages in a real browser, over its DevTools protocol.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::{Apache, Clients, PATIENCE, Web, in_process, until};
+
+/// Debian's `chromium`, with one page.
+struct Browser {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _profile: tempfile::TempDir,
+    session: String,
+    next: u64,
+}
+
+impl Browser {
+    fn start() -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        // The shell makes the protocol's descriptors, 3 and 4, of its standard input and output.
+        let script =
+            "command -v chromium >/dev/null || { echo 'chromium is missing: apt-get install chromium' >&2; exit 1; }
+            exec chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
+            --disable-background-networking --disable-component-update --disable-sync \
+            --user-data-dir=\"$1\" --remote-debugging-pipe about:blank 3<&0 4>&1 </dev/null >/dev/null 2>&1";
+        let mut child = Command::new("sh")
+            .args(["-c", script, "sh"])
+            .arg(profile.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut browser = Self { child, input, output, _profile: profile, session: String::new(), next: 0 };
+        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
+        let attach = json!({"targetId": target["targetId"], "flatten": true});
+        browser.session = browser.call("Target.attachToTarget", attach)["sessionId"].as_str().unwrap().to_owned();
+        browser
+    }
+
+    /// Sends a command and returns its result.
+    fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.next += 1;
+        let mut message = json!({"id": self.next, "method": method, "params": parameters});
+        if !self.session.is_empty() {
+            message["sessionId"] = json!(self.session);
+        }
+        let sent = self.input.write_all(format!("{message}\0").as_bytes());
+        sent.expect("a running chromium; Debian's package `chromium` has it");
+        loop {
+            let mut answer = Vec::new();
+            let length = self.output.read_until(0, &mut answer).unwrap();
+            assert!(length > 0, "chromium has ended, or is missing: apt-get install chromium");
+            let answer: Value = serde_json::from_slice(&answer[..length - 1]).unwrap();
+            if answer["id"] == self.next {
+                assert!(answer["error"].is_null(), "{method}: {answer}");
+                return answer["result"].clone();
+            }
+        }
+    }
+
+    fn open(&mut self, url: &str) {
+        let opened = self.call("Page.navigate", json!({"url": url}));
+        assert!(opened["errorText"].is_null(), "{url}: {opened}");
+        self.until("the script", "document.readyState === 'complete' && ahead !== 0 || undefined");
+    }
+
+    /// Evaluates an expression.
+    fn eval(&mut self, expression: &str) -> Value {
+        let answer = self.call("Runtime.evaluate", json!({"expression": expression, "returnByValue": true}));
+        answer["result"]["value"].clone()
+    }
+
+    /// Waits until an expression is true.
+    fn until(&mut self, what: &str, expression: &str) {
+        until(what, || (self.eval(expression) == json!(true)).then_some(()));
+    }
+
+    fn text(&mut self, selector: &str) -> String {
+        let text = self.eval(&format!("document.querySelector({}).innerText", json!(selector)));
+        text.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Sets the width of the window, and light or dark.
+    fn appear(&mut self, width: u32, height: u32, scheme: &str) {
+        let is_telephone = width < 500;
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_telephone});
+        self.call("Emulation.setDeviceMetricsOverride", size);
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.call("Emulation.setEmulatedMedia", features);
+    }
+
+    fn press(&mut self, key: &str) {
+        for kind in ["keyDown", "keyUp"] {
+            let text = if key == "Enter" { "\r" } else { "" };
+            let code = json!({"type": kind, "key": key, "code": key, "text": text,
+                "windowsVirtualKeyCode": if key == "Tab" { 9 } else { 13 }});
+            self.call("Input.dispatchKeyEvent", code);
+        }
+    }
+
+    /// Checks that the page needs no horizontal scrolling, in each size and scheme. `CURATOR_SCREENSHOTS` names a
+    /// directory for pictures.
+    fn fits(&mut self, name: &str) {
+        for (width, height) in [(1280, 800), (1040, 800), (820, 900), (390, 844)] {
+            for scheme in ["light", "dark"] {
+                self.appear(width, height, scheme);
+                let scrolled = self.eval("document.documentElement.scrollWidth");
+                assert!(scrolled.as_u64().unwrap() <= u64::from(width), "{name} at {width}: {scrolled}");
+                if let (Ok(folder), true) = (std::env::var("CURATOR_SCREENSHOTS"), matches!(width, 1280 | 390)) {
+                    use base64::Engine as _;
+                    let picture = self.call("Page.captureScreenshot", json!({"format": "png"}));
+                    let picture = base64::engine::general_purpose::STANDARD.decode(picture["data"].as_str().unwrap());
+                    std::fs::write(format!("{folder}/{name}-{width}-{scheme}.png"), picture.unwrap()).unwrap();
+                }
+            }
+        }
+        self.appear(1280, 800, "light");
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _gone = self.input.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE / 3 && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+#[test]
+fn browser_shows_500_contenders_and_a_release_without_a_reload() {
+    let apache = Apache::start();
+    let clients = Clients::new(&apache.connect);
+    let (sessions, paths) = clients.crowd("/jobs/report", 500);
+    for (path, data) in [("/jobs/billing", "10.0.0.7"), ("/licences/solver", "render-3.example")] {
+        clients.contend(&sessions[2], path, "lock-", data);
+    }
+    let web = Web::start_live(&apache.connect, &[]);
+    web.counts("/jobs/report", 1, 499);
+    let mut browser = Browser::start();
+    browser.open(&web.url("/"));
+    assert_eq!(browser.eval("document.querySelectorAll('#rows tr').length"), 3);
+    assert!(browser.text("tr[data-id='/jobs/report']").contains("499"));
+    browser.fits("list");
+
+    // The keyboard alone leads to the page of the lock.
+    browser.eval("filter.focus()");
+    browser.call("Input.insertText", json!({"text": "report"}));
+    browser.until("the filter", "document.querySelectorAll('#rows tr:not([hidden])').length === 1");
+    browser.press("Tab");
+    browser.press("Tab");
+    assert_eq!(browser.eval("document.activeElement.textContent"), "/jobs/report");
+    browser.press("Enter");
+    browser.until("the page of the lock", "location.pathname === '/locks/jobs/report' && ahead !== 0");
+    browser.until("its rows", "document.querySelectorAll('#rows tr').length === 500");
+    assert_eq!(browser.text("#rows tr:first-child .state"), "holds");
+    assert!(browser.text("#rows tr:nth-child(2) td:nth-child(3)").contains("host-0.example:1"));
+    browser.fits("lock");
+
+    browser.eval("window.isTheSamePage = true");
+    let begin = Instant::now();
+    clients.delete(&sessions[0], &paths[0]);
+    browser.until("the release", "document.querySelectorAll('#rows tr').length === 499");
+    let took = begin.elapsed();
+    assert_eq!(browser.eval("window.isTheSamePage"), true);
+    assert!(browser.text("#rows tr:first-child").contains("host-0.example:1"));
+    assert_eq!(browser.text("#rows tr:first-child .state"), "holds");
+    let history = browser.text("#history");
+    assert!(history.contains("host-0.example:0 released it"), "{history}");
+    assert!(history.contains("host-0.example:1 was granted the lock"), "{history}");
+    // The follower collects for 0.1 s, the stream for 0.3 s; the rest is for a busy machine.
+    assert!(took.as_secs_f64() < 3.0, "the release was shown after {took:?}");
+    browser.fits("history");
+}
+
+#[test]
+fn data_is_text_in_the_browser() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    let attack = "<script>window.attacked = 1</script><img src=x onerror='window.attacked = 2'>";
+    let odd = "/a b/<b onclick=x>ü%2f%25€?#";
+    clients.contend(&client, odd, "lock-", attack);
+    let web = Web::start_live(&server.connect_string(), &[]);
+    web.counts("/a%20b/%3Cb%20onclick=x%3E%C3%BC%252f%2525%E2%82%AC%3F%23", 1, 0);
+    let mut browser = Browser::start();
+    browser.open(&web.url("/"));
+    assert!(browser.text("#rows tr td:nth-child(4)").contains(attack));
+    browser.eval("document.querySelector('#rows a').click()");
+    browser.until("the page of the lock", "location.pathname.startsWith('/locks/') && ahead !== 0");
+    assert_eq!(browser.text("h1"), odd);
+    clients.contend(&client, odd, "lock-", format!("{attack}2"));
+    clients.contend(&client, odd, "lock-", b"\xff\x00\x80".as_slice());
+    browser.until("the rows", "document.querySelectorAll('#rows tr').length === 3");
+    let (queue, history) = (browser.text("#rows"), browser.text("#history"));
+    assert!(queue.contains(&format!("{attack}2")) && queue.contains("0xff0080"), "{queue}");
+    assert!(history.contains(&format!("{attack}2")), "{history}");
+    assert_eq!(browser.eval("typeof window.attacked"), "undefined");
+    assert_eq!(browser.eval("document.querySelectorAll('main script, main img, main b[onclick]').length"), 0);
+    browser.fits("odd");
+}
+
+#[test]
+fn browser_tells_of_lost_connections_and_deleted_locks() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    let web = Web::start_live(&server.connect_string(), &[]);
+    let mut browser = Browser::start();
+    browser.open(&web.url("/"));
+    assert!(browser.text("main").contains("No locks."));
+    browser.fits("empty");
+
+    let path = clients.contend(&client, "/jobs/a", "lock-", "one");
+    browser.until("the lock", "document.querySelectorAll('#rows tr').length === 1");
+    browser.open(&web.url("/locks/jobs/a"));
+    clients.delete(&client, &path);
+    clients.delete(&client, "/jobs/a");
+    browser.until("the deletion", "document.querySelector('#summary').innerText.includes('no lock here')");
+    assert!(browser.text("#history").contains("node was deleted"));
+    browser.fits("deleted");
+    clients.contend(&client, "/jobs/a", "lock-", "two");
+    browser.until("the lock again", "document.querySelectorAll('#rows tr').length === 1");
+
+    server.stop();
+    let stale = "document.querySelector('#notice').innerText.includes('No connection to ZooKeeper since')";
+    browser.until("the notice", stale);
+    assert_eq!(browser.eval("document.body.className"), "stale");
+    browser.fits("stale");
+    server.restart().unwrap();
+    browser.until("the end of the notice", "document.querySelector('#notice').innerText === ''");
+    assert_eq!(browser.eval("document.body.className"), "");
+
+    drop(web);
+    browser.until(
+        "the end of the program",
+        "document.querySelector('#cut').innerText.includes('No connection to curator')",
+    );
+    assert_eq!(browser.eval("document.body.className"), "stale");
+}

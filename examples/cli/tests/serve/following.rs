@@ -104,8 +104,8 @@ fn history_tells_grants_waits_releases_and_ends_of_sessions() {
     web.counts("/jobs/a", 1, 2);
     clients.delete(&first, &one);
     web.counts("/jobs/a", 1, 1);
-    let set = second.set_data().with_data("__REVOKE__");
-    clients.runtime.block_on(set.for_path(&server_path(&server, "/jobs/a", 0))).unwrap();
+    let holder = server_path(&server, "/jobs/a", 0);
+    clients.runtime.block_on(second.set_data().for_path(&holder, "__REVOKE__")).unwrap();
     web.lock("/jobs/a", |lock| lock["contenders"][0]["asked_to_release"] == true);
     let session = clients.runtime.block_on(second.session()).unwrap().id().unwrap();
     assert!(server.kill_session(session));

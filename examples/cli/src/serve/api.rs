@@ -14,7 +14,7 @@ const HOLDERS: usize = 16;
 #[derive(Debug, Serialize)]
 struct Head<'a> {
     connected: bool,
-    connected_or_not_since_ms: i64,
+    connection_since_ms: i64,
     complete: bool,
     as_of_ms: i64,
     problems: &'a [String],
@@ -24,7 +24,7 @@ impl<'a> Head<'a> {
     fn new(snapshot: &'a Snapshot, link: &Link) -> Self {
         Self {
             connected: link.is_connected(),
-            connected_or_not_since_ms: link.since,
+            connection_since_ms: link.since,
             complete: snapshot.complete,
             as_of_ms: snapshot.at,
             problems: &snapshot.problems,

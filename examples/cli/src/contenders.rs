@@ -1,11 +1,17 @@
-//! Lists the holders and waiters of a lock of any kind.
+//! Finds locks of any kind, and lists their holders and waiters.
 
 use std::time::Duration;
 
-use curator_framework::CuratorFramework;
+use curator_framework::{CuratorFramework, Error, make_path, node_from_path, parent_of};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, Participant, ParticipantKind,
+    standard_sequence,
 };
+use futures_util::stream::{self, StreamExt as _};
+use serde::{Serialize, Serializer};
+
+/// The number of listings that are under way at the same time.
+const AT_ONCE: usize = 64;
 
 /// A contender, as one row of the table.
 #[derive(Debug, Clone)]
@@ -15,6 +21,233 @@ pub struct Contender {
     /// `holds`, `waits`, `lease` or `turn`. A `lease` is a semaphore's node while the limit is not known. A `turn` is
     /// the contender that takes the semaphore's next lease. It may also have a row for that lease.
     pub state: &'static str,
+}
+
+/// The kind of a lock, as the names of its nodes show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockKind {
+    /// A mutex.
+    Mutex,
+    /// A read-write lock.
+    ReadWrite,
+    /// A semaphore.
+    Semaphore,
+}
+
+/// A lock with its contenders. It serializes as the JSON of `curator status`.
+#[derive(Debug, Clone)]
+pub struct Lock {
+    /// The lock's path.
+    pub path: String,
+    /// The kind; `None` if the node has no child that shows it.
+    pub kind: Option<LockKind>,
+    /// The contenders, in the order of the queue.
+    pub contenders: Vec<Contender>,
+}
+
+/// The node at a path.
+#[derive(Debug, Clone)]
+pub enum Look {
+    /// A lock, or a node without children, which may be a lock without contenders.
+    Lock(Lock),
+    /// A part of a lock: a contender's node, or the node above a semaphore's leases.
+    PartOf(String),
+    /// A node that has children, but no contenders.
+    Other,
+    /// The node does not exist.
+    Missing,
+}
+
+/// The locks below a path.
+#[derive(Debug, Clone, Default)]
+pub struct Below {
+    /// The locks with contenders, in the order of their paths.
+    pub locks: Vec<Lock>,
+    /// The nodes with access control lists that forbid reading.
+    pub refused: Vec<String>,
+}
+
+impl Lock {
+    /// Returns the number of contenders that hold the lock. Without a limit each lease of a semaphore counts.
+    #[must_use]
+    pub fn holding(&self) -> usize {
+        self.contenders.iter().filter(|one| one.holds()).count()
+    }
+
+    /// Returns the number of contenders that wait. The contender with the turn counts once.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        let has = |state| self.contenders.iter().any(|one| one.state == state);
+        let takes_a_lease =
+            self.contenders.iter().any(|one| one.state == "waits" && one.participant.kind == ParticipantKind::Lease);
+        let twice = usize::from(has("turn") && takes_a_lease);
+        self.contenders.iter().filter(|one| matches!(one.state, "waits" | "turn")).count() - twice
+    }
+
+    /// Returns `true` if a contender holds the lock, or a lease of it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.holding() > 0
+    }
+}
+
+impl Contender {
+    /// Returns `true` for a holder, and for a lease while the limit is not known.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        matches!(self.state, "holds" | "lease")
+    }
+}
+
+#[derive(Serialize)]
+struct LockFields<'a> {
+    path: &'a str,
+    kind: Option<LockKind>,
+    state: &'static str,
+    holding: usize,
+    waiting: usize,
+    contenders: &'a [Contender],
+}
+
+impl Serialize for Lock {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        LockFields {
+            path: &self.path,
+            kind: self.kind,
+            state: if self.is_held() { "held" } else { "free" },
+            holding: self.holding(),
+            waiting: self.waiting(),
+            contenders: &self.contenders,
+        }
+        .serialize(serializer)
+    }
+}
+
+#[derive(Serialize)]
+struct ContenderFields<'a> {
+    state: &'static str,
+    kind: &'static str,
+    data: &'a str,
+    node: &'a str,
+    session: String,
+    created: String,
+    age: f64,
+    sequence: i64,
+    fencing_token: i64,
+}
+
+impl Serialize for Contender {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let one = &self.participant;
+        ContenderFields {
+            state: self.state,
+            kind: kind(one.kind),
+            data: &String::from_utf8_lossy(&one.data),
+            node: &one.path,
+            session: format!("{:#x}", one.session),
+            created: created(one),
+            // In whole milliseconds, as the servers' clocks.
+            age: Duration::from_millis(u64::try_from(one.age().as_millis()).unwrap_or(u64::MAX)).as_secs_f64(),
+            sequence: one.sequence,
+            fencing_token: one.czxid,
+        }
+        .serialize(serializer)
+    }
+}
+
+/// Returns the kind of the lock that these children are nodes of; `None` if they do not show one.
+#[must_use]
+pub fn kind_of(children: &[String]) -> Option<LockKind> {
+    if children.iter().any(|name| is_named(name, "__READ__") || is_named(name, "__WRIT__")) {
+        Some(LockKind::ReadWrite)
+    } else if children.iter().any(|name| is_named(name, "lock-")) {
+        Some(LockKind::Mutex)
+    } else if children.iter().any(|name| name == "leases") {
+        Some(LockKind::Semaphore)
+    } else {
+        None
+    }
+}
+
+fn is_named(child: &str, name: &str) -> bool {
+    child.contains(name) && standard_sequence(child, name).is_some()
+}
+
+/// Returns `true` if a node has the name of a contender's node.
+fn is_contender(child: &str) -> bool {
+    ["lock-", "lease-", "__READ__", "__WRIT__"].iter().any(|name| is_named(child, name))
+}
+
+/// Looks at the node at a path.
+///
+/// # Errors
+///
+/// Those of [`InterProcessMutex::participants`].
+pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usize>) -> Result<Look, LockError> {
+    let children = match client.get_children().for_path(path).await {
+        Err(Error::NoNode { .. }) => return Ok(Look::Missing),
+        children => children?,
+    };
+    let name = node_from_path(path);
+    let kind = kind_of(&children);
+    Ok(match kind {
+        Some(found) => {
+            let contenders = contenders_of(client, path, found, max_leases).await?;
+            Look::Lock(Lock { path: path.to_owned(), kind, contenders })
+        }
+        None if name == "leases" && children.iter().any(|child| is_named(child, "lease-")) => {
+            Look::PartOf(parent_of(path).to_owned())
+        }
+        None if !children.is_empty() => Look::Other,
+        None if is_named(name, "lease-") => Look::PartOf(parent_of(parent_of(path)).to_owned()),
+        None if is_contender(name) => Look::PartOf(parent_of(path).to_owned()),
+        None => Look::Lock(Lock { path: path.to_owned(), kind, contenders: Vec::new() }),
+    })
+}
+
+/// Finds the locks at a path and below it.
+///
+/// # Errors
+///
+/// `NoNode`: the path does not exist. Otherwise those of [`InterProcessMutex::participants`].
+pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below, LockError> {
+    let mut below = Below::default();
+    let mut found = Vec::new();
+    let mut level = vec![path.to_owned()];
+    while !level.is_empty() {
+        let list = |node: String| async move { (client.get_children().for_path(&node).await, node) };
+        let listed: Vec<_> = stream::iter(level.drain(..)).map(list).buffered(AT_ONCE).collect().await;
+        for (children, node) in listed {
+            match children {
+                Ok(children) => {
+                    found.extend(kind_of(&children).map(|kind| (node.clone(), kind)));
+                    let inner = children.iter().filter(|child| !is_contender(child));
+                    level.extend(inner.map(|child| make_path(&node, child)));
+                }
+                Err(Error::NoNode { .. }) if node != path => {}
+                Err(Error::NoAuth { .. }) if node != path => below.refused.push(node),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    let is_the_queue_of_a_semaphore = |path: &str| {
+        let parent = parent_of(path);
+        node_from_path(path) == "locks" && found.contains(&(parent.to_owned(), LockKind::Semaphore))
+    };
+    for (path, kind) in &found {
+        if is_the_queue_of_a_semaphore(path) {
+            continue;
+        }
+        match contenders_of(client, path, *kind, None).await {
+            Ok(contenders) if contenders.is_empty() => {}
+            Ok(contenders) => below.locks.push(Lock { path: path.clone(), kind: Some(*kind), contenders }),
+            Err(LockError::Framework(Error::NoAuth { path })) => below.refused.push(path.to_string()),
+            Err(error) => return Err(error),
+        }
+    }
+    below.locks.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(below)
 }
 
 /// Returns the contenders of the lock at a path, in the order of the queue. The names of the children show the kind of
@@ -29,16 +262,23 @@ pub async fn contenders(
     max_leases: Option<usize>,
 ) -> Result<Vec<Contender>, LockError> {
     let children = client.get_children().for_path(path).await?;
-    let named = |name: &str| children.iter().any(|child| child == name);
-    let of_a_read_write_lock = |child: &String| child.contains("__READ__") || child.contains("__WRIT__");
-    let semaphore = named("leases") || named("locks");
-    let participants = if semaphore {
-        let limit = max_leases.unwrap_or(usize::from(u16::MAX));
-        InterProcessSemaphoreV2::new(client.clone(), path, limit)?.participants().await?
-    } else if children.iter().any(of_a_read_write_lock) {
-        InterProcessReadWriteLock::new(client.clone(), path)?.participants().await?
-    } else {
-        InterProcessMutex::new(client.clone(), path)?.participants().await?
+    contenders_of(client, path, kind_of(&children).unwrap_or(LockKind::Mutex), max_leases).await
+}
+
+async fn contenders_of(
+    client: &CuratorFramework,
+    path: &str,
+    kind: LockKind,
+    max_leases: Option<usize>,
+) -> Result<Vec<Contender>, LockError> {
+    let semaphore = kind == LockKind::Semaphore;
+    let participants = match kind {
+        LockKind::Semaphore => {
+            let limit = max_leases.unwrap_or(usize::from(u16::MAX));
+            InterProcessSemaphoreV2::new(client.clone(), path, limit)?.participants().await?
+        }
+        LockKind::ReadWrite => InterProcessReadWriteLock::new(client.clone(), path)?.participants().await?,
+        LockKind::Mutex => InterProcessMutex::new(client.clone(), path)?.participants().await?,
     };
     let state = |participant: &Participant| match (participant.kind, participant.holds, max_leases) {
         (ParticipantKind::Lease, _, None) => "lease",
@@ -51,7 +291,7 @@ pub async fn contenders(
 
 /// Formats the contenders as the lines of a table, with its head first.
 #[must_use]
-pub fn table(contenders: &[Contender]) -> Vec<String> {
+pub fn table<'a>(contenders: impl IntoIterator<Item = &'a Contender>) -> Vec<String> {
     let row = |state: &str, kind: &str, age: &str, session: &str, data: &str, node: &str| {
         format!("{state:<6} {kind:<6} {age:>8}  {session:<18}  {data:<28}  {node}")
     };
@@ -80,6 +320,13 @@ pub const fn kind(kind: ParticipantKind) -> &'static str {
     }
 }
 
+/// Formats the time when the contender's node was created, which is when it asked for the lock. ZooKeeper does not
+/// record the time of the grant.
+#[must_use]
+pub fn created(participant: &Participant) -> String {
+    humantime::format_rfc3339_seconds(participant.created).to_string()
+}
+
 /// Formats a length of time in at most two units.
 #[must_use]
 pub fn age(age: Duration) -> String {
@@ -96,4 +343,27 @@ pub fn age(age: Duration) -> String {
 pub fn shown(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
     if text.is_empty() { "-".to_owned() } else { text.escape_debug().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_children_show_the_kind() {
+        let kind = |names: &[&str]| kind_of(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let id = "_c_0f2a0000-0000-0000-0000-000000000000";
+        for (names, expected) in [
+            (&[][..], None),
+            (&["database-url", "lock", "locks", "leases-", "padlock-x"], None),
+            (&[&*format!("{id}-lock-0000000001"), "leases"], Some(LockKind::Mutex)),
+            (&["lock-0000000001"], Some(LockKind::Mutex)),
+            (&[&*format!("{id}-__READ__0000000001")], Some(LockKind::ReadWrite)),
+            (&[&*format!("{id}-__WRIT__0000000001")], Some(LockKind::ReadWrite)),
+            (&["leases", "locks"], Some(LockKind::Semaphore)),
+            (&[&*format!("{id}-lease-0000000001")], None),
+        ] {
+            assert_eq!(kind(names), expected, "{names:?}");
+        }
+    }
 }

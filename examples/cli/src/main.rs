@@ -3,6 +3,7 @@
 mod child;
 mod options;
 mod serve;
+mod show;
 mod signals;
 
 use std::ffi::OsString;
@@ -11,17 +12,19 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use curator_cli::contenders::{contenders, table};
+use curator_cli::contenders::{LockKind, kind_of};
 #[cfg(feature = "tls")]
 use curator_framework::TlsOptions;
-use curator_framework::{ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, SessionEnd};
+use curator_framework::{
+    ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, SessionEnd, make_path,
+};
 use curator_recipes::{
     InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockGuard,
     LockOptions, Release, RevokeOutcome, Revoker,
 };
 
 use crate::child::{BECOME, Order};
-use crate::options::{AccessList, Action, Connection, Options, Run};
+use crate::options::{AccessList, Action, Connection, Options, Parsed, Run};
 use crate::signals::Signals;
 
 const LOST: u8 = 74;
@@ -81,8 +84,12 @@ fn main() -> ExitCode {
         }
     }
     let options = match Options::from_arguments(&arguments) {
-        Ok(options) => options,
-        Err(error) => error.exit(),
+        Parsed::Options(options) => *options,
+        Parsed::Refused(error) => error.exit(),
+        Parsed::MissingDashes(line) => {
+            tell(&format!("the command must stand behind --, as in: {line}"));
+            return ExitCode::from(2);
+        }
     };
     match start(options) {
         Ok(code) => ExitCode::from(code),
@@ -107,14 +114,17 @@ async fn start(options: Options) -> Result<u8, Failure> {
     };
     let mut signals = Signals::catch(run.is_some())?;
     let client = connect(&connection, run.map(|run| &run.acl))?;
+    let chroot = connection.chroot();
+    let chroot = chroot.as_deref();
     let outcome = match &action {
-        Action::Ls { leases, path } => unless_ended(&mut signals, list(&client, path, *leases)).await,
+        Action::Ls(ls) => unless_ended(&mut signals, show::list(&client, ls, chroot)).await,
+        Action::Status(status) => unless_ended(&mut signals, show::status(&client, status, chroot)).await,
         Action::Revoke { node } => unless_ended(&mut signals, revoke(&client, node)).await,
         Action::Serve(options) => serve::run(&client, options, signals.end()).await,
-        Action::Lock(run) => under(&client, Kind::Lock, run, &mut signals).await,
-        Action::Semaphore { leases, run } => under(&client, Kind::Semaphore(*leases), run, &mut signals).await,
-        Action::Read(run) => under(&client, Kind::Read, run, &mut signals).await,
-        Action::Write(run) => under(&client, Kind::Write, run, &mut signals).await,
+        Action::Lock(run) => under(&client, Kind::Lock, run, chroot, &mut signals).await,
+        Action::Semaphore { leases, run } => under(&client, Kind::Semaphore(*leases), run, chroot, &mut signals).await,
+        Action::Read(run) => under(&client, Kind::Read, run, chroot, &mut signals).await,
+        Action::Write(run) => under(&client, Kind::Write, run, chroot, &mut signals).await,
     };
     client.close().await;
     outcome.map_err(|failure| advised(failure, &connection))
@@ -139,6 +149,16 @@ enum Kind {
     Semaphore(usize),
     Read,
     Write,
+}
+
+impl Kind {
+    const fn of_its_nodes(self) -> LockKind {
+        match self {
+            Self::Lock => LockKind::Mutex,
+            Self::Semaphore(_) => LockKind::Semaphore,
+            Self::Read | Self::Write => LockKind::ReadWrite,
+        }
+    }
 }
 
 /// A lock of any kind. A semaphore is not an `InterProcessLock`, because one caller can hold several leases.
@@ -194,10 +214,16 @@ async fn unless_ended<T>(signals: &mut Signals, work: impl Future<Output = Resul
 }
 
 /// Runs the command under a lock, and returns the exit status.
-async fn under(client: &CuratorFramework, kind: Kind, run: &Run, signals: &mut Signals) -> Result<u8, Failure> {
+async fn under(
+    client: &CuratorFramework,
+    kind: Kind,
+    run: &Run,
+    chroot: Option<&str>,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
     let lock = Lock::new(client, kind, run)?;
-    let Some((guard, grace)) = unless_ended(signals, acquire(client, &lock, run)).await? else {
-        tell(&format!("another contender has {}", run.path));
+    let Some((guard, grace)) = unless_ended(signals, acquire(client, &lock, kind, run, chroot)).await? else {
+        tell(&format!("another contender has {0}: curator status {0} shows it", run.path));
         return Ok(run.conflict_exit_code);
     };
     let order = Order {
@@ -226,7 +252,13 @@ async fn under(client: &CuratorFramework, kind: Kind, run: &Run, signals: &mut S
 }
 
 /// Acquires the lock within the time that the options allow. Returns the guard, and the grace for the command.
-async fn acquire(client: &CuratorFramework, lock: &Lock, run: &Run) -> Result<Option<(LockGuard, Duration)>, Failure> {
+async fn acquire(
+    client: &CuratorFramework,
+    lock: &Lock,
+    kind: Kind,
+    run: &Run,
+    chroot: Option<&str>,
+) -> Result<Option<(LockGuard, Duration)>, Failure> {
     let begin = Instant::now();
     let first_word = run.timeout.unwrap_or(Duration::MAX).min(client.connection_timeout());
     let session = match tokio::time::timeout(first_word, client.session()).await {
@@ -239,12 +271,59 @@ async fn acquire(client: &CuratorFramework, lock: &Lock, run: &Run) -> Result<Op
         let text = format!("--grace {grace:?} is more than a quarter of the session timeout: at most {longest:?}");
         return Err(Failure(2, text));
     }
-    let guard = match run.timeout {
+    let left = || run.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
+    match tokio::time::timeout(left().unwrap_or(Duration::MAX), check(client, kind, &run.path, chroot)).await {
+        Ok(checked) => checked?,
+        // The acquire has no time left either, and reports it.
+        Err(_too_long) => {}
+    }
+    let guard = match left() {
         _ if run.once => lock.try_acquire().await?,
-        Some(budget) => lock.acquire_timeout(budget.saturating_sub(begin.elapsed())).await?,
+        Some(budget) => lock.acquire_timeout(budget).await?,
         None => Some(lock.acquire().await?),
     };
     Ok(guard.map(|guard| (guard, grace)))
+}
+
+/// Refuses a path at which the lock would exclude nothing, or fail: before the first write.
+async fn check(client: &CuratorFramework, kind: Kind, path: &str, chroot: Option<&str>) -> Result<(), Failure> {
+    let children = match client.get_children().for_path(path).await {
+        Ok(children) => children,
+        Err(Error::NoNode { .. }) => return check_chroot(client, chroot).await,
+        // The acquire reports other errors.
+        Err(_reported) => return Ok(()),
+    };
+    let Some(found) = kind_of(&children).filter(|found| *found != kind.of_its_nodes()) else { return Ok(()) };
+    let (name, right) = match found {
+        LockKind::Mutex => ("mutex", "curator lock"),
+        LockKind::ReadWrite => ("read-write lock", "curator read or curator write"),
+        LockKind::Semaphore => ("semaphore", "curator semaphore"),
+    };
+    if found == LockKind::Semaphore {
+        let count =
+            async |child| client.get_children().for_path(&make_path(path, child)).await.map_or(0, |all| all.len());
+        if count("leases").await + count("locks").await == 0 {
+            return Ok(());
+        }
+    }
+    Err(Failure(2, format!("{path} is a {name} with contenders: use {right}, or another path")))
+}
+
+/// Fails if the chroot does not exist.
+async fn check_chroot(client: &CuratorFramework, chroot: Option<&str>) -> Result<(), Failure> {
+    let Some(chroot) = chroot else { return Ok(()) };
+    if client.check_exists().for_path("/").await?.is_some() {
+        return Ok(());
+    }
+    let text = format!("the chroot {chroot} does not exist on the servers: create it, or correct the connect string");
+    Err(Failure(2, text))
+}
+
+/// Returns the failure for a path that does not exist.
+async fn missing(client: &CuratorFramework, path: &str, chroot: Option<&str>) -> Result<Failure, Failure> {
+    check_chroot(client, chroot).await?;
+    let text = format!("no lock {path}: no client has used it yet, or the servers have deleted its empty node");
+    Ok(Failure(1, text))
 }
 
 fn lock_options(run: &Run) -> LockOptions {
@@ -254,14 +333,6 @@ fn lock_options(run: &Run) -> LockOptions {
         format!("{host} {} {}", std::process::id(), command.unwrap_or_default())
     });
     LockOptions::new().node_data(data)
-}
-
-async fn list(client: &CuratorFramework, path: &str, leases: Option<usize>) -> Result<u8, Failure> {
-    client.session().await?;
-    let lines = table(&contenders(client, path, leases).await?);
-    // The reader of a pipe may have closed it.
-    let _gone = std::io::stdout().write_all((lines.join("\n") + "\n").as_bytes());
-    Ok(0)
 }
 
 /// ZooKeeper does not show the watches of another session.
@@ -276,8 +347,7 @@ async fn revoke(client: &CuratorFramework, node: &str) -> Result<u8, Failure> {
         _ => "requested",
     };
     let text = format!("{requested} the release of {node}\n{UNKNOWN_LISTENER}\n");
-    // The reader of a pipe may have closed it.
-    let _gone = std::io::stdout().write_all(text.as_bytes());
+    show::print(&text)?;
     Ok(0)
 }
 

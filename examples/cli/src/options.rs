@@ -24,8 +24,9 @@ pub(crate) struct Options {
 
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
-    1  ls, revoke: the node does not exist
+    1  ls, status, revoke: no such lock, no such node
     2  wrong options, path or connect string; revoke: not a contender's node
+    3  status, ls --exit-code: a contender holds the lock
    69  no connection within --connect-timeout
    70  another error
    74  the lock was lost, or could soon be lost; the command was stopped if it still ran
@@ -91,6 +92,12 @@ impl Connection {
         self.given().unwrap_or_else(|| "localhost:2181".to_owned())
     }
 
+    /// Returns the chroot of the connect string, with its slash.
+    pub(crate) fn chroot(&self) -> Option<String> {
+        let servers = self.servers();
+        servers.find('/').map(|slash| servers[slash..].to_owned()).filter(|chroot| chroot.len() > 1)
+    }
+
     /// Returns pairs of scheme and credentials. Errors never contain their text.
     pub(crate) fn credentials(&self) -> Result<Vec<(String, String)>, String> {
         let mut pairs = Vec::new();
@@ -140,13 +147,9 @@ pub(crate) enum Action {
     #[command(override_usage = "curator write [OPTIONS] <PATH> -- <COMMAND>...")]
     Write(Run),
     /// Lists holders and waiters, in the order of the queue
-    Ls {
-        /// Number of leases of a semaphore; without it all its nodes are shown as `lease`, granted or not
-        #[arg(short = 'n', long, value_parser = at_least_one, env = "CURATOR_LEASES")]
-        leases: Option<usize>,
-        /// The lock's path
-        path: String,
-    },
+    Ls(Ls),
+    /// Tells whether a lock is held: by which node and session, since when, and how many wait
+    Status(Status),
     /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
     Revoke {
         /// The node's path
@@ -155,6 +158,57 @@ pub(crate) enum Action {
     /// Shows the locks below a path on a web page, as JSON and as metrics, without changing them
     Serve(crate::serve::Serve),
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = LS_NOTES)]
+pub(crate) struct Ls {
+    /// Number of leases of a semaphore; without it all its nodes are shown as `lease`, granted or not
+    #[arg(short = 'n', long, value_parser = at_least_one, env = "CURATOR_LEASES")]
+    pub(crate) leases: Option<usize>,
+    /// List all locks at and below the path that have contenders
+    #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_RECURSIVE")]
+    pub(crate) recursive: bool,
+    /// Print JSON, in one line
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    pub(crate) json: bool,
+    /// Print again on each change, until interrupted; needs ZooKeeper 3.6
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_WATCH")]
+    pub(crate) watch: bool,
+    /// End with status 3 if a listed lock is held
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_EXIT_CODE")]
+    pub(crate) exit_code: bool,
+    /// The lock's path
+    pub(crate) path: String,
+}
+
+const LS_NOTES: &str = "\
+AGE is the time since the contender asked for the lock: ZooKeeper does not record when it was granted.
+
+With --watch the table follows an empty line each time, and JSON is one line each time. Changes
+within a tenth of a second are printed together.";
+
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_NOTES)]
+pub(crate) struct Status {
+    /// Number of leases of a semaphore; without it all its nodes count as holders, granted or not
+    #[arg(short = 'n', long, value_parser = at_least_one, env = "CURATOR_LEASES")]
+    pub(crate) leases: Option<usize>,
+    /// Print JSON, in one line
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    pub(crate) json: bool,
+    /// The lock's path
+    pub(crate) path: String,
+}
+
+const STATUS_NOTES: &str = "\
+Exit status:
+    0  free: the lock has no holder
+    1  no such lock: the node does not exist, or is not a lock
+    3  held: a contender holds the lock, or a lease of it
+    2, 69, 70, 77  an error, as in `curator --help`
+
+The servers delete the empty node of a free lock after a while, so both 0 and 1 mean that no contender holds it. The times
+are those at which the holders asked for the lock: ZooKeeper does not record when it was granted.";
 
 #[derive(Debug, Args)]
 #[command(after_help = TIMELINE)]
@@ -220,14 +274,28 @@ impl AccessList {
     }
 }
 
+/// The outcome of the command line: options, or the mistake with the text that says what to do.
+pub(crate) enum Parsed {
+    Options(Box<Options>),
+    /// The command stands in its place in the line.
+    MissingDashes(String),
+    Refused(clap::Error),
+}
+
 impl Options {
-    pub(crate) fn from_arguments(arguments: &[OsString]) -> Result<Self, clap::Error> {
-        let matches = Self::command().try_get_matches_from(arguments)?;
-        let mut options = Self::from_arg_matches(&matches)?;
-        if let Some((_, of_the_action)) = matches.subcommand() {
-            options.action.settle(of_the_action)?;
+    pub(crate) fn from_arguments(arguments: &[OsString]) -> Parsed {
+        let parse = || {
+            let matches = Self::command().try_get_matches_from(arguments)?;
+            let mut options = Self::from_arg_matches(&matches)?;
+            if let Some((_, of_the_action)) = matches.subcommand() {
+                options.action.settle(of_the_action)?;
+            }
+            Ok(options)
+        };
+        match parse() {
+            Ok(options) => Parsed::Options(Box::new(options)),
+            Err(error) => with_dashes(arguments, &error).map_or(Parsed::Refused(error), Parsed::MissingDashes),
         }
-        Ok(options)
     }
 }
 
@@ -246,10 +314,30 @@ impl Action {
                     _ => return conflict("the argument '--try' cannot be used with '--timeout'"),
                 }
             }
+            Self::Ls(ls) if ls.recursive && ls.leases.is_some() => {
+                if on_the_line("leases") {
+                    return conflict("the argument '--leases' cannot be used with '--recursive'");
+                }
+                ls.leases = None;
+            }
             _ => {}
         }
         Ok(())
     }
+}
+
+/// Returns the line with the missing `--`, if a command stands without it.
+fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
+    let words: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let runs = words.iter().any(|word| matches!(word.as_str(), "lock" | "semaphore" | "read" | "write"));
+    if error.kind() != ErrorKind::UnknownArgument || !runs || words.iter().any(|word| word == "--") {
+        return None;
+    }
+    let Some(clap::error::ContextValue::String(first)) = error.get(clap::error::ContextKind::InvalidArg) else {
+        return None;
+    };
+    let at = words.iter().rposition(|word| word == first).filter(|_| !first.starts_with('-'))?;
+    Some(format!("curator {} -- {}", words[..at].join(" "), words[at..].join(" ")))
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -338,5 +426,19 @@ mod tests {
         for text in ["", "creators", "world:anyone", "world:anyone:", ":x:r", "world:anyone:rx", "digest:me:word:r"] {
             assert!(access_list(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn chroot_is_what_follows_the_servers() {
+        let chroot = |servers: &str| {
+            let Parsed::Options(options) =
+                Options::from_arguments(&["curator", "--connect", servers, "ls", "/"].map(OsString::from))
+            else {
+                return None;
+            };
+            options.connection.chroot()
+        };
+        assert_eq!(chroot("a:1,b:2/prod/x"), Some("/prod/x".to_owned()));
+        assert_eq!((chroot("a:1"), chroot("a:1/")), (None, None));
     }
 }

@@ -79,7 +79,7 @@ fn acquire_reports_that_its_budget_is_over() {
         assert_eq!(output.status.code(), Some(code), "{options:?}");
         assert_eq!(
             (stdout(&output), stderr(&output)),
-            (String::new(), "curator: another contender has /lock\n".to_owned())
+            (String::new(), "curator: another contender has /lock: curator status /lock shows it\n".to_owned())
         );
     }
     // One that is asked to end while it waits leaves the queue.

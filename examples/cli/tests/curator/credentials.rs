@@ -44,7 +44,7 @@ async fn client_with_credentials_gets_the_lock() {
     // The list of the lock's own node is open, and that of its parent is not.
     assert_eq!(run(&servers, &["ls", "/private/lock"]).status.code(), Some(0));
     assert_eq!(run(&servers, &["ls", "/private"]).status.code(), Some(77));
-    assert_eq!(run(&servers, &["--auth", RIGHT, "ls", "/private"]).status.code(), Some(0));
+    assert_eq!(run(&servers, &["--auth", RIGHT, "ls", "-r", "/private"]).status.code(), Some(0));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod credentials;
 mod foreground;
 mod losing;
 mod settings;
+mod showing;
 mod telling;
 
 use std::io::{BufRead as _, BufReader};

@@ -5,7 +5,7 @@ use curator_test::{ApacheServer, TestAuthority, TestingServer};
 
 use crate::{begin, curator, end, run, signal, stderr, stdout};
 
-const COMMANDS: [&str; 5] = ["lock", "semaphore", "read", "write", "ls"];
+const COMMANDS: [&str; 6] = ["lock", "semaphore", "read", "write", "ls", "status"];
 
 #[test]
 fn each_option_has_an_environment_variable() {
@@ -41,6 +41,8 @@ fn environment_gives_what_the_command_line_leaves_out() {
     // A global option may stand before the subcommand.
     let output = curator("127.0.0.1:1", &["--connect", &servers, "ls", "/lock"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = curator(&servers, &["ls", "/lock"]).env("CURATOR_JSON", "yes").output().unwrap();
+    assert!(stdout(&output).starts_with('{'), "{output:?}");
     signal(&holder, rustix::process::Signal::TERM);
     assert_eq!(end(holder).0, Some(143));
 }

@@ -1,0 +1,183 @@
+//! `ls` and `status`.
+
+use std::io::{self, Write as _};
+use std::time::{Duration, SystemTime};
+
+use curator_cli::contenders::{Contender, Lock, Look, age, created, locks_below, look, shown, table};
+use curator_framework::{AddWatchMode, CuratorFramework, Error};
+use curator_recipes::LockError;
+use futures_util::FutureExt as _;
+use serde::Serialize;
+
+use crate::options::{Ls, Status};
+use crate::{Failure, missing, tell};
+
+/// The exit status for a lock that is held.
+const HELD: u8 = 3;
+const NO_LOCK: u8 = 1;
+/// The time for which changes are collected before they are printed.
+const TOGETHER: Duration = Duration::from_millis(100);
+/// The pause before the next attempt while the servers do not answer.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Prints text. Returns `false` if the reader of the pipe has closed it.
+pub(crate) fn print(text: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure(70, format!("cannot print: {error}"))),
+    }
+}
+
+pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<u8, Failure> {
+    client.session().await?;
+    if ls.watch {
+        return watch(client, ls, chroot).await;
+    }
+    let locks = found(client, ls, chroot).await?;
+    print(&text(&locks, ls)?)?;
+    Ok(if ls.exit_code && locks.iter().any(Lock::is_held) { HELD } else { 0 })
+}
+
+/// Returns the locks that the options ask for.
+async fn found(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<Vec<Lock>, Failure> {
+    if !ls.recursive {
+        return Ok(vec![one(client, &ls.path, ls.leases, chroot).await?]);
+    }
+    let below = match locks_below(client, &ls.path).await {
+        Err(LockError::Framework(Error::NoNode { .. })) => return Err(missing(client, &ls.path, chroot).await?),
+        below => below?,
+    };
+    for node in below.refused {
+        tell(&format!("not authorized for {node}: it is left out"));
+    }
+    Ok(below.locks)
+}
+
+/// Returns the lock at a path.
+async fn one(
+    client: &CuratorFramework,
+    path: &str,
+    leases: Option<usize>,
+    chroot: Option<&str>,
+) -> Result<Lock, Failure> {
+    let text = match look(client, path, leases).await? {
+        Look::Lock(lock) => return Ok(lock),
+        Look::Missing => return Err(missing(client, path, chroot).await?),
+        Look::PartOf(lock) => format!("{path} is part of a lock: name the lock itself, {lock}"),
+        Look::Other => format!(
+            "{path} is not a lock, because its children are not contenders: list the locks below it with: \
+             curator ls --recursive {path}"
+        ),
+    };
+    Err(Failure(NO_LOCK, text))
+}
+
+fn text(locks: &[Lock], ls: &Ls) -> Result<String, Failure> {
+    if ls.json {
+        let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        return line(&Shot { time, locks });
+    }
+    Ok(table(locks.iter().flat_map(|lock| &lock.contenders)).join("\n") + "\n")
+}
+
+/// The JSON of `ls`.
+#[derive(Serialize)]
+struct Shot<'a> {
+    time: String,
+    locks: &'a [Lock],
+}
+
+/// The JSON of `status` where no lock is.
+#[derive(Serialize)]
+struct Missing<'a> {
+    path: &'a str,
+    state: &'static str,
+    reason: &'a str,
+}
+
+/// Formats a value as one line of JSON.
+fn line(value: &impl Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string(value).map_err(|error| Failure(70, error.to_string()))?;
+    Ok(text + "\n")
+}
+
+/// Prints the locks now and after each change, until the reader of the pipe closes it.
+async fn watch(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<u8, Failure> {
+    let mut watcher = client.add_watch(&ls.path, AddWatchMode::PersistentRecursive).await?;
+    let (mut before, mut silent) = (None, false);
+    loop {
+        let locks = match found(client, ls, chroot).await {
+            Ok(locks) => Some(locks),
+            // A lock's node may come, and go while the lock is free.
+            Err(Failure(NO_LOCK, _)) => Some(Vec::new()),
+            // The client connects again.
+            Err(Failure(69, text)) if before.is_some() => {
+                if !silent {
+                    tell(&text);
+                }
+                None
+            }
+            Err(failure) => return Err(failure),
+        };
+        silent = locks.is_none();
+        let Some(locks) = locks else {
+            tokio::time::sleep(AGAIN).await;
+            continue;
+        };
+        let rows: Vec<_> = locks.iter().flat_map(|lock| &lock.contenders).map(fact).collect();
+        if before.as_ref() != Some(&rows) {
+            let gap = if before.is_some() && !ls.json { "\n" } else { "" };
+            if !print(&(gap.to_owned() + &text(&locks, ls)?))? {
+                return Ok(0);
+            }
+            before = Some(rows);
+        }
+        match watcher.next().await {
+            Err(error) if !error.is_retryable() => return Err(error.into()),
+            _event_or_outage => tokio::time::sleep(TOGETHER).await,
+        }
+        while let Some(Ok(_)) = watcher.next().now_or_never() {}
+    }
+}
+
+/// Returns the facts of a contender that make a new print.
+fn fact(one: &Contender) -> (String, &'static str, Vec<u8>) {
+    (one.participant.path.clone(), one.state, one.participant.data.clone())
+}
+
+pub(crate) async fn status(client: &CuratorFramework, status: &Status, chroot: Option<&str>) -> Result<u8, Failure> {
+    client.session().await?;
+    let lock = match one(client, &status.path, status.leases, chroot).await {
+        Err(Failure(NO_LOCK, text)) if status.json => {
+            print(&line(&Missing { path: &status.path, state: "missing", reason: &text })?)?;
+            return Ok(NO_LOCK);
+        }
+        lock => lock?,
+    };
+    if status.json {
+        print(&line(&lock)?)?;
+    } else {
+        print(&(summary(&lock).join("\n") + "\n"))?;
+    }
+    Ok(if lock.is_held() { HELD } else { 0 })
+}
+
+/// Formats the state of a lock, with a line for each holder.
+fn summary(lock: &Lock) -> Vec<String> {
+    let path = &lock.path;
+    if !lock.is_held() {
+        let wait = if lock.waiting() > 0 { format!(": {} wait", lock.waiting()) } else { String::new() };
+        return vec![format!("{path} is free{wait}")];
+    }
+    let mut lines = vec![format!("{path} is held: {} holds, {} wait", lock.holding(), lock.waiting())];
+    for one in lock.contenders.iter().filter(|one| one.holds()).map(|one| &one.participant) {
+        let (data, asked, at) = (shown(&one.data), age(one.age()), created(one));
+        lines.push(format!(
+            "held by {data} (asked {asked} ago, at {at}, session {:#x}, node {})",
+            one.session, one.path
+        ));
+    }
+    lines
+}

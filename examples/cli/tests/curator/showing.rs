@@ -1,0 +1,181 @@
+//! `ls` and `status`, for people and for programs.
+
+use std::io::{BufRead as _, BufReader};
+
+use curator_test::TestingServer;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::advice::create;
+use crate::{begin, curator, end, nodes, run, signal, stderr, stdout, until};
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn ls_prints_json_with_all_that_the_table_has() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let data = "the \u{1b}\"holder\" – ü";
+    let (holder, _out, node) = begin(&servers, &["--data", data], "echo $CURATOR_NODE; exec sleep 600");
+    let waiter = curator(&servers, &["lock", "--data", "next", "/lock", "--", "true"]).spawn().unwrap();
+    until("a waiter", || nodes(&server) == 2);
+    let seen = parsed(&stdout(&run(&servers, &["ls", "--json", "/lock"])));
+    let lock = &seen["locks"][0];
+    let facts = |of: &Value| json!([of["path"], of["kind"], of["state"], of["holding"], of["waiting"]]);
+    assert_eq!(facts(lock), json!(["/lock", "mutex", "held", 1, 1]), "{seen}");
+    let first = &lock["contenders"][0];
+    let names: Vec<&String> = first.as_object().unwrap().keys().collect();
+    let expected = ["age", "created", "data", "fencing_token", "kind", "node", "sequence", "session", "state"];
+    assert_eq!(names, expected);
+    assert_eq!(json!([first["state"], first["kind"], first["data"]]), json!(["holds", "lock", data]));
+    assert_eq!((first["node"].as_str(), first["sequence"].as_i64()), (Some(node.as_str()), Some(0)));
+    assert!(first["created"].as_str().unwrap().ends_with('Z') && first["age"].as_f64().unwrap() < 60.0);
+    let sessions: Vec<Value> = server.sessions().iter().map(|id| json!(format!("{id:#x}"))).collect();
+    assert!(sessions.contains(&first["session"]), "{seen}");
+    assert_eq!(lock["contenders"][1]["state"], "waits");
+    // One line, and the one lock of `ls` is what `status` prints.
+    let status = run(&servers, &["status", "--json", "/lock"]);
+    assert_eq!(stdout(&status).lines().count(), 1);
+    assert_eq!(facts(&parsed(&stdout(&status))), facts(lock));
+    signal(&holder, Signal::TERM);
+    assert_eq!((end(holder).0, end(waiter).0), (Some(143), Some(0)));
+}
+
+#[tokio::test]
+async fn ls_finds_all_locks_below_a_path() {
+    let server = TestingServer::start().unwrap();
+    create(&server, &["/jobs/notes/no lock", "/jobs/free"]).await;
+    let servers = server.connect_string();
+    let start = |arguments: &[&str]| {
+        let command = [arguments, &["--", "sh", "-c", "echo; exec sleep 600"]].concat();
+        let mut child = curator(&servers, &command).spawn().unwrap();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+        child
+    };
+    let holders = [
+        start(&["lock", "--data", "one", "/jobs/nightly report"]),
+        start(&["lock", "--data", "two", "/jobs/nightly report/übung"]),
+        start(&["semaphore", "-n", "2", "--data", "three", "/jobs/pool"]),
+        start(&["read", "--data", "four", "/jobs/config"]),
+    ];
+    let seen = parsed(&stdout(&run(&servers, &["ls", "--recursive", "--json", "/jobs"])));
+    let locks: Vec<(&str, &str)> = seen["locks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|lock| (lock["path"].as_str().unwrap(), lock["kind"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("/jobs/config", "read-write"),
+        ("/jobs/nightly report", "mutex"),
+        ("/jobs/nightly report/übung", "mutex"),
+        ("/jobs/pool", "semaphore"),
+    ];
+    assert_eq!(locks, expected, "{seen}");
+    let table = stdout(&run(&servers, &["ls", "-r", "/"]));
+    let data: Vec<&str> = table.lines().filter_map(|line| line.split_whitespace().nth(4)).collect();
+    assert_eq!(data, ["DATA", "four", "one", "two", "three"], "{table}");
+    // The number of leases is that of one semaphore.
+    assert_eq!(run(&servers, &["ls", "-r", "-n", "2", "/"]).status.code(), Some(2));
+    assert_eq!(run(&servers, &["ls", "-r", "/nowhere"]).status.code(), Some(1));
+    let output = run(&servers, &["ls", "-r", "--json", "/jobs/notes"]);
+    assert_eq!((output.status.code(), parsed(&stdout(&output))["locks"].clone()), (Some(0), json!([])));
+    for child in holders {
+        signal(&child, Signal::TERM);
+        assert_eq!(end(child).0, Some(143));
+    }
+}
+
+#[test]
+fn ls_watches_and_prints_again_on_each_change() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let begin_watch = |arguments: &[&str]| {
+        let mut child = curator(&servers, &[&["ls", "--watch"], arguments, &["/lock"]].concat()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        (child, lines)
+    };
+    // The path does not exist yet.
+    let (json_watch, mut lines) = begin_watch(&["--json"]);
+    let states = |line: Option<String>| {
+        let seen = parsed(&line.unwrap());
+        let contenders = seen["locks"][0]["contenders"].as_array().cloned().unwrap_or_default();
+        contenders.iter().map(|one| one["state"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(states(lines.next()), "");
+    let (text_watch, mut text) = begin_watch(&[]);
+    assert!(text.next().unwrap().starts_with("STATE "));
+    let (holder, _out, _) = begin(&servers, &[], "echo; exec sleep 600");
+    assert_eq!(states(lines.next()), "holds");
+    let again: Vec<String> = text.by_ref().take(3).collect();
+    assert_eq!(again[0], "");
+    assert!(again[1].starts_with("STATE ") && again[2].starts_with("holds "), "{again:?}");
+    let waiter = curator(&servers, &["lock", "/lock", "--", "sleep", "600"]).spawn().unwrap();
+    assert_eq!(states(lines.next()), "holds waits");
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
+    assert_eq!(states(lines.next()), "holds");
+    signal(&waiter, Signal::TERM);
+    assert_eq!(end(waiter).0, Some(143));
+    assert_eq!(states(lines.next()), "");
+    signal(&json_watch, Signal::INT);
+    assert_eq!(end(json_watch), (Some(130), "curator: ended by INT\n".to_owned()));
+    // The reader has gone.
+    drop(text);
+    let (holder, _out, _) = begin(&servers, &[], "echo; exec sleep 600");
+    assert_eq!(end(text_watch), (Some(0), String::new()));
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
+}
+
+/// The statuses of the table in `--help`.
+#[tokio::test]
+async fn each_state_has_its_exit_status() {
+    let server = TestingServer::start().unwrap();
+    create(&server, &["/free"]).await;
+    let servers = server.connect_string();
+    let (holder, _out, node) = begin(&servers, &["--data", "me"], "echo $CURATOR_NODE; exec sleep 600");
+    for (path, status, ls, text) in [
+        ("/free", 0, 0, "/free is free\n".to_owned()),
+        ("/nowhere", 1, 1, String::new()),
+        (
+            "/lock",
+            3,
+            3,
+            format!("/lock is held: 1 holds, 0 wait\nheld by me (asked # ago, at #, session #, node {node})\n"),
+        ),
+    ] {
+        let output = run(&servers, &["status", path]);
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        assert_eq!(without_times(&stdout(&output)), text);
+        let output = run(&servers, &["status", "--json", path]);
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let state = ["free", "missing", "", "held"][usize::try_from(status).unwrap()];
+        assert_eq!(parsed(&stdout(&output))["state"], state);
+        assert_eq!(run(&servers, &["ls", "--exit-code", path]).status.code(), Some(ls), "{path}");
+        assert_eq!(run(&servers, &["ls", path]).status.code(), Some(if ls == 3 { 0 } else { ls }), "{path}");
+    }
+    assert_eq!(run(&servers, &["status", "relative"]).status.code(), Some(2));
+    assert_eq!(run("127.0.0.1:1", &["--connect-timeout", "300ms", "status", "/lock"]).status.code(), Some(69));
+    let help = stdout(&run(&servers, &["status", "--help"]));
+    for row in ["0  free", "1  no such lock", "3  held"] {
+        assert!(help.contains(row), "{help}");
+    }
+    assert_eq!(stderr(&run(&servers, &["status", "/lock"])), "");
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
+}
+
+/// Replaces what differs between runs: the age, the time and the session.
+fn without_times(text: &str) -> String {
+    let mut result = text.to_owned();
+    for (before, behind) in [("(asked ", " ago"), (", at ", ", session"), ("session ", ", node")] {
+        if let Some((head, tail)) = result.split_once(before) {
+            let (_, tail) = tail.split_once(behind).unwrap();
+            result = format!("{head}{before}#{behind}{tail}");
+        }
+    }
+    result
+}

@@ -5,6 +5,7 @@ mod options;
 mod serve;
 mod show;
 mod signals;
+mod waiting;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -26,6 +27,7 @@ use curator_recipes::{
 use crate::child::{BECOME, Order};
 use crate::options::{AccessList, Action, Connection, Options, Parsed, Run};
 use crate::signals::Signals;
+use crate::waiting::Waiting;
 
 const LOST: u8 = 74;
 /// The longest time for releasing the lock. After it, the end of the session releases the lock.
@@ -152,6 +154,13 @@ enum Kind {
 }
 
 impl Kind {
+    const fn leases(self) -> Option<usize> {
+        match self {
+            Self::Semaphore(leases) => Some(leases),
+            _ => None,
+        }
+    }
+
     const fn of_its_nodes(self) -> LockKind {
         match self {
             Self::Lock => LockKind::Mutex,
@@ -277,12 +286,23 @@ async fn acquire(
         // The acquire has no time left either, and reports it.
         Err(_too_long) => {}
     }
-    let guard = match left() {
-        _ if run.once => lock.try_acquire().await?,
-        Some(budget) => lock.acquire_timeout(budget).await?,
-        None => Some(lock.acquire().await?),
+    let waiting = Waiting::new(client, &run.path, kind.leases(), run.verbose);
+    let acquiring = async {
+        match left() {
+            _ if run.once => lock.try_acquire().await,
+            Some(budget) => lock.acquire_timeout(budget).await,
+            None => lock.acquire().await.map(Some),
+        }
     };
-    Ok(guard.map(|guard| (guard, grace)))
+    let guard = tokio::select! {
+        biased;
+        guard = acquiring => guard?,
+        never = waiting.report() => match never {},
+    };
+    Ok(guard.map(|guard| {
+        waiting.granted(&guard);
+        (guard, grace)
+    }))
 }
 
 /// Refuses a path at which the lock would exclude nothing, or fail: before the first write.

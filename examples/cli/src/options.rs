@@ -240,6 +240,9 @@ pub(crate) struct Run {
     /// Java's Curator, with credentials too: all contenders of a lock must be allowed to create nodes below its path
     #[arg(long, default_value = "open", value_parser = access_list, env = "CURATOR_ACL")]
     pub(crate) acl: AccessList,
+    /// Tell the place in the queue, the holder and the grant. On a terminal a line follows after 2 s of waiting anyhow
+    #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
+    pub(crate) verbose: bool,
     /// The lock's path
     pub(crate) path: String,
     /// The command and its arguments

@@ -10,6 +10,7 @@ mod losing;
 mod settings;
 mod showing;
 mod telling;
+mod waiting;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};

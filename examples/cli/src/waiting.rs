@@ -1,0 +1,121 @@
+//! The lines about the queue, for the person at the terminal of a waiter.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::pending;
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use curator_cli::contenders::{Contender, age, contenders, shown};
+use curator_framework::CuratorFramework;
+use curator_recipes::{LockError, LockGuard, ParticipantKind};
+
+use crate::tell;
+
+/// The time after which a waiter on a terminal speaks.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The time in which the own node usually joins the queue.
+const JOINS: Duration = Duration::from_millis(100);
+const PACE: Duration = Duration::from_secs(1);
+
+/// Tells what a waiter waits for.
+pub(crate) struct Waiting<'a> {
+    client: &'a CuratorFramework,
+    path: &'a str,
+    leases: Option<usize>,
+    verbose: bool,
+    begin: Instant,
+    has_spoken: Cell<bool>,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(client: &'a CuratorFramework, path: &'a str, leases: Option<usize>, verbose: bool) -> Self {
+        Self { client, path, leases, verbose, begin: Instant::now(), has_spoken: Cell::new(false) }
+    }
+
+    /// Prints a line when the place in the queue or the holder has changed. Never ends: the caller drops it.
+    pub(crate) async fn report(&self) -> Infallible {
+        match (self.verbose, std::io::stderr().is_terminal()) {
+            (true, _) => tokio::time::sleep(JOINS).await,
+            (false, true) => tokio::time::sleep(PATIENCE).await,
+            (false, false) => pending().await,
+        }
+        let mut before = None;
+        loop {
+            let (place, pause) = match self.look().await {
+                // Each look reads all nodes, so it is rarer in a long queue.
+                Ok((Some(place), contenders)) => (Some(place), PACE.max(JOINS * contenders)),
+                Ok((None, _)) => (None, JOINS),
+                Err(error) => {
+                    let text = format!("waits for {}: the queue cannot be read: {error}", self.path);
+                    (Some(Place { key: text.clone(), text }), PACE)
+                }
+            };
+            if let Some(Place { key, text }) = place {
+                if before.as_ref() != Some(&key) {
+                    tell(&text);
+                    self.has_spoken.set(true);
+                    before = Some(key);
+                }
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Prints that the lock is acquired, if a line about the wait was printed or lines are asked for.
+    pub(crate) fn granted(&self, guard: &LockGuard) {
+        if self.verbose || self.has_spoken.get() {
+            let (waited, token) = (age(self.begin.elapsed()), guard.fencing_token());
+            tell(&format!("has {} after {waited}, fencing token {token}", self.path));
+        }
+    }
+
+    /// Reads the queue. Returns the place, if this process waits in it, and the number of contenders.
+    async fn look(&self) -> Result<(Option<Place>, u32), LockError> {
+        let own = self.client.session().await?.id();
+        let queue = contenders(self.client, self.path, self.leases).await?;
+        let place = Place::of(self.path, &queue, |one| Some(one.participant.session) == own);
+        Ok((place, u32::try_from(queue.len()).unwrap_or(u32::MAX)))
+    }
+}
+
+/// A place in the queue.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    /// The facts that a new line must differ in.
+    key: String,
+    text: String,
+}
+
+impl Place {
+    fn of(path: &str, queue: &[Contender], is_own: impl Fn(&Contender) -> bool) -> Option<Self> {
+        // A semaphore's waiters follow its leases. The contender with the turn may have a row in both.
+        let at = queue.iter().rposition(&is_own)?;
+        if queue.iter().any(|one| is_own(one) && one.state == "holds") {
+            return None;
+        }
+        let holders: Vec<&Contender> = queue.iter().filter(|one| one.holds()).collect();
+        let behind_leases = queue[at].participant.kind == ParticipantKind::Lock
+            && queue.iter().any(|one| one.participant.kind == ParticipantKind::Lease);
+        let ahead = if behind_leases {
+            holders.len() + queue[..at].iter().filter(|one| one.participant.kind == ParticipantKind::Lock).count()
+        } else {
+            at
+        };
+        let mut text = format!("waits for {path}: {ahead} ahead");
+        let mut key = text.clone();
+        if let Some(first) = holders.first() {
+            let one = &first.participant;
+            let more = if holders.len() > 1 { format!(" and {} more", holders.len() - 1) } else { String::new() };
+            text += &format!(
+                "; held by {}{more} (asked {} ago, session {:#x}, node {})",
+                shown(&one.data),
+                age(one.age()),
+                one.session,
+                one.path
+            );
+            key += &format!("{more} {}", one.path);
+        }
+        Some(Self { key, text })
+    }
+}

@@ -2,6 +2,7 @@
 
 mod child;
 mod options;
+mod pages;
 mod serve;
 mod show;
 mod signals;
@@ -93,7 +94,12 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match start(options) {
+    let outcome = match &options.action {
+        Action::Completions { shell } => pages::completions(*shell),
+        Action::Man { command } => pages::manual(command.as_deref()),
+        _ => start(options),
+    };
+    match outcome {
         Ok(code) => ExitCode::from(code),
         Err(Failure(code, text)) => {
             tell(&text);
@@ -127,6 +133,8 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Semaphore { leases, run } => under(&client, Kind::Semaphore(*leases), run, chroot, &mut signals).await,
         Action::Read(run) => under(&client, Kind::Read, run, chroot, &mut signals).await,
         Action::Write(run) => under(&client, Kind::Write, run, chroot, &mut signals).await,
+        // They need no server.
+        Action::Completions { .. } | Action::Man { .. } => Ok(0),
     };
     client.close().await;
     outcome.map_err(|failure| advised(failure, &connection))

@@ -157,6 +157,16 @@ pub(crate) enum Action {
     },
     /// Shows the locks below a path on a web page, as JSON and as metrics, without changing them
     Serve(crate::serve::Serve),
+    /// Prints the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Prints the manual page of this program, or of one of its commands
+    Man {
+        /// The command [default: the whole program]
+        command: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ mod commands;
 mod credentials;
 mod foreground;
 mod losing;
+mod pages;
 mod settings;
 mod showing;
 mod telling;

@@ -5,7 +5,7 @@ use curator_test::{ApacheServer, TestAuthority, TestingServer};
 
 use crate::{begin, curator, end, run, signal, stderr, stdout};
 
-const COMMANDS: [&str; 6] = ["lock", "semaphore", "read", "write", "ls", "status"];
+const COMMANDS: [&str; 8] = ["lock", "semaphore", "read", "write", "ls", "status", "completions", "man"];
 
 #[test]
 fn each_option_has_an_environment_variable() {
@@ -49,7 +49,8 @@ fn environment_gives_what_the_command_line_leaves_out() {
 
 #[test]
 fn help_and_errors_do_not_contain_secrets() {
-    for arguments in [&["--help"][..], &["lock", "--help"], &["lock", "/x"]] {
+    for arguments in [&["--help"][..], &["lock", "--help"], &["man", "lock"], &["completions", "bash"], &["lock", "/x"]]
+    {
         let output = curator("127.0.0.1:1", arguments).env("CURATOR_AUTH", "digest:me:secret").output().unwrap();
         assert!(!stdout(&output).contains("secret") && !stderr(&output).contains("secret"), "{output:?}");
     }

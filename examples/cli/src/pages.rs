@@ -1,0 +1,49 @@
+//! The manual pages and the completions.
+
+use clap::CommandFactory as _;
+use clap::builder::Resettable;
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::Failure;
+use crate::options::Options;
+use crate::show::print;
+
+pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Options::command(), "curator", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(0)
+}
+
+pub(crate) fn manual(command: Option<&str>) -> Result<u8, Failure> {
+    let mut program = Options::command();
+    program.build();
+    let page = match command {
+        None => program,
+        Some(name) => match program.find_subcommand(name) {
+            Some(command) => command.clone(),
+            None => return Err(Failure(2, format!("no command {name}: `curator --help` lists them"))),
+        },
+    };
+    let notes = page.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let man = Man::new(page.after_help(Resettable::Reset)).source(concat!("curator ", env!("CARGO_PKG_VERSION")));
+    let mut text = Vec::new();
+    man.render(&mut text)?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    text.push_str(&section(&notes));
+    print(&text)?;
+    Ok(0)
+}
+
+/// Formats the notes with their lines as they are: most are tables.
+fn section(notes: &str) -> String {
+    let mut text = String::from(".SH NOTES\n.nf\n");
+    for line in notes.lines() {
+        // A control line would begin with a dot or an apostrophe.
+        text.push_str("\\&");
+        text.push_str(&line.replace('\\', "\\e").replace('-', "\\-"));
+        text.push('\n');
+    }
+    text + ".fi\n"
+}

@@ -64,10 +64,19 @@ impl LocalAddress {
 }
 
 fn look_up() -> Option<IpAddr> {
-    let name = gethostname::gethostname();
-    let found = (name.to_str()?, 0).to_socket_addrs().ok()?;
+    let found = (host_name()?, 0).to_socket_addrs().ok()?;
     // Java prefers IPv4.
     found.map(|address| address.ip()).min_by_key(|address| !address.is_ipv4())
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn host_name() -> Option<String> {
+    rustix::system::uname().nodename().to_str().ok().map(str::to_owned)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+fn host_name() -> Option<String> {
+    gethostname::gethostname().into_string().ok()
 }
 
 #[cfg(test)]

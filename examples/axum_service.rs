@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `POST /tenants/{tenant}/report` | 200; 409 while another request has the tenant's lock; 503 without ZooKeeper |
 //! | `GET /ready` | 200 while ZooKeeper is connected, otherwise 503: for the load balancer |
+//! | `GET /metrics` | the metrics of the locks and the connection, for Prometheus |
 //!
 //! A client that disconnects cancels its request: axum drops the handler, and the handler's guard releases the lock.
 //! SIGTERM and Ctrl-C let the requests end, then close the session.
@@ -25,11 +26,15 @@ use axum::{Router, serve};
 use clap::Parser;
 use curator_examples::{Outcome, say, started};
 use curator_framework::CuratorFramework;
-use curator_recipes::{InterProcessMutex, LockError};
+use curator_recipes::{InterProcessMutex, LockError, LockOptions};
 use curator_test::TestingServer;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
+
+/// The upper bounds of the buckets for durations, in seconds.
+const WAIT_BUCKETS: [f64; 6] = [0.005, 0.02, 0.1, 0.5, 2.0, 10.0];
 
 /// Serves reports over HTTP, one at a time for each tenant.
 #[derive(Debug, Clone, Parser)]
@@ -51,9 +56,10 @@ struct Options {
     grace_ms: u64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Service {
     client: CuratorFramework,
+    metrics: PrometheusHandle,
     budget: Duration,
     work: Duration,
 }
@@ -89,7 +95,9 @@ async fn report(State(service): State<Service>, Path(tenant): Path<String>) -> R
         return Err(Refusal::UnknownTenant);
     }
     let path = format!("/examples/axum_service/{tenant}");
-    let lock = InterProcessMutex::new(service.client.clone(), &path)?;
+    // All tenants share one name in the metrics: a name for each would let their number grow without a bound.
+    let options = LockOptions::new().named("report");
+    let lock = InterProcessMutex::with_options(service.client.clone(), &path, options)?;
     // `None`: the lock is held. `Err`: ZooKeeper did not answer.
     let Some(guard) = lock.acquire_timeout(service.budget).await? else { return Err(Refusal::Busy) };
     // Stops the work when the lock is lost.
@@ -105,6 +113,12 @@ async fn ready(State(service): State<Service>) -> (StatusCode, String) {
     (status, state.map_or_else(|| "connecting\n".to_owned(), |state| format!("{state}\n")))
 }
 
+async fn metrics(State(service): State<Service>) -> String {
+    // Moves the recorded durations into the histograms, so that they do not pile up.
+    service.metrics.run_upkeep();
+    service.metrics.render()
+}
+
 /// Resolves with the first SIGTERM or Ctrl-C.
 async fn told_to_stop() {
     let Ok(mut term) = signal(SignalKind::terminate()) else { return };
@@ -118,12 +132,20 @@ async fn run(options: Options) -> Outcome {
     // Kept until the end, because dropping the server stops it.
     let server = if options.connect.is_none() { Some(TestingServer::start()?) } else { None };
     let servers = options.connect.or(server.as_ref().map(TestingServer::connect_string)).unwrap_or_default();
+    // Before the client, which reports to it from the start.
+    let recorder = PrometheusBuilder::new().set_buckets(&WAIT_BUCKETS)?.install_recorder()?;
     let client = started(&servers, Duration::from_secs(10))?;
-    let (budget, work) = (Duration::from_millis(options.budget_ms), Duration::from_millis(options.work_ms));
+    let service = Service {
+        client: client.clone(),
+        metrics: recorder,
+        budget: Duration::from_millis(options.budget_ms),
+        work: Duration::from_millis(options.work_ms),
+    };
     let router = Router::new()
         .route("/tenants/{tenant}/report", post(report))
         .route("/ready", get(ready))
-        .with_state(Service { client: client.clone(), budget, work });
+        .route("/metrics", get(metrics))
+        .with_state(service);
     let listener = TcpListener::bind(&options.listen).await?;
     say(format!("listening on http://{}", listener.local_addr()?));
     tokio::select! {

@@ -123,6 +123,30 @@ fn reports_follow_each_other_with_growing_tokens() {
 }
 
 #[test]
+fn metrics_count_grants_and_timeouts_of_all_tenants_under_one_name() {
+    let server = TestingServer::start().unwrap();
+    let service = Service::start(&server, "1", "0");
+    for tenant in ["ann", "ben"] {
+        assert_eq!(service.ask(&format!("POST /tenants/{tenant}/report")).0, 200);
+    }
+    let other = Service::start(&server, ENDLESS, "0");
+    let _ann = other.report("ann");
+    soon("ann has her lock", || contenders(&server, "ann") == 1);
+    assert_eq!(service.ask("POST /tenants/ann/report").0, 409);
+    let (status, page) = service.ask("GET /metrics");
+    assert_eq!(status, 200);
+    for line in [
+        "curator_locks_granted_total{lock=\"report\"} 2",
+        "curator_lock_timeouts_total{lock=\"report\"} 1",
+        "curator_lock_held{lock=\"report\"} 0",
+        "curator_lock_wait_seconds_count{lock=\"report\",outcome=\"granted\"} 2",
+        "curator_connection_state{state=\"connected\"} 1",
+    ] {
+        assert!(page.lines().any(|one| one == line), "{line} is not in {page}");
+    }
+}
+
+#[test]
 fn client_that_disconnects_gives_the_lock_back() {
     let server = TestingServer::start().unwrap();
     let service = Service::start(&server, ENDLESS, "0");

@@ -92,6 +92,7 @@
 //!
 //! # Pages
 //!
+//! * [`tutorial`]: from `cargo add` to a throttled service on three servers, in 15 minutes
 //! * [`migration`]: from Java's Curator to this crate, class by class, and while both run
 //! * [`choosing`]: which recipe for which need, ZooKeeper beside Redis and databases, and what no lock can promise
 //! * [`how_it_works`]: acquire, hand-off and loss in pictures
@@ -138,6 +139,8 @@ mod locks;
 #[doc = include_str!("../docs/migration.md")]
 pub mod migration {}
 mod shared;
+#[doc = include_str!("../docs/tutorial.md")]
+pub mod tutorial {}
 
 pub use curator_framework::LossReason;
 pub use locks::error::{LockError, Result};

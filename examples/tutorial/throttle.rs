@@ -1,0 +1,64 @@
+//! Works on jobs, at most three at once in all copies.
+
+use std::time::Duration;
+
+use curator_framework::{ConnectionState, CuratorFramework, RetryForever};
+use curator_recipes::{InterProcessSemaphoreV2, LockError};
+use tokio::task::JoinSet;
+
+const LIMIT: usize = 3; // of all processes together
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().ok_or("usage: throttled NAME JOBS")?;
+    let count: usize = arguments.next().unwrap_or_default().parse()?;
+
+    let servers = std::env::var("ZOOKEEPER")?;
+    let retry = RetryForever::new(Duration::from_secs(1))?;
+    let client = CuratorFramework::new_client(servers, retry)?;
+    let me = name.clone();
+    client.connection_state_listenable().add_listener(
+        move |_: &CuratorFramework, state: ConnectionState| {
+            println!("{me}: {state}");
+        },
+    );
+    client.start()?;
+
+    let slots = InterProcessSemaphoreV2::new(client.clone(), "/jobs", LIMIT)?;
+    let mut jobs = JoinSet::new();
+    for number in 1..=count {
+        jobs.spawn(job(format!("{name}: job {number}"), slots.clone()));
+    }
+    while let Some(done) = jobs.join_next().await {
+        done??;
+    }
+    println!("{name}: {count} jobs done");
+    client.close().await;
+    Ok(())
+}
+
+async fn job(
+    job: String,
+    slots: InterProcessSemaphoreV2,
+) -> Result<(), LockError> {
+    loop {
+        let lease = slots.acquire().await?;
+        println!("{job} begins");
+        match lease.protect(work()).await {
+            Ok(()) => {
+                println!("{job} ends");
+                lease.release().await?;
+                return Ok(());
+            }
+            Err(LockError::LockLost { reason, .. }) => {
+                println!("{job} stops, to begin again: {reason}");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn work() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}

@@ -39,14 +39,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .retry_policy(BoundedExponentialBackoffRetry::new(base, longest, 5)?)
         .build()?;
     let (tell, mut heard) = unbounded_channel();
-    client.connection_state_listenable().add_listener(
-        move |_: &CuratorFramework, state: ConnectionState| {
-            if state == ConnectionState::Connected {
-                println!("the shop is open");
-                let _ = tell.send(());
-            }
-        },
-    );
+    client.connection_state_listenable().add_listener(move |_, state| {
+        if state == ConnectionState::Connected {
+            println!("the shop is open");
+            let _ = tell.send(());
+        }
+    });
     client.start()?;
     heard.recv().await;
     let create = client.create().or_set_data().with_data("soup");

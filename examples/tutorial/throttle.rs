@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{ConnectionState, CuratorFramework, RetryForever};
+use curator_framework::{CuratorFramework, RetryForever};
 use curator_recipes::{InterProcessSemaphoreV2, LockError};
 use tokio::task::JoinSet;
 
@@ -18,11 +18,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let retry = RetryForever::new(Duration::from_secs(1))?;
     let client = CuratorFramework::new_client(servers, retry)?;
     let me = name.clone();
-    client.connection_state_listenable().add_listener(
-        move |_: &CuratorFramework, state: ConnectionState| {
-            println!("{me}: {state}");
-        },
-    );
+    let states = client.connection_state_listenable();
+    states.add_listener(move |_, state| println!("{me}: {state}"));
     client.start()?;
 
     let slots = InterProcessSemaphoreV2::new(client.clone(), "/jobs", LIMIT)?;

@@ -38,7 +38,7 @@ public class Frames {
 
         Collection<Lease> both = slots.acquire(2, 5, TimeUnit.SECONDS);
         System.out.println("leases taken together: " + both.size());
-        Lease third = slots.acquire(500, TimeUnit.MILLISECONDS);
+        Lease third = slots.acquire(1, TimeUnit.SECONDS);
         System.out.println("a third lease: " + (third != null));
         slots.returnAll(both);
         client.close();

@@ -32,7 +32,7 @@ public class Invoices {
         mutex.acquire();
         try {
             boolean second = new InterProcessMutex(other, LOCK)
-                .acquire(500, TimeUnit.MILLISECONDS);
+                .acquire(1, TimeUnit.SECONDS);
             System.out.println("a second holder: " + second);
         } finally {
             mutex.release();

@@ -22,7 +22,7 @@ public class Settings {
             client.create().orSetData().creatingParentsIfNeeded()
                 .forPath(THEME, "dark".getBytes());
             boolean reads =
-                guests.readLock().acquire(500, TimeUnit.MILLISECONDS);
+                guests.readLock().acquire(1, TimeUnit.SECONDS);
             System.out.println("a reader beside the writer: " + reads);
             lock.readLock().acquire(); // the downgrade
         } finally {
@@ -35,7 +35,7 @@ public class Settings {
         guests.readLock().release();
 
         boolean writes =
-            guests.writeLock().acquire(500, TimeUnit.MILLISECONDS);
+            guests.writeLock().acquire(1, TimeUnit.SECONDS);
         System.out.println("a writer beside the reader: " + writes);
         lock.readLock().release();
         writes = guests.writeLock().acquire(5, TimeUnit.SECONDS);

@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let both = slots.acquire_many_timeout(2, Duration::from_secs(5)).await?;
     let both = both.ok_or("no two leases in time")?; // all or none
     println!("leases taken together: {}", both.len());
-    let third = slots.acquire_timeout(Duration::from_millis(500)).await?;
+    let third = slots.acquire_timeout(Duration::from_secs(1)).await?;
     println!("a third lease: {}", third.is_some());
     drop(both); // returns both
     client.close().await;

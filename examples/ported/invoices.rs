@@ -30,7 +30,7 @@ async fn main() -> Result<(), Error> {
     let other = connect(&servers)?;
     let guard = mutex.acquire().await?;
     let second = InterProcessMutex::new(other.clone(), LOCK)?
-        .acquire_timeout(Duration::from_millis(500))
+        .acquire_timeout(Duration::from_secs(1))
         .await?; // Java's `false` is `None`
     println!("a second holder: {}", second.is_some());
     guard.release().await?;

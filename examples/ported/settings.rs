@@ -7,7 +7,7 @@ use curator_recipes::InterProcessReadWriteLock;
 
 const LOCK: &str = "/settings/lock";
 const THEME: &str = "/settings/theme";
-const SHORT: Duration = Duration::from_millis(500);
+const SHORT: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(5);
 
 #[tokio::main]

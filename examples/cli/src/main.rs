@@ -387,7 +387,11 @@ fn connect(connection: &Connection, acl: Option<&AccessList>) -> Result<CuratorF
         .session_timeout(connection.session_timeout)
         .connection_timeout(connection.connect_timeout);
     let credentials = connection.credentials().map_err(wrong)?;
-    let mut is_known = !credentials.is_empty();
+    #[cfg(feature = "tls")]
+    let has_certificate = connection.tls.cert.is_some();
+    #[cfg(not(feature = "tls"))]
+    let has_certificate = false;
+    let is_known = has_certificate || !credentials.is_empty();
     for (scheme, id) in credentials {
         builder = match (scheme.as_str(), id.split_once(':')) {
             ("sasl", Some((user, password))) => builder.sasl(SaslDigest::new(user, password)),
@@ -397,7 +401,6 @@ fn connect(connection: &Connection, acl: Option<&AccessList>) -> Result<CuratorF
     }
     #[cfg(feature = "tls")]
     if let Some(options) = tls(&connection.tls).map_err(wrong)? {
-        is_known |= connection.tls.cert.is_some();
         builder = builder.tls(options);
     }
     if let Some(acl) = acl {

@@ -19,6 +19,8 @@ use crate::locks::semaphore::InterProcessSemaphoreV2;
 /// It is a semaphore with one lease, so an [`InterProcessMutex`](crate::InterProcessMutex) on the same path is another
 /// lock. It costs more than that mutex: use it where Java processes use it.
 ///
+/// A task that acquires twice waits for itself. A [warning](crate#tracing) names the file and line of both acquires.
+///
 /// # Losing the lock and fairness
 ///
 /// Those of [`InterProcessMutex`](crate::InterProcessMutex#losing-the-lock): the guard reports a loss, and waiters are

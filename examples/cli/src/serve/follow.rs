@@ -1,6 +1,7 @@
 //! Follows the nodes below the served path, with one watch for all browsers, and publishes the locks.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -99,11 +100,9 @@ pub(crate) async fn follow(
     }
 }
 
-enum Never {}
-
 impl Follower {
     /// Follows the nodes until a request fails.
-    async fn session_of_watches(&mut self) -> Result<Never, Error> {
+    async fn session_of_watches(&mut self) -> Result<Infallible, Error> {
         match self.client.add_watch(&self.root, AddWatchMode::PersistentRecursive).await {
             Ok(watcher) => self.follow_events(watcher).await,
             Err(Error::Unsupported { .. }) => self.follow_children().await,
@@ -112,7 +111,7 @@ impl Follower {
     }
 
     /// Follows the events of a recursive watch, each of which names the node that has changed.
-    async fn follow_events(&mut self, mut watcher: PersistentWatcher) -> Result<Never, Error> {
+    async fn follow_events(&mut self, mut watcher: PersistentWatcher) -> Result<Infallible, Error> {
         self.load().await?;
         loop {
             let mut batch = vec![watcher.next().await?];
@@ -145,7 +144,7 @@ impl Follower {
     }
 
     /// Follows the lists of children, each by a watch of its own.
-    async fn follow_children(&mut self) -> Result<Never, Error> {
+    async fn follow_children(&mut self) -> Result<Infallible, Error> {
         self.watches = Some(FuturesUnordered::new());
         self.load().await?;
         loop {

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// The programs of the page, in its order.
-const STEPS: [&str; 2] = ["connect", "throttle"];
+const STEPS: [&str; 3] = ["connect", "throttle", "watch"];
 const LIMIT: usize = 3;
 /// Stands before the commands of each block, and behind them: what a shell keeps from one command to the next.
 const BEFORE: &str = ". \"$STATE/variables\"; cd \"$(cat \"$STATE/folder\")\"; set -eu\n";
@@ -173,6 +173,12 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
+fn without_numbers(line: &str) -> String {
+    let parts: Vec<&str> =
+        line.split(|c: char| c.is_ascii_digit() || c == '.').filter(|part| !part.is_empty()).collect();
+    parts.join("#")
+}
+
 /// The jobs begin and end in turn, and at no time more than the limit are at work.
 fn assert_throttled(printed: &str) {
     let mut working = BTreeSet::new();
@@ -217,6 +223,12 @@ fn commands_print_what_the_page_shows() {
             "text among others" => {
                 for line in text.lines() {
                     assert!(printed.lines().any(|one| one == line), "{line} is not among:\n{printed}");
+                }
+            }
+            "text among others, numbers vary" => {
+                let printed: Vec<String> = printed.lines().map(without_numbers).collect();
+                for line in text.lines().map(without_numbers) {
+                    assert!(printed.contains(&line), "{line} is not among:\n{printed:#?}");
                 }
             }
             _ => panic!("a block of the kind {kind:?}"),

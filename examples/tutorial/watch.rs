@@ -1,0 +1,73 @@
+//! Works on jobs, at most three at once in all copies, and shows metrics.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, RetryForever};
+use curator_recipes::{
+    InterProcessSemaphoreV2, LockError, LockOptions, SemaphoreProtocol,
+};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tokio::task::JoinSet;
+
+const LIMIT: usize = 3; // of all processes together
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().ok_or("usage: throttled NAME JOBS ADDRESS")?;
+    let count: usize = arguments.next().unwrap_or_default().parse()?;
+    let page: SocketAddr = arguments.next().unwrap_or_default().parse()?;
+    PrometheusBuilder::new().with_http_listener(page).install()?;
+
+    let servers = std::env::var("ZOOKEEPER")?;
+    let retry = RetryForever::new(Duration::from_secs(1))?;
+    let client = CuratorFramework::new_client(servers, retry)?;
+    let me = name.clone();
+    let states = client.connection_state_listenable();
+    states.add_listener(move |_, state| println!("{me}: {state}"));
+    client.start()?;
+
+    let slots = InterProcessSemaphoreV2::with_protocol(
+        client.clone(),
+        "/jobs",
+        LIMIT,
+        SemaphoreProtocol::Curator,
+        LockOptions::new().named("jobs"),
+    )?;
+    let mut jobs = JoinSet::new();
+    for number in 1..=count {
+        jobs.spawn(job(format!("{name}: job {number}"), slots.clone()));
+    }
+    while let Some(done) = jobs.join_next().await {
+        done??;
+    }
+    println!("{name}: {count} jobs done");
+    client.close().await;
+    Ok(())
+}
+
+async fn job(
+    job: String,
+    slots: InterProcessSemaphoreV2,
+) -> Result<(), LockError> {
+    loop {
+        let lease = slots.acquire().await?;
+        println!("{job} begins");
+        match lease.protect(work()).await {
+            Ok(()) => {
+                println!("{job} ends");
+                lease.release().await?;
+                return Ok(());
+            }
+            Err(LockError::LockLost { reason, .. }) => {
+                println!("{job} stops, to begin again: {reason}");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn work() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}

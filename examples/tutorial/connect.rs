@@ -9,9 +9,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let servers = std::env::var("ZOOKEEPER")?;
     let retry = RetryForever::new(Duration::from_secs(1))?;
     let client = CuratorFramework::new_client(servers, retry)?;
-    client.start()?;
-    client.block_until_connected().await?;
-    println!("connected");
-    client.close().await;
-    Ok(())
+    client
+        .run(async {
+            client.block_until_connected().await?;
+            println!("connected");
+            Ok(())
+        })
+        .await
 }

@@ -20,19 +20,22 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let me = name.clone();
     let states = client.connection_state_listenable();
     states.add_listener(move |_, state| println!("{me}: {state}"));
-    client.start()?;
 
     let slots = InterProcessSemaphoreV2::new(client.clone(), "/jobs", LIMIT)?;
-    let mut jobs = JoinSet::new();
-    for number in 1..=count {
-        jobs.spawn(job(format!("{name}: job {number}"), slots.clone()));
-    }
-    while let Some(done) = jobs.join_next().await {
-        done??;
-    }
-    println!("{name}: {count} jobs done");
-    client.close().await;
-    Ok(())
+    client
+        .run(async {
+            let mut jobs = JoinSet::new();
+            for number in 1..=count {
+                let name = format!("{name}: job {number}");
+                jobs.spawn(job(name, slots.clone()));
+            }
+            while let Some(done) = jobs.join_next().await {
+                done??;
+            }
+            println!("{name}: {count} jobs done");
+            Ok(())
+        })
+        .await
 }
 
 async fn job(

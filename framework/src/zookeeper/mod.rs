@@ -801,7 +801,8 @@ pub trait ZooKeeperFactory: Send + Sync + fmt::Debug + 'static {
         "this client"
     }
 
-    /// Returns `true` if it opens sockets of the runtime. Such a client does not start on a runtime without I/O.
+    /// Returns `true` if it opens sockets of the runtime. Such a client does not start on a runtime without I/O, or with
+    /// a paused clock. A factory that wraps another one passes the call on.
     fn needs_io(&self) -> bool {
         true
     }

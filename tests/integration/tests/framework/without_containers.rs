@@ -21,6 +21,10 @@ impl ZooKeeperFactory for WithoutContainers {
         let connection = self.0.connect(config).await?;
         Ok(Connection { handle: Arc::new(Handle(connection.handle)), ..connection })
     }
+
+    fn needs_io(&self) -> bool {
+        self.0.needs_io()
+    }
 }
 
 #[derive(Debug)]

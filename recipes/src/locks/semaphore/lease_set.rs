@@ -62,8 +62,8 @@ impl LeaseSet {
     ///
     /// # Errors
     ///
-    /// `ConnectionLoss` if a node could not be deleted and the retry policy gave up: call `release` again, or drop the
-    /// set.
+    /// `Error::ConnectionLoss` if a node could not be deleted and the retry policy gave up: call `release` again, or
+    /// drop the set.
     ///
     /// # Cancel safety
     ///

@@ -43,8 +43,8 @@ on_every_server! {
                 });
                 assert_eq!(created.await.unwrap(), node);
                 assert_eq!(client.get_data().for_path(&node).await.unwrap().0, name.replace("empty", "").as_bytes());
-                client.set_data().for_path(&node, "x").await.unwrap();
-                assert_eq!(client.get_data().for_path(&node).await.unwrap().0, b"default");
+                client.set_data().for_path(&node, "changed").await.unwrap();
+                assert_eq!(client.get_data().for_path(&node).await.unwrap().0, b"changed");
             }
         }
     }

@@ -82,3 +82,28 @@ impl LockError {
         Self::InvalidArgument { argument, reason: reason.into() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use curator_framework::Error;
+
+    use super::*;
+
+    #[test]
+    fn the_frameworks_error_answers_whether_to_try_again() {
+        let loss = |sent| LockError::from(Error::ConnectionLoss { request: "create /a".into(), sent, cause: None });
+        let lost = LockError::LockLost { path: "/lock".into(), reason: LossReason::NodeDeleted };
+        for (error, is_retryable, outcome_unknown) in [
+            (loss(true), true, true),
+            (loss(false), true, false),
+            (Error::NoAuth { path: "/a".into() }.into(), false, false),
+            (lost, false, false),
+            (LockError::invalid("guard", "it was released"), false, false),
+        ] {
+            assert_eq!((error.is_retryable(), error.outcome_unknown()), (is_retryable, outcome_unknown), "{error}");
+            assert!(error.source().is_none(), "{error}");
+        }
+    }
+}

@@ -100,7 +100,8 @@
 //!
 //! # Tracing
 //!
-//! These names and fields are stable. Fields with names in `_s` are numbers of seconds.
+//! These names and fields are stable. Fields with names in `_s` are numbers of seconds. `path` and `node` are those of
+//! the caller, without the namespace.
 //!
 //! | level | event or span | fields |
 //! | --- | --- | --- |

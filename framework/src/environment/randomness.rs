@@ -1,10 +1,13 @@
 //! The source of random numbers: for names, pauses, the order of servers.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 
 use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom as _;
+use rand::{RngCore as _, SeedableRng as _};
 use uuid::Uuid;
 
 /// A source of random numbers. A test passes a seeded one, to repeat a run.
@@ -18,37 +21,44 @@ pub trait Randomness: Send + Sync + fmt::Debug + 'static {
 pub struct ThreadRandomness;
 
 thread_local! {
-    /// A key of 128 bits from the system, and the count of the numbers that it has given. Names of nodes must differ
-    /// between millions of processes, for which a generator with a state of 64 bits is too small.
-    static KEY_AND_COUNT: (RandomState, Cell<u64>) = (RandomState::new(), Cell::new(0));
+    /// A generator with a state of 256 bits: names of nodes must differ between millions of processes. They are no
+    /// secrets, so the generator need not be a cipher.
+    static GENERATOR: RefCell<SmallRng> = RefCell::new(SmallRng::from_seed(seed_of_system()));
+}
+
+/// Returns a seed out of the 128 random bits that the system gives to each thread for its hash maps.
+fn seed_of_system() -> [u8; 32] {
+    let key = RandomState::new();
+    let mut seed = [0; 32];
+    for (number, bytes) in seed.chunks_exact_mut(8).enumerate() {
+        bytes.copy_from_slice(&key.hash_one(number).to_ne_bytes());
+    }
+    seed
 }
 
 impl Randomness for ThreadRandomness {
     fn next(&self) -> u64 {
-        KEY_AND_COUNT.with(|(key, count)| {
-            count.set(count.get().wrapping_add(1));
-            key.hash_one(count.get())
-        })
+        GENERATOR.with_borrow_mut(rand::RngCore::next_u64)
     }
 }
 
 /// The numbers that a seed determines. Not for production: names of nodes must differ between processes.
 #[derive(Debug)]
 pub struct SeededRandomness {
-    generator: Mutex<fastrand::Rng>,
+    generator: Mutex<SmallRng>,
 }
 
 impl SeededRandomness {
     /// Creates a source. The same seed gives the same numbers.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { generator: Mutex::new(fastrand::Rng::with_seed(seed)) }
+        Self { generator: Mutex::new(SmallRng::seed_from_u64(seed)) }
     }
 }
 
 impl Randomness for SeededRandomness {
     fn next(&self) -> u64 {
-        self.generator.lock().u64(..)
+        self.generator.lock().next_u64()
     }
 }
 
@@ -70,7 +80,7 @@ pub(crate) fn unit_interval(source: &dyn Randomness) -> f64 {
 
 /// Puts the items into a random order.
 pub(crate) fn shuffle<T>(items: &mut [T], source: &dyn Randomness) {
-    fastrand::Rng::with_seed(source.next()).shuffle(items);
+    items.shuffle(&mut SmallRng::seed_from_u64(source.next()));
 }
 
 /// Returns the path of a node that cannot exist, under a parent that does not exist. So only the leader can answer a

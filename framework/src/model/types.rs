@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sha1::{Digest as _, Sha1};
+use sha1_smol::Sha1;
 
 use crate::error::{Error, Result};
 
@@ -150,7 +150,7 @@ impl Acl {
     /// ```
     #[must_use]
     pub fn digest(user: &str, password: &str) -> Self {
-        let hash = STANDARD.encode(Sha1::digest(format!("{user}:{password}")));
+        let hash = STANDARD.encode(Sha1::from(format!("{user}:{password}")).digest().bytes());
         Self::new(Permission::ALL, "digest", format!("{user}:{hash}"))
     }
 
@@ -164,7 +164,7 @@ impl Acl {
     /// Refuses a list with an id of the scheme `digest` that is not a hash: such an entry fits no password. The server
     /// would accept it.
     pub(crate) fn check(list: &[Self], path: &str) -> Result<()> {
-        let is_hash = |hash: &str| STANDARD.decode(hash).is_ok_and(|hash| hash.len() == Sha1::output_size());
+        let is_hash = |hash: &str| STANDARD.decode(hash).is_ok_and(|hash| hash.len() == sha1_smol::DIGEST_LENGTH);
         let fits = |entry: &Self| {
             entry.scheme != "digest"
                 || matches!(entry.id.split(':').collect::<Vec<_>>().as_slice(), [_, hash] if is_hash(hash))

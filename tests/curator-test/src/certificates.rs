@@ -47,7 +47,7 @@ impl TestAuthority {
     pub fn new() -> Result<Self, CertificateError> {
         let mut params = CertificateParams::default();
         // A unique name: a client must find another authority unknown, not its signature wrong.
-        params.distinguished_name = named(&format!("authority {:016x}", fastrand::u64(..)));
+        params.distinguished_name = named(&format!("authority {:016x}", rand::random::<u64>()));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate()?;

@@ -105,7 +105,7 @@ pub(super) fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
     let mut tries = count + PORT_TRIES;
     while listeners.len() < count {
         tries -= 1;
-        match TcpListener::bind((Ipv4Addr::LOCALHOST, fastrand::u16(15_000..32_000))) {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, rand::random_range(15_000..32_000))) {
             Ok(listener) => listeners.push(listener),
             Err(error) if tries == 0 => return Err(error),
             Err(_) => {}

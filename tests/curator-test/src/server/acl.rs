@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sha1::{Digest as _, Sha1};
+use sha1_smol::Sha1;
 
 use crate::wire::{Acl, ErrorCode};
 
@@ -147,7 +147,7 @@ fn is_anyone(entry: &Acl) -> bool {
 fn digest_id(secret: &[u8]) -> String {
     let text = String::from_utf8_lossy(secret);
     let user = text.split(':').next().unwrap_or_default();
-    format!("{user}:{}", STANDARD.encode(Sha1::digest(text.as_bytes())))
+    format!("{user}:{}", STANDARD.encode(Sha1::from(text.as_bytes()).digest().bytes()))
 }
 
 /// An address, or `address/bits`.

@@ -64,9 +64,7 @@ pub struct OwnedNode {
     path: String,
     id: ProtectedId,
     mode: CreateMode,
-    /// A create was sent, so the node may exist.
-    create_sent: bool,
-    /// A create was sent and its reply lost, so more than one node may exist.
+    /// A create was sent and its reply lost, so none, one or two nodes exist.
     outcome_unknown: bool,
     /// The one node, as soon as it is known.
     node: Option<Arc<KnownNode>>,
@@ -228,7 +226,6 @@ impl OwnedNode {
             path: Session::protected_path(parent, id, name),
             id,
             mode,
-            create_sent: false,
             outcome_unknown: false,
             node: None,
             delete_sent: false,
@@ -256,7 +253,6 @@ impl OwnedNode {
 
     /// Records that a create with the same name was sent in an earlier session, with an unknown outcome.
     pub(crate) fn resume_uncertain(&mut self) {
-        self.create_sent = true;
         self.outcome_unknown = true;
     }
 
@@ -306,7 +302,6 @@ impl OwnedNode {
         loop {
             // Until the reply arrives the node may or may not exist, also if this future is dropped.
             let was_uncertain = self.outcome_unknown;
-            self.create_sent = true;
             self.outcome_unknown = true;
             let created = session.create_node(&self.path, node.data.to_vec(), acl, self.mode).await;
             self.outcome_unknown = was_uncertain;
@@ -507,7 +502,8 @@ impl Drop for OwnedNode {
         self.forget_node();
         let parent = self.session.root().to_server_path(parent_of(&self.path));
         self.session.reaper().touch_parent(&parent, self.session.clock().now());
-        if self.create_sent && !self.cleaned_up {
+        let may_exist = self.outcome_unknown || self.node.is_some();
+        if may_exist && !self.cleaned_up {
             self.session.background().clean(
                 &self.session,
                 PendingDelete::Claimed {

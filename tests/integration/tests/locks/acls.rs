@@ -1,9 +1,11 @@
 //! Curator's `TestLockACLs`.
 
-use curator_framework::{Acl, AclProvider, Permission};
+use curator_framework::{Acl, AclProvider, Error, Permission};
 use curator_integration::env::{builder, connected, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{InterProcessReadWriteLock, InterProcessSemaphoreV2};
+use curator_recipes::{InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError};
+use curator_test::TestingServer;
+use curator_test::wire::OpCode;
 
 /// A list for the parents, whose paths have the namespace before them, and another one for the rest.
 #[derive(Debug)]
@@ -57,4 +59,18 @@ on_every_server! {
         assert_eq!(client.get_acl().for_path("/parent/child").await.unwrap().0, Acl::open_unsafe());
         writing.release().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_refused_contender_has_no_node_to_search_for() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(builder(server.address())).await;
+    let closed = vec![Acl::new(Permission::READ, "world", "anyone")];
+    client.create().with_acl(closed).for_path("/lock").await.unwrap();
+    server.clear_requests();
+    let refused = in_time(InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire()).await;
+    assert!(matches!(refused, Err(LockError::Framework(Error::NoAuth { .. }))), "{refused:?}");
+    client.close().await;
+    let sent: Vec<OpCode> = server.requests().into_iter().map(|one| one.op).filter(|op| *op != OpCode::Ping).collect();
+    assert_eq!(sent, [OpCode::Create2, OpCode::GetChildren, OpCode::CloseSession]);
 }

@@ -1,6 +1,6 @@
 //! Each mistake of an operator is answered by one line that says what to do.
 
-use std::io::{BufRead as _, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Command;
 
 use curator_framework::{CuratorFramework, RetryOneTime};
@@ -147,13 +147,15 @@ fn waiter_does_not_obey_ctrl_z() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();
     let (holder, _out, _) = begin(&servers, &[], "echo; exec sleep 600");
-    let waiter = curator(&servers, &["lock", "/lock", "--", "true"]).spawn().unwrap();
+    let mut waiter = curator(&servers, &["lock", "/lock", "--", "true"]).spawn().unwrap();
     until("a waiter", || nodes(&server) == 2);
     signal(&waiter, Signal::TSTP);
+    let mut line = String::new();
+    BufReader::new(waiter.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "curator: Ctrl-Z is not obeyed: a stopped process cannot keep its place in the queue\n");
     signal(&holder, Signal::TERM);
     assert_eq!(end(holder).0, Some(143));
-    let text = "curator: Ctrl-Z is not obeyed: a stopped process cannot keep its place in the queue\n";
-    assert_eq!(end(waiter), (Some(0), text.to_owned()));
+    assert_eq!(end(waiter), (Some(0), String::new()));
 }
 
 #[test]

@@ -31,18 +31,18 @@ async fn main() -> ExitCode {
 
         let guard = transfer.acquire().await?;
         say(format!("the transfer holds {} accounts", guard.parts().count()));
-        say(format!("somebody else gets ann: {}", ann.try_acquire().await?.is_some()));
-        say(format!("somebody else gets ben: {}", ben.try_acquire().await?.is_some()));
+        say(format!("another client gets ann: {}", ann.try_acquire().await?.is_some()));
+        say(format!("another client gets ben: {}", ben.try_acquire().await?.is_some()));
         guard.release().await?;
         say("the transfer is done");
 
         let busy = ben.acquire().await?;
-        say("somebody works with ben");
+        say("another client works with ben");
         let granted = transfer.acquire_timeout(Duration::from_millis(200)).await?;
         say(format!("the next transfer gets both in 200 ms: {}", granted.is_some()));
         // The transfer held ann while it waited for ben, and released it after the timeout.
         let free = ann.acquire().await?;
-        say("nobody has ann");
+        say("ann is free");
         free.release().await?;
         busy.release().await?;
         Ok(())

@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
         say("the nightly batch has the lock");
 
         let hurry = ensemble.client().await?;
-        let mutex = InterProcessMutex::with_options(hurry.clone(), &path, named("somebody in a hurry"))?;
+        let mutex = InterProcessMutex::with_options(hurry.clone(), &path, named("urgent report"))?;
         let works = async {
             // The work runs in pieces, and stops after the piece during which the request arrives.
             let mut asked = std::pin::pin!(guard.revocation_requested());
@@ -56,7 +56,7 @@ async fn main() -> ExitCode {
         };
         let waits = async {
             let guard = mutex.acquire().await?;
-            say("somebody in a hurry has the lock");
+            say("the urgent report has the lock");
             guard.release().await?;
             curator_examples::Outcome::Ok(())
         };

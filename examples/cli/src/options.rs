@@ -27,23 +27,24 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
     1  ls, status, revoke: no such lock, no such node
     2  wrong options, path or connect string; revoke: not a contender's node
     3  status, ls --exit-code: a contender holds the lock
-   69  no connection within --connect-timeout
+   69  no connection within --connect-timeout, or it was lost while waiting
    70  another error
    74  the lock was lost, or could soon be lost; the command was stopped if it still ran
    75  the lock was not acquired (see -E)
    77  not authorized, or the servers do not accept the credentials
   126  the command cannot be executed
   127  the command was not found
-  128 + n if signal n ended this program while it waited for the lock";
+  128 + n if signal n ended this program while it waited for the lock, or during ls, status, revoke";
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
-    /// Servers, host:port[,host:port…], optionally followed by /chroot; the variable `ZK_CONNECT` is read too [default: localhost:2181]
+    /// Servers, host:port[,host:port…], optionally followed by /chroot; the variable `ZK_CONNECT` is read too [default:
+    /// localhost:2181]
     #[arg(long, global = true, env = "CURATOR_CONNECT")]
     connect: Option<String>,
-    /// Credentials, such as digest:user:password, or sasl:user:password for a login by SASL; may be repeated. `ps` shows
-    /// them: prefer the variable or --auth-file
+    /// Credentials, such as digest:user:password, or sasl:user:password for a login by SASL; may be repeated. `ps`
+    /// shows them: prefer the variable or --auth-file
     #[arg(long, global = true, value_name = "SCHEME:ID", env = "CURATOR_AUTH", hide_env_values = true)]
     auth: Vec<String>,
     /// A file with credentials, one in a line, beside those of --auth
@@ -148,7 +149,7 @@ pub(crate) enum Action {
     Write(Run),
     /// Lists holders and waiters, in the order of the queue
     Ls(Ls),
-    /// Tells whether a lock is held: by which node and session, since when, and how many wait
+    /// Tells whether a lock is held: by which node and session, when the holder asked, and how many wait
     Status(Status),
     /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
     Revoke {
@@ -246,8 +247,8 @@ pub(crate) struct Run {
     #[arg(long, env = "CURATOR_DATA")]
     pub(crate) data: Option<String>,
     /// The access control list of the nodes that this program creates, parents included: open, creator (only these
-    /// credentials), read-only (others may list and read), or scheme:id:cdrwa[,…] as in ZooKeeper. The default is that of
-    /// Java's Curator, with credentials too: all contenders of a lock must be allowed to create nodes below its path
+    /// credentials), read-only (others may list and read), or scheme:id:cdrwa[,…] as in ZooKeeper. The default is that
+    /// of Java's Curator, with credentials too: all contenders of a lock must be allowed to create nodes below its path
     #[arg(long, default_value = "open", value_parser = access_list, env = "CURATOR_ACL")]
     pub(crate) acl: AccessList,
     /// Tell the place in the queue, the holder and the grant. On a terminal a line follows after 2 s of waiting anyhow
@@ -264,8 +265,8 @@ const TIMELINE: &str = "\
 The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_FENCING_TOKEN and CURATOR_DEADLINE: the time (seconds since
 1970) until which the lock was certain at the start. While this program runs, the actual deadline moves on.
 
-When the servers are silent, times count from the newest evidence that the session lives. T is the session timeout, G
-the grace:
+When the servers are silent, times count from the newest evidence that the session lives. T is the session timeout that
+the servers granted, G the grace:
   3/4 T - G   SIGTERM to the command and its process group
   3/4 T       the lock counts as lost: SIGKILL
   T           the earliest moment at which another contender can acquire the lock

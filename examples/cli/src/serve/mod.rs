@@ -41,7 +41,7 @@ needs a token of at least 16 characters: requests then have it in `Authorization
 
 /            the locks                 /api/locks         the same as JSON
 /locks/PATH  one lock, its queue       /api/locks/PATH    the same as JSON
-/metrics     for Prometheus            /healthz           200 if connected to ZooKeeper, else 503
+/metrics     for Prometheus            /healthz           200 if connected and all locks are read, else 503
 
 INT and TERM end the program with status 0.";
 

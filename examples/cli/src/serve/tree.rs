@@ -39,8 +39,8 @@ pub(crate) enum State {
     New,
     Waits,
     Holds,
-    /// A lease that the first of a semaphore's queue has created, and that is not granted yet. Its contender has another
-    /// node in the queue, so it is not counted.
+    /// A lease that the first of a semaphore's queue has created, and that is not granted yet. Its contender has
+    /// another node in the queue, so it is not counted.
     Pending,
 }
 

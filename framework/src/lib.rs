@@ -33,8 +33,10 @@
 //! let retry = ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?;
 //! let client = CuratorFramework::new_client("zk1:2181,zk2:2181,zk3:2181", retry)?;
 //! client.start()?;
-//! client.create().or_set_data().creating_parents_if_needed().with_data("one").for_path("/settings/mode").await?;
-//! let ((mode, _), changed) = client.get_data().watched().for_path("/settings/mode").await?;
+//! let create = client.create().or_set_data().creating_parents_if_needed();
+//! create.with_data("one").for_path("/settings/mode").await?;
+//! let get = client.get_data().watched();
+//! let ((mode, _), changed) = get.for_path("/settings/mode").await?;
 //! println!("{}", String::from_utf8_lossy(&mode));
 //! changed.await; // a hint: read again
 //! client.close().await;
@@ -53,6 +55,9 @@
 //! | an eighth, while a node is owned | a heartbeat that the leader must answer |
 //! | two thirds | [`ConnectionState::Suspended`] |
 //! | three quarters | [`ConnectionState::Lost`]: guards are lost, a new session is opened |
+//!
+//! A connection that breaks is `Suspended` at once. While a node is owned, the default client gives up a silent
+//! connection after one third.
 //!
 //! While a node is owned, the count starts at the last request that the leader is known to have seen. A follower
 //! reports its clients to the leader only every half tick, so this is earlier than the last answered request. The clock

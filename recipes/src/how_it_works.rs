@@ -49,7 +49,8 @@
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let server = TestingServer::start()?;
-//! # let client = CuratorFramework::new_client(server.connect_string(), RetryNTimes::new(3, Duration::from_millis(50)))?;
+//! # let retry = RetryNTimes::new(3, Duration::from_millis(50));
+//! # let client = CuratorFramework::new_client(server.connect_string(), retry)?;
 //! # client.start()?;
 //! use curator_recipes::InterProcessMutex;
 //!

@@ -1,6 +1,10 @@
 //! Apache Curator's recipes for async Rust: locks between processes through ZooKeeper, on the same paths and with the
 //! same nodes as Java's Curator.
 //!
+//! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped.
+//! So [bind it](#bind-the-guard): `if let Some(guard) = mutex.acquire_timeout(…).await?` holds the lock in its block.
+//! With `.is_some()` the lock is released before the block begins.
+//!
 //! ```toml
 //! [dependencies]
 //! curator-framework = { path = "../curator/framework" }
@@ -21,9 +25,6 @@
 //! | [`InterProcessMultiLock`] | several locks, all or none |
 //! | [`InterProcessSemaphoreMutex`] | one at a time, never reentrant |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
-//!
-//! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped.
-//! So [bind it](#bind-the-guard): `if mutex.acquire_timeout(…).await?.is_some()` releases the lock before its block begins.
 //!
 //! # Examples
 //!
@@ -48,7 +49,7 @@
 //!         guard.protect(print()).await?; // stops when the lock is lost
 //!         guard.release().await?;
 //!     }
-//!     None => println!("somebody else prints"),
+//!     None => println!("another client prints"),
 //! }
 //! client.close().await;
 //! # Ok(())
@@ -116,17 +117,17 @@
 //! # Metrics
 //!
 //! With the cargo feature `metrics`, the locks and the [framework](curator_framework#metrics) report to the program's
-//! recorder for the crate [`metrics`](https://docs.rs/metrics/0.24). The names and labels are stable. The label `lock` is
-//! the name set by [`LockOptions::named`], otherwise the recipe: `mutex`, `semaphore`, `semaphore_mutex`, `read_lock` or
-//! `write_lock`. The parts of a multi lock are counted one by one.
+//! recorder for the crate [`metrics`](https://docs.rs/metrics/0.24). The names and labels are stable. The label `lock`
+//! is the name set by [`LockOptions::named`], otherwise the recipe: `mutex`, `semaphore`, `semaphore_mutex`,
+//! `read_lock` or `write_lock`. The parts of a multi lock are counted one by one.
 //!
 //! | metric | kind | labels | value |
 //! | --- | --- | --- | --- |
 //! | `curator_lock_wait_seconds` | histogram | `lock`, `outcome` | duration of an acquire that ended `granted`, `timeout`, `error` or `cancelled` |
 //! | `curator_lock_held` | gauge | `lock` | locks and leases held now |
-//! | `curator_locks_granted_total` | counter | `lock` | grants |
+//! | `curator_locks_granted_total` | counter | `lock` | grants: a call of `acquire_many(n)` counts n, and one wait |
 //! | `curator_locks_lost_total` | counter | `lock`, `reason` | losses: `session_expired`, `session_failed`, `client_closed`, `node_deleted`, `connection_error` |
-//! | `curator_lock_timeouts_total` | counter | `lock` | acquires that used up their budget, and tries that found the lock taken |
+//! | `curator_lock_timeouts_total` | counter | `lock` | acquires that returned `Ok(None)`: another contender was ahead |
 //! | `curator_lock_cancellations_total` | counter | `lock` | acquires that were dropped before the grant |
 //! | `curator_lock_errors_total` | counter | `lock` | acquires that failed |
 

@@ -233,15 +233,15 @@ impl CuratorFrameworkBuilder {
     }
 
     /// Compresses all data that is written and decompresses all that is read, unless an operation says otherwise:
-    /// Curator's `enableCompression`. All clients of a lock must do the same, or they misread a revocation. It needs the
-    /// cargo feature `compression`, or a [`compression_provider`](Self::compression_provider).
+    /// Curator's `enableCompression`. All clients of a lock must do the same, or they misread a revocation. It needs
+    /// the cargo feature `compression`, or a [`compression_provider`](Self::compression_provider).
     pub fn enable_compression(mut self) -> Self {
         self.compress = true;
         self
     }
 
-    /// Sets the compression. Default: gzip, with the cargo feature `compression`. It applies only where the client or an
-    /// operation enables it.
+    /// Sets the compression. Default: gzip, with the cargo feature `compression`. It applies only where the client or
+    /// an operation enables it.
     pub fn compression_provider(mut self, provider: impl CompressionProvider) -> Self {
         self.compression = Arc::new(provider);
         self

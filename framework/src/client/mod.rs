@@ -49,11 +49,11 @@ use crate::state::connection_state::ConnectionState;
 /// | awaits `close`, or returns from `run` | is closed |
 /// | returns from `main`, or panics there: the runtime is dropped | is closed by that drop, which blocks up to 200 ms for each client |
 /// | ends by `process::exit`, an abort, a panic with `panic = "abort"`, or a signal without a handler | lives until it times out on the server |
-/// | ends a multi-thread runtime by `shutdown_background`, or a `shutdown_timeout` passes | may live until it times out: 12 of 20 did |
+/// | ends a multi-thread runtime by `shutdown_background`, or a `shutdown_timeout` passes | may live until it times out |
 /// | is disconnected at its end, or the server does not read | lives until it times out |
 ///
-/// With `zookeeper-async` only `close` and `run` close the session at the end of a program. So do they with a
-/// [`Connector`](crate::Connector), unless its streams implement
+/// With `zookeeper-async` only `close` and `run` close the session at the end of a program. The same holds with a
+/// [`Connector`](crate::Connector) if its streams do not implement
 /// [`close_blocking`](crate::ByteStream::close_blocking).
 ///
 /// # Examples
@@ -243,9 +243,12 @@ impl CuratorFramework {
     /// | runs when Ctrl-C, `SIGINT` or `SIGTERM` arrives | `work` is dropped first; a second signal ends the wait | `Interrupted` |
     /// | is dropped with this future | in the background | – |
     ///
-    /// Tasks that `work` has spawned go on, and their guards are lost. The cargo feature `signal`, on by default, catches
-    /// the signals. From the first call on, tokio's handlers replace the system's for the rest of the process. A signal
-    /// outside of `run` has no effect then, unless the program catches it too.
+    /// Tasks that `work` has spawned go on, and their guards are lost. The cargo feature `signal`, on by default,
+    /// catches the signals. From the first call on, tokio's handlers replace the system's for the rest of the process.
+    /// A signal outside of `run` has no effect then, unless the program catches it too.
+    ///
+    /// The first signal drops `work` at once. A service that lets its requests end catches the signals itself and
+    /// awaits `close`, as the example `axum_service` does.
     ///
     /// # Errors
     ///
@@ -320,7 +323,8 @@ impl CuratorFramework {
         self.core.retry_loop()
     }
 
-    /// Returns the text of a path, which is displayed as it is given, and debugged with the client's namespace and chroot.
+    /// Returns the text of a path, which is displayed as it is given, and debugged with the client's namespace and
+    /// chroot.
     #[must_use]
     pub fn path_text(&self, path: &str) -> PathText {
         self.core.path_text(path)

@@ -173,7 +173,8 @@ fn clean_leftovers(shared: &Shared, session: &Session) {
     }
 }
 
-/// Resolves when the client is stopped and the session may close: after the pending deletes, or when their time is over.
+/// Resolves when the client is stopped and the session may close: after the pending deletes, or when their time is
+/// over.
 async fn closing(shared: &Shared, session: &Session) {
     shared.stopped(|stop| stop != Shutdown::Running).await;
     let drained = async {

@@ -21,7 +21,7 @@ pub trait Randomness: Send + Sync + fmt::Debug + 'static {
 pub struct ThreadRandomness;
 
 thread_local! {
-    /// A generator with a state of 256 bits: names of nodes must differ between millions of processes. They are no
+    /// A generator with a state of 256 bits: names of nodes must differ between millions of processes. They are not
     /// secrets, so the generator need not be a cipher.
     static GENERATOR: RefCell<SmallRng> = RefCell::new(SmallRng::from_seed(seed_of_system()));
 }

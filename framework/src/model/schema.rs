@@ -255,8 +255,15 @@ impl fmt::Debug for Schema {
 /// use std::sync::Arc;
 /// use curator_framework::{OtherPaths, Schema, SchemaDescription, SchemaSet, SchemaValidator};
 ///
-/// let json = r#"[{ "name": "jobs", "path": "/jobs/.*", "isRegex": true, "ephemeral": "must", "schemaValidator": "short" }]"#;
-/// let validators = |name: &str| (name == "short").then(|| Arc::new(|_: &str, data: &[u8], _: &[_]| data.len() < 80) as Arc<SchemaValidator>);
+/// let json = r#"[{
+///     "name": "jobs", "path": "/jobs/.*", "isRegex": true,
+///     "ephemeral": "must", "schemaValidator": "short"
+/// }]"#;
+/// let validators = |name: &str| {
+///     (name == "short").then(|| {
+///         Arc::new(|_: &str, data: &[u8], _: &[_]| data.len() < 80) as Arc<SchemaValidator>
+///     })
+/// };
 /// let descriptions: Vec<SchemaDescription> = serde_json::from_str(json)?;
 /// let schemas = descriptions.into_iter().map(|schema| Schema::from_description(schema, validators));
 /// let set = SchemaSet::new(schemas.collect::<Result<Vec<_>, _>>()?, OtherPaths::Allowed);

@@ -131,8 +131,8 @@ impl Acl {
     }
 
     /// Creates an entry that gives all permissions to clients with this user's password: ZooKeeper's
-    /// `DigestAuthenticationProvider.generateDigest`. The list shows only a hash of the password, without a salt. The user
-    /// must not contain a colon.
+    /// `DigestAuthenticationProvider.generateDigest`. The list shows only a hash of the password, without a salt. The
+    /// user must not contain a colon.
     ///
     /// # Examples
     ///
@@ -144,7 +144,8 @@ impl Acl {
     /// client.create().with_acl(list).for_path("/settings").await?;
     /// // The credentials of a client that may then read and write `/settings`:
     /// # let retry = RetryOneTime::new(std::time::Duration::from_secs(1));
-    /// let ops = CuratorFramework::builder("localhost:2181").authorization("digest", "ops:pw").retry_policy(retry).build()?;
+    /// let ops = CuratorFramework::builder("localhost:2181").authorization("digest", "ops:pw");
+    /// let ops = ops.retry_policy(retry).build()?;
     /// # Ok(())
     /// # }
     /// ```

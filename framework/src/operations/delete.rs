@@ -29,8 +29,8 @@ impl<'a> DeleteBuilder<'a> {
     }
 
     /// Continues the delete in the background if the connection fails, the client is closed, or the future is dropped.
-    /// It ends when it is done, or with the client's [`close`](crate::CuratorFramework::close); the error is still returned.
-    /// It keeps the version and the children, which Curator's forgets.
+    /// It ends when it is done, or with the client's [`close`](crate::CuratorFramework::close); the error is still
+    /// returned. It keeps the version and the children, which Curator's forgets.
     pub fn guaranteed(mut self) -> Self {
         self.guaranteed = true;
         self

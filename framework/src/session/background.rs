@@ -371,8 +371,8 @@ impl BackgroundTask {
         }
     }
 
-    /// Ends the jobs of a session that is over: the server deletes its ephemeral nodes, and the next session deletes the
-    /// rest.
+    /// Ends the jobs of a session that is over: the server deletes its ephemeral nodes, and the next session deletes
+    /// the rest.
     async fn drain(mut self) {
         self.jobs.close();
         self.running.extend(self.begun);

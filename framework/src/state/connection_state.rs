@@ -8,7 +8,8 @@ use std::fmt;
 pub enum ConnectionState {
     /// The first connection ever.
     Connected,
-    /// The connection is lost, or silent for two thirds of the session timeout. The session may be alive.
+    /// The connection is lost, or silent for two thirds of the session timeout; for one third with the default client
+    /// while a node is owned. The session may be alive.
     Suspended,
     /// Connected again after `Suspended` or `Lost`.
     Reconnected,

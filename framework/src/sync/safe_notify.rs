@@ -28,7 +28,7 @@ type Job = Box<dyn FnOnce() + Send>;
 ///
 /// let executor = SafeNotifyExecutor::new();
 /// let (sender, receiver) = std::sync::mpsc::channel();
-/// executor.submit(|| panic!("this harms nobody"));
+/// executor.submit(|| panic!("the executor goes on"));
 /// executor.submit(move || sender.send("done").unwrap());
 /// assert_eq!(receiver.recv(), Ok("done"));
 /// ```

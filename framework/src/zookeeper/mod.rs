@@ -662,8 +662,8 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     fn end(&self);
 
     /// Sets a call for the moment at which the runtime drops the handle's task. The task makes the call before it
-    /// closes the session by itself, because guards must be lost first. By default the call is ignored: such a task leaves
-    /// the session to the server's timer.
+    /// closes the session by itself, because guards must be lost first. By default the call is ignored: such a task
+    /// leaves the session to the server's timer.
     fn on_task_dropped(&self, _call: Box<dyn FnOnce() + Send>) {}
 
     /// Resolves when the session is closed, or never if no server can be reached. Call [`end`](Self::end) first.
@@ -801,8 +801,8 @@ pub trait ZooKeeperFactory: Send + Sync + fmt::Debug + 'static {
         "this client"
     }
 
-    /// Returns `true` if it opens sockets of the runtime. Such a client does not start on a runtime without I/O, or with
-    /// a paused clock. A factory that wraps another one passes the call on.
+    /// Returns `true` if it opens sockets of the runtime. Such a client does not start on a runtime without I/O, or
+    /// with a paused clock. A factory that wraps another one passes the call on.
     fn needs_io(&self) -> bool {
         true
     }

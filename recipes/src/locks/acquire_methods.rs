@@ -30,11 +30,12 @@ macro_rules! acquire_methods {
                 }
             }
 
-            /// Waits for the lock for at most `budget`. [Bind the guard](crate#bind-the-guard): `if let Some(guard) = …`
-            /// holds the lock in its block, and `if ….is_some()` releases it before its block begins.
+            /// Waits for the lock for at most `budget`. [Bind the guard](crate#bind-the-guard):
+            /// `if let Some(guard) = …` holds the lock in its block, and `if ….is_some()` releases it before its block
+            /// begins.
             ///
-            /// The budget covers the connection, missing parents and the queue. Returns `Ok(None)` if another contender is ahead when the budget ends. A budget of zero is a
-            /// [`try_acquire`](Self::try_acquire).
+            /// The budget covers the connection, missing parents and the queue. Returns `Ok(None)` if another contender
+            /// is ahead when the budget ends. A budget of zero is a [`try_acquire`](Self::try_acquire).
             ///
             /// # Errors
             ///

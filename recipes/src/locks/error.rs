@@ -29,7 +29,9 @@ pub enum LockError {
     /// An error of the framework: no connection, no permission, a closed client …
     #[error(transparent)]
     Framework(#[from] curator_framework::Error),
-    /// The owner's lock is lost, so a reentrant acquire is refused. Drop all its guards, then acquire again.
+    /// The lock is lost. A guard's own calls return this, such as `protect`, `verify`, `commit` and `reenter`. So does
+    /// a reentrant acquire that meets the lost hold of its owner, and the acquire of several locks that loses one while
+    /// it waits for the next. Drop all guards of the owner, then acquire again.
     #[error("the lock {path} is lost: {reason}")]
     LockLost {
         /// The lock's path.
@@ -64,8 +66,9 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Returns `true` if the same call may succeed later: see [`Error::is_retryable`](curator_framework::Error). After
-    /// [`LockLost`](Self::LockLost) it succeeds only once the owner has dropped its guards.
+    /// Returns `true` if the same call may succeed later: see [`Error::is_retryable`](curator_framework::Error). It is
+    /// `false` for [`LockLost`](Self::LockLost): handle that by an arm of its own, as the [tutorial](crate::tutorial)
+    /// does.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Framework(error) if error.is_retryable())

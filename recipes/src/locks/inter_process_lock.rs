@@ -40,11 +40,13 @@ pub trait InterProcessLock: Send + Sync + fmt::Debug {
     /// Waits for the lock without a limit. Errors and cancel safety are those of the lock's own method.
     async fn acquire(&self) -> Result<LockGuard>;
 
-    /// Waits for the lock for at most `budget`, connection included. [Bind the guard](crate#bind-the-guard). Returns `Ok(None)` if another contender is ahead
-    /// when the budget ends. Errors and cancel safety are those of the lock's own method.
+    /// Waits for the lock for at most `budget`, connection included. [Bind the guard](crate#bind-the-guard).
+    /// Returns `Ok(None)` if another contender is ahead when the budget ends. Errors and cancel safety are those of the
+    /// lock's own method.
     async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>>;
 
-    /// Tries once; `Ok(None)` if the lock is taken. [Bind the guard](crate#bind-the-guard). Errors and cancel safety are those of the lock's own method.
+    /// Tries once; `Ok(None)` if the lock is taken. [Bind the guard](crate#bind-the-guard). Errors and cancel
+    /// safety are those of the lock's own method.
     async fn try_acquire(&self) -> Result<Option<LockGuard>>;
 
     /// Returns whether this object or a clone of it holds the lock.

@@ -30,9 +30,9 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// another task releases the first guard. A [warning](crate#tracing) names the file and line of both acquires. (Behind
 /// `dyn InterProcessLock`, and in a multi lock, the line is one of this crate.)
 ///
-/// For nested acquires, use [`LockOwner::scope`] or [`acquire_as`](Self::acquire_as): an inner acquire of the same owner
-/// returns at once, without a request, and the owner's last guard deletes the node. `guard.reenter()` does the same
-/// without an owner.
+/// For nested acquires, use [`LockOwner::scope`] or [`acquire_as`](Self::acquire_as): an inner acquire of the same
+/// owner returns at once, without a request, and the owner's last guard deletes the node. `guard.reenter()` does the
+/// same without an owner.
 ///
 /// # Losing the lock
 ///

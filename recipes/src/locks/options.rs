@@ -76,8 +76,8 @@ impl LockOptions {
         self
     }
 
-    /// Sets the name of the lock in metrics and in the span `acquire`. Default: the recipe, such as `mutex`. Metrics keep
-    /// each name for ever, so take one name for all paths of a kind, such as `tenants`.
+    /// Sets the name of the lock in metrics and in the span `acquire`. Default: the recipe, such as `mutex`. Metrics
+    /// keep each name for ever, so take one name for all paths of a kind, such as `tenants`.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into().into());
         self

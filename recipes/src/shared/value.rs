@@ -51,7 +51,7 @@ const ANY_VERSION: i32 = -1;
 /// motto.start().await?;
 /// let before = motto.versioned_value();
 /// if !motto.try_set_value(&before, "one at a time").await? {
-///     println!("somebody was faster");
+///     println!("another client wrote first");
 /// }
 /// # Ok(())
 /// # }

@@ -3,9 +3,14 @@
 //! Add `curator-test` to the `dev-dependencies` of your crate, and connect your code to one of these servers:
 //!
 //! ```toml
+//! [dependencies]
+//! curator-framework = { path = "../curator/framework" }
+//! curator-recipes = { path = "../curator/recipes" }
+//!
 //! [dev-dependencies]
 //! curator-test = { path = "../curator/tests/curator-test" }
-//! tokio = { version = "1", features = ["macros", "rt"] }
+//! # `test-util` is for paused time.
+//! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
 //! ```
 //!
 //! # In ten lines
@@ -45,7 +50,8 @@
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let server = TestingServer::start()?;
-//! # let client = CuratorFramework::new_client(server.connect_string(), RetryNTimes::new(3, Duration::from_millis(50)))?;
+//! # let retry = RetryNTimes::new(3, Duration::from_millis(50));
+//! # let client = CuratorFramework::new_client(server.connect_string(), retry)?;
 //! # client.start()?;
 //! let printer = InterProcessMutex::new(client.clone(), "/locks/printer")?;
 //! let guard = printer.acquire().await?;
@@ -98,8 +104,10 @@
 //! # Real servers
 //!
 //! With the cargo feature `apache`, [`ApacheServer`] and [`ApacheCluster`] start Apache ZooKeeper itself where Debian's
-//! package `zookeeper` is installed. They have the same methods. Code that is tested on [`TestingServer`] behaves the same there: both pass
-//! the same conformance tests, request by request.
+//! package `zookeeper` is installed. `connect_string`, `stop`, `restart`, `freeze` and `thaw` exist there too; all
+//! but the first return a `Result`. To end a session, call the function [`kill_session`](crate::kill_session). Code
+//! that is tested on [`TestingServer`] behaves the same there: both pass the same conformance tests, request by
+//! request. `TestingServer` lists where it differs.
 //!
 //! # TLS and SASL
 //!
@@ -142,7 +150,7 @@
 //! let guard = InterProcessMutex::new(client, "/printer")?.acquire().await?;
 //! ensemble.partition(ClientId(1));
 //! let began = tokio::time::Instant::now();
-//! guard.lost().await; // before the servers give the lock to anybody else
+//! guard.lost().await; // before the servers give the lock to another client
 //! assert!(began.elapsed() < Duration::from_secs(30));
 //! # Ok(())
 //! # }

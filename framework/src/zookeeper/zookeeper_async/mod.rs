@@ -83,7 +83,8 @@ const FIRST_CONNECT: Duration = Duration::from_millis(200);
 ///
 /// The crate logs the id **and the password** of each session: the `tracing` event `Connected` of the target
 /// `zookeeper_async::io`, at the level *info*. A client that knows both can take the session over or close it. The
-/// adapter cannot prevent that, because a task of the crate logs it. Keep the crate's target at *warn*: `RUST_LOG=info,zookeeper_async=warn`, or with `tracing-subscriber`
+/// adapter cannot prevent that, because a task of the crate logs it. Keep the crate's target at *warn*:
+/// `RUST_LOG=info,zookeeper_async=warn`, or with `tracing-subscriber`
 ///
 /// ```text
 /// Targets::new().with_default(LevelFilter::INFO).with_target("zookeeper_async", LevelFilter::WARN)

@@ -42,7 +42,7 @@ impl LockGuard {
         Self { parts: Parts::All(guards.into_iter().flat_map(Self::into_several).collect()) }
     }
 
-    /// Returns the guards of a multi lock's locks, in their order. For any other lock, returns this guard alone.
+    /// Returns the guards of a multi lock's locks or of a set's leases, in their order; for one lock this guard alone.
     pub fn parts(&self) -> impl DoubleEndedIterator<Item = &Self> {
         match &self.parts {
             Parts::One(_) => std::slice::from_ref(self).iter(),
@@ -85,8 +85,8 @@ impl LockGuard {
     }
 
     /// Releases the lock and returns whether it was held until now. After a success, further calls return the same
-    /// outcome. A multi lock releases its parts in the reverse order, and goes on if one of them fails. It was lost if
-    /// any part was.
+    /// outcome. Several [parts](Self::parts), of a multi lock or of a set of leases, are released in the reverse order,
+    /// also if one of them fails. They were lost if any part was.
     ///
     /// # Errors
     ///
@@ -109,8 +109,8 @@ impl LockGuard {
         total(outcomes)
     }
 
-    /// Resolves with the reason when the lock, or any part of a multi lock, is lost. Never resolves for a lock that was
-    /// released before.
+    /// Resolves with the reason when the lock, or any of several [parts](Self::parts), is lost. Never resolves for a
+    /// lock that was released before.
     ///
     /// # Cancel safety
     ///
@@ -122,8 +122,8 @@ impl LockGuard {
         }
     }
 
-    /// Returns whether the lock, or every part of a multi lock, is certainly held now. Compares the clock with the
-    /// session's deadline, without a request, so the first call after the machine has slept is right too.
+    /// Returns whether the lock, or each of several [parts](Self::parts), is certainly held now. Compares the clock
+    /// with the session's deadline, without a request, so the first call after the machine has slept is right too.
     #[must_use]
     pub fn is_held(&self) -> bool {
         match &self.parts {
@@ -275,20 +275,21 @@ impl LockGuard {
     /// not know of its loss. Deleting the path or a new leader does not reset the number; restoring a backup does.
     ///
     /// Leases and read locks have several holders at once: there the number only identifies the holder and orders the
-    /// creates. A downgraded read lock has the number of the write lock, and a multi lock that of its first lock; each
-    /// of the [`parts`](Self::parts) has its own.
+    /// creates. A downgraded read lock has the number of the write lock. A multi lock or a set of leases has that of
+    /// its first part; each of the [`parts`](Self::parts) has its own.
     #[must_use]
     pub fn fencing_token(&self) -> i64 {
         self.first_share().fencing_token()
     }
 
-    /// Returns the path of the node that holds the lock, in a multi lock the first lock: Curator's `getLockPath`.
+    /// Returns the path of the node that holds the lock, of several [parts](Self::parts) the first: Curator's
+    /// `getLockPath`.
     #[must_use]
     pub fn path(&self) -> &str {
         self.first_share().path()
     }
 
-    /// Returns the name of the node that holds the lock, in a multi lock the first lock.
+    /// Returns the name of the node that holds the lock, of several [parts](Self::parts) the first.
     #[must_use]
     pub fn node_name(&self) -> &str {
         node_from_path(self.path())

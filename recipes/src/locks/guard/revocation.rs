@@ -33,8 +33,8 @@ impl Revoker {
     /// [`participant_nodes`](crate::InterProcessMutex::participant_nodes) or
     /// [`participants`](crate::InterProcessMutex::participants).
     ///
-    /// The request replaces the data of a node like a contender's: ephemeral, with a name that ends in a sequence number.
-    /// Any other node is refused, also the persistent nodes of a custom
+    /// The request replaces the data of a node like a contender's: ephemeral, with a name that ends in a sequence
+    /// number. Any other node is refused, also the persistent nodes of a custom
     /// [`LockInternalsDriver`](crate::LockInternalsDriver). The write demands the version that was checked; a node that
     /// changes in between is read again. (Curator's `Revoker` writes to any node.)
     ///
@@ -97,8 +97,8 @@ fn not_a_contender(path: &str, stat: &Stat) -> Option<&'static str> {
 
 /// A callback for requests to release a lock: Curator's `RevocationListener`.
 ///
-/// It is a closure, `Fn(&str)`, called with the path of the node that holds the lock or waits for it. Several requests in
-/// quick succession may be one call. The calling thread is not a runtime's worker, so it may block.
+/// It is a closure, `Fn(&str)`, called with the path of the node that holds the lock or waits for it. Several requests
+/// in quick succession may be one call. The calling thread is not a runtime's worker, so it may block.
 pub trait RevocationListener: Fn(&str) + Send + Sync + 'static {}
 
 impl<F: Fn(&str) + Send + Sync + 'static> RevocationListener for F {}

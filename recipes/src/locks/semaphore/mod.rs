@@ -111,8 +111,8 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 ///
 /// The first acquire of an object sends three more reads in one more round trip: it checks the protocol and looks for a
 /// free lease. The check sets a watch, and is repeated when the watch has fired. A client that found no free lease uses
-/// the queue for its next lease, even if that is free: two more requests and one more round trip. On a path that did not
-/// exist, the client checks protocol and leases once more after the grant: two reads in one round trip.
+/// the queue for its next lease, even if that is free: two more requests and one more round trip. On a path that did
+/// not exist, the client checks protocol and leases once more after the grant: two reads in one round trip.
 #[derive(Clone)]
 pub struct InterProcessSemaphoreV2 {
     inner: Arc<Inner>,
@@ -318,10 +318,11 @@ impl InterProcessSemaphoreV2 {
         }
     }
 
-    /// Waits for several leases for at most `budget`. [Bind the set](crate#bind-the-guard): `if ….is_some()` releases the
-    /// leases before its block begins.
+    /// Waits for several leases for at most `budget`. [Bind the set](crate#bind-the-guard): `if ….is_some()` releases
+    /// the leases before its block begins.
     ///
-    /// The budget covers the connection, missing parents and the queue. Returns `Ok(None)` if another contender is ahead when the budget ends.
+    /// The budget covers the connection, missing parents and the queue. Returns `Ok(None)` if another contender is
+    /// ahead when the budget ends.
     ///
     /// # Errors
     ///

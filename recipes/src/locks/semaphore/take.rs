@@ -59,8 +59,8 @@ impl AcquireOnce for LeaseRequest<'_> {
         let Some(leases) = attempt.take(retries).await? else { return Ok(None) };
         if !semaphore.is_protocol_known() {
             loop {
-                // A client of the other protocol may have created the path meanwhile. One write for both: a lease that is
-                // lost during this look is not granted.
+                // A client of the other protocol may have created the path meanwhile. One write for both: a lease that
+                // is lost during this look is not granted.
                 let both = join(semaphore.check_protocol(session, retries), attempt.check(&leases));
                 match Box::pin(session.in_one_write(both)).await {
                     (Ok(()), Ok(())) => break,

@@ -247,10 +247,12 @@ on_every_server! {
     }
 
     async fn a_close_waits_no_longer_than_what_is_to_be_deleted_takes(env) {
-        let client = connected(builder(env.address()).max_close_wait(Duration::from_secs(20))).await;
+        let proxy = env.proxy();
+        let client = connected(builder(proxy.address()).max_close_wait(Duration::from_secs(20))).await;
         let node = env.path("node");
         client.create().creating_parents_if_needed().for_path(&node).await.unwrap();
-        // Dropped after it was sent: it goes on in the background.
+        // The reply cannot come within the first poll. The delete that is dropped goes on in the background.
+        proxy.latency(Duration::from_millis(20));
         assert!(client.delete().guaranteed().for_path(&node).now_or_never().is_none());
         let start = Instant::now();
         in_time(client.close()).await;

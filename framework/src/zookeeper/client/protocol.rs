@@ -427,7 +427,7 @@ impl<T> Protocol<T> {
         self.owning_since = owning.then_some(now);
     }
 
-    /// Ends the session: replies to every caller, and sends closeSession behind the earlier requests.
+    /// Ends the session: replies to every caller, and sends closeSession behind the requests that count as sent.
     pub(super) fn close(&mut self, now: Duration) {
         self.end(SessionEnd::Closed);
         self.send_close(now);
@@ -484,8 +484,9 @@ impl<T> Protocol<T> {
         }
         self.over = Some(end);
         let expired = |request: String| Error::SessionExpired { request: request.into() };
+        let mut unwritten = self.take_unwritten();
         if let Some(connection) = &mut self.connection {
-            for outstanding in &mut connection.outstanding {
+            for outstanding in connection.outstanding.iter_mut().chain(&mut unwritten) {
                 let sent = (outstanding.offset < connection.written).then_some(outstanding.sent);
                 let reply = |error| Reply { sent, ..Reply::not_sent(error) };
                 match std::mem::replace(&mut outstanding.asked, Asked::Abandoned) {
@@ -509,6 +510,22 @@ impl<T> Protocol<T> {
         }
         self.armed = Armed::default();
         self.events.push_back(Event::Ended(end));
+    }
+
+    /// Removes the requests of which the transport has taken no byte, with their frames and all frames behind them. Their
+    /// replies say that they were not sent, and that stays true.
+    fn take_unwritten(&mut self) -> VecDeque<Outstanding<T>> {
+        let Some(connection) = &mut self.connection else { return VecDeque::new() };
+        if !matches!(connection.phase, Phase::Ready) {
+            // Only a login is outstanding, and the close of the session needs it.
+            return VecDeque::new();
+        }
+        let written = connection.written;
+        let begun = connection.outstanding.partition_point(|outstanding| outstanding.offset < written);
+        if let Some(first) = connection.outstanding.get(begun) {
+            self.output.truncate(usize::try_from(first.offset - written).unwrap_or(usize::MAX));
+        }
+        connection.outstanding.split_off(begun)
     }
 
     /// Ends the outstanding requests of a lost connection as `ConnectionLoss`, with `sent: false` if never written.
@@ -1044,6 +1061,79 @@ mod tests {
         protocol.lost(None);
         attach(&mut protocol, 0).unwrap();
         assert!(!protocol.close_at_once(), "the server has ended the session");
+    }
+
+    fn set_data() -> Request {
+        Request::SetData { path: "/a".into(), data: vec![1; 100], version: None }
+    }
+
+    fn ops(mut frames: &[u8]) -> Vec<OpCode> {
+        let mut ops = Vec::new();
+        while let Some((length, rest)) = frames.split_first_chunk::<4>() {
+            let (frame, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
+            ops.push(RequestHeader::decode(&mut Reader::new(frame)).unwrap().op);
+            frames = rest;
+        }
+        ops
+    }
+
+    /// Takes all events. Returns the tokens of the replies, and whether each request counts as sent.
+    fn replies(protocol: &mut Protocol<u32>) -> Vec<(u32, bool)> {
+        let events = std::iter::from_fn(|| protocol.next_event());
+        let replies = events.filter_map(|event| match event {
+            Event::Reply(token, reply) => Some((token, reply.sent.is_some())),
+            _ => None,
+        });
+        replies.collect()
+    }
+
+    /// The ways in which a session ends while its connection can carry closeSession.
+    const ENDS: [fn(&mut Protocol<u32>); 2] = [
+        |protocol| protocol.close(Duration::ZERO),
+        |protocol| {
+            protocol.fail();
+            assert!(protocol.close_at_once());
+        },
+    ];
+
+    #[test]
+    fn request_that_counts_as_not_sent_is_not_sent_by_the_close() {
+        for end in ENDS {
+            let mut protocol = attached();
+            let epoch = protocol.epoch;
+            submit(&mut protocol, 1);
+            protocol.ping(2, Duration::ZERO).unwrap();
+            protocol.submit(set_data(), epoch, 3, Duration::ZERO).unwrap();
+            protocol.ping(4, Duration::ZERO).unwrap();
+            protocol.submit(set_data(), epoch, 5, Duration::ZERO).unwrap();
+            end(&mut protocol);
+            assert_eq!(replies(&mut protocol), [(1, true), (3, false), (5, false), (2, false), (4, false)]);
+            let sent = ops(&write(&mut protocol));
+            assert_eq!(sent, [OpCode::Ping, OpCode::CloseSession]);
+        }
+    }
+
+    #[test]
+    fn frame_that_is_written_in_part_stays_whole_and_counts_as_sent() {
+        for end in ENDS {
+            for part in [1, 60] {
+                let mut protocol = attached();
+                let (epoch, xid) = (protocol.epoch, protocol.next_xid);
+                protocol.submit(set_data(), epoch, 1, Duration::ZERO).unwrap();
+                let mut bytes = protocol.output()[..part].to_vec();
+                protocol.written(part);
+                protocol.submit(set_data(), epoch, 2, Duration::ZERO).unwrap();
+                end(&mut protocol);
+                assert_eq!(replies(&mut protocol), [(1, true), (2, false)]);
+                bytes.extend(write(&mut protocol));
+                assert_eq!(ops(&bytes), [OpCode::SetData, OpCode::CloseSession]);
+                // The server replies to both. The number of the request that was not sent stays unused.
+                for xid in [xid, xid + 2] {
+                    receive(&mut protocol, |to| ReplyHeader { xid, zxid: 9, err: 0 }.encode(to)).unwrap();
+                }
+                assert!(matches!(protocol.next_event(), Some(Event::Closed)));
+            }
+        }
     }
 
     #[test]

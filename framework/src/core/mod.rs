@@ -68,9 +68,14 @@ pub(crate) struct TaskEnd(pub(crate) Arc<Shared>);
 
 impl Drop for TaskEnd {
     fn drop(&mut self) {
+        // A runtime that ends drops this task and the session's own in any order: both give the same reason.
+        let end = match *self.0.stop.borrow() {
+            Shutdown::Running => SessionEnd::ClientFailed,
+            Shutdown::Graceful | Shutdown::Immediate => SessionEnd::Closed,
+        };
         self.0.stop(Shutdown::Immediate);
         if let Some(session) = self.0.session.replace(None) {
-            session.finish(SessionEnd::Closed);
+            session.finish(end);
         }
         metrics::state_changed(self.0.state(), None);
         self.0.finished.send_replace(true);

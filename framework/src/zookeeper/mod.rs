@@ -549,7 +549,7 @@ pub enum SessionEnd {
     Inconsistent,
     /// The server did not accept the credentials.
     AuthFailed,
-    /// The task of the client behind the seam failed, or ended with its runtime.
+    /// A task of the client failed, or ended with its runtime.
     ClientFailed,
     /// The client was closed or dropped.
     Closed,

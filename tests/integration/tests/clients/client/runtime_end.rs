@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use curator_framework::{
-    ByteStream, Connector, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, LossReason, SessionEnd,
-    TlsOptions,
+    ByteStream, Capabilities, ConnectConfig, ConnectError, Connection, Connector, CuratorFramework,
+    CuratorFrameworkBuilder, DefaultZooKeeperFactory, LossReason, SessionEnd, TlsOptions, ZooKeeperFactory,
 };
 use curator_integration::env::{PATIENCE, builder, connected, in_time};
 use curator_recipes::{InterProcessMutex, MutexGuard};
 use curator_test::wire::{ConnectResponse, OpCode, Reader, RequestHeader};
 use curator_test::{FaultProxy, TestAuthority, TestingServer};
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Runtime};
 
@@ -50,6 +51,11 @@ async fn hold(options: CuratorFrameworkBuilder, path: &str) -> MutexGuard {
 
 async fn acquire(client: &CuratorFramework, path: &str) -> MutexGuard {
     in_time(InterProcessMutex::new(client.clone(), path).unwrap().acquire()).await.unwrap()
+}
+
+/// Returns the reason of a loss after the end of the guard's runtime.
+fn reason(guard: &MutexGuard) -> LossReason {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(in_time(guard.lost()))
 }
 
 fn wait_until(what: &str, is_true: impl Fn() -> bool) {
@@ -94,9 +100,46 @@ fn guards_are_lost_before_the_server_gets_the_close() {
         end(runtime);
         assert_eq!(closes.recv_timeout(PATIENCE).unwrap(), Some(false));
         let lost = guard.lock().take().unwrap();
-        let ended = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(lost.lost());
-        assert!(matches!(ended, LossReason::Session(SessionEnd::ClientFailed | SessionEnd::Closed)), "{ended:?}");
+        assert_eq!(reason(&lost), LossReason::Session(SessionEnd::ClientFailed));
         wait_until("the session is closed", || server.sessions().is_empty());
+    }
+}
+
+/// A factory that opens its sessions in another runtime.
+#[derive(Debug)]
+struct Elsewhere(Handle);
+
+#[async_trait]
+impl ZooKeeperFactory for Elsewhere {
+    async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
+        let config = config.clone();
+        self.0.spawn(async move { DefaultZooKeeperFactory::new().connect(&config).await }).await.unwrap()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        DefaultZooKeeperFactory::new().capabilities()
+    }
+}
+
+#[test]
+fn loss_at_the_end_of_a_runtime_is_a_close_only_if_the_client_was_closed() {
+    let server = TestingServer::start().unwrap();
+    let [_, sessions] = runtimes();
+    for (is_closed, expected) in [(false, SessionEnd::ClientFailed), (true, SessionEnd::Closed)] {
+        for runtime in runtimes() {
+            let factory = Elsewhere(sessions.handle().clone());
+            let guard = runtime.block_on(async {
+                let client = connected(options(server.address()).zookeeper_factory(factory)).await;
+                let guard = acquire(&client, "/lock").await;
+                if is_closed {
+                    // Only orders the close.
+                    let _closed = client.close().now_or_never();
+                }
+                guard
+            });
+            end(runtime);
+            assert_eq!(reason(&guard), LossReason::Session(expected));
+        }
     }
 }
 

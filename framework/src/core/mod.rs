@@ -151,12 +151,12 @@ impl Shared {
         let before = self.state();
         let after = next_state(before, event);
         let (Some(state), true) = (after, before != after) else { return };
-        metrics::state_changed(before, after);
-        tracing::info!(%state, "connection state");
         if let Some(session) = self.session.get() {
             // First of all: a guard must be lost before any other code can act on the state.
             session.on_state_change(state);
         }
+        metrics::state_changed(before, after);
+        tracing::info!(%state, "connection state");
         self.state.send_replace(after);
         if let Some(owner) = self.owner.get().and_then(Weak::upgrade) {
             let root = Namespace::new(&self.config.chroot, "").unwrap_or_default();

@@ -4,13 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use curator_framework::{Acl, CuratorFramework, Permission, RetryNTimes};
-use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockOptions, SemaphoreProtocol};
+use curator_framework::{
+    Acl, ConnectionState, CuratorFramework, Permission, RetryNTimes, StandardConnectionStateErrorPolicy,
+};
+use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockOptions, MutexGuard, SemaphoreProtocol};
 use curator_test::wire::OpCode;
-use curator_test::{ApacheCluster, FaultProxy, TestingServer};
+use curator_test::{ApacheCluster, ClientId, FaultProxy, SimulatedEnsemble, TestingServer};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -223,4 +225,41 @@ async fn what_is_told_is_what_the_docs_promise_and_nothing_secret() {
             assert!(!secrets.iter().any(|secret| value.contains(secret.as_str())), "{told:?}");
         }
     }
+}
+
+/// Asks at each event of a connection state whether the guard is held.
+#[derive(Clone, Default)]
+struct Asking {
+    guard: Arc<OnceLock<MutexGuard>>,
+    answers: Arc<Mutex<Vec<bool>>>,
+}
+
+impl<S: Subscriber> Layer<S> for Asking {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let is_state = fields.0.get("message").is_some_and(|message| message == "connection state");
+        if let (true, Some(guard)) = (is_state, self.guard.get()) {
+            self.answers.lock().push(guard.is_held());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn guard_is_lost_before_the_log_has_the_state_that_costs_it() {
+    let asking = Asking::default();
+    let _subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(asking.clone()));
+    let ensemble = SimulatedEnsemble::new(7, Duration::from_millis(4));
+    let options = ensemble.client(ClientId(1)).session_timeout(PATIENCE).connection_timeout(PATIENCE);
+    let options = options.retry_policy(RetryNTimes::new(10, Duration::from_millis(10)));
+    let client = options.connection_state_error_policy(StandardConnectionStateErrorPolicy).build().unwrap();
+    client.start().unwrap();
+    client.block_until_connected().await.unwrap();
+    let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
+    asking.guard.set(mutex.acquire().await.unwrap()).unwrap();
+    let mut state = client.watch_connection_state();
+    ensemble.reset(ClientId(1));
+    let suspended = state.wait_for(|state| *state == Some(ConnectionState::Suspended));
+    timeout(PATIENCE, suspended).await.unwrap().unwrap();
+    assert_eq!(asking.answers.lock().first(), Some(&false));
 }

@@ -216,7 +216,7 @@ impl SharedCount {
     /// [`set_count`](Self::set_count) and [`try_set_count`](Self::try_set_count) return. A dropped follower is not called.
     pub(crate) fn follow(&self, follower: Weak<dyn CountObserver>) {
         let Some(strong) = follower.upgrade() else { return };
-        self.broadcast.followers.lock().push(follower);
+        self.broadcast.add_follower(follower);
         if let Some(count) = self.broadcast.decode(&self.value.versioned_value()) {
             strong.changed(&count);
         }
@@ -338,6 +338,15 @@ impl CountBroadcast {
         decode(&self.path, value).inspect_err(|error| tracing::warn!(%error, "the last count stays")).ok()
     }
 
+    fn add_follower(&self, follower: Weak<dyn CountObserver>) {
+        let mut followers = self.followers.lock();
+        // Before each growth, so that the list is at most twice as long as needed.
+        if followers.len() == followers.capacity() {
+            followers.retain(|follower| follower.strong_count() > 0);
+        }
+        followers.push(follower);
+    }
+
     fn tell_followers(&self, count: &VersionedValue<i32>) {
         // Called and dropped outside of the lock: a follower may call back into the count.
         let mut alive = Vec::new();
@@ -437,6 +446,16 @@ mod tests {
         change(4, to_bytes(8));
         assert_eq!(count.broadcast.followers.lock().len(), 1);
         assert_eq!(*late.0.lock(), [6, 7, 8]);
+    }
+
+    #[test]
+    fn dropped_followers_of_a_constant_count_take_no_room() {
+        let count = count(5);
+        for _ in 0..10_000 {
+            follow(&count, &Arc::new(Heard::default()));
+        }
+        let kept = count.broadcast.followers.lock().len();
+        assert!(kept < 100, "{kept} followers");
     }
 
     /// A follower may call back into the count, because no lock is held.

@@ -29,7 +29,7 @@ use crate::model::{CreateMode, Stat};
 use crate::session::background::{Background, DeleteBacklog};
 use crate::session::container_reaper::ContainerReaper;
 use crate::session::liveness::SessionLiveness;
-use crate::session::owned_node::{LossReason, OwnedNode};
+use crate::session::owned_node::OwnedNode;
 use crate::session::timers::SessionTimes;
 use crate::session::watches::{Watch, WatchRegistry};
 use crate::state::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
@@ -314,14 +314,14 @@ impl Session {
         }
         self.inner.handle.end();
         self.inner.watches.session_ended(end);
-        self.inner.watches.all_lost(LossReason::Session(end));
+        self.inner.watches.all_lost();
     }
 
     /// Records a state of the connection. If the client's policy takes it for an error, all owned nodes count as lost.
     pub(crate) fn on_state_change(&self, state: ConnectionState) {
         if self.inner.error_policy.is_error_state(state) {
             self.inner.link.modify(|link| link.errors += 1);
-            self.inner.watches.all_lost(LossReason::ConnectionError);
+            self.inner.watches.all_lost();
         }
     }
 

@@ -123,7 +123,7 @@ impl OwnerDelete {
 type DataObserver = Box<dyn Fn(&[u8], &Stat) + Send + Sync>;
 
 /// The callback for the loss of a node.
-type LossCall = Box<dyn FnOnce(LossReason) + Send>;
+type LossCall = Arc<dyn Fn() + Send + Sync>;
 
 /// The state of an owned node that is known to exist.
 pub(crate) struct KnownNode {
@@ -193,7 +193,7 @@ impl KnownNode {
     /// Marks the node as deleted, unless its owner is deleting it, and reports the loss.
     pub(crate) fn set_deleted(&self) {
         if self.mark_deleted() {
-            self.report_loss(LossReason::NodeDeleted);
+            self.report_loss();
         }
     }
 
@@ -203,11 +203,11 @@ impl KnownNode {
         !self.deleting.load(Ordering::SeqCst) && self.deleted.set(()).is_ok()
     }
 
-    /// Calls the callback of a loss, once.
-    pub(crate) fn report_loss(&self, reason: LossReason) {
-        let call = self.when_lost.lock().take();
+    /// Calls the callback of a loss. The caller has recorded the loss before.
+    pub(crate) fn report_loss(&self) {
+        let call = self.when_lost.lock().clone();
         if let Some(call) = call {
-            catch_panic(|| call(reason));
+            catch_panic(|| call());
         }
     }
 
@@ -446,12 +446,12 @@ impl OwnedNode {
         }
     }
 
-    /// Calls `call` with the reason when the client learns of the node's loss, even if no task awaits
-    /// [`lost`](LossSignal::lost). A loss before this call is not reported. `call` must not block, and a later one
-    /// replaces it.
-    pub fn when_lost(&self, call: impl FnOnce(LossReason) + Send + 'static) {
+    /// Calls `call` when the client learns of a reason for the node's loss, even if no task awaits
+    /// [`lost`](LossSignal::lost). A loss before this call may be reported or not, so `call` asks a
+    /// [signal](LossSignal::loss). `call` must not block, and a later one replaces it.
+    pub fn when_lost(&self, call: impl Fn() + Send + Sync + 'static) {
         if let Some(node) = &self.node {
-            *node.when_lost.lock() = Some(Box::new(call));
+            *node.when_lost.lock() = Some(Arc::new(call));
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::model::path::{node_from_path, parent_of};
 use crate::model::{EventType, Stat, WatchKind, WatchedEvent};
-use crate::session::owned_node::{KnownNode, LossReason};
+use crate::session::owned_node::KnownNode;
 use crate::zookeeper::SessionEnd;
 
 /// The reason why a waiter was woken.
@@ -209,7 +209,7 @@ impl WatchRegistry {
             waiters.take(&event.path, kinds)
         });
         if let Some(node) = lost {
-            node.report_loss(LossReason::NodeDeleted);
+            node.report_loss();
         }
     }
 
@@ -219,10 +219,10 @@ impl WatchRegistry {
     }
 
     /// Reports the loss of all owned nodes.
-    pub(crate) fn all_lost(&self, reason: LossReason) {
+    pub(crate) fn all_lost(&self) {
         let owned: Vec<_> = self.waiters.lock().owned.values().filter_map(Weak::upgrade).collect();
         for node in owned {
-            node.report_loss(reason);
+            node.report_loss();
         }
     }
 

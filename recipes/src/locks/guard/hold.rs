@@ -86,9 +86,10 @@ impl Hold {
     fn log_a_loss(self: &Arc<Self>) {
         let hold = Arc::downgrade(self);
         if let Some(owned) = &self.shares.lock().owned {
-            owned.when_lost(move |reason| {
+            owned.when_lost(move || {
+                // The report of an error state may reach a lock that was granted after that state, and is held.
                 if let Some(hold) = hold.upgrade() {
-                    hold.on_loss(reason);
+                    hold.loss();
                 }
             });
         }

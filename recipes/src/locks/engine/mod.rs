@@ -199,10 +199,15 @@ impl LockInternals {
         hold
     }
 
+    /// Returns the holds of this object. The list is unlocked by then: a hold logs and counts its loss or its end, and the
+    /// program's subscriber may call back.
+    fn holds(&self) -> Vec<Arc<Hold>> {
+        self.holds.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Returns whether a lock is held through this object.
     pub(crate) fn is_held(&self) -> bool {
-        let holds = self.holds.lock();
-        holds.iter().filter_map(Weak::upgrade).any(|hold| hold.is_shared() && hold.loss().is_none())
+        self.holds().iter().any(|hold| hold.is_shared() && hold.loss().is_none())
     }
 
     /// Logs a warning if the task that is about to wait holds the lock, once for each pair of acquires. Two futures of
@@ -213,16 +218,23 @@ impl LockInternals {
         }
         let is_waited_for =
             |hold: &Arc<Hold>| hold.origin().is_waited_for_by(waits) && hold.is_shared() && hold.loss().is_none();
-        let held = self.holds.lock().iter().filter_map(Weak::upgrade).find(is_waited_for);
-        let Some(held) = held else { return };
+        let Some(held) = self.holds().into_iter().find(is_waited_for) else { return };
         let pair = [held.origin().at, waits.at];
-        let mut warned_of = self.warned_of.lock();
-        if !warned_of.contains(&pair) {
-            warned_of.push(pair);
+        if self.is_new(pair) {
             let help = "use LockOwner::scope, acquire_as or reenter, unless another future of the task releases it";
             let [held_at, waits_at] = pair;
             tracing::warn!(path = lock_path, %held_at, %waits_at, help, "a task waits for a lock that it holds");
         }
+    }
+
+    /// Records a pair of acquires. Returns whether it was not known.
+    fn is_new(&self, pair: [&'static Location<'static>; 2]) -> bool {
+        let mut warned_of = self.warned_of.lock();
+        let is_new = !warned_of.contains(&pair);
+        if is_new {
+            warned_of.push(pair);
+        }
+        is_new
     }
 
     /// Returns the grant of a node that did not have to wait. From now on its deletion is noticed.

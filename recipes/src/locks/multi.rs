@@ -34,7 +34,8 @@ const REQUEST: &str = "asking for several locks";
 ///
 /// Those of the locks. The guard is held while all of its parts are held, and lost with the first loss of a part. If a
 /// part is lost before all are granted, all are released and acquired again. `try_acquire` and a budget that is over
-/// fail with `LockLost` instead. `acquire_timeout` also returns `Ok(None)` if its budget ends between two locks.
+/// fail with `LockLost` instead. If the budget ends between two locks, `acquire_timeout` fails with `ConnectionLoss`,
+/// because no reply has shown another contender ahead.
 ///
 /// # Examples
 ///
@@ -212,13 +213,11 @@ impl AcquiredSoFar {
     async fn next(&self, lock: &dyn InterProcessLock, began: Instant, mode: WaitMode) -> Result<Option<LockGuard>> {
         match mode {
             WaitMode::Forever => lock.acquire().await.map(Some),
-            // A used-up budget must not become a budget of zero, which would try once more.
-            WaitMode::Until(end) => match end.saturating_duration_since(Instant::now()) {
-                Duration::ZERO => match self.client() {
-                    Some(client) if !client.is_connected() => Err(client.no_answer(REQUEST).into()),
-                    _ => Ok(None),
-                },
-                left => lock.acquire_timeout(left).await,
+            WaitMode::Until(end) => match (end.saturating_duration_since(Instant::now()), self.client()) {
+                // The locks so far were granted, and the next one was not asked for.
+                (Duration::ZERO, Some(client)) => Err(client.no_answer(REQUEST).into()),
+                // A used-up budget must not become a budget of zero, which would try once more.
+                (left, _) => lock.acquire_timeout(left.max(Duration::from_nanos(1))).await,
             },
             WaitMode::Once => in_time(self, began, lock.try_acquire()).await,
         }

@@ -91,9 +91,13 @@ pub(super) async fn contend(
                 plan.next(Input::Reconnected, &rules)
             }
         };
-        // Only a listing with another contender ahead leads to these.
-        if matches!(action, Action::Arm(_) | Action::Wait(_)) {
-            contention.record(true);
+        match action {
+            // Only a listing with another contender ahead leads to these.
+            Action::Arm(_) | Action::Wait(_) => contention.record(true),
+            // The own node was not found in the listing yet.
+            Action::Barrier | Action::Adopt => {}
+            // The awaited contender is gone, or the turn is granted.
+            _ => contention.record(false),
         }
     }
 }

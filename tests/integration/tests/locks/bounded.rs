@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use curator_framework::{Error, RetryNTimes};
 use curator_integration::env::{builder, connected, eventually};
 use curator_integration::kinds::Which;
-use curator_integration::lock_stage::{CONNECTION_TIMEOUT, OURS, ROOT, Stage, Subject, play};
+use curator_integration::lock_stage::{CONNECTION_TIMEOUT, OURS, QUIET, ROOT, Stage, Subject, TURN, play};
 use curator_integration::on_every_server;
-use curator_recipes::{LockError, LockOwner};
+use curator_recipes::{LockError, LockGuard, LockOwner, SemaphoreProtocol};
 use curator_test::SimulatedEnsemble;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::cancellation::{Cut, poll_until_then};
 use crate::operations::{Patience, Taking, taking};
@@ -193,6 +193,118 @@ fn a_waiter_that_has_its_connection_back_is_told_of_the_holder() {
             let (outcome, ()) = tokio::join!((taking.run)(stage.client.clone()), network);
             assert!(outcome.as_ref().is_ok_and(Vec::is_empty), "{what}: {outcome:?}");
             stage.assert_as_before(vec![holder, stage.contender_behind(taking.subject)], &before, &what).await;
+        });
+    }
+}
+
+fn is_connection_loss(outcome: &Result<Vec<LockGuard>, LockError>) -> bool {
+    matches!(outcome, Err(LockError::Framework(Error::ConnectionLoss { .. })))
+}
+
+/// The server falls silent after the deletion of the holder's node, and before its next reply. The client does not notice
+/// the silence within the budget.
+#[test]
+fn a_waiter_does_not_take_a_deleted_node_for_a_holder() {
+    let mut without_answer = 0;
+    for taking in taking(BUDGET).iter().filter(|taking| taking.patience == Patience::Budget) {
+        play(async {
+            let what = format!("{} of {:?}", taking.name, taking.subject);
+            let stage = Stage::new(LATENCY).await;
+            let before = stage.footprint();
+            let held = taking.subject.block(&stage.front).await;
+            sleep(QUIET).await;
+            let network = async {
+                sleep(BUDGET / 4).await;
+                let (parent, _) = held.path().rsplit_once('/').unwrap();
+                let session = stage.client.session().await.unwrap();
+                let node = session.get_data_watched(held.path()).await.unwrap().watch;
+                let (_, children) = session.get_children_watched(parent).await.unwrap();
+                held.release().await.unwrap();
+                // The waiter has its notification at the same moment.
+                tokio::join!(node, children);
+                stage.ensemble.partition(OURS);
+            };
+            let (outcome, ()) = tokio::join!((taking.run)(stage.client.clone()), network);
+            let is_granted = outcome.as_ref().is_ok_and(|guards| !guards.is_empty());
+            assert!(stage.client.is_connected(), "{what}: the client has noticed the silence");
+            assert!(is_granted || is_connection_loss(&outcome), "{what}: {outcome:?}");
+            without_answer += usize::from(!is_granted);
+            drop(outcome);
+            stage.ensemble.repair(OURS);
+            stage.assert_as_before(vec![stage.contender_behind(taking.subject)], &before, &what).await;
+        });
+    }
+    assert!(without_answer > 0, "a notification was enough for every lock");
+}
+
+/// The server falls silent after the deletion of these nodes of the waiter: its next attempt gets no reply.
+async fn wait_in_silence_without(taking: &Taking, is_deleted: fn(&str) -> bool) {
+    let what = format!("{} of {:?}", taking.name, taking.subject);
+    let stage = Stage::new(LATENCY).await;
+    let before = stage.footprint();
+    let holder = stage.holder_in_front(taking.subject).await;
+    let network = async {
+        // By then the waiter watches its own nodes.
+        sleep(TURN * 3 / 4).await;
+        let deleted: Vec<_> = stage.own_nodes().into_iter().filter(|node| is_deleted(node)).collect();
+        assert!(!deleted.is_empty(), "{what}: {:?}", stage.own_nodes());
+        for node in deleted {
+            stage.ensemble.delete(&node);
+        }
+        sleep(LATENCY + TICK).await;
+        stage.ensemble.partition(OURS);
+    };
+    let (outcome, ()) = tokio::join!((taking.run)(stage.client.clone()), network);
+    assert!(stage.client.is_connected(), "{what}: the client has noticed the silence");
+    assert!(is_connection_loss(&outcome), "{what}: {outcome:?}");
+    stage.ensemble.repair(OURS);
+    stage.assert_as_before(vec![holder, stage.contender_behind(taking.subject)], &before, &what).await;
+}
+
+#[test]
+fn a_waiter_without_its_nodes_knows_of_no_holder() {
+    for taking in taking(TURN * 2).iter().filter(|taking| taking.patience == Patience::Budget) {
+        play(wait_in_silence_without(taking, |_| true));
+    }
+}
+
+/// The waiter keeps its node in the queue of the leases, but not the attempt to which it belongs.
+#[test]
+fn a_waiter_without_its_turn_knows_of_no_holder() {
+    let subject = Subject::Both(SemaphoreProtocol::Curator);
+    let is_meant = |taking: &&Taking| taking.patience == Patience::Budget && taking.subject == subject;
+    for taking in taking(TURN * 2).iter().filter(is_meant) {
+        play(wait_in_silence_without(taking, |node| node.starts_with("/locks/both/locks/")));
+    }
+}
+
+/// The server falls silent when the waiter gets its turn, and does not answer the creates of the leases.
+#[test]
+fn a_turn_at_the_leases_ends_the_evidence_of_contention() {
+    let subject = Subject::Both(SemaphoreProtocol::Curator);
+    let is_meant = |taking: &&Taking| taking.patience == Patience::Budget && taking.subject == subject;
+    for taking in taking(BUDGET).iter().filter(is_meant) {
+        play(async {
+            let stage = Stage::new(LATENCY).await;
+            let held = subject.block(&stage.front).await;
+            let semaphore = subject.of_two(&stage.front);
+            let ahead = tokio::spawn(async move { semaphore.acquire_many(2).await });
+            sleep(QUIET).await;
+            let network = async {
+                let queue = || stage.ensemble.children("/locks/both/locks").len();
+                sleep(BUDGET / 4).await;
+                assert_eq!(queue(), 2, "{}: it waits for its turn", taking.name);
+                ahead.abort();
+                while queue() == 2 {
+                    sleep(TICK).await;
+                }
+                sleep(LATENCY + TICK).await;
+                stage.ensemble.partition(OURS);
+            };
+            let (outcome, ()) = tokio::join!((taking.run)(stage.client.clone()), network);
+            assert!(stage.client.is_connected(), "{}: the client has noticed the silence", taking.name);
+            assert!(is_connection_loss(&outcome), "{}: {outcome:?}", taking.name);
+            drop(held);
         });
     }
 }

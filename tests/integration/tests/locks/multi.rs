@@ -138,6 +138,50 @@ async fn no_lock_and_the_same_lock_twice_are_named() {
     assert_eq!(twice, "invalid lock paths: /a is named twice and would wait for itself");
 }
 
+/// A lock that uses up its budget before it is granted.
+#[derive(Debug)]
+struct Late(InterProcessMutex);
+
+#[async_trait]
+impl InterProcessLock for Late {
+    async fn acquire(&self) -> Result<LockGuard> {
+        self.0.acquire().await.map(Into::into)
+    }
+
+    async fn acquire_timeout(&self, budget: Duration) -> Result<Option<LockGuard>> {
+        let granted = self.acquire().await?;
+        tokio::time::sleep(budget).await;
+        Ok(Some(granted))
+    }
+
+    async fn try_acquire(&self) -> Result<Option<LockGuard>> {
+        self.acquire().await.map(Some)
+    }
+
+    fn is_acquired_in_this_process(&self) -> bool {
+        self.0.is_acquired_in_this_process()
+    }
+}
+
+/// No reply has shown another contender of either lock.
+#[tokio::test]
+async fn a_budget_that_ends_between_two_free_locks_shows_no_contention() {
+    let server = server();
+    let client = client(&server).await;
+    let late = Late(InterProcessMutex::new(client.clone(), "/a").unwrap());
+    let second = InterProcessMutex::new(client.clone(), "/b").unwrap();
+    let both =
+        InterProcessMultiLock::from_locks([Arc::new(late) as Arc<dyn InterProcessLock>, Arc::new(second)]).unwrap();
+    let late = in_time(both.acquire_timeout(Duration::from_millis(20))).await;
+    assert!(matches!(late, Err(LockError::Framework(Error::ConnectionLoss { .. }))), "{late:?}");
+    assert_eq!(server.children("/b"), None, "no time was left to ask for the second");
+
+    // The budget ends before the first lock is asked for.
+    let free = InterProcessMultiLock::new(client, ["/c", "/d"]).unwrap();
+    let hasty = in_time(free.acquire_timeout(Duration::from_nanos(1))).await;
+    assert!(matches!(hasty, Err(LockError::Framework(Error::ConnectionLoss { .. }))), "{hasty:?}");
+}
+
 /// A session ends between the first lock and the second: the whole is not granted on a part that is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_multi_lock_is_not_granted_when_a_part_of_it_is_lost() {

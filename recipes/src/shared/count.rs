@@ -408,7 +408,7 @@ mod tests {
         }
         for length in [0, 3, 5] {
             let error = decode("/count", &VersionedValue::new(7, 3, vec![0; length])).unwrap_err();
-            assert_eq!(error.to_string(), format!("the data of /count is no count: it has {length} bytes, not 4"));
+            assert_eq!(error.to_string(), format!("the data of /count is not a count: it has {length} bytes, not 4"));
         }
     }
 

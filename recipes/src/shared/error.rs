@@ -35,7 +35,7 @@ pub enum SharedError {
         path: String,
     },
     /// The node's data is not that of a count, which is four bytes.
-    #[error("the data of {path} is no count: it has {length} bytes, not 4")]
+    #[error("the data of {path} is not a count: it has {length} bytes, not 4")]
     NotACount {
         /// The node.
         path: String,

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How many fresh seeds.
 const FRESH: u64 = 40;
-/// Seeds of storms that found something once.
+/// Seeds of storms that found something once, with the generator of that time.
 const KEPT: [u64; 10] =
     [1051, 1368, 2835, 3093, 4611, 2_720_062_432, 2_925_628_805, 3_289_024_867, 1_437_167_897, 1_437_172_323];
 

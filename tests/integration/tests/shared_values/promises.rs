@@ -112,7 +112,7 @@ on_every_server! {
         client.create().creating_parents_if_needed().with_data("12345").for_path(&path).await.unwrap();
         let count = SharedCount::new(client, &path, 0).unwrap();
         count.start().await.unwrap();
-        let text = format!("the data of {path} is no count: it has 5 bytes, not 4");
+        let text = format!("the data of {path} is not a count: it has 5 bytes, not 4");
         assert_eq!(count.count().unwrap_err().to_string(), text);
         assert_eq!(count.versioned_value().unwrap_err().to_string(), text);
         let mut watch = count.watch();

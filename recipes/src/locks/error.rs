@@ -15,6 +15,7 @@ pub type Result<T, E = LockError> = std::result::Result<T, E>;
 /// | --- | --- |
 /// | connected, and the newest reply showed another contender ahead | `Ok(None)` |
 /// | connected, and another acquire of the same owner is ahead | `Ok(None)` |
+/// | connected, the awaited contender is gone, and the next reply is due since less than T/10 | `Ok(None)` |
 /// | connected, but without a reply that decides | `Error::ConnectionLoss` |
 /// | not connected, even if another contender was ahead before | `Error::ConnectionLoss` |
 ///

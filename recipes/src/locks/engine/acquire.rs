@@ -93,11 +93,11 @@ async fn attempts<A: AcquireOnce>(
             Err(error) if mode == WaitMode::Once => return Err(error),
             // The own node or the parent was deleted: the next attempt creates a node at the back of the queue.
             Err(LockError::Framework(error @ Error::NoNode { .. })) => {
-                contention.record(false);
+                contention.is_unknown();
                 Box::pin(retries.pause_after(error)).await?;
             }
             Err(LockError::Framework(error)) => {
-                contention.record(false);
+                contention.is_unknown();
                 Box::pin(retries.failed(error)).await?;
             }
             outcome => return outcome,

@@ -86,18 +86,18 @@ pub(super) async fn contend(
         action = match outcome {
             Ok(outcome) => contender.next(&mut plan, outcome, &rules),
             Err(error) => {
-                contention.record(false);
+                contention.is_unknown();
                 retry_in_session(error, session, retries).await?;
                 plan.next(Input::Reconnected, &rules)
             }
         };
         match action {
             // Only a listing with another contender ahead leads to these.
-            Action::Arm(_) | Action::Wait(_) => contention.record(true),
+            Action::Arm(_) | Action::Wait(_) => contention.is_shown(),
             // The own node was not found in the listing yet.
             Action::Barrier | Action::Adopt => {}
             // The awaited contender is gone, or the turn is granted.
-            _ => contention.record(false),
+            _ => contention.is_outdated(session.timeout() / 10),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The budget of an acquire.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::locks::error::Result;
@@ -62,17 +62,46 @@ impl WaitMode {
 /// The evidence of one acquire that another contender is ahead of it.
 #[derive(Debug, Default)]
 pub(crate) struct Contention {
-    is_shown: AtomicBool,
+    evidence: Mutex<Evidence>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Evidence {
+    #[default]
+    None,
+    /// The newest reply showed another contender ahead.
+    Shown,
+    /// The awaited contender is gone, and the reply that shows the next one is due by this time.
+    ShownUntil(Instant),
 }
 
 impl Contention {
-    /// Records whether the newest reply shows another contender ahead. A lost connection makes that unknown.
-    pub(crate) fn record(&self, is_shown: bool) {
-        self.is_shown.store(is_shown, Ordering::Relaxed);
+    /// Records a reply that shows another contender ahead.
+    pub(crate) fn is_shown(&self) {
+        *self.evidence.lock() = Evidence::Shown;
+    }
+
+    /// Records that a newer reply is awaited, for at most `patience`. A healthy server replies within that time. Without
+    /// it, a budget that ends in the middle of that round trip would report an outage.
+    pub(crate) fn is_outdated(&self, patience: Duration) {
+        let mut evidence = self.evidence.lock();
+        if *evidence == Evidence::Shown {
+            *evidence = Evidence::ShownUntil(Instant::now() + patience);
+        }
+    }
+
+    /// Records that nothing is known, because the connection or the own node is lost.
+    pub(crate) fn is_unknown(&self) {
+        *self.evidence.lock() = Evidence::None;
     }
 
     /// Returns whether another contender is ahead, as far as a connected client can know.
     pub(crate) fn is_known(&self, client: &CuratorFramework) -> bool {
-        self.is_shown.load(Ordering::Relaxed) && client.is_connected()
+        let is_valid = match *self.evidence.lock() {
+            Evidence::None => false,
+            Evidence::Shown => true,
+            Evidence::ShownUntil(end) => Instant::now() < end,
+        };
+        is_valid && client.is_connected()
     }
 }

@@ -83,7 +83,7 @@ impl LeaseAttempt<'_> {
         let is_free = self.is_free().await? || (asks_once && self.is_free().await?);
         if !is_free {
             *self.semaphore.last_look.lock() = LastLook::TooFew;
-            self.contention.record(true);
+            self.contention.is_shown();
         }
         Ok(match is_free {
             true if may_try => FirstStep::Try,

@@ -7,7 +7,7 @@ use curator_integration::env::{builder, connected, eventually};
 use curator_integration::kinds::Which;
 use curator_integration::lock_stage::{CONNECTION_TIMEOUT, OURS, QUIET, ROOT, Stage, Subject, TURN, play};
 use curator_integration::on_every_server;
-use curator_recipes::{LockError, LockGuard, LockOwner, SemaphoreProtocol};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, LockGuard, LockOwner, SemaphoreProtocol};
 use curator_test::SimulatedEnsemble;
 use tokio::time::{sleep, timeout};
 
@@ -206,7 +206,7 @@ fn is_connection_loss(outcome: &Result<Vec<LockGuard>, LockError>) -> bool {
 #[test]
 fn a_waiter_does_not_take_a_deleted_node_for_a_holder() {
     let mut without_answer = 0;
-    for taking in taking(BUDGET).iter().filter(|taking| taking.patience == Patience::Budget) {
+    for taking in taking(BUDGET * 2).iter().filter(|taking| taking.patience == Patience::Budget) {
         play(async {
             let what = format!("{} of {:?}", taking.name, taking.subject);
             let stage = Stage::new(LATENCY).await;
@@ -283,7 +283,7 @@ fn a_waiter_without_its_turn_knows_of_no_holder() {
 fn a_turn_at_the_leases_ends_the_evidence_of_contention() {
     let subject = Subject::Both(SemaphoreProtocol::Curator);
     let is_meant = |taking: &&Taking| taking.patience == Patience::Budget && taking.subject == subject;
-    for taking in taking(BUDGET).iter().filter(is_meant) {
+    for taking in taking(BUDGET * 2).iter().filter(is_meant) {
         play(async {
             let stage = Stage::new(LATENCY).await;
             let held = subject.block(&stage.front).await;
@@ -305,6 +305,25 @@ fn a_turn_at_the_leases_ends_the_evidence_of_contention() {
             assert!(stage.client.is_connected(), "{}: the client has noticed the silence", taking.name);
             assert!(is_connection_loss(&outcome), "{}: {outcome:?}", taking.name);
             drop(held);
+        });
+    }
+}
+
+/// One of two leases ends at the end of the budget, so the reply with the other one comes too late.
+#[test]
+fn waiter_between_two_listings_knows_of_the_holder() {
+    for left in 0..20 {
+        play(async {
+            let stage = Stage::new(LATENCY).await;
+            let of_two = InterProcessSemaphoreV2::new(stage.front.clone(), "/lock", 2).unwrap();
+            let (first, _second) = (of_two.acquire().await.unwrap(), of_two.acquire().await.unwrap());
+            let of_one = InterProcessSemaphoreV2::new(stage.client.clone(), "/lock", 1).unwrap();
+            let ends = async {
+                sleep(BUDGET - TICK * left).await;
+                drop(first);
+            };
+            let (outcome, ()) = tokio::join!(of_one.acquire_timeout(BUDGET), ends);
+            assert!(matches!(outcome, Ok(None)), "{left}: {outcome:?}");
         });
     }
 }

@@ -83,6 +83,7 @@ pub(super) async fn contend(
             Action::List { watched } => Box::pin(contender.list(watched)).await,
             Action::Arm(arm) => Box::pin(contender.arm(arm)).await,
         };
+        let was_listed = matches!(outcome, Ok(Outcome::Listed(_)));
         action = match outcome {
             Ok(outcome) => contender.next(&mut plan, outcome, &rules),
             Err(error) => {
@@ -92,8 +93,9 @@ pub(super) async fn contend(
             }
         };
         match action {
-            // Only a listing with another contender ahead leads to these.
+            // Only a listing with another contender ahead leads to these, or to one more listing.
             Action::Arm(_) | Action::Wait(_) => contention.is_shown(),
+            Action::List { .. } if was_listed => contention.is_shown(),
             // The own node was not found in the listing yet.
             Action::Barrier | Action::Adopt => {}
             // The awaited contender is gone, or the turn is granted.

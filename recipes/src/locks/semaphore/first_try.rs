@@ -120,6 +120,9 @@ impl LeaseAttempt<'_> {
             && !nodes.iter().any(is_gone);
         *self.semaphore.last_look.lock() = if is_granted { LastLook::Free } else { LastLook::TooFew };
         if !is_granted {
+            if !nodes.iter().any(is_gone) {
+                self.contention.is_shown();
+            }
             return Ok(FirstTry::Refused(nodes));
         }
         if !session.is_alive() {

@@ -106,6 +106,7 @@ impl LeaseAttempt<'_> {
                 (Err(error), _) => retry_request(error, self.session, retries).await?,
                 (_, Err(error)) => retry_in_session(error, self.session, retries).await?,
             }
+            self.contention.is_unknown();
         }
     }
 
@@ -126,6 +127,7 @@ impl LeaseAttempt<'_> {
         }
         if self.wanted > 1 {
             while let Err(error) = held.keep(self.session, self.check(&held.leases)).await {
+                self.contention.is_unknown();
                 retry_request(error, self.session, retries).await?;
             }
         }

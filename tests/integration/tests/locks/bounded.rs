@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use curator_framework::{Error, RetryNTimes};
+use curator_framework::{CuratorFramework, Error, RetryNTimes};
 use curator_integration::env::{builder, connected, eventually};
 use curator_integration::kinds::Which;
 use curator_integration::lock_stage::{CONNECTION_TIMEOUT, OURS, QUIET, ROOT, Stage, Subject, TURN, play};
@@ -325,6 +325,29 @@ fn waiter_between_two_listings_knows_of_the_holder() {
             let (outcome, ()) = tokio::join!(of_one.acquire_timeout(BUDGET), ends);
             assert!(matches!(outcome, Ok(None)), "{left}: {outcome:?}");
         });
+    }
+}
+
+/// The first reply shows the holder, whatever the waiter does next.
+#[test]
+fn from_the_first_reply_on_the_waiter_knows_of_the_holder() {
+    for milliseconds in 8..60 {
+        for is_first in [true, false] {
+            play(async {
+                let budget = Duration::from_millis(milliseconds);
+                let stage = Stage::new(LATENCY).await;
+                let lock =
+                    |client: &CuratorFramework| InterProcessSemaphoreV2::new(client.clone(), "/lock", 1).unwrap();
+                let (front, waiter) = (lock(&stage.front), lock(&stage.client));
+                if !is_first {
+                    waiter.acquire().await.unwrap().release().await.unwrap();
+                }
+                let _held = front.acquire().await.unwrap();
+                sleep(QUIET).await;
+                let outcome = waiter.acquire_timeout(budget).await;
+                assert!(matches!(outcome, Ok(None)), "{budget:?}, first {is_first}: {outcome:?}");
+            });
+        }
     }
 }
 

@@ -76,7 +76,9 @@ impl Session {
             };
             // The session may have ended between the arrival of the reply and this poll.
             if self.end_reason().is_some() {
-                return Err(over(reply.sent.is_some()));
+                // A client that does not time its requests tells by the error that this one was sent.
+                let was_sent = matches!(reply.result, Err(Error::ConnectionLoss { sent: true, .. }));
+                return Err(over(was_sent || reply.sent.is_some()));
             }
             let now = self.inner.clock.now();
             let elapsed = now.saturating_sub(reply.sent.unwrap_or(now));

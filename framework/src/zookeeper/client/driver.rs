@@ -841,7 +841,13 @@ fn write(protocol: &mut Protocol<Token>, writer: &mut Writer, cx: &mut Context<'
         match writer.poll_write(cx, protocol.output()) {
             Poll::Ready(Ok(0)) => return Err(Violation("the connection takes no more bytes".to_owned())),
             Poll::Ready(Ok(written)) => protocol.written(written),
-            Poll::Ready(Err(error)) => return Err(failed(error)),
+            Poll::Ready(Err(error)) => {
+                // TLS may have written a part in several records before the one that failed.
+                if matches!(writer, Writer::Other(_)) {
+                    protocol.written(protocol.output().len());
+                }
+                return Err(failed(error));
+            }
             Poll::Pending => return Ok(()),
         }
     }

@@ -152,6 +152,9 @@ async fn a_broken_engine_is_found() {
     use crate::rust_peer;
     use curator_integration::env::{Env, Kind};
 
+    /// The most contests for one break.
+    const CONTESTS: usize = 10;
+
     let env = Env::new(Kind::InProcess);
     let java = Peer::java(&env).await;
     for (mutant, javas, rusts) in [
@@ -162,15 +165,20 @@ async fn a_broken_engine_is_found() {
     ] {
         let rust = rust_peer::broken(&env, mutant).await;
         let kind = javas.split(',').next().unwrap();
-        let path = env.path(&format!("{mutant}-{kind}").replace(':', "-"));
-        // Java's downgrade lets a writer in.
-        let kinds = [(&java, javas), (&java, javas), (&rust, rusts), (&rust, rusts)].into_iter().enumerate();
-        let mut contenders: Vec<_> =
-            kinds.map(|(number, (peer, kinds))| (peer.thread(&format!("{path}-{number}")), kinds)).collect();
-        let reports = compete(&mut contenders, &path, 40, 1).await;
-        let found = history(&reports).check(&Rules { growing_tokens: false, ..rules(kind) });
-        let two_at_once = found.iter().any(|one| matches!(one, Violation::TooManyHolders { .. }));
-        assert!(two_at_once, "{mutant} of {kind}: {found:?}");
+        let (mut contests, mut is_found) = (0, false);
+        // A contest finds the break by chance: in nearly all of them.
+        while !is_found && contests < CONTESTS {
+            contests += 1;
+            let path = env.path(&format!("{mutant}-{kind}-{contests}").replace(':', "-"));
+            // Java's downgrade lets a writer in.
+            let kinds = [(&java, javas), (&java, javas), (&rust, rusts), (&rust, rusts)].into_iter().enumerate();
+            let mut contenders: Vec<_> =
+                kinds.map(|(number, (peer, kinds))| (peer.thread(&format!("{path}-{number}")), kinds)).collect();
+            let reports = compete(&mut contenders, &path, 40, 1).await;
+            let found = history(&reports).check(&Rules { growing_tokens: false, ..rules(kind) });
+            is_found = found.iter().any(|one| matches!(one, Violation::TooManyHolders { .. }));
+        }
+        assert!(is_found, "{mutant} of {kind}: not found in {contests} contests");
     }
     java.end().await;
 }

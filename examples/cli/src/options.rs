@@ -329,10 +329,11 @@ impl Action {
                 }
             }
             Self::Ls(ls) if ls.recursive && ls.leases.is_some() => {
-                if on_the_line("leases") {
-                    return conflict("the argument '--leases' cannot be used with '--recursive'");
+                match (on_the_line("leases"), on_the_line("recursive")) {
+                    (true, true) => return conflict("the argument '--leases' cannot be used with '--recursive'"),
+                    (true, false) => ls.recursive = false,
+                    (false, _) => ls.leases = None,
                 }
-                ls.leases = None;
             }
             _ => {}
         }
@@ -351,7 +352,23 @@ fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
         return None;
     };
     let at = words.iter().rposition(|word| word == first).filter(|_| !first.starts_with('-'))?;
+    let words = without_secrets(words);
     Some(format!("curator {} -- {}", words[..at].join(" "), words[at..].join(" ")))
+}
+
+/// Replaces the credentials of a line.
+fn without_secrets(mut words: Vec<String>) -> Vec<String> {
+    let mut follows_auth = false;
+    for word in &mut words {
+        let is_auth = word == "--auth";
+        if follows_auth {
+            "…".clone_into(word);
+        } else if word.starts_with("--auth=") {
+            "--auth=…".clone_into(word);
+        }
+        follows_auth = is_auth;
+    }
+    words
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

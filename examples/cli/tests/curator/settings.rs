@@ -54,6 +54,11 @@ fn help_and_errors_do_not_contain_secrets() {
         let output = curator("127.0.0.1:1", arguments).env("CURATOR_AUTH", "digest:me:secret").output().unwrap();
         assert!(!stdout(&output).contains("secret") && !stderr(&output).contains("secret"), "{output:?}");
     }
+    for auth in [&["--auth", "digest:me:secret"][..], &["--auth=digest:me:secret"]] {
+        let output = run("127.0.0.1:1", &[auth, &["lock", "/x", "make"][..]].concat());
+        let text = stderr(&output);
+        assert!(text.contains("lock /x -- make") && !text.contains("secret"), "{text}");
+    }
 }
 
 #[test]

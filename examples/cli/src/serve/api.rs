@@ -25,7 +25,7 @@ impl<'a> Head<'a> {
         Self {
             connected: link.is_connected(),
             connection_since_ms: link.since,
-            complete: snapshot.complete,
+            complete: snapshot.complete && snapshot.problems.is_empty(),
             as_of_ms: snapshot.at,
             problems: &snapshot.problems,
         }

@@ -20,6 +20,8 @@ use super::tree::{Detail, Event, Locks, Tree};
 const BURST: Duration = Duration::from_millis(100);
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The pause before all is listed again, if the server lets no directory be watched.
+const UNWATCHED: Duration = Duration::from_secs(30);
 /// The most requests at once.
 const REQUESTS: usize = 64;
 /// The most events that are applied together.
@@ -35,7 +37,7 @@ pub(crate) struct Snapshot {
     pub(crate) locks: Locks,
     /// The time of the newest complete look, in milliseconds since 1970.
     pub(crate) at: i64,
-    /// All nodes were listed, and no change is missing.
+    /// No change is missing. `problems` tells of the nodes that cannot be read.
     pub(crate) complete: bool,
     /// The reasons for which locks may be missing.
     pub(crate) problems: Vec<String>,
@@ -136,6 +138,7 @@ impl Follower {
                 }
             }
             if is_reset {
+                self.outdate();
                 self.load().await?;
             } else {
                 self.apply(events).await?;
@@ -149,7 +152,12 @@ impl Follower {
         self.load().await?;
         loop {
             let Some(watches) = &mut self.watches else { return Err(Error::Closed) };
-            // The root always has a watch.
+            // The client may not read the root, so nothing notifies it of a change.
+            if watches.is_empty() {
+                sleep(UNWATCHED).await;
+                self.load().await?;
+                continue;
+            }
             let mut changed: HashSet<String> = watches.next().await.into_iter().collect();
             let end = Instant::now() + BURST;
             while let Ok(Some(path)) = timeout_at(end, watches.next()).await {
@@ -231,15 +239,24 @@ impl Follower {
             let (Event::Created(path) | Event::Deleted(path) | Event::Changed(path)) = event;
             path != "/zookeeper" && !path.starts_with("/zookeeper/")
         });
-        if self.tree.len() + events.len() > MOST_NODES {
-            self.is_full = true;
-            let free = MOST_NODES.saturating_sub(self.tree.len());
-            let mut created = 0;
-            events.retain(|event| {
-                created += usize::from(matches!(event, Event::Created(_)));
-                created <= free || !matches!(event, Event::Created(_))
-            });
-        }
+        let mut nodes = self.tree.len();
+        let mut is_full = false;
+        events.retain(|event| match event {
+            Event::Created(_) if nodes >= MOST_NODES => {
+                is_full = true;
+                false
+            }
+            Event::Created(_) => {
+                nodes += 1;
+                true
+            }
+            Event::Deleted(_) => {
+                nodes = nodes.saturating_sub(1);
+                true
+            }
+            Event::Changed(_) => true,
+        });
+        self.is_full |= is_full;
         let is_contender = |path: &str| path.rsplit('/').next().is_some_and(|name| contender(name).is_some());
         let paths: HashSet<&String> = events
             .iter()
@@ -268,6 +285,14 @@ impl Follower {
         self.shared.history().extend(changes);
         self.publish(None);
         Ok(())
+    }
+
+    /// Marks the snapshot as outdated, until the next one.
+    fn outdate(&self) {
+        self.snapshots.send_modify(|snapshot| {
+            let outdated = Snapshot { complete: false, ..(**snapshot).clone() };
+            *snapshot = Arc::new(outdated);
+        });
     }
 
     fn publish(&self, error: Option<&Error>) {
@@ -329,9 +354,9 @@ async fn list(
 /// Reads a contender's node. Its stat needs no permission.
 async fn read(client: CuratorFramework, path: String) -> (String, Result<Detail, Error>) {
     let answer = match client.get_data().undecompressed().for_path(&path).await {
-        Err(error @ Error::NoAuth { .. }) => match client.check_exists().for_path(&path).await {
+        Err(Error::NoAuth { .. }) => match client.check_exists().for_path(&path).await {
             Ok(Some(stat)) => Ok((Vec::new(), stat)),
-            Ok(None) => Err(error),
+            Ok(None) => Err(Error::NoNode { path: path.as_str().into() }),
             Err(error) => Err(error),
         },
         answer => answer,

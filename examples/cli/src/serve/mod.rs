@@ -103,7 +103,7 @@ pub(crate) async fn run(
     let (snapshots, seen) = watch::channel(Arc::new(Snapshot::default()));
     let (links, link) = watch::channel(Link { state: None, since: now() });
     let (stop, stopping) = watch::channel(false);
-    let following = tokio::spawn(follow::follow(client.clone(), path.clone(), Arc::clone(&shared), snapshots));
+    let mut following = tokio::spawn(follow::follow(client.clone(), path.clone(), Arc::clone(&shared), snapshots));
     let watching = tokio::spawn(follow::follow_connection(client.clone(), links, Arc::clone(&shared.connects)));
     let app = http::router(http::Served::new(shared, seen, link, stopping.clone()));
     let mut stopped = stopping;
@@ -113,11 +113,17 @@ pub(crate) async fn run(
     // The reader of a pipe may have closed it.
     let _gone = writeln!(std::io::stdout(), "the locks at and below {path} are at http://{address}/");
     let server = tokio::spawn(server.into_future());
-    end.await;
+    let is_following = tokio::select! {
+        _ = end => true,
+        _ = &mut following => false,
+    };
     stop.send_replace(true);
     // A connection that does not read its answer does not end by itself.
     let _late = tokio::time::timeout(DRAIN, server).await;
     following.abort();
     watching.abort();
-    Ok(0)
+    match is_following {
+        true => Ok(0),
+        false => Err(Failure(70, "the task that follows the locks has ended".to_owned())),
+    }
 }

@@ -4,6 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
+use curator_framework::{Acl, Permission};
+use rustix::process::Signal;
+
 use crate::{Apache, Clients, Web, until};
 
 const ADD_WATCH: i32 = 106;
@@ -71,4 +74,21 @@ fn children_are_watched_where_the_server_has_no_recursive_watch() {
     until("the end of all locks", || web.locks().as_array().unwrap().is_empty().then_some(()));
     clients.contend(&client, "/jobs/a", "lock-", "five");
     web.counts("/jobs/a", 1, 0);
+}
+
+#[test]
+fn root_that_cannot_be_read_is_not_listed_in_a_loop() {
+    let apache = Apache::start();
+    let (server, chroot) = apache.connect.split_once('/').unwrap_or((&apache.connect, ""));
+    let proxy = start(server.parse().unwrap());
+    let clients = Clients::new(&apache.connect);
+    let client = clients.client();
+    let no_reader = vec![Acl::new(Permission::CREATE | Permission::ADMIN, "world", "anyone")];
+    clients.runtime.block_on(client.create().with_acl(no_reader).for_path("/closed")).unwrap();
+    let web = Web::start_live(format!("{proxy}/{chroot}").trim_end_matches('/'), &["/closed"]);
+    let answer = web.get("/api/locks").json();
+    assert_eq!((&answer["complete"], &answer["connected"]), (&false.into(), &true.into()), "{answer}");
+    assert!(answer["problems"][0].as_str().unwrap().contains("/closed"), "{answer}");
+    // A loop without a pause would not hear the signal.
+    assert_eq!(web.end(Signal::TERM), Some(0));
 }

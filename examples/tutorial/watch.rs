@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryForever};
-use curator_recipes::{
-    InterProcessSemaphoreV2, LockError, LockOptions, SemaphoreProtocol,
-};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::task::JoinSet;
 
@@ -27,11 +25,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let states = client.connection_state_listenable();
     states.add_listener(move |_, state| println!("{me}: {state}"));
 
-    let slots = InterProcessSemaphoreV2::with_protocol(
+    let slots = InterProcessSemaphoreV2::with_options(
         client.clone(),
         "/jobs",
         LIMIT,
-        SemaphoreProtocol::Curator,
         LockOptions::new().named("jobs"),
     )?;
     client

@@ -46,7 +46,7 @@ pub(crate) fn text(snapshot: &Snapshot, link: &Link, labels: &mut Labels, counts
         let _written = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
     };
     single("curator_connected", "gauge", "1 if connected to ZooKeeper, else 0.", u64::from(link.is_connected()));
-    single("curator_up_to_date", "gauge", "1 if all locks are known, else 0.", u64::from(is_live(snapshot, link)));
+    single("curator_up_to_date", "gauge", "1 if no change is missing, else 0.", u64::from(is_live(snapshot, link)));
     single("curator_connects_total", "counter", "Times that a connection to ZooKeeper was made.", counts.connects);
     single("curator_read_errors_total", "counter", "Requests to ZooKeeper that failed.", counts.read_errors);
     single("curator_event_streams", "gauge", "Pages that are kept up to date.", counts.streams as u64);

@@ -8,7 +8,7 @@ use crate::session::Session;
 
 /// The description of a change of a node's data: Curator's `SetDataBuilder`.
 ///
-/// The new data is an argument. (Curator writes the client's default data, the host's address, if there is none.)
+/// The new data is an argument. (Without data, Curator's builder writes the host's address.)
 ///
 /// ```compile_fail,E0061
 /// # async fn change(client: curator_framework::CuratorFramework) -> Result<(), curator_framework::Error> {

@@ -1,4 +1,4 @@
-//! What the benchmark asks of each peer. The peers are in `ours.rs`, `other_languages.rs` (Curator, kazoo), `others.rs` (Redis, SQLite) and `bare.rs`.
+//! The requests of the benchmark to each peer. The peers are in `ours.rs`, `other_languages.rs` (Curator, kazoo), `others.rs` (Redis, SQLite) and `bare.rs`.
 
 use std::net::SocketAddr;
 use std::time::Duration;

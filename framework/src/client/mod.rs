@@ -108,6 +108,13 @@ impl CuratorFramework {
         Ok(Self { core: self.core.with_namespace(namespace)?, listeners: Arc::clone(&self.listeners) })
     }
 
+    /// Returns a clone that does not keep the client, for a task that outlives its caller. Once every other clone is
+    /// dropped, the client is closed, and calls of this clone fail with `Error::Closed`.
+    #[must_use]
+    pub fn weak_clone(&self) -> Self {
+        Self { core: self.core.weak_clone(), listeners: Arc::clone(&self.listeners) }
+    }
+
     /// Returns the namespace; empty without one.
     #[must_use]
     pub fn namespace(&self) -> &str {

@@ -28,10 +28,12 @@ use crate::state::connection_state::{ConnectionState, StateEvent, next_state};
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::{Closing, Pacer, SessionEnd, ZooKeeperHandle};
 
-/// A client, for paths below its root. The session ends with the last of its clones.
+/// A client, for paths below its root. The session ends with the last clone that keeps it.
 #[derive(Clone)]
 pub(crate) struct ClientCore {
-    owner: Arc<ClientHandle>,
+    shared: Arc<Shared>,
+    /// `None` for a clone that does not keep the session.
+    _keeper: Option<Arc<ClientHandle>>,
     /// The prefix of all paths that this clone takes.
     root: Namespace,
 }
@@ -45,7 +47,7 @@ pub(crate) struct WeakCore {
 
 impl WeakCore {
     pub(crate) fn upgrade(&self) -> Option<ClientCore> {
-        self.owner.upgrade().map(|owner| ClientCore { owner, root: self.root.clone() })
+        self.owner.upgrade().map(|owner| ClientCore::kept_by(owner, self.root.clone()))
     }
 }
 
@@ -160,7 +162,7 @@ impl Shared {
         self.state.send_replace(after);
         if let Some(owner) = self.owner.get().and_then(Weak::upgrade) {
             let root = Namespace::new(&self.config.chroot, "").unwrap_or_default();
-            (self.on_state)(ClientCore { owner, root }, state);
+            (self.on_state)(ClientCore::kept_by(owner, root), state);
         }
     }
 
@@ -212,11 +214,20 @@ impl ClientCore {
         let owner = Arc::new(ClientHandle { shared: Arc::new(shared) });
         // Set once, here.
         let _first = owner.shared.owner.set(Arc::downgrade(&owner));
-        Self { owner, root }
+        Self::kept_by(owner, root)
+    }
+
+    fn kept_by(keeper: Arc<ClientHandle>, root: Namespace) -> Self {
+        Self { shared: Arc::clone(&keeper.shared), _keeper: Some(keeper), root }
+    }
+
+    /// Returns a clone that does not keep the session.
+    pub(crate) fn weak_clone(&self) -> Self {
+        Self { _keeper: None, ..self.clone() }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.owner.shared
+        &self.shared
     }
 
     pub(crate) fn root(&self) -> &Namespace {
@@ -224,11 +235,12 @@ impl ClientCore {
     }
 
     pub(crate) fn with_namespace(&self, namespace: &str) -> Result<Self> {
-        Ok(Self { owner: Arc::clone(&self.owner), root: self.root.with_namespace(namespace)? })
+        Ok(Self { root: self.root.with_namespace(namespace)?, ..self.clone() })
     }
 
     pub(crate) fn downgrade(&self) -> WeakCore {
-        WeakCore { owner: Arc::downgrade(&self.owner), root: self.root.clone() }
+        let owner = self.shared.owner.get().map(Weak::clone).unwrap_or_default();
+        WeakCore { owner, root: self.root.clone() }
     }
 
     /// Resolves when the client cannot be used: at once if it was not started, else when it is closed.

@@ -32,6 +32,12 @@ impl ProtectedId {
         Self(uuid(randomness))
     }
 
+    /// Returns an id that sorts behind this one; `None` at the end of the ids. Fewer than 2^64 ids are between the two.
+    pub(crate) fn behind(self, randomness: &dyn Randomness) -> Option<Self> {
+        let step = u128::from(randomness.next()) + 1;
+        self.0.as_u128().checked_add(step).map(|id| Self(Uuid::from_u128(id)))
+    }
+
     /// Returns `_c_<uuid>-`, as Curator writes it.
     #[must_use]
     pub fn prefix(self) -> String {

@@ -434,6 +434,20 @@ impl Session {
         OwnedNode::new(self.clone(), parent, self.new_id(), name, mode)
     }
 
+    /// Returns an owned node like [`owned_node`](Self::owned_node), whose name sorts behind names that begin with
+    /// `other`, if what follows the ids is the same. `None` if no such name is left.
+    #[must_use]
+    pub fn owned_node_behind(
+        &self,
+        parent: &str,
+        name: &str,
+        mode: CreateMode,
+        other: ProtectedId,
+    ) -> Option<OwnedNode> {
+        let id = other.behind(&*self.inner.randomness)?;
+        Some(OwnedNode::new(self.clone(), parent, id, name, mode))
+    }
+
     pub(crate) fn new_id(&self) -> ProtectedId {
         ProtectedId::new(&*self.inner.randomness)
     }

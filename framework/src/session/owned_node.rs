@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::session::background::{PendingDelete, catch_panic, rearm_watch};
 use crate::session::watches::Watch;
 use crate::sync::watch_cell::WatchCell;
-use crate::zookeeper::SessionEnd;
+use crate::zookeeper::{Done, Operation, SessionEnd};
 
 /// The reason why something that was held in ZooKeeper is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,6 +94,18 @@ impl Drop for OutstandingDelete<'_> {
                 *state = DeleteState::Idle;
             }
         });
+    }
+}
+
+/// The mark of a node that its owner replaces. Unless that is done, a later deletion is a loss again.
+struct Replacing<'a> {
+    node: &'a KnownNode,
+    is_done: bool,
+}
+
+impl Drop for Replacing<'_> {
+    fn drop(&mut self) {
+        self.node.deleting.store(self.is_done, Ordering::SeqCst);
     }
 }
 
@@ -262,6 +274,12 @@ impl OwnedNode {
         self.node.as_deref().map(|node| self.session.root().to_client_path(&node.path))
     }
 
+    /// Returns the path that a create asks for: a server appends a number to it if the mode is sequential.
+    #[must_use]
+    pub fn planned_path(&self) -> &str {
+        &self.path
+    }
+
     /// Adopts the node. The registry marks it when it is deleted, before any waiter wakes.
     fn set_node(&mut self, node: KnownNode) {
         self.forget_node();
@@ -368,6 +386,49 @@ impl OwnedNode {
         Ok(())
     }
 
+    /// Creates the node in the place of `old`, if the `checks` succeed: one transaction, which deletes `old`. The
+    /// node's `czxid` is known only if a check writes data.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::Transaction`: nothing was changed. `Error::Unsupported`: the client has no transactions.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: one of the two nodes exists. Dropping both owned nodes deletes
+    ///   it.
+    ///
+    /// # Cancel safety
+    ///
+    /// After the future is dropped, one of the two nodes exists. Dropping both owned nodes deletes it.
+    pub async fn replace(&mut self, old: &mut Self, data: Vec<u8>, checks: Vec<Operation>) -> Result<Created> {
+        let Some(node) = old.node.clone() else { return Err(Error::NoNode { path: old.path.as_str().into() }) };
+        let session = self.session.pinned();
+        let (old_path, index) = (session.root().to_client_path(&node.path).to_owned(), checks.len());
+        let mut operations = checks;
+        let acl = session.acl_for(&self.path);
+        operations.push(Operation::Create { path: self.path.clone(), data, acl, mode: self.mode });
+        operations.push(Operation::Delete { path: old_path, version: None });
+        self.outcome_unknown = true;
+        // From here on a deletion counts as the owner's.
+        node.deleting.store(true, Ordering::SeqCst);
+        let mut replacing = Replacing { node: &node, is_done: false };
+        let done = session.transaction(operations).await;
+        self.outcome_unknown = done.as_ref().is_err_and(Error::outcome_unknown);
+        let done = done?;
+        replacing.is_done = true;
+        old.cleaned_up = !old.outcome_unknown;
+        let Some(Done::Created { path, mut stat }) = done.get(index).cloned() else {
+            self.outcome_unknown = true;
+            return Err(Error::NoNode { path: self.path.as_str().into() });
+        };
+        if stat.czxid == 0 {
+            // A transaction's reply has the stats of changed nodes, but not of created ones.
+            let changed = done.iter().find_map(|done| if let Done::Set(stat) = done { Some(stat.mzxid) } else { None });
+            stat.czxid = changed.unwrap_or_default();
+        }
+        let full = Arc::from(&*self.session.root().to_server_path(&path));
+        self.set_node(KnownNode::new(full, stat.czxid));
+        Ok(Created { stat, epoch: session.epoch() })
+    }
+
     /// Deletes the node. Returns `Ok(false)` if it was deleted before, but not by its owner.
     ///
     /// # Errors
@@ -378,6 +439,21 @@ impl OwnedNode {
     ///
     /// After the future is dropped the node may be deleted. Dropping the owned node deletes it in any case.
     pub async fn delete(&mut self) -> Result<bool> {
+        self.delete_with(None).await
+    }
+
+    /// Deletes the node like [`delete`](Self::delete), in one transaction with another operation if there is one.
+    ///
+    /// # Errors
+    ///
+    /// * As [`delete`](Self::delete).
+    /// * `Error::Transaction`: the other operation failed. `Error::Unsupported`: the client has no transactions. Nothing
+    ///   was changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`delete`](Self::delete).
+    pub async fn delete_with(&mut self, other: Option<Operation>) -> Result<bool> {
         let Some(node) = self.node.clone() else { return Ok(true) };
         // From here on a deletion counts as the owner's, unless the delete turns out not to have been sent.
         let was_ours = !node.is_deleted();
@@ -385,7 +461,7 @@ impl OwnedNode {
         let tried = std::mem::replace(&mut self.delete_sent, true);
         let outstanding = OutstandingDelete(&node);
         node.owner_delete.replace(DeleteState::Outstanding);
-        let was_there = match self.session.delete_node(Arc::clone(&node.path), None).await {
+        let was_there = match self.send_delete(&node, other).await {
             Ok(()) => {
                 node.owner_delete.replace(DeleteState::Done);
                 true
@@ -401,6 +477,19 @@ impl OwnedNode {
         drop(outstanding);
         self.cleaned_up = !self.outcome_unknown;
         Ok(was_there)
+    }
+
+    /// Sends the delete, alone or behind another operation. Returns `NoNode` if the node itself is missing.
+    async fn send_delete(&self, node: &KnownNode, other: Option<Operation>) -> Result<()> {
+        let Some(other) = other else { return self.session.delete_node(Arc::clone(&node.path), None).await };
+        let path = self.session.root().to_client_path(&node.path).to_owned();
+        let operations = vec![other, Operation::Delete { path, version: None }];
+        // Boxed: a rare branch must not enlarge every waiter's future.
+        match Box::pin(self.session.transaction(operations)).await {
+            Ok(_) => Ok(()),
+            Err(Error::Transaction { index: 1, cause, .. }) => Err(*cause),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sends the delete of the node at once, and does not wait for the reply. Dropping the owned node instead sends it

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use curator_framework::{ConnectionState, SafeNotifyExecutor};
-use parking_lot::Mutex;
+use curator_framework::ConnectionState;
 
 use crate::shared::versioned::VersionedValue;
 
@@ -57,69 +56,4 @@ where
 
 /// The id of a listener of a shared value, for its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SharedListenerId(u64);
-
-struct Entry {
-    id: SharedListenerId,
-    listener: Arc<dyn SharedValueListener>,
-    executor: SafeNotifyExecutor,
-}
-
-#[derive(Default)]
-struct Entries {
-    next: u64,
-    list: Vec<Entry>,
-    closed: bool,
-}
-
-/// The listeners of one value.
-#[derive(Default)]
-pub(super) struct Listeners {
-    entries: Mutex<Entries>,
-}
-
-impl Listeners {
-    pub(super) fn add(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId {
-        let mut entries = self.entries.lock();
-        entries.next += 1;
-        let id = SharedListenerId(entries.next);
-        if !entries.closed {
-            entries.list.push(Entry { id, listener, executor: SafeNotifyExecutor::new() });
-        }
-        id
-    }
-
-    pub(super) fn remove(&self, id: SharedListenerId) {
-        // Dropped outside of the lock: a listener may own objects that call back when they are dropped.
-        let removed = {
-            let list = &mut self.entries.lock().list;
-            let index = list.iter().position(|entry| entry.id == id);
-            index.map(|index| list.remove(index))
-        };
-        drop(removed);
-    }
-
-    /// Removes all listeners, and refuses new ones.
-    pub(super) fn close(&self) {
-        let removed = {
-            let mut entries = self.entries.lock();
-            entries.closed = true;
-            std::mem::take(&mut entries.list)
-        };
-        drop(removed);
-    }
-
-    /// Calls each listener on its own thread.
-    pub(super) fn notify(&self, call: impl Fn(&dyn SharedValueListener) + Clone + Send + 'static) {
-        for entry in &self.entries.lock().list {
-            let (listener, call) = (Arc::clone(&entry.listener), call.clone());
-            entry.executor.submit(move || call(&*listener));
-        }
-    }
-}
-
-impl fmt::Debug for Listeners {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listeners").field("count", &self.entries.lock().list.len()).finish()
-    }
-}
+pub struct SharedListenerId(pub(super) u64);

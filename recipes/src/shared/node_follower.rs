@@ -2,23 +2,17 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use curator_framework::{CuratorFramework, Error, Watch};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::shared::listeners::{Listeners, SharedListenerId, SharedValueListener, SharedValueReader};
+use crate::shared::listeners::{SharedListenerId, SharedValueListener, SharedValueReader};
 use crate::shared::versioned::VersionedValue;
+use crate::standing::Pauses;
+use crate::standing::listeners::Listeners;
 
 pub(super) type Bytes = VersionedValue<Vec<u8>>;
-
-/// The first pause after a failed read. It doubles up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The limit after errors that may pass, such as a lost connection.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The limit after other errors, such as a missing permission.
-const LONGEST_PAUSE_WHEN_REFUSED: Duration = Duration::from_secs(30);
 
 /// An observer in the value's own task, called before the listeners. It must return at once.
 pub(super) trait ChangeSink: Send + Sync {
@@ -35,7 +29,7 @@ pub(super) struct CachedValue {
     /// `None` after the close.
     channel: Mutex<Option<watch::Sender<Bytes>>>,
     sink: Option<Arc<dyn ChangeSink>>,
-    listeners: Listeners,
+    listeners: Listeners<dyn SharedValueListener>,
 }
 
 impl CachedValue {
@@ -70,7 +64,7 @@ impl CachedValue {
         }
     }
 
-    pub(super) fn listeners(&self) -> &Listeners {
+    pub(super) fn listeners(&self) -> &Listeners<dyn SharedValueListener> {
         &self.listeners
     }
 
@@ -99,11 +93,11 @@ impl SharedValueReader for CachedValue {
     }
 
     fn add_listener_object(&self, listener: Arc<dyn SharedValueListener>) -> SharedListenerId {
-        self.listeners.add(listener)
+        SharedListenerId(self.listeners.add(listener))
     }
 
     fn remove_listener(&self, id: SharedListenerId) {
-        self.listeners.remove(id);
+        self.listeners.remove(id.0);
     }
 }
 
@@ -190,7 +184,7 @@ impl NodeFollower {
 
     /// Reads the node until that succeeds. Returns `None` when the client is closed.
     async fn catch_up(&mut self) -> Option<Watch> {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         loop {
             let error = match self.read_and_publish().await {
                 Ok(changed) => return Some(changed),
@@ -198,8 +192,7 @@ impl NodeFollower {
                 Err(error) => error,
             };
             tracing::warn!(%error, path = self.cache.path, "a shared value cannot be read, the last one stays");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(if error.is_retryable() { LONGEST_PAUSE } else { LONGEST_PAUSE_WHEN_REFUSED });
+            tokio::time::sleep(pauses.after(&error)).await;
         }
     }
 

@@ -1,0 +1,121 @@
+//! The state of a standing task, and the bounded stream of its changes.
+
+use parking_lot::Mutex;
+use tokio::sync::{broadcast, watch};
+
+/// The number of changes that a stream keeps for a slow reader.
+const KEPT: usize = 128;
+
+/// One element of a stream of changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change<T> {
+    /// The next state.
+    Item(T),
+    /// The reader was too slow: this number of states was dropped. The newest states follow.
+    Dropped(u64),
+}
+
+/// A stream of all changes from the moment of its creation, in order. It keeps 128 of them for a slow reader, then drops
+/// the oldest and marks the gap.
+#[derive(Debug)]
+pub struct Changes<T> {
+    receiver: broadcast::Receiver<T>,
+}
+
+impl<T: Clone> Changes<T> {
+    /// Returns the next change; `None` once the source is closed and all changes were returned.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<Change<T>> {
+        match self.receiver.recv().await {
+            Ok(item) => Some(Change::Item(item)),
+            Err(broadcast::error::RecvError::Lagged(number)) => Some(Change::Dropped(number)),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+
+    /// Returns the changes as a [`Stream`](futures_util::Stream).
+    pub fn into_stream(self) -> impl futures_util::Stream<Item = Change<T>> {
+        futures_util::stream::unfold(self, |mut changes| async move { Some((changes.next().await?, changes)) })
+    }
+}
+
+/// The newest state, as a value, a channel and a stream.
+#[derive(Debug)]
+pub(crate) struct Published<T> {
+    newest: watch::Sender<T>,
+    /// `None` after the last state.
+    changes: Mutex<Option<broadcast::Sender<T>>>,
+}
+
+impl<T: Clone> Published<T> {
+    pub(crate) fn new(first: T) -> Self {
+        Self { newest: watch::Sender::new(first), changes: Mutex::new(Some(broadcast::Sender::new(KEPT))) }
+    }
+
+    pub(crate) fn publish(&self, state: T) {
+        if let Some(changes) = &*self.changes.lock() {
+            // An error means that no stream is open.
+            let _streams = changes.send(state.clone());
+            self.newest.send_replace(state);
+        }
+    }
+
+    /// Publishes the last state, and ends the streams. Returns `false` if that was done before.
+    pub(crate) fn end(&self, state: T) -> bool {
+        let Some(changes) = self.changes.lock().take() else { return false };
+        // An error means that no stream is open.
+        let _streams = changes.send(state.clone());
+        self.newest.send_replace(state);
+        true
+    }
+
+    pub(crate) fn newest(&self) -> T {
+        self.newest.borrow().clone()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<T> {
+        self.newest.subscribe()
+    }
+
+    pub(crate) fn changes(&self) -> Changes<T> {
+        let receiver = match &*self.changes.lock() {
+            Some(changes) => changes.subscribe(),
+            // The sender is dropped at once, so the stream is empty.
+            None => broadcast::channel(1).1,
+        };
+        Changes { receiver }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_slow_reader_gets_a_marker_and_the_newest_states() {
+        let published = Published::new(0);
+        let mut changes = published.changes();
+        for number in 1..=200 {
+            published.publish(number);
+        }
+        assert!(published.end(201));
+        assert_eq!(changes.next().await, Some(Change::Dropped(201 - 128)));
+        for number in 201 - 127..=201 {
+            assert_eq!(changes.next().await, Some(Change::Item(number)));
+        }
+        assert_eq!(changes.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn nothing_follows_the_last_state() {
+        let published = Published::new(0);
+        assert!(published.end(1));
+        published.publish(2);
+        assert!(!published.end(3));
+        assert_eq!(published.newest(), 1);
+        assert_eq!(published.changes().next().await, None);
+    }
+}

@@ -1,0 +1,187 @@
+//! What outlives sessions: a task with one loop a session, its state, the stream of its changes, its listeners.
+//!
+//! The task gets a [weak clone](curator_framework::CuratorFramework::weak_clone) of the client. It ends when it is
+//! closed, when its owner is dropped, or when the client is closed.
+
+pub(crate) mod changes;
+pub(crate) mod listeners;
+
+use std::future::Future;
+use std::time::Duration;
+
+use curator_framework::Error;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+/// The first pause after a failed attempt. It doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The limit after errors that may pass, such as a lost connection.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The limit after other errors, such as a missing permission.
+const LONGEST_PAUSE_WHEN_REFUSED: Duration = Duration::from_secs(30);
+
+/// The pauses between attempts of a task that never gives up.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    next: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self { next: FIRST_PAUSE }
+    }
+}
+
+impl Pauses {
+    /// Returns the pause after a failed attempt.
+    pub(crate) fn after(&mut self, error: &Error) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(if error.is_retryable() { LONGEST_PAUSE } else { LONGEST_PAUSE_WHEN_REFUSED });
+        pause
+    }
+}
+
+/// The order to a standing task to end.
+#[derive(Debug, Clone)]
+pub(crate) struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// Resolves when the task has to end.
+    pub(crate) async fn requested(&mut self) {
+        // An error means that the owner was dropped, which ends the task as well.
+        drop(self.0.wait_for(|&stop| stop).await);
+    }
+}
+
+/// The reason why a task cannot be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StartError {
+    AlreadyStarted,
+    Closed,
+    NoRuntime,
+}
+
+/// A task that outlives sessions. Its drop aborts the task.
+#[derive(Debug)]
+pub(crate) struct StandingTask {
+    life: Mutex<Life>,
+    stop: watch::Sender<bool>,
+    ended: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+enum Life {
+    Latent,
+    Started(AbortHandle),
+    Closed,
+}
+
+/// Books the end of the task, however it ends.
+struct End(watch::Sender<bool>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl StandingTask {
+    pub(crate) fn new() -> Self {
+        Self { life: Mutex::new(Life::Latent), stop: watch::Sender::new(false), ended: watch::Sender::new(true) }
+    }
+
+    /// Starts the task, once.
+    pub(crate) fn start<F>(&self, work: impl FnOnce(Stop) -> F) -> Result<(), StartError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut life = self.life.lock();
+        match &*life {
+            Life::Latent => {}
+            Life::Started(_) => return Err(StartError::AlreadyStarted),
+            Life::Closed => return Err(StartError::Closed),
+        }
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| StartError::NoRuntime)?;
+        self.ended.send_replace(false);
+        let (work, end) = (work(Stop(self.stop.subscribe())), End(self.ended.clone()));
+        let task = runtime.spawn(async move {
+            let _end = end;
+            work.await;
+        });
+        *life = Life::Started(task.abort_handle());
+        Ok(())
+    }
+
+    /// Orders the task to end. It ends also if nothing awaits it.
+    pub(crate) fn stop(&self) {
+        *self.life.lock() = Life::Closed;
+        self.stop.send_replace(true);
+    }
+
+    /// Resolves when the task has ended, at once if it was never started.
+    pub(crate) async fn ended(&self) {
+        // Never fails: `self` has the sender.
+        drop(self.ended.subscribe().wait_for(|&ended| ended).await);
+    }
+}
+
+impl Drop for StandingTask {
+    fn drop(&mut self) {
+        if let Life::Started(task) = &*self.life.lock() {
+            task.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_starts_once_and_ends_with_its_close() {
+        let task = StandingTask::new();
+        let run = |mut stop: Stop| async move { stop.requested().await };
+        assert_eq!(task.start(run), Ok(()));
+        assert_eq!(task.start(run), Err(StartError::AlreadyStarted));
+        task.stop();
+        task.ended().await;
+        task.stop();
+        task.ended().await;
+        assert_eq!(task.start(run), Err(StartError::Closed));
+    }
+
+    #[tokio::test]
+    async fn a_close_awaits_the_end_of_a_task_that_panics() {
+        let task = StandingTask::new();
+        task.start(|_| async { panic!("on purpose") }).unwrap();
+        task.ended().await;
+    }
+
+    #[tokio::test]
+    async fn a_drop_ends_the_task() {
+        let task = StandingTask::new();
+        let ended = task.ended.clone();
+        task.start(|_| std::future::pending()).unwrap();
+        drop(task);
+        ended.subscribe().wait_for(|&ended| ended).await.unwrap();
+    }
+
+    #[test]
+    fn a_task_needs_a_runtime() {
+        let task = StandingTask::new();
+        assert_eq!(task.start(|_| async {}), Err(StartError::NoRuntime));
+    }
+
+    #[test]
+    fn pauses_grow_up_to_the_limit_of_the_error() {
+        let loss = Error::ConnectionLoss { request: "create /a".into(), sent: false, cause: None };
+        let refused = Error::NoAuth { path: "/a".into() };
+        for (error, longest) in [(loss, LONGEST_PAUSE), (refused, LONGEST_PAUSE_WHEN_REFUSED)] {
+            let mut pauses = Pauses::default();
+            assert_eq!(pauses.after(&error), FIRST_PAUSE);
+            assert_eq!(pauses.after(&error), FIRST_PAUSE * 2);
+            assert_eq!((0..20).map(|_| pauses.after(&error)).last(), Some(longest));
+        }
+    }
+}

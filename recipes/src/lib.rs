@@ -137,14 +137,21 @@
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 pub mod how_it_works;
+mod leader;
 mod locks;
 #[doc = include_str!("../docs/migration.md")]
 pub mod migration {}
 mod shared;
+mod standing;
 #[doc = include_str!("../docs/tutorial.md")]
 pub mod tutorial {}
 
 pub use curator_framework::LossReason;
+pub use leader::{
+    CloseMode, Leader, LeaderError, LeaderLatch, LeaderLatchListener, LeaderLatchOptions, LeaderListenerId,
+    LeaderObserver, LeaderResult, LeaderSelector, LeaderSelectorOptions, LeaderState, Leadership, Observed, TermEnd,
+    TermOutcome,
+};
 pub use locks::error::{LockError, Result};
 pub use locks::{
     GuardedTransaction, InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock,
@@ -157,3 +164,4 @@ pub use shared::{
     SharedCount, SharedCountListener, SharedCountReader, SharedError, SharedListenerId, SharedValue,
     SharedValueListener, SharedValueReader, VersionedValue,
 };
+pub use standing::changes::{Change, Changes};

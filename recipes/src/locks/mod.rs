@@ -1,18 +1,18 @@
 //! The locks: thin types over one engine.
 
 mod acquire_methods;
-mod engine;
+pub(crate) mod engine;
 pub(crate) mod error;
-mod guard;
+pub(crate) mod guard;
 mod inter_process_lock;
 mod label;
 mod metrics;
 mod multi;
-mod mutex;
+pub(crate) mod mutex;
 mod options;
-mod participants;
+pub(crate) mod participants;
 mod read_write;
-mod reentrancy;
+pub(crate) mod reentrancy;
 mod semaphore;
 mod semaphore_mutex;
 

@@ -1,5 +1,6 @@
 //! The holders and the waiters of a lock.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use curator_framework::{Error, make_path};
@@ -20,6 +21,8 @@ pub enum ParticipantKind {
     Read,
     /// Its write half.
     Write,
+    /// The leadership of an election.
+    Candidate,
 }
 
 /// One contender of a lock, as read from its node.
@@ -47,6 +50,12 @@ pub struct Participant {
 }
 
 impl Participant {
+    /// Returns the data as text, with U+FFFD in place of bytes that are not UTF-8: the id of a candidate.
+    #[must_use]
+    pub fn id(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.data)
+    }
+
     /// Returns the node's age, which is right if this host's clock and the server's agree.
     #[must_use]
     pub fn age(&self) -> Duration {

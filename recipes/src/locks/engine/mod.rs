@@ -8,10 +8,12 @@
 //! | [`acquire`], [`wait_mode`] | one attempt after the other, within a budget |
 //! | [`queue_node`] | creates the node, also when replies are lost |
 //! | [`prefetch`], [`two_ahead`], [`same_session`] | optimisations, one a file |
+//! | [`candidacy`] | the place in the queue, and a move in it, for leader latches |
 //! | [`sequence_wrap`] | the order near the end of ZooKeeper's counter |
 //! | [`limit`] | a number of leases that may change |
 
 mod acquire;
+pub(crate) mod candidacy;
 pub(crate) mod driver;
 mod limit;
 #[cfg(test)]
@@ -35,6 +37,7 @@ use curator_framework::{CuratorFramework, Error, OwnedNode, RetryLoop, Session, 
 use parking_lot::Mutex;
 
 pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};
+use self::candidacy::Candidacy;
 use self::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 pub(crate) use self::limit::Limit;
 use self::plan::Rules;
@@ -88,14 +91,24 @@ pub(crate) struct LockSpec {
     pub(crate) is_queue: bool,
     /// The data of the parent, if it is created.
     pub(crate) parent_data: &'static [u8],
+    /// The way through the queue of the lock's one contender, if that may move.
+    pub(crate) candidacy: Option<Arc<Candidacy>>,
 }
 
 impl LockSpec {
     /// Creates the properties of a lock that one contender holds at a time.
     pub(crate) fn exclusive(lock_name: &'static str, driver: Arc<dyn LockInternalsDriver>) -> Self {
         let limit = Arc::new(Limit::Fixed(1));
-        let recipe = "mutex";
-        Self { recipe, lock_name, driver, limit, signals_successor: false, is_queue: false, parent_data: &[] }
+        Self {
+            recipe: "mutex",
+            lock_name,
+            driver,
+            limit,
+            signals_successor: false,
+            is_queue: false,
+            parent_data: &[],
+            candidacy: None,
+        }
     }
 
     /// Creates the properties of a lock that one contender holds at a time, in the order of the queue.

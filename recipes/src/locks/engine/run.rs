@@ -30,8 +30,10 @@ pub(super) struct Contender<'a> {
     /// The watch on the own node.
     own: Option<Watch>,
     limit: LimitWatch,
-    contenders: Arc<Contenders>,
-    entry: Entry,
+    pub(super) contenders: Arc<Contenders>,
+    pub(super) entry: Entry,
+    /// The version of the own node for which the contender has looked for a wish.
+    heeded: i32,
     revocation: Option<Revocation>,
 }
 
@@ -118,6 +120,7 @@ impl<'a> Contender<'a> {
             own: None,
             limit: lock.spec.limit.follow(),
             entry: Entry::new(&contenders, &owned),
+            heeded: 0,
             contenders,
             revocation: None,
             owned,
@@ -147,6 +150,9 @@ impl<'a> Contender<'a> {
             let predecessor_is_ours = predecessor.is_some_and(|name| self.contenders.has(name));
             Listing { epoch, queue, own, max_leases, may_be_followed: by_creation, predecessor_is_ours }
         };
+        if let (Some(candidacy), Outcome::Listed(listed)) = (&self.lock.spec.candidacy, &outcome) {
+            candidacy.listed(self.own_name(), &listed.queue);
+        }
         match outcome {
             Outcome::Plain(input) => plan.next(input, rules),
             Outcome::Listed(listed) => plan.next(Input::Listed(listing(&listed)), rules),
@@ -241,9 +247,27 @@ impl<'a> Contender<'a> {
         if arm.own {
             self.own = own_watch?;
         }
+        if let Some(moved) = self.heed_a_touch().await? {
+            return Ok(Outcome::Plain(moved));
+        }
         let node = if node.is_some() { watched(&self.awaited) } else { Watched::NotAsked };
         let own = if arm.own { watched(&self.own) } else { Watched::NotAsked };
         Ok(Outcome::Armed { node, own, listed })
+    }
+
+    /// Looks for a wish once the own node of a candidate was written.
+    async fn heed_a_touch(&mut self) -> Result<Option<Input<'static>>, Error> {
+        let version = self.own.as_ref().and_then(Watch::found).map_or(0, |found| found.version);
+        if self.lock.spec.candidacy.is_none() || version <= self.heeded {
+            return Ok(None);
+        }
+        self.heeded = version;
+        Box::pin(self.follow_wish()).await
+    }
+
+    /// Drops the watches on the own node and on its predecessor: the contender has another node.
+    pub(super) fn forget_watches(&mut self) {
+        (self.own, self.awaited, self.awaited_owner, self.heeded) = (None, None, None, 0);
     }
 
     /// Waits for the first event of a set.

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error, LossReason, LossSignal, OwnedNode, PathText, Session, SessionEnd};
+use curator_framework::{
+    CuratorFramework, Error, LossReason, LossSignal, Operation, OwnedNode, PathText, Session, SessionEnd,
+};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -183,17 +185,21 @@ impl Hold {
         tracing::debug!(path = &*self.lock_path, node = &*self.path, held_s, outcome, "lock released");
     }
 
-    /// Deletes the node, with retries in its session.
-    async fn delete(&self, owned: &mut OwnedNode) -> Result<Release> {
+    /// Deletes the node, with retries in its session: in one transaction with `mark`, if the server accepts that.
+    async fn delete(&self, owned: &mut OwnedNode, mut mark: Option<Operation>) -> Result<Release> {
         let lost = || {
             let end = self.session.end_reason().unwrap_or(SessionEnd::Expired);
             Ok(Release::AlreadyLost(LossReason::Session(end)))
         };
         let mut retries = self.client.retry_loop();
         loop {
-            let error = match owned.delete().await {
+            let error = match owned.delete_with(mark.clone()).await {
                 Ok(true) => return Ok(Release::Released),
                 Ok(false) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
+                Err(error @ (Error::Transaction { .. } | Error::Unsupported { .. })) if mark.take().is_some() => {
+                    tracing::debug!(%error, node = &*self.path, "the node is deleted without a mark");
+                    continue;
+                }
                 Err(error) => error,
             };
             if matches!(error, Error::SessionExpired { .. }) || self.session.end_reason().is_some() {
@@ -301,6 +307,12 @@ impl HoldShare {
     }
 
     pub(crate) async fn release(&self) -> Result<Release> {
+        self.release_with(None).await
+    }
+
+    /// Releases the share like [`release`](Self::release). The last share deletes the node in one transaction with
+    /// `mark`, or alone if that fails.
+    pub(crate) async fn release_with(&self, mark: Option<Operation>) -> Result<Release> {
         let mut progress = self.release.lock().await;
         if let Some(outcome) = progress.outcome {
             return Ok(outcome);
@@ -311,7 +323,7 @@ impl HoldShare {
         // A loss after the release does not count.
         let loss = self.lost_before.get().copied();
         let released = match &mut progress.owned {
-            Some(owned) => match (self.hold.delete(owned).await?, loss) {
+            Some(owned) => match (self.hold.delete(owned, mark).await?, loss) {
                 // A lock that was reported as lost was not held until now, even if its node was still there.
                 (Release::Released, Some(reason)) => Release::AlreadyLost(reason),
                 (released, _) => released,

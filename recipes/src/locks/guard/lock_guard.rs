@@ -9,6 +9,7 @@ use futures_util::future::select_all;
 
 use crate::locks::error::{LockError, Result};
 use crate::locks::guard::hold::{HoldShare, Release};
+use crate::locks::guard::protect::while_held;
 
 /// The guard of any lock: all other guards dereference to it. Dropping it releases the lock in the background;
 /// [`release`](Self::release) waits for the reply and returns the outcome.
@@ -236,22 +237,11 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn protect<F: Future>(&self, work: F) -> Result<F::Output> {
-        let mut work = std::pin::pin!(work);
-        let looked_after = std::future::poll_fn(|cx| {
-            // Compares the clock before each poll: the timer behind `lost` may be late.
-            if self.is_held() { work.as_mut().poll(cx).map(Some) } else { std::task::Poll::Ready(None) }
-        });
-        let reason = tokio::select! {
-            biased;
-            reason = self.lost() => reason,
-            done = looked_after => match done {
-                Some(output) => return Ok(output),
-                None => match self.loss() {
-                    Some(reason) => reason,
-                    None => return Err(LockError::invalid("guard", "it was released")),
-                },
-            },
+        let reason = match while_held(|| self.is_held(), self.lost(), work).await {
+            Ok(output) => return Ok(output),
+            Err(reason) => reason.or_else(|| self.loss()),
         };
+        let Some(reason) = reason else { return Err(LockError::invalid("guard", "it was released")) };
         Err(LockError::LockLost { path: self.lock_path().clone(), reason })
     }
 

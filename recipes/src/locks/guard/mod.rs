@@ -3,4 +3,5 @@
 pub(crate) mod guarded_transaction;
 pub(crate) mod hold;
 pub(crate) mod lock_guard;
+pub(crate) mod protect;
 pub(crate) mod revocation;

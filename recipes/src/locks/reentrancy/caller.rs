@@ -9,7 +9,7 @@ use crate::locks::reentrancy::owner::LockOwner;
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) owner: Option<LockOwner>,
-    at: &'static Location<'static>,
+    pub(crate) at: &'static Location<'static>,
 }
 
 /// The origin of one acquire.

@@ -1,0 +1,376 @@
+//! The task of a latch: joins, waits, leads, and begins again.
+
+use std::panic::Location;
+use std::pin::pin;
+use std::sync::Arc;
+
+use curator_framework::{CuratorFramework, Done, Error, Operation, RetryLoop, node_from_path};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
+use crate::leader::latch::{LeaderState, Shared};
+use crate::leader::options::{CloseMode, LeaderLatchOptions};
+use crate::leader::record_io::{self, Found};
+use crate::leader::term::Term;
+use crate::locks::LockOptions;
+use crate::locks::engine::candidacy::{Candidacy, LatchDriver, Record};
+use crate::locks::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire, retry_in_session};
+use crate::locks::guard::hold::HoldShare;
+use crate::locks::reentrancy::caller::Caller;
+use crate::standing::{Pauses, Stop};
+
+/// Curator's name for the nodes of a latch.
+pub(super) const LATCH_NAME: &str = "latch-";
+
+/// What the latch's owner asks of the task.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Orders {
+    pub(super) abstain_until: Option<Instant>,
+    pub(super) close_mode: CloseMode,
+}
+
+/// Returns the queue of a latch.
+pub(super) fn latch_internals(
+    client: CuratorFramework,
+    path: &str,
+    options: &LeaderLatchOptions,
+    candidacy: &Arc<Candidacy>,
+) -> LeaderResult<LockInternals> {
+    let spec = LockSpec {
+        recipe: "leader_latch",
+        candidacy: Some(Arc::clone(candidacy)),
+        ..LockSpec::exclusive(LATCH_NAME, Arc::new(LatchDriver))
+    };
+    let mut lock = LockOptions::new().node_data(options.id.as_bytes());
+    lock.name = options.name.clone().map(Into::into);
+    Ok(LockInternals::new(client, path.to_owned(), spec, lock)?)
+}
+
+/// The reason to leave the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    Stopped,
+    Abstains,
+}
+
+/// What decides whether the candidate stands.
+struct Standing {
+    stop: Stop,
+    orders: watch::Receiver<Orders>,
+    eligible: Option<watch::Receiver<bool>>,
+}
+
+impl Standing {
+    fn is_eligible(&mut self) -> bool {
+        self.eligible.as_mut().is_none_or(|eligible| *eligible.borrow_and_update())
+    }
+
+    fn abstains_until(&mut self) -> Option<Instant> {
+        self.orders.borrow_and_update().abstain_until.filter(|&until| until > Instant::now())
+    }
+
+    /// Resolves when an order or the eligibility has changed.
+    async fn changed(&mut self) {
+        let eligible = async {
+            let changed = match &mut self.eligible {
+                Some(eligible) => eligible.changed().await.is_ok(),
+                None => false,
+            };
+            // Without a sender the last value stays.
+            if !changed {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            changed = self.orders.changed() => if changed.is_err() { std::future::pending().await },
+            () = eligible => {}
+        }
+    }
+
+    /// Resolves when the candidate has to leave the queue.
+    async fn leave(&mut self) -> Leave {
+        loop {
+            if !self.is_eligible() || self.abstains_until().is_some() {
+                return Leave::Abstains;
+            }
+            let mut stop = self.stop.clone();
+            tokio::select! {
+                biased;
+                () = stop.requested() => return Leave::Stopped,
+                () = self.changed() => {}
+            }
+        }
+    }
+
+    /// Resolves with `true` when the candidate may join, with `false` when it is stopped.
+    async fn may_join(&mut self) -> bool {
+        loop {
+            let (is_eligible, until) = (self.is_eligible(), self.abstains_until());
+            let mut stop = self.stop.clone();
+            let stopped = stop.requested();
+            match until {
+                None if is_eligible => return true,
+                Some(until) => tokio::select! {
+                    biased;
+                    () = stopped => return false,
+                    () = self.changed() => {}
+                    () = sleep_until(until) => {}
+                },
+                None => tokio::select! {
+                    biased;
+                    () = stopped => return false,
+                    () = self.changed() => {}
+                },
+            }
+        }
+    }
+
+    fn must_wait(&mut self) -> bool {
+        !self.is_eligible() || self.abstains_until().is_some()
+    }
+}
+
+/// The end of one attempt to lead.
+enum Attempt {
+    Left(Leave),
+    Led,
+    Failed(LeaderError),
+}
+
+/// The task of one latch.
+pub(super) struct Candidate {
+    internals: LockInternals,
+    shared: Arc<Shared>,
+    options: LeaderLatchOptions,
+    standing: Standing,
+}
+
+/// The task's hold on a term. Its drop ends the term: the task may be aborted.
+struct Tenure(Arc<Term>);
+
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+impl Candidate {
+    pub(super) fn new(internals: LockInternals, shared: Arc<Shared>, options: LeaderLatchOptions, stop: Stop) -> Self {
+        let standing = Standing { stop, orders: shared.orders.subscribe(), eligible: options.eligible.clone() };
+        Self { internals, shared, options, standing }
+    }
+
+    /// Stands until it is stopped, or the client is closed.
+    pub(super) async fn run(mut self) {
+        let mut pauses = Pauses::default();
+        loop {
+            self.shared.candidacy.begin();
+            if self.standing.must_wait() {
+                self.shared.state.publish(LeaderState::Abstaining);
+                if !self.standing.may_join().await {
+                    break;
+                }
+            }
+            if !matches!(self.shared.state.newest(), LeaderState::Failed(_)) {
+                self.shared.state.publish(LeaderState::Waiting { position: None });
+            }
+            let error = match self.attempt().await {
+                Attempt::Left(Leave::Stopped) | Attempt::Failed(LeaderError::Framework(Error::Closed)) => break,
+                Attempt::Left(Leave::Abstains) => continue,
+                Attempt::Led => {
+                    pauses = Pauses::default();
+                    continue;
+                }
+                Attempt::Failed(error) => error,
+            };
+            let pause = match &error {
+                LeaderError::Framework(error) => pauses.after(error),
+                _ => pauses.after(&Error::NotEmpty { path: self.internals.base_path().into() }),
+            };
+            tracing::warn!(%error, path = self.internals.base_path(), pause_s = pause.as_secs_f64(), "a latch cannot join");
+            if !error.is_retryable() {
+                self.shared.state.publish(LeaderState::Failed(error));
+            }
+            let mut stop = self.standing.stop.clone();
+            tokio::select! {
+                biased;
+                () = stop.requested() => break,
+                () = sleep(pause) => {}
+            }
+        }
+        self.shared.candidacy.begin();
+        self.shared.state.end(LeaderState::Closed);
+    }
+
+    async fn attempt(&mut self) -> Attempt {
+        let acquired = match self.wait_in_the_queue().await {
+            Ok(acquired) => acquired,
+            Err(attempt) => return attempt,
+        };
+        let Self { internals, shared, standing, options, .. } = self;
+        let czxid = acquired.fencing_token;
+        let caller = Caller { owner: None, at: Location::caller() };
+        let hold = internals.hold(internals.base_path(), acquired, caller.origin());
+        // If the attempt ends here, the drop of the share deletes the node.
+        let share = HoldShare::first(hold);
+        let begun = tokio::select! {
+            biased;
+            leave = standing.leave() => return Attempt::Left(leave),
+            _ = share.lost() => return Attempt::Led,
+            begun = begin(internals, &shared.candidacy, &share, czxid, options) => begun,
+        };
+        let (number, marks) = match begun {
+            Ok(begun) => begun,
+            Err(_) if share.hold().loss().is_some() => return Attempt::Led,
+            Err(error) => return Attempt::Failed(error),
+        };
+        let tenure = Tenure(Term::new(share, number, internals.base_path(), internals.client().clone(), marks));
+        self.lead(&tenure).await
+    }
+
+    /// Publishes the place in the queue until the own node is first in it.
+    async fn wait_in_the_queue(&mut self) -> Result<Acquired, Attempt> {
+        let Self { internals, shared, standing, .. } = self;
+        let mut place = shared.candidacy.place();
+        let mut granted = pin!(acquire(internals.client(), internals.base_path(), WaitMode::Forever, &*internals));
+        loop {
+            tokio::select! {
+                biased;
+                leave = standing.leave() => return Err(Attempt::Left(leave)),
+                granted = &mut granted => return match granted {
+                    Ok(Some(acquired)) => Ok(acquired),
+                    // Without a budget this cannot happen.
+                    Ok(None) => Err(Attempt::Failed(Error::Closed.into())),
+                    Err(error) => Err(Attempt::Failed(error.into())),
+                },
+                _ = place.changed() => {
+                    let position = place.borrow_and_update().as_ref().map(|place| place.position);
+                    shared.state.publish(LeaderState::Waiting { position });
+                }
+            }
+        }
+    }
+
+    /// Leads until the term ends.
+    async fn lead(&mut self, tenure: &Tenure) -> Attempt {
+        let Self { internals, shared, standing, .. } = self;
+        let term = &tenure.0;
+        shared.state.publish(LeaderState::Leading(term.view()));
+        shared.listeners.notify(|listener| listener.is_leader());
+        let left = tokio::select! {
+            biased;
+            end = term.ended() => {
+                tracing::info!(path = internals.base_path(), reason = %end, "a term has ended");
+                if let TermEnd::Lost(_) = end { term.abandon(); }
+                None
+            }
+            leave = standing.leave() => Some(leave),
+        };
+        term.resign();
+        let is_silent = left == Some(Leave::Stopped) && standing.orders.borrow().close_mode == CloseMode::Silent;
+        match left {
+            Some(Leave::Abstains) => shared.state.publish(LeaderState::Abstaining),
+            // The streams end with the state that the run publishes.
+            Some(Leave::Stopped) => {}
+            None => shared.state.publish(LeaderState::Waiting { position: None }),
+        }
+        if !is_silent {
+            shared.listeners.notify(|listener| listener.not_leader());
+        }
+        // The drop of the tenure has the session delete a node that cannot be deleted now.
+        if let Err(error) = term.release().await {
+            tracing::debug!(%error, path = internals.base_path(), "the node of a term is deleted in the background");
+        }
+        left.map_or(Attempt::Led, Attempt::Left)
+    }
+}
+
+/// Reads the path's record, waits out the delay, and finds the number of the term. Returns it with the record, if the
+/// resignation is to be recorded there.
+async fn begin(
+    internals: &LockInternals,
+    candidacy: &Candidacy,
+    share: &HoldShare,
+    czxid: i64,
+    options: &LeaderLatchOptions,
+) -> LeaderResult<(i64, Option<Found>)> {
+    let (client, path) = (internals.client(), internals.base_path());
+    let (session, mut retries) = (share.hold().session().clone(), client.retry_loop());
+    let found = record_io::read(&session, &mut retries, path).await?;
+    let own = node_from_path(share.path());
+    let Some(delay) = options.delay else {
+        let marks = found.record.is_some().then(|| found.clone());
+        return Ok(match found.highest_term() > czxid {
+            true => claim(internals, share, Record::claim(own), &mut retries).await?,
+            false => (czxid, marks),
+        });
+    };
+    if !is_clean(found.record.as_ref(), candidacy.last_ahead().as_deref()) {
+        tracing::info!(path, delay_s = delay.as_secs_f64(), "the earlier leader did not resign");
+        sleep(delay).await;
+    }
+    let record = if found.highest_term() > czxid { Record::claim(own) } else { Record::of_leader(czxid, own) };
+    let (number, marks) = claim(internals, share, record, &mut retries).await?;
+    Ok((number.max(czxid), marks))
+}
+
+/// Returns whether the earlier leader has resigned, as far as the record and the queue show.
+fn is_clean(record: Option<&Record>, ahead: Option<&str>) -> bool {
+    match (record, ahead) {
+        (Some(record), Some(ahead)) => record.resigned && record.leader == ahead,
+        (Some(record), None) => record.resigned,
+        (None, ahead) => ahead.is_none(),
+    }
+}
+
+/// Writes a leader's record before its term begins, and returns the number of the term.
+async fn claim(
+    internals: &LockInternals,
+    share: &HoldShare,
+    record: Record,
+    retries: &mut RetryLoop,
+) -> LeaderResult<(i64, Option<Found>)> {
+    let (client, path, session) = (internals.client(), internals.base_path(), share.hold().session());
+    loop {
+        share.check_held()?;
+        let found = record_io::read(session, retries, path).await?;
+        if found.is_foreign {
+            return Err(LeaderError::ForeignData { path: client.path_text(path) });
+        }
+        let check = Operation::Check { path: share.path().to_owned(), version: None };
+        match session.transaction(vec![check, found.write(path, &record)]).await {
+            Ok(done) => {
+                let stat = done.into_iter().find_map(|done| if let Done::Set(stat) = done { Some(stat) } else { None });
+                let written = Found { record: Some(record.clone()), stat: stat.unwrap_or_default(), is_foreign: false };
+                return Ok((written.highest_term(), Some(written)));
+            }
+            // The record was written meanwhile, perhaps by an earlier try whose reply was lost.
+            Err(Error::Transaction { index: 1, .. }) => {}
+            Err(error) => retry_in_session(error, session, retries).await?,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_begins_at_once_only_behind_a_leader_that_has_resigned() {
+        let leads = Record::of_leader(5, "a");
+        let mut resigned = leads.clone();
+        resigned.resigned = true;
+        for (record, ahead, clean) in [
+            (None, None, true),
+            (None, Some("a"), false),
+            (Some(&leads), None, false),
+            (Some(&leads), Some("a"), false),
+            (Some(&resigned), None, true),
+            (Some(&resigned), Some("a"), true),
+            (Some(&resigned), Some("b"), false),
+        ] {
+            assert_eq!(is_clean(record, ahead), clean, "{record:?} {ahead:?}");
+        }
+    }
+}

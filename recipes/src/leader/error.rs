@@ -1,0 +1,115 @@
+//! The errors of elections.
+
+use std::fmt;
+
+use curator_framework::{LossReason, PathText};
+
+use crate::locks::error::LockError;
+use crate::standing::StartError;
+
+/// The result of an election's operations.
+pub type LeaderResult<T, E = LeaderError> = Result<T, E>;
+
+/// The reason why a term has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TermEnd {
+    /// The leadership was lost.
+    Lost(LossReason),
+    /// The leader has resigned, or its latch or selector was closed.
+    Resigned,
+}
+
+impl fmt::Display for TermEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(reason) => reason.fmt(f),
+            Self::Resigned => f.write_str("the leader has resigned"),
+        }
+    }
+}
+
+/// An error of an election. Another leader is not one: [`await_leadership`](crate::LeaderLatch::await_leadership)
+/// returns `Ok(None)`.
+///
+/// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaderError {
+    /// An error of the framework: no connection, no permission, a closed client …
+    #[error(transparent)]
+    Framework(#[from] curator_framework::Error),
+    /// The term is over.
+    #[error("the leadership of {path} is over: {reason}")]
+    LeadershipLost {
+        /// The election's path.
+        path: PathText,
+        /// The reason of its end.
+        reason: TermEnd,
+    },
+    /// The latch was not started.
+    #[error("the leader latch {path} is not started")]
+    NotStarted {
+        /// The election's path.
+        path: PathText,
+    },
+    /// The latch was started before, or the selector is running.
+    #[error("the election at {path} was started before")]
+    AlreadyStarted {
+        /// The election's path.
+        path: PathText,
+    },
+    /// The latch, selector or observer was closed.
+    #[error("the election at {path} is closed")]
+    Closed {
+        /// The election's path.
+        path: PathText,
+    },
+    /// The path has data that is not an election's, so the election must not overwrite it.
+    #[error("the data of {path} is that of another program, so the election does not write there")]
+    ForeignData {
+        /// The election's path.
+        path: PathText,
+    },
+    /// An argument that cannot work.
+    #[error("invalid {argument}: {reason}")]
+    InvalidArgument {
+        /// The argument's name.
+        argument: &'static str,
+        /// The rule that it breaks.
+        reason: String,
+    },
+}
+
+impl LeaderError {
+    /// Returns `true` if the same call may succeed later: see [`Error::is_retryable`](curator_framework::Error).
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Framework(error) if error.is_retryable())
+    }
+
+    /// Returns `true` if a write may have been applied although it failed with this error.
+    #[must_use]
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, Self::Framework(error) if error.outcome_unknown())
+    }
+
+    pub(super) fn of_start(error: StartError, path: PathText) -> Self {
+        match error {
+            StartError::AlreadyStarted => Self::AlreadyStarted { path },
+            StartError::Closed => Self::Closed { path },
+            StartError::NoRuntime => curator_framework::Error::NoRuntime.into(),
+        }
+    }
+}
+
+impl From<LockError> for LeaderError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Framework(error) => Self::Framework(error),
+            LockError::LockLost { path, reason } => Self::LeadershipLost { path, reason: TermEnd::Lost(reason) },
+            LockError::InvalidArgument { argument, reason } => Self::InvalidArgument { argument, reason },
+            other => Self::InvalidArgument { argument: "election", reason: other.to_string() },
+        }
+    }
+}

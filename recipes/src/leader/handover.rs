@@ -1,0 +1,158 @@
+//! The hand-over of a term to a chosen candidate.
+//!
+//! ```text
+//! leader:     check own node, write the wish into the path's data, touch the candidate's node
+//! candidate:  check the leader's node, write the path's data, create a node with the leader's number, delete its own
+//! leader:     delete own node
+//! ```
+//!
+//! Each line is one transaction. The writes of the path's data have versions: either the candidate moves, or the leader
+//! withdraws the wish.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{Error, Operation, Session, Watch, make_path, node_from_path, parent_of};
+use tokio::time::{Instant, timeout_at};
+
+use crate::leader::candidate::LATCH_NAME;
+use crate::leader::error::{LeaderError, LeaderResult};
+use crate::leader::record_io::Found;
+use crate::leader::term::Term;
+use crate::locks::engine::driver::{is_far_from_the_end, standard_sequence};
+use crate::locks::participants::Participant;
+
+/// The state of a wish.
+enum Wish {
+    /// The candidate has moved to the leader's place.
+    Followed,
+    /// The candidate's node is gone, or another write has replaced the wish.
+    Void,
+    /// The wish stands. The watch fires when that changes.
+    Stands { path: Watch, candidate: Watch },
+}
+
+impl Term {
+    /// Hands the term over to a candidate. Returns `false` if the candidate does not follow within the budget.
+    pub(super) async fn hand_over(self: &Arc<Self>, candidate: &Participant, budget: Duration) -> LeaderResult<bool> {
+        self.check_candidate(candidate)?;
+        let session = self.session().clone();
+        let touched = match session.get_data(&candidate.path).await {
+            Ok((data, _)) => data,
+            Err(Error::NoNode { .. }) => return Ok(false),
+            Err(error) => return Err(self.failed(error)),
+        };
+        let name = node_from_path(&candidate.path);
+        let touch = || vec![Operation::SetData { path: candidate.path.clone(), data: touched.clone(), version: None }];
+        let written = match self.write(|record| record.wish = Some(name.to_owned()), touch).await {
+            // The candidate left meanwhile.
+            Err(LeaderError::Framework(Error::Transaction { index: 2, cause, .. }))
+                if matches!(*cause, Error::NoNode { .. }) =>
+            {
+                return Ok(false);
+            }
+            written => written?,
+        };
+        let end = Instant::now().checked_add(budget);
+        let followed = self.followed(&session, name, &written);
+        let followed = match end {
+            Some(end) => timeout_at(end, followed).await.unwrap_or(Ok(false))?,
+            None => followed.await?,
+        };
+        if !followed && !self.withdraw(&session, name, &written).await? {
+            return Ok(false);
+        }
+        self.release().await?;
+        Ok(true)
+    }
+
+    fn check_candidate(&self, candidate: &Participant) -> LeaderResult<()> {
+        let refused =
+            |reason: &str| Err(LeaderError::InvalidArgument { argument: "candidate", reason: reason.to_owned() });
+        let (own, other) = (self.node_name(), node_from_path(&candidate.path));
+        if own == other {
+            return refused("it is the leader itself");
+        }
+        let (Some(own), Some(other)) = (standard_sequence(own, LATCH_NAME), standard_sequence(other, LATCH_NAME))
+        else {
+            return refused("it is not a latch");
+        };
+        if parent_of(&candidate.path) != self.path() {
+            return refused("it is a candidate of another election");
+        }
+        match is_far_from_the_end(own) && is_far_from_the_end(other) {
+            true => Ok(()),
+            false => refused("the path's sequence numbers are near their end"),
+        }
+    }
+
+    /// Resolves with `true` when the candidate has moved, with `false` when it is gone.
+    async fn followed(&self, session: &Session, candidate: &str, written: &Found) -> LeaderResult<bool> {
+        let mut retries = self.client().retry_loop();
+        loop {
+            self.check()?;
+            let (mut path, mut node) = match self.look(session, candidate, written).await {
+                Ok(Wish::Followed) => return Ok(true),
+                Ok(Wish::Void) => return Ok(false),
+                Ok(Wish::Stands { path, candidate }) => (path, candidate),
+                Err(error) => {
+                    retries.failed(error).await?;
+                    retries.reconnected(session).await.map_err(|error| self.failed(error))?;
+                    continue;
+                }
+            };
+            tokio::select! {
+                _ = self.ended() => {}
+                _ = &mut path => {}
+                _ = &mut node => {}
+            }
+        }
+    }
+
+    async fn look(&self, session: &Session, candidate: &str, written: &Found) -> Result<Wish, Error> {
+        let read = session.get_data_watched(self.path()).await?;
+        let found = Found::new(&read.data, read.stat);
+        if found.stat.version != written.stat.version {
+            self.has_read(found.clone());
+            // A candidate that moves writes the name of its new node, which has the leader's number.
+            let number = |name: &str| standard_sequence(name, LATCH_NAME);
+            let moved = found.record.as_ref().is_some_and(|record| {
+                record.leader != self.node_name() && number(&record.leader) == number(self.node_name())
+            });
+            return Ok(if moved { Wish::Followed } else { Wish::Void });
+        }
+        match session.get_data_watched(&make_path(self.path(), candidate)).await {
+            Ok(node) => Ok(Wish::Stands { path: read.watch, candidate: node.watch }),
+            Err(Error::NoNode { .. }) => Ok(Wish::Void),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Withdraws the wish. Returns `true` if the candidate has moved before.
+    async fn withdraw(&self, session: &Session, candidate: &str, written: &Found) -> LeaderResult<bool> {
+        match self.look(session, candidate, written).await {
+            Ok(Wish::Followed) => return Ok(true),
+            Ok(_) => {}
+            Err(error) => return Err(self.failed(error)),
+        }
+        let Some(record) = &written.record else { return Ok(false) };
+        let mut record = record.clone();
+        record.wish = None;
+        let operations = vec![
+            Operation::Check { path: make_path(self.path(), self.node_name()), version: None },
+            written.write(self.path(), &record),
+        ];
+        match session.transaction(operations).await {
+            Ok(done) => {
+                self.has_written(&done, record);
+                Ok(false)
+            }
+            // The candidate has moved in this moment, or the leader has proclaimed.
+            Err(Error::Transaction { .. }) => match self.look(session, candidate, written).await {
+                Ok(wish) => Ok(matches!(wish, Wish::Followed)),
+                Err(error) => Err(self.failed(error)),
+            },
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+}

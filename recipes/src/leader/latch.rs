@@ -1,0 +1,485 @@
+//! The leader latch.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, make_path};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::leader::candidate::{Candidate, Orders, latch_internals};
+use crate::leader::error::{LeaderError, LeaderResult};
+use crate::leader::observer::LeaderObserver;
+use crate::leader::options::{CloseMode, LeaderLatchOptions};
+use crate::leader::term::Leadership;
+use crate::locks::engine::LockInternals;
+use crate::locks::engine::candidacy::{Candidacy, Place};
+use crate::locks::engine::driver::Predicate;
+use crate::locks::participants::{Participant, ParticipantKind, Standing};
+use crate::standing::StandingTask;
+use crate::standing::changes::{Changes, Published};
+use crate::standing::listeners::Listeners;
+
+/// Ten years.
+const LONGEST_ABSTENTION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The state of a [`LeaderLatch`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum LeaderState {
+    /// The latch was not started.
+    Latent,
+    /// The latch joins the queue, or waits in it.
+    Waiting {
+        /// The number of candidates ahead at the newest listing. Candidates in the middle may have left since. `None`
+        /// until a listing has shown the latch's node.
+        position: Option<usize>,
+    },
+    /// The latch leads.
+    Leading(Leadership),
+    /// The latch is not in the queue: it [abstains](LeaderLatch::abstain) or is not
+    /// [eligible](LeaderLatchOptions::eligible).
+    Abstaining,
+    /// An attempt failed with an error that waiting cannot mend, such as a missing permission. The latch tries again,
+    /// with growing pauses of up to 30 s.
+    Failed(LeaderError),
+    /// The latch or its client was closed.
+    Closed,
+}
+
+impl LeaderState {
+    /// Returns the leadership, if the term goes on.
+    fn leadership(&self) -> Option<&Leadership> {
+        match self {
+            Self::Leading(leadership) if leadership.is_leader() => Some(leadership),
+            _ => None,
+        }
+    }
+}
+
+/// The callbacks of a latch: Curator's `LeaderLatchListener`.
+///
+/// Each listener is called on its own thread, one call at a time, in order. It may block, panic, and call the latch.
+/// A call may come late: to stop work at the end of a term, use [`Leadership::protect`] or [`Leadership::lost`].
+pub trait LeaderLatchListener: Send + Sync + 'static {
+    /// Called when a term begins.
+    fn is_leader(&self);
+
+    /// Called when the term has ended: by a loss, by a resignation, by a close with
+    /// [`NotifyLeader`](CloseMode::NotifyLeader).
+    fn not_leader(&self);
+}
+
+/// The id of a listener of a latch, for its removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LeaderListenerId(u64);
+
+/// The state that a latch shares with its task.
+pub(super) struct Shared {
+    pub(super) state: Published<LeaderState>,
+    pub(super) listeners: Listeners<dyn LeaderLatchListener>,
+    pub(super) orders: watch::Sender<Orders>,
+    pub(super) candidacy: Arc<Candidacy>,
+}
+
+/// A candidate that leads from its first moment at the head of the queue until it is closed: Curator's `LeaderLatch`.
+///
+/// Of all started latches on a path at most one leads. A latch joins in the background, and joins again after a loss.
+/// Clones are cheap, and all clones are one latch. The drop of the last one closes it.
+///
+/// # Losing the leadership
+///
+/// | event | leadership |
+/// | --- | --- |
+/// | the connection is lost, and a server is back before the session's deadline | is kept |
+/// | the deadline passes: silent network, frozen server, server cut off from its leader | ends before another candidate can lead |
+/// | the node is deleted, the session is killed on the server | ends with the first event, reconnect or heartbeat |
+/// | the machine was asleep | ends when it wakes |
+/// | process paused between a check and its write, server data restored from a backup | ends too late, or never: use [`term`](Leadership::term) as a fencing token |
+///
+/// The deadline is three quarters of the session timeout after the newest proof that the session lives. Curator gives
+/// the leadership up with each lost connection. To have the same, build the client with
+/// [`StandardConnectionStateErrorPolicy`](curator_framework::StandardConnectionStateErrorPolicy).
+///
+/// # Stop the work first
+///
+/// [`resign`](Self::resign), [`close`](Self::close) and the end of [`eligible`](LeaderLatchOptions::eligible) end the
+/// term and delete the node at once. Work in [`Leadership::protect`] is dropped at its next poll, which may be a moment
+/// after another candidate leads. To exclude that, end the work before, or use a
+/// [`LeaderSelector`](crate::LeaderSelector), which drops the work first.
+///
+/// # Examples
+///
+/// ```
+/// # async fn index() {}
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::{LeaderLatch, LeaderLatchOptions};
+///
+/// let latch = LeaderLatch::with_options(client, "/leaders/indexer", LeaderLatchOptions::new().id("host-7"))?;
+/// latch.start()?;
+/// loop {
+///     let leadership = latch.leading().await?;
+///     match leadership.protect(index()).await {
+///         Ok(()) => break,
+///         Err(lost) => println!("{lost}"), // the latch has joined again
+///     }
+/// }
+/// latch.close().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from Curator
+///
+/// * A lost connection does not end the term; the session's deadline does.
+/// * A deleted node ends the term. In Curator both latches lead from then on.
+/// * A latch never leads with a node of another session. Curator 5.4 does after an outage, and two latches lead.
+/// * A refused create reaches [`leading`](Self::leading) as an error. Curator logs it, and `await` waits for ever.
+/// * [`close`](Self::close) may be called twice, and a latch may [resign](Self::resign) without it.
+/// * Listeners are called without a lock of the latch.
+///
+/// # ZooKeeper layout
+///
+/// `<path>/_c_<uuid>-latch-<number>`, ephemeral and sequential, as in Curator, with the id as data. Java's `LeaderLatch`
+/// and this one share one queue. The data of the path itself is empty until a leader [proclaims](Leadership::proclaim),
+/// [hands over](Self::resign_to), or has [a delay](LeaderLatchOptions::delay_after_unclean_loss). Then it is one line of
+/// text (`election/1 term=… leader=…`) with the proclaimed data behind it.
+///
+/// # Cost
+///
+/// | case | requests |
+/// | --- | --- |
+/// | join an empty queue | 3 in 2 round trips: create and listing, then a read of the path's data |
+/// | join behind others | 3: create, listing, watch; one more after a tenth of the session timeout, for the own node |
+/// | hand-off | 3: delete, listing, read of the path's data (Curator 5.4: 2, later versions 3) |
+/// | lost connection | none of its own, apart from the watches that the session sets anew |
+/// | [`leader`](Self::leader), [`participants`](Self::participants) | a listing, and one read for each candidate |
+#[derive(Clone)]
+pub struct LeaderLatch {
+    owner: Arc<Owner>,
+}
+
+/// What all clones share. Its drop ends the task.
+struct Owner {
+    client: CuratorFramework,
+    path: String,
+    options: LeaderLatchOptions,
+    internals: LockInternals,
+    shared: Arc<Shared>,
+    task: StandingTask,
+}
+
+impl LeaderLatch {
+    /// Creates a latch at a path, without a request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`; `LeaderError::InvalidArgument` for the root.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> LeaderResult<Self> {
+        Self::with_options(client, path, LeaderLatchOptions::new())
+    }
+
+    /// Creates a latch with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        options: LeaderLatchOptions,
+    ) -> LeaderResult<Self> {
+        let (path, candidacy) = (path.into(), Arc::new(Candidacy::default()));
+        let internals = latch_internals(client.clone(), &path, &options, &candidacy)?;
+        let shared = Shared {
+            state: Published::new(LeaderState::Latent),
+            listeners: Listeners::default(),
+            orders: watch::Sender::new(Orders { abstain_until: None, close_mode: options.close_mode }),
+            candidacy,
+        };
+        let (shared, task) = (Arc::new(shared), StandingTask::new());
+        Ok(Self { owner: Arc::new(Owner { client, path, options, internals, shared, task }) })
+    }
+
+    /// Joins the election in the background, now or when the client is connected.
+    ///
+    /// # Errors
+    ///
+    /// `LeaderError::AlreadyStarted`, `LeaderError::Closed`; `Error::NoRuntime`: call it in a tokio runtime.
+    pub fn start(&self) -> LeaderResult<()> {
+        let Owner { client, path, options, shared, task, .. } = &*self.owner;
+        // Does not keep the client: its last clone ends the task.
+        let client = client.weak_clone();
+        let internals = latch_internals(client, path.as_str(), options, &shared.candidacy)?;
+        let (shared, options) = (Arc::clone(shared), options.clone());
+        let started = task.start(move |stop| {
+            shared.state.publish(LeaderState::Waiting { position: None });
+            Candidate::new(internals, shared, options, stop).run()
+        });
+        started.map_err(|error| LeaderError::of_start(error, self.path_text()))
+    }
+
+    /// Waits until this latch leads: Curator's `await`. Returns the leadership at once if it leads.
+    ///
+    /// # Errors
+    ///
+    /// * `LeaderError::NotStarted`; `LeaderError::Closed`, also if the latch or the client is closed meanwhile.
+    /// * The error that waiting cannot mend, such as `Error::NoAuth`. The latch tries again with pauses, so a later call
+    ///   may succeed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped. The latch stays in the queue.
+    pub async fn leading(&self) -> LeaderResult<Leadership> {
+        let mut states = self.watch();
+        let decides = |state: &LeaderState| match state {
+            LeaderState::Leading(leadership) => leadership.is_leader(),
+            LeaderState::Latent | LeaderState::Failed(_) | LeaderState::Closed => true,
+            LeaderState::Waiting { .. } | LeaderState::Abstaining => false,
+        };
+        let state = states.wait_for(decides).await.map(|state| state.clone());
+        match state {
+            Ok(LeaderState::Leading(leadership)) => Ok(leadership),
+            Ok(LeaderState::Latent) => Err(LeaderError::NotStarted { path: self.path_text() }),
+            Ok(LeaderState::Failed(error)) => Err(error),
+            _ => Err(self.closed()),
+        }
+    }
+
+    /// Waits like [`leading`](Self::leading) for at most `budget`: Curator's `await(timeout)`. Returns `Ok(None)` if the
+    /// latch is in the queue, on a connection that stands, when the budget ends.
+    ///
+    /// # Errors
+    ///
+    /// * Those of [`leading`](Self::leading).
+    /// * `Error::ConnectionLoss`: the budget ended without a connection, or before the latch was in the queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`leading`](Self::leading).
+    pub async fn await_leadership(&self, budget: Duration) -> LeaderResult<Option<Leadership>> {
+        let Some(end) = Instant::now().checked_add(budget) else { return self.leading().await.map(Some) };
+        match timeout_at(end, self.leading()).await {
+            Ok(led) => led.map(Some),
+            Err(_elapsed) => match self.state() {
+                LeaderState::Waiting { position: Some(_) } | LeaderState::Abstaining
+                    if self.owner.client.is_connected() =>
+                {
+                    Ok(None)
+                }
+                LeaderState::Leading(leadership) => Ok(Some(leadership)),
+                LeaderState::Failed(error) => Err(error),
+                LeaderState::Closed => Err(self.closed()),
+                _ => Err(self.owner.client.no_answer("joining an election").into()),
+            },
+        }
+    }
+
+    /// Returns the present term, if this latch leads.
+    #[must_use]
+    pub fn leadership(&self) -> Option<Leadership> {
+        self.owner.shared.state.newest().leadership().cloned()
+    }
+
+    /// Returns whether this latch certainly leads now, without a request: Curator's `hasLeadership`.
+    #[must_use]
+    pub fn has_leadership(&self) -> bool {
+        self.leadership().is_some()
+    }
+
+    /// Returns the state: Curator's `getState`, with more states.
+    #[must_use]
+    pub fn state(&self) -> LeaderState {
+        match self.owner.shared.state.newest() {
+            // The task learns of the end of a term a moment later.
+            LeaderState::Leading(leadership) if !leadership.is_leader() => LeaderState::Waiting { position: None },
+            state => state,
+        }
+    }
+
+    /// Returns the state as a channel. It may skip states; [`changes`](Self::changes) does not.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<LeaderState> {
+        self.owner.shared.state.watch()
+    }
+
+    /// Returns the changes of the state from now on, as a bounded stream.
+    #[must_use]
+    pub fn changes(&self) -> Changes<LeaderState> {
+        self.owner.shared.state.changes()
+    }
+
+    /// Adds a listener: Curator's `addListener`.
+    pub fn add_listener(&self, listener: impl LeaderLatchListener) -> LeaderListenerId {
+        LeaderListenerId(self.owner.shared.listeners.add(Arc::new(listener)))
+    }
+
+    /// Removes a listener. A call that is already queued may still reach it.
+    pub fn remove_listener(&self, id: LeaderListenerId) {
+        self.owner.shared.listeners.remove(id.0);
+    }
+
+    /// Returns the id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.owner.options.id
+    }
+
+    /// Returns the election's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.owner.path
+    }
+
+    /// Returns the path of the latch's node, once a listing has shown it: Curator's `getOurPath`.
+    #[must_use]
+    pub fn our_path(&self) -> Option<String> {
+        let place: Option<Place> = self.owner.shared.candidacy.place().borrow().clone();
+        place.map(|place| make_path(&self.owner.path, &place.own))
+    }
+
+    /// Returns the leader as the server lists it; `None` without candidates (Curator returns a participant without an
+    /// id). Costs a listing and one read for each candidate. An [observer](Self::observe) costs less.
+    ///
+    /// # Errors
+    ///
+    /// As [`participants`](Self::participants).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn leader(&self) -> LeaderResult<Option<Participant>> {
+        Ok(self.participants().await?.into_iter().next())
+    }
+
+    /// Returns the candidates in order, the leader first: Curator's `getParticipants`.
+    ///
+    /// # Errors
+    ///
+    /// `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth` if the ACL forbids reading;
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`: call again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn participants(&self) -> LeaderResult<Vec<Participant>> {
+        candidates(&self.owner.internals).await
+    }
+
+    /// Ends the term of a leading latch, which joins again at the back of the queue. Returns `false` if the latch did
+    /// not lead.
+    ///
+    /// # Errors
+    ///
+    /// `Error::ConnectionLoss` if the node could not be deleted and the retry policy gave up. The term is over, and the
+    /// session deletes the node in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// The term is over when the future is dropped, and the latch's task deletes the node.
+    pub async fn resign(&self) -> LeaderResult<bool> {
+        let Some(leadership) = self.leadership() else { return Ok(false) };
+        leadership.term_of().release().await?;
+        Ok(true)
+    }
+
+    /// Leaves the queue for this time: a leader resigns. Then the latch joins again at the back. A candidate whose term
+    /// has failed lets others try with it. A later call replaces the end.
+    pub fn abstain(&self, time: Duration) {
+        let until = Instant::now() + time.min(LONGEST_ABSTENTION);
+        self.owner.shared.orders.send_modify(|orders| orders.abstain_until = Some(until));
+    }
+
+    /// Hands the leadership over to another candidate, ahead of all that wait. Returns `true` once this latch has
+    /// resigned for it. Returns `false` if the latch does not lead, the candidate is gone, or the budget has ended; then
+    /// the latch goes on leading.
+    ///
+    /// The candidate must be a latch of this crate. Java's latches ignore the wish, so the budget ends. The candidate
+    /// notices the wish within a tenth of its session timeout after it has joined, later at once.
+    ///
+    /// # Errors
+    ///
+    /// * `LeaderError::LeadershipLost`: the term has ended meanwhile.
+    /// * `LeaderError::ForeignData`: another program has written the path's data.
+    /// * `LeaderError::InvalidArgument`: the participant is this latch itself or not a latch of this path; or the
+    ///   sequence numbers of the path are near their end.
+    /// * `Error::Unsupported` with `zookeeper-async`; `Error::NoAuth` if the ACL forbids writing the candidate's node or
+    ///   the path; `Error::ConnectionLoss`.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the latch goes on leading. The candidate may be the next in the queue.
+    pub async fn resign_to(&self, candidate: &Participant, budget: Duration) -> LeaderResult<bool> {
+        let Some(leadership) = self.leadership() else { return Ok(false) };
+        leadership.term_of().hand_over(candidate, budget).await
+    }
+
+    /// Returns an observer of this election, which has its own task. It may outlive the latch.
+    ///
+    /// # Errors
+    ///
+    /// As [`LeaderObserver::start`].
+    pub fn observe(&self) -> LeaderResult<LeaderObserver> {
+        LeaderObserver::start(self.owner.client.clone(), self.path())
+    }
+
+    /// Closes the latch: a leader's term ends, the node is deleted, the channels end. Resolves when the task has ended.
+    /// Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        self.close_with(self.owner.options.close_mode).await;
+    }
+
+    /// Closes the latch like [`close`](Self::close), with another mode than that of its options.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close_with(&self, mode: CloseMode) {
+        let Owner { shared, task, .. } = &*self.owner;
+        shared.orders.send_modify(|orders| orders.close_mode = mode);
+        task.stop();
+        task.ended().await;
+        // A latch that was never started has no task to publish its end.
+        shared.state.end(LeaderState::Closed);
+        shared.listeners.close();
+    }
+
+    fn path_text(&self) -> curator_framework::PathText {
+        self.owner.client.path_text(self.path())
+    }
+
+    fn closed(&self) -> LeaderError {
+        LeaderError::Closed { path: self.path_text() }
+    }
+}
+
+/// Reads the candidates of a queue, in order.
+pub(super) async fn candidates(internals: &LockInternals) -> LeaderResult<Vec<Participant>> {
+    let standing = |sorted: &_, name: &str| {
+        Some(Standing {
+            kind: ParticipantKind::Candidate,
+            holds: internals.decide(sorted, name) == Predicate::Acquired,
+        })
+    };
+    Ok(internals.participants(standing).await?)
+}
+
+impl fmt::Debug for LeaderLatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderLatch")
+            .field("path", &self.path())
+            .field("id", &self.id())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

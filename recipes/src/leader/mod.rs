@@ -1,0 +1,27 @@
+//! Leader election: a lock with a term, over the engine of the locks.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | [`latch`], [`candidate`] | the leader latch, and its task |
+//! | [`selector`] | the leader selector |
+//! | [`term`] | one term: the leader's view, its end, its writes |
+//! | [`handover`] | the hand-over to a chosen candidate; the candidate's part is in `locks/engine/candidacy.rs` |
+//! | [`observer`] | the leaders as any client sees them |
+//! | [`record_io`] | reads and writes of the path's data, whose format is in `locks/engine/candidacy/record.rs` |
+
+pub(crate) mod candidate;
+pub(crate) mod error;
+mod handover;
+pub(crate) mod latch;
+pub(crate) mod observer;
+pub(crate) mod options;
+mod record_io;
+pub(crate) mod selector;
+pub(crate) mod term;
+
+pub use error::{LeaderError, LeaderResult, TermEnd};
+pub use latch::{LeaderLatch, LeaderLatchListener, LeaderListenerId, LeaderState};
+pub use observer::{Leader, LeaderObserver, Observed};
+pub use options::{CloseMode, LeaderLatchOptions, LeaderSelectorOptions};
+pub use selector::{LeaderSelector, TermOutcome};
+pub use term::Leadership;

@@ -1,0 +1,290 @@
+//! The observer of an election.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use curator_framework::{CuratorFramework, Error, Session, Watch, make_path, node_from_path};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::leader::candidate::LATCH_NAME;
+use crate::leader::error::{LeaderError, LeaderResult};
+use crate::leader::record_io::Found;
+use crate::locks::LockOptions;
+use crate::locks::engine::{LockInternals, LockSpec};
+use crate::locks::mutex::LOCK_NAME;
+use crate::standing::changes::{Changes, Published};
+use crate::standing::{Pauses, StandingTask, Stop};
+
+/// A leader as an observer sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The id: the data of the leader's node, with U+FFFD in place of bytes that are not UTF-8.
+    pub id: String,
+    /// The path of the leader's node.
+    pub path: String,
+    /// The number of the term: see [`Leadership::term`](crate::Leadership::term).
+    pub term: i64,
+    /// The ZooKeeper session of the leader.
+    pub session: i64,
+    /// The time when the leader's node was created, on the server's clock. The term has begun later.
+    pub since: SystemTime,
+    /// The data that this leader has [proclaimed](crate::Leadership::proclaim).
+    pub data: Option<Vec<u8>>,
+}
+
+/// What an observer knows of an election.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Observed {
+    /// Nothing yet.
+    Unknown,
+    /// The election has no candidates.
+    NoLeader,
+    /// The candidate at the head of the queue. With a
+    /// [delay](crate::LeaderLatchOptions::delay_after_unclean_loss) it leads when that has passed.
+    Leader(Leader),
+    /// The server refuses the reads. The observer tries again, with growing pauses of up to 30 s.
+    Failed(LeaderError),
+    /// The observer or its client was closed.
+    Closed,
+}
+
+impl Observed {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Leader(one), Self::Leader(other)) => one == other,
+            (Self::Failed(one), Self::Failed(other)) => one.to_string() == other.to_string(),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+/// Follows the leaders of an election, with id, term and proclaimed data: etcd's `Observe`. The client need not be a
+/// candidate. Observes latches and selectors, Java's too.
+///
+/// The stream has each leader that the observer has seen, in the order of their terms. It may skip a leader whose term
+/// was shorter than a round trip. Without a connection the last leader stays; see
+/// [`CuratorFramework::is_connected`].
+///
+/// Clones are cheap, and all clones are one observer. The drop of the last one closes it.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::{LeaderLatch, LeaderLatchOptions, LeaderObserver, Observed};
+///
+/// let latch = LeaderLatch::with_options(client.clone(), "/leaders/indexer", LeaderLatchOptions::new().id("host-7"))?;
+/// latch.start()?;
+/// latch.leading().await?.proclaim("http://host-7:8080").await?;
+///
+/// let observer = LeaderObserver::start(client, "/leaders/indexer")?;
+/// let mut observed = observer.watch();
+/// let with_data = |observed: &Observed| matches!(observed, Observed::Leader(leader) if leader.data.is_some());
+/// observed.wait_for(with_data).await?;
+/// assert_eq!(observer.leader().unwrap().id, "host-7");
+/// # latch.close().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cost
+///
+/// | case | requests |
+/// | --- | --- |
+/// | start, and each new leader | 3: a listing, and reads of the leader's node and of the path's data, which set watches |
+/// | proclaimed data | 3 |
+/// | no candidates | 2: a listing, and another one with a watch |
+/// | new session | 1 more: `sync`, so that the observer does not return to an earlier leader |
+/// | a candidate joins or leaves behind the leader | 0 |
+#[derive(Clone)]
+pub struct LeaderObserver {
+    owner: Arc<Owner>,
+}
+
+struct Owner {
+    /// Keeps the client open.
+    _client: CuratorFramework,
+    path: String,
+    observed: Arc<Published<Observed>>,
+    task: StandingTask,
+}
+
+impl LeaderObserver {
+    /// Starts to observe, in the background.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`; `LeaderError::InvalidArgument` for the root; `Error::NoRuntime`: call it in a tokio
+    /// runtime.
+    pub fn start(client: CuratorFramework, path: impl Into<String>) -> LeaderResult<Self> {
+        let (path, task) = (path.into(), StandingTask::new());
+        // Latches and selectors: an election has the nodes of one of them.
+        let options = LockOptions::new().extra_lock_patterns([LOCK_NAME]);
+        let internals = LockInternals::new(client.weak_clone(), path.clone(), LockSpec::queue(LATCH_NAME), options)?;
+        let observed = Arc::new(Published::new(Observed::Unknown));
+        let published = Arc::clone(&observed);
+        task.start(move |stop| run(internals, published, stop))
+            .map_err(|error| LeaderError::of_start(error, client.path_text(&path)))?;
+        Ok(Self { owner: Arc::new(Owner { _client: client, path, observed, task }) })
+    }
+
+    /// Returns the election's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.owner.path
+    }
+
+    /// Returns the newest leader that the observer knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<Leader> {
+        match self.owner.observed.newest() {
+            Observed::Leader(leader) => Some(leader),
+            _ => None,
+        }
+    }
+
+    /// Returns the newest state as a channel. It may skip states; [`changes`](Self::changes) does not.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Observed> {
+        self.owner.observed.watch()
+    }
+
+    /// Returns the changes from now on, as a bounded stream.
+    #[must_use]
+    pub fn changes(&self) -> Changes<Observed> {
+        self.owner.observed.changes()
+    }
+
+    /// Ends the observer, its channels and its watches. Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        self.owner.task.stop();
+        self.owner.task.ended().await;
+    }
+}
+
+impl fmt::Debug for LeaderObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderObserver")
+            .field("path", &self.path())
+            .field("observed", &self.owner.observed.newest())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the observer has seen, and the watches that fire when that changes.
+struct Look {
+    observed: Observed,
+    watches: Vec<Watch>,
+}
+
+async fn run(internals: LockInternals, published: Arc<Published<Observed>>, mut stop: Stop) {
+    let observing = observe(&internals, &published);
+    tokio::select! {
+        biased;
+        () = stop.requested() => {}
+        () = observing => {}
+    }
+    published.end(Observed::Closed);
+}
+
+/// Observes until the client is closed.
+async fn observe(internals: &LockInternals, published: &Published<Observed>) {
+    let mut pauses = Pauses::default();
+    let mut synced_in = None;
+    loop {
+        let looked = match internals.client().session().await {
+            Ok(session) => look_in(internals, &session, &mut synced_in).await,
+            Err(error) => Err(error),
+        };
+        let error = match looked {
+            Ok(Look { observed, watches }) => {
+                pauses = Pauses::default();
+                if !observed.is_same(&published.newest()) {
+                    published.publish(observed);
+                }
+                futures_util::future::select_all(watches).await;
+                continue;
+            }
+            Err(Error::Closed | Error::NotStarted) => return,
+            Err(error) => error,
+        };
+        let pause = pauses.after(&error);
+        if !error.is_retryable() {
+            tracing::warn!(%error, path = internals.base_path(), "an election cannot be observed");
+            let failed = Observed::Failed(error.into());
+            if !failed.is_same(&published.newest()) {
+                published.publish(failed);
+            }
+        }
+        sleep(pause).await;
+    }
+}
+
+/// Looks in one session. Its first look follows a `sync`: a new session may be on a server that lags behind.
+async fn look_in(internals: &LockInternals, session: &Session, synced_in: &mut Option<u64>) -> Result<Look, Error> {
+    if *synced_in != Some(session.number()) {
+        session.sync(internals.base_path()).await?;
+        *synced_in = Some(session.number());
+    }
+    loop {
+        if let Some(look) = look(internals, session).await? {
+            return Ok(look);
+        }
+    }
+}
+
+/// Returns `None` if the election changes meanwhile.
+async fn look(internals: &LockInternals, session: &Session) -> Result<Option<Look>, Error> {
+    let path = internals.base_path();
+    let children = match session.get_children(path).await {
+        Ok(children) => children,
+        Err(Error::NoNode { .. }) => {
+            let (stat, created) = session.exists_watched(path).await?;
+            let look = Look { observed: Observed::NoLeader, watches: vec![created] };
+            return Ok(stat.is_none().then_some(look));
+        }
+        Err(error) => return Err(error),
+    };
+    let queue = internals.in_order(session, children).await?;
+    let Some(first) = queue.get(0) else {
+        let (children, watch) = match session.get_children_watched(path).await {
+            Err(Error::NoNode { .. }) => return Ok(None),
+            read => read?,
+        };
+        let look = Look { observed: Observed::NoLeader, watches: vec![watch] };
+        return Ok(internals.sort(children).is_empty().then_some(look));
+    };
+    let node_path = make_path(path, first);
+    let both = futures_util::future::join(session.get_data_watched(&node_path), session.get_data_watched(path));
+    let (node, record) = match session.in_one_write(both).await {
+        (Err(Error::NoNode { .. }), _) | (_, Err(Error::NoNode { .. })) => return Ok(None),
+        (node, record) => (node?, record?),
+    };
+    let found = Found::new(&record.data, record.stat);
+    let own_record = found.record.as_ref().filter(|record| record.leader == node_from_path(&node_path));
+    let client = internals.client();
+    let id = client.from_stored(&node_path, node.data.clone(), None).unwrap_or(node.data);
+    let created = Duration::from_millis(u64::try_from(node.stat.ctime).unwrap_or_default());
+    let leader = Leader {
+        id: String::from_utf8_lossy(&id).into_owned(),
+        term: own_record.map_or(node.stat.czxid, |record| record.term(&found.stat)),
+        session: node.stat.ephemeral_owner,
+        since: SystemTime::UNIX_EPOCH + created,
+        data: own_record.and_then(|record| record.data.clone()),
+        path: node_path,
+    };
+    Ok(Some(Look { observed: Observed::Leader(leader), watches: vec![node.watch, record.watch] }))
+}

@@ -1,0 +1,121 @@
+//! The options of latches and selectors.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// Whether the close of a leading latch calls the listeners: Curator's `CloseMode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CloseMode {
+    /// The listeners are not called: Curator's default.
+    #[default]
+    Silent,
+    /// The listeners of a leading latch are called with `not_leader`.
+    NotifyLeader,
+}
+
+/// The options of a [`LeaderLatch`](crate::LeaderLatch).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_recipes::{CloseMode, LeaderLatchOptions};
+///
+/// let options = LeaderLatchOptions::new().id("host-7").close_mode(CloseMode::NotifyLeader);
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "options do nothing by themselves"]
+pub struct LeaderLatchOptions {
+    pub(super) id: String,
+    pub(super) close_mode: CloseMode,
+    pub(super) name: Option<String>,
+    pub(super) delay: Option<Duration>,
+    pub(super) eligible: Option<watch::Receiver<bool>>,
+}
+
+impl LeaderLatchOptions {
+    /// Returns the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the id that other candidates and observers see: the data of the candidate's node. Default: empty.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = id.into();
+        self
+    }
+
+    /// Sets whether [`close`](crate::LeaderLatch::close) calls the listeners of a leading latch.
+    pub fn close_mode(mut self, mode: CloseMode) -> Self {
+        self.close_mode = mode;
+        self
+    }
+
+    /// Sets the name of the election in metrics and in the span `acquire`. Default: `leader_latch`.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Waits for this time before a term, unless the earlier leader has resigned: Consul's lock delay. The work of a
+    /// leader that crashed, or that has not noticed its loss yet, then has this time to end.
+    ///
+    /// A leader that resigns records that in the path's data, in the transaction that deletes its node. Set the option
+    /// for all candidates. Leaders without it, Java's, and those of the client `zookeeper-async` count as crashed. A
+    /// Java leader that no candidate has seen in the queue is not noticed.
+    pub fn delay_after_unclean_loss(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Lets the candidate stand only while the value is `true`. A candidate that is not eligible leaves the queue, and
+    /// a leader resigns. The candidate joins again at the back. The last value stays if the sender is dropped.
+    pub fn eligible(mut self, eligible: watch::Receiver<bool>) -> Self {
+        self.eligible = Some(eligible);
+        self
+    }
+}
+
+/// The options of a [`LeaderSelector`](crate::LeaderSelector).
+#[derive(Debug, Clone)]
+#[must_use = "options do nothing by themselves"]
+pub struct LeaderSelectorOptions {
+    pub(super) id: String,
+    pub(super) name: Option<String>,
+    pub(super) back_off: (Duration, Duration),
+}
+
+impl Default for LeaderSelectorOptions {
+    fn default() -> Self {
+        Self { id: String::new(), name: None, back_off: (Duration::from_millis(100), Duration::from_secs(30)) }
+    }
+}
+
+impl LeaderSelectorOptions {
+    /// Returns the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the id that other candidates and observers see: the data of the candidate's node. Default: the client's
+    /// default data, as in Curator.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = id.into();
+        self
+    }
+
+    /// Sets the name of the election in metrics and in the span `acquire`. Default: `leader_selector`.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Sets the pauses of [`run`](crate::LeaderSelector::run) after failed terms: the first one, which doubles with
+    /// each further failure, and the longest. Default: 100 ms and 30 s.
+    pub fn back_off(mut self, first: Duration, longest: Duration) -> Self {
+        self.back_off = (first, longest.max(first));
+        self
+    }
+}

@@ -1,0 +1,51 @@
+//! Reads of the election record, and the conditions of its writes.
+
+use curator_framework::{Error, Operation, RetryLoop, Session, Stat};
+
+use crate::locks::engine::candidacy::Record;
+use crate::locks::engine::retry_in_session;
+
+/// The data of an election's path, as it was read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Found {
+    pub(super) record: Option<Record>,
+    pub(super) stat: Stat,
+    /// Another program has written the data.
+    pub(super) is_foreign: bool,
+}
+
+impl Found {
+    pub(super) fn new(data: &[u8], stat: Stat) -> Self {
+        let record = Record::parse(data);
+        Self { is_foreign: record.is_none() && !data.is_empty(), record, stat }
+    }
+
+    /// Returns the highest term that any node of the path is recorded to have had.
+    pub(super) fn highest_term(&self) -> i64 {
+        self.record.as_ref().map_or(0, |record| record.highest(&self.stat))
+    }
+
+    /// Returns the record that a leader continues: its own, or a new one.
+    pub(super) fn record_of(&self, term: i64, leader: &str) -> Record {
+        let mut record = Record::of_leader(term, leader).above(self.highest_term());
+        if let Some(before) = self.record.as_ref().filter(|before| before.leader == leader && !before.resigned) {
+            record.data.clone_from(&before.data);
+        }
+        record
+    }
+
+    /// Returns the write of a record that fails if the data has changed since this read.
+    pub(super) fn write(&self, path: &str, record: &Record) -> Operation {
+        Operation::SetData { path: path.to_owned(), data: record.to_bytes(), version: Some(self.stat.version) }
+    }
+}
+
+/// Reads the path's data in one session.
+pub(super) async fn read(session: &Session, retries: &mut RetryLoop, path: &str) -> Result<Found, Error> {
+    loop {
+        match session.get_data(path).await {
+            Ok((data, stat)) => return Ok(Found::new(&data, stat)),
+            Err(error) => retry_in_session(error, session, retries).await?,
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! The leader selector.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, Error, LossReason};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
+use crate::leader::latch::candidates;
+use crate::leader::observer::LeaderObserver;
+use crate::leader::options::LeaderSelectorOptions;
+use crate::leader::term::{Leadership, Term};
+use crate::locks::LockOptions;
+use crate::locks::engine::{LockInternals, LockSpec, WaitMode, acquire};
+use crate::locks::guard::hold::HoldShare;
+use crate::locks::guard::protect::while_held;
+use crate::locks::mutex::LOCK_NAME;
+use crate::locks::participants::Participant;
+use crate::locks::reentrancy::caller::Caller;
+use crate::standing::Pauses;
+
+/// The end of one term of a [`LeaderSelector`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TermOutcome<T> {
+    /// The work was done, and the leadership held until then.
+    Done(T),
+    /// The leadership was lost, and the unfinished work was dropped.
+    Lost(LossReason),
+    /// [`interrupt_leadership`](LeaderSelector::interrupt_leadership) or [`close`](LeaderSelector::close) has dropped
+    /// the unfinished work.
+    Interrupted,
+}
+
+/// Runs work while it leads: Curator's `LeaderSelector`.
+///
+/// The work is a future that gets the [`Leadership`]. The selector drops it at the session's deadline, before another
+/// candidate can lead, and deletes its node only after that. Work that goes on after the drop of its future is listed at
+/// [`LockGuard::protect`](crate::LockGuard::protect).
+///
+/// | Curator | here |
+/// | --- | --- |
+/// | `autoRequeue()`, `start()` | [`run`](Self::run), in a task of the caller |
+/// | `start()` | [`run_once`](Self::run_once) |
+/// | `requeue()` | another [`run_once`](Self::run_once) |
+/// | `CancelLeadershipException` in a listener | not needed: a loss drops the work |
+///
+/// # Examples
+///
+/// ```
+/// # async fn index() {}
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::{LeaderSelector, TermOutcome};
+///
+/// let selector = LeaderSelector::new(client, "/leaders/indexer")?;
+/// let outcome = selector
+///     .run_once(async |leadership| {
+///         println!("term {}", leadership.term());
+///         index().await
+///     })
+///     .await?;
+/// assert_eq!(outcome, TermOutcome::Done(()));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from Curator
+///
+/// * A lost connection does not end the term; the session's deadline does. For Curator's behaviour, see
+///   [`LeaderLatch`](crate::LeaderLatch#losing-the-leadership).
+/// * An error that waiting cannot mend is returned. With `autoRequeue`, Curator tries again without a pause.
+/// * A term that fails delays the next one.
+/// * The [term's number](Leadership::term) and the [node's path](Leadership::path) are there for fencing.
+///
+/// # ZooKeeper layout
+///
+/// That of an [`InterProcessMutex`](crate::InterProcessMutex) at the path, with the id as data. Java's `LeaderSelector`
+/// and mutexes share its queue.
+///
+/// # Cost
+///
+/// That of the mutex.
+#[derive(Clone)]
+pub struct LeaderSelector {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    internals: LockInternals,
+    id: String,
+    back_off: (Duration, Duration),
+    /// The term that this selector leads.
+    current: Mutex<Option<Arc<Term>>>,
+    life: watch::Sender<Life>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Life {
+    runs: bool,
+    closed: bool,
+}
+
+/// One run of a selector. Its drop ends the run.
+struct Run<'a>(&'a Inner);
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.0.life.send_modify(|life| life.runs = false);
+    }
+}
+
+/// The selector's hold on a term. Its drop ends the term.
+struct Tenure<'a> {
+    inner: &'a Inner,
+    term: Arc<Term>,
+}
+
+impl Drop for Tenure<'_> {
+    fn drop(&mut self) {
+        self.inner.current.lock().take();
+        self.term.abandon();
+    }
+}
+
+impl LeaderSelector {
+    /// Creates a selector at a path, without a request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`; `LeaderError::InvalidArgument` for the root.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> LeaderResult<Self> {
+        Self::with_options(client, path, LeaderSelectorOptions::new())
+    }
+
+    /// Creates a selector with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        options: LeaderSelectorOptions,
+    ) -> LeaderResult<Self> {
+        let LeaderSelectorOptions { id, name, back_off } = options;
+        let mut lock = LockOptions { name: name.map(Into::into), ..LockOptions::new() };
+        if !id.is_empty() {
+            lock = lock.node_data(id.as_bytes());
+        }
+        let spec = LockSpec { recipe: "leader_selector", ..LockSpec::queue(LOCK_NAME) };
+        let internals = LockInternals::new(client, path.into(), spec, lock)?;
+        let life = watch::Sender::new(Life { runs: false, closed: false });
+        Ok(Self { inner: Arc::new(Inner { internals, id, back_off, current: Mutex::new(None), life }) })
+    }
+
+    /// Waits for the leadership, runs `work` for one term, and resigns.
+    ///
+    /// # Errors
+    ///
+    /// * `LeaderError::AlreadyStarted`: another run of this selector has not ended. `LeaderError::Closed`.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up before the term.
+    /// * `Error::NoAuth` and other errors that waiting cannot mend; `Error::NotStarted`, `Error::Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the work is dropped, then the session deletes the node in the background.
+    pub async fn run_once<T, F>(&self, work: impl FnOnce(Leadership) -> F) -> LeaderResult<TermOutcome<T>>
+    where
+        F: Future<Output = T>,
+    {
+        let run = self.begin()?;
+        self.one_term(&run, work).await
+    }
+
+    /// Leads again and again: Curator's `autoRequeue`. Waits for the leadership, runs `work` for one term, resigns, and
+    /// joins again at the back of the queue.
+    ///
+    /// An `Err` of `work` is logged. The selector then joins again after a [pause](LeaderSelectorOptions::back_off),
+    /// which grows until a term succeeds. Returns `Ok` after [`close`](Self::close).
+    ///
+    /// # Errors
+    ///
+    /// * `LeaderError::AlreadyStarted`: another run of this selector has not ended. `LeaderError::Closed`.
+    /// * `Error::NoAuth` and other errors that waiting cannot mend; `Error::NotStarted`, `Error::Closed`. An outage is
+    ///   not among them: the selector waits for its end.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run_once`](Self::run_once).
+    pub async fn run<E, F>(&self, mut work: impl FnMut(Leadership) -> F) -> LeaderResult<()>
+    where
+        E: fmt::Display,
+        F: Future<Output = Result<(), E>>,
+    {
+        let run = self.begin()?;
+        let (first, longest) = self.inner.back_off;
+        let (mut pauses, mut back_off) = (Pauses::default(), first);
+        loop {
+            let pause = match self.one_term(&run, &mut work).await {
+                Ok(TermOutcome::Done(Err(error))) => {
+                    let pause = back_off;
+                    back_off = (back_off * 2).min(longest);
+                    tracing::warn!(%error, path = self.path(), pause_s = pause.as_secs_f64(), "a term has failed");
+                    pause
+                }
+                Ok(TermOutcome::Done(Ok(()))) => {
+                    (pauses, back_off) = (Pauses::default(), first);
+                    Duration::ZERO
+                }
+                Ok(TermOutcome::Lost(_) | TermOutcome::Interrupted) => Duration::ZERO,
+                Err(LeaderError::Closed { .. }) => return Ok(()),
+                Err(LeaderError::Framework(error)) if error.is_retryable() => pauses.after(&error),
+                Err(error) => return Err(error),
+            };
+            tokio::select! {
+                biased;
+                () = self.closed() => return Ok(()),
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Books a run. Two runs of one selector would be two candidates.
+    fn begin(&self) -> LeaderResult<Run<'_>> {
+        let mut before = Life { runs: true, closed: true };
+        self.inner.life.send_if_modified(|life| {
+            before = *life;
+            let begins = !life.runs && !life.closed;
+            life.runs |= begins;
+            begins
+        });
+        match before {
+            Life { closed: true, .. } => Err(LeaderError::Closed { path: self.path_text() }),
+            Life { runs: true, .. } => Err(LeaderError::AlreadyStarted { path: self.path_text() }),
+            _ => Ok(Run(&self.inner)),
+        }
+    }
+
+    async fn closed(&self) {
+        // Never fails: `self` has the sender.
+        drop(self.inner.life.subscribe().wait_for(|life| life.closed).await);
+    }
+
+    async fn one_term<T, F>(&self, _run: &Run<'_>, work: impl FnOnce(Leadership) -> F) -> LeaderResult<TermOutcome<T>>
+    where
+        F: Future<Output = T>,
+    {
+        let internals = &self.inner.internals;
+        let (client, path) = (internals.client(), internals.base_path());
+        let granted = tokio::select! {
+            biased;
+            () = self.closed() => return Err(LeaderError::Closed { path: self.path_text() }),
+            granted = acquire(client, path, WaitMode::Forever, internals) => granted?,
+        };
+        // Without a budget a grant is the only success.
+        let Some(acquired) = granted else { return Err(Error::Closed.into()) };
+        let number = acquired.fencing_token;
+        let caller = Caller { owner: None, at: Location::caller() };
+        let share = HoldShare::first(internals.hold(path, acquired, caller.origin()));
+        let term = Term::new(share, number, path, client.clone(), None);
+        let tenure = Tenure { inner: &self.inner, term };
+        *self.inner.current.lock() = Some(Arc::clone(&tenure.term));
+        if self.inner.life.borrow().closed {
+            tenure.term.resign();
+        }
+        let leadership = tenure.term.view();
+        // The work is dropped with this future, before the node is deleted.
+        let ended = while_held(|| leadership.is_leader(), leadership.lost(), work(leadership.clone())).await;
+        let end = match ended {
+            Ok(output) => {
+                // The node is deleted in the background if it cannot be deleted now.
+                if let Err(error) = tenure.term.release().await {
+                    tracing::debug!(%error, path, "the node of a term is deleted in the background");
+                }
+                return Ok(TermOutcome::Done(output));
+            }
+            Err(end) => match end {
+                Some(end) => end,
+                None => leadership.lost().await,
+            },
+        };
+        match end {
+            TermEnd::Lost(reason) => Ok(TermOutcome::Lost(reason)),
+            TermEnd::Resigned => {
+                if let Err(error) = tenure.term.release().await {
+                    tracing::debug!(%error, path, "the node of a term is deleted in the background");
+                }
+                Ok(TermOutcome::Interrupted)
+            }
+        }
+    }
+
+    /// Ends the present term: its work is dropped. [`run`](Self::run) joins again. Returns `false` if the selector does
+    /// not lead.
+    pub fn interrupt_leadership(&self) -> bool {
+        let current = self.inner.current.lock().clone();
+        let leads = current.filter(|term| term.view().is_leader());
+        leads.inspect(|term| term.resign()).is_some()
+    }
+
+    /// Returns whether this selector certainly leads now, without a request: Curator's `hasLeadership`.
+    #[must_use]
+    pub fn has_leadership(&self) -> bool {
+        self.inner.current.lock().as_ref().is_some_and(|term| term.view().is_leader())
+    }
+
+    /// Returns the id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.inner.id
+    }
+
+    /// Returns the election's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.inner.internals.base_path()
+    }
+
+    /// Returns the leader as the server lists it; `None` without candidates. Costs a listing and one read for each
+    /// candidate. An [observer](Self::observe) costs less.
+    ///
+    /// # Errors
+    ///
+    /// As [`participants`](Self::participants).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn leader(&self) -> LeaderResult<Option<Participant>> {
+        Ok(self.participants().await?.into_iter().next())
+    }
+
+    /// Returns the candidates in order, the leader first: Curator's `getParticipants`.
+    ///
+    /// # Errors
+    ///
+    /// `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth` if the ACL forbids reading;
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`: call again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn participants(&self) -> LeaderResult<Vec<Participant>> {
+        candidates(&self.inner.internals).await
+    }
+
+    /// Returns an observer of this election, which has its own task. It may outlive the selector.
+    ///
+    /// # Errors
+    ///
+    /// As [`LeaderObserver::start`].
+    pub fn observe(&self) -> LeaderResult<LeaderObserver> {
+        LeaderObserver::start(self.inner.internals.client().clone(), self.path())
+    }
+
+    /// Closes the selector: the work of a term is dropped, and a candidate leaves the queue. Resolves when the run has
+    /// ended; so do not await it in the work itself. Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        self.inner.life.send_modify(|life| life.closed = true);
+        self.interrupt_leadership();
+        // Never fails: `self` has the sender.
+        drop(self.inner.life.subscribe().wait_for(|life| !life.runs).await);
+    }
+
+    fn path_text(&self) -> curator_framework::PathText {
+        self.inner.internals.client().path_text(self.path())
+    }
+}
+
+impl fmt::Debug for LeaderSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderSelector")
+            .field("path", &self.path())
+            .field("id", &self.id())
+            .field("has_leadership", &self.has_leadership())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,329 @@
+//! One term: the leader's view of it, and what ends it.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, Done, Error, LossReason, Operation, PathText, Session, node_from_path};
+use parking_lot::Mutex;
+use tokio::sync::SetOnce;
+
+use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
+use crate::leader::record_io::{self, Found};
+use crate::locks::GuardedTransaction;
+use crate::locks::engine::candidacy::Record;
+use crate::locks::guard::hold::{HoldShare, Release};
+use crate::locks::guard::protect::while_held;
+
+/// The state that all views of one term share.
+pub(super) struct Term {
+    share: HoldShare,
+    number: i64,
+    /// The election's path.
+    path: String,
+    client: CuratorFramework,
+    resigned: SetOnce<()>,
+    /// The path's data as the leader knows it, if its resignation is to be recorded there.
+    marks: Mutex<Option<Found>>,
+}
+
+impl Term {
+    /// Creates a term. `client` does not keep the session.
+    pub(super) fn new(
+        share: HoldShare,
+        number: i64,
+        path: &str,
+        client: CuratorFramework,
+        marks: Option<Found>,
+    ) -> Arc<Self> {
+        let (path, resigned, marks) = (path.to_owned(), SetOnce::new(), Mutex::new(marks));
+        Arc::new(Self { share, number, path, client, resigned, marks })
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn node_name(&self) -> &str {
+        node_from_path(self.share.path())
+    }
+
+    pub(super) fn session(&self) -> &Session {
+        self.share.hold().session()
+    }
+
+    fn loss(&self) -> Option<LossReason> {
+        self.share.hold().loss()
+    }
+
+    fn is_leader(&self) -> bool {
+        !self.resigned.initialized() && self.share.is_held()
+    }
+
+    /// Ends the term for all its views. The node stays until [`release`](Self::release).
+    pub(super) fn resign(&self) {
+        // A second call has the same meaning.
+        let _resigned = self.resigned.set(());
+    }
+
+    pub(super) async fn ended(&self) -> TermEnd {
+        tokio::select! {
+            biased;
+            reason = self.share.lost() => TermEnd::Lost(reason),
+            () = async { *self.resigned.wait().await } => TermEnd::Resigned,
+        }
+    }
+
+    /// Returns the end of the term, if it is over.
+    fn end(&self) -> Option<TermEnd> {
+        let resigned = self.resigned.initialized().then_some(TermEnd::Resigned);
+        self.loss().map(TermEnd::Lost).filter(|_| resigned.is_none()).or(resigned)
+    }
+
+    fn path_text(&self) -> PathText {
+        self.client.path_text(&self.path)
+    }
+
+    fn over(&self, end: TermEnd) -> LeaderError {
+        LeaderError::LeadershipLost { path: self.path_text(), reason: end }
+    }
+
+    /// Fails if the term is over.
+    pub(super) fn check(&self) -> LeaderResult<()> {
+        self.end().map_or(Ok(()), |end| Err(self.over(end)))
+    }
+
+    /// Ends the term and deletes its node. Records in the path's data that the leader has resigned, if the term wants
+    /// that.
+    pub(super) async fn release(&self) -> LeaderResult<Release> {
+        self.resign();
+        let marked = |found: &Found| {
+            let mut record = Record::of_leader(self.number, self.node_name()).above(found.highest_term());
+            record.resigned = true;
+            found.write(&self.path, &record)
+        };
+        let mark = self.marks.lock().as_ref().map(marked);
+        Ok(self.share.release_with(mark).await?)
+    }
+
+    /// Ends the term, and has the session delete its node.
+    pub(super) fn abandon(&self) {
+        self.resign();
+        self.share.delete_in_background("dropped");
+    }
+
+    /// Changes the path's record, in one transaction that checks the leader's node. Returns what was written.
+    pub(super) async fn write(
+        &self,
+        change: impl Fn(&mut Record),
+        others: impl Fn() -> Vec<Operation>,
+    ) -> LeaderResult<Found> {
+        let session = self.session();
+        let mut retries = self.client.retry_loop();
+        loop {
+            self.check()?;
+            let found = match record_io::read(session, &mut retries, &self.path).await {
+                Err(error) => return Err(self.failed(error)),
+                Ok(found) if found.is_foreign => return Err(LeaderError::ForeignData { path: self.path_text() }),
+                Ok(found) => found,
+            };
+            let mut record = found.record_of(self.number, self.node_name());
+            change(&mut record);
+            self.client.check_change(&self.path, &record.to_bytes())?;
+            let mut operations = vec![
+                Operation::Check { path: self.share.path().to_owned(), version: None },
+                found.write(&self.path, &record),
+            ];
+            operations.extend(others());
+            let error = match session.transaction(operations).await {
+                Ok(done) => return Ok(self.has_written(&done, record)),
+                Err(error) => error,
+            };
+            match error {
+                Error::Transaction { index: 0, cause, .. } if matches!(*cause, Error::NoNode { .. }) => {
+                    return Err(self.over(TermEnd::Lost(LossReason::NodeDeleted)));
+                }
+                // Another write came between the read and this one.
+                Error::Transaction { index: 1, cause, .. } if matches!(*cause, Error::BadVersion { .. }) => {}
+                error if error.outcome_unknown() => return Err(self.failed(error)),
+                error => match retries.failed(error).await {
+                    Ok(()) => retries.reconnected(session).await.map_err(|error| self.failed(error))?,
+                    Err(error) => return Err(self.failed(error)),
+                },
+            }
+        }
+    }
+
+    /// Keeps the record that was written, so that the resignation overwrites it.
+    pub(super) fn has_written(&self, done: &[Done], record: Record) -> Found {
+        let stat = done.iter().find_map(|done| match done {
+            Done::Set(stat) => Some(*stat),
+            _ => None,
+        });
+        let found = Found { record: Some(record), stat: stat.unwrap_or_default(), is_foreign: false };
+        *self.marks.lock() = Some(found.clone());
+        found
+    }
+
+    /// Keeps the path's data as another client has written it.
+    pub(super) fn has_read(&self, found: Found) {
+        *self.marks.lock() = Some(found);
+    }
+
+    /// Returns the loss of the term in place of the error that it has caused.
+    pub(super) fn failed(&self, error: Error) -> LeaderError {
+        match self.loss() {
+            Some(reason) => self.over(TermEnd::Lost(reason)),
+            None => error.into(),
+        }
+    }
+
+    pub(super) fn client(&self) -> &CuratorFramework {
+        &self.client
+    }
+
+    pub(super) fn view(self: &Arc<Self>) -> Leadership {
+        Leadership { term: Arc::clone(self) }
+    }
+}
+
+/// One term as its leader, a view that may be cloned. Dropping it does not resign: see
+/// [`LeaderLatch::resign`](crate::LeaderLatch::resign).
+///
+/// # Examples
+///
+/// ```
+/// # async fn work() {}
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::LeaderLatch;
+///
+/// let latch = LeaderLatch::new(client, "/leaders/indexer")?;
+/// latch.start()?;
+/// let leadership = latch.leading().await?;
+/// leadership.protect(work()).await?; // stops when the term ends
+/// latch.close().await;
+/// assert!(!leadership.is_leader());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Leadership {
+    term: Arc<Term>,
+}
+
+impl Leadership {
+    /// Returns whether this term certainly goes on. Compares the clock with the session's deadline, without a request,
+    /// so the first call after the machine has slept is right too.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.term.is_leader()
+    }
+
+    /// Returns how long the term certainly goes on if the server sends nothing more; zero if it is over.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if self.is_leader() { self.term.share.remaining() } else { Duration::ZERO }
+    }
+
+    /// Resolves with the reason when the term ends, at once if it is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when it is dropped.
+    pub async fn lost(&self) -> TermEnd {
+        self.term.ended().await
+    }
+
+    /// Returns the number of the term, which is larger than that of every earlier term: a fencing token. It is the
+    /// `czxid` of the leader's node. Where a [hand-over](crate::LeaderLatch::resign_to) has let a candidate lead ahead
+    /// of older nodes, a later leader with an older node takes the transaction of a write instead.
+    #[must_use]
+    pub fn term(&self) -> i64 {
+        self.term.number
+    }
+
+    /// Returns the path of the leader's node.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.term.share.path()
+    }
+
+    /// Asks the server whether the term goes on: a round trip to the leader of the ensemble, and a read of the node.
+    ///
+    /// # Errors
+    ///
+    /// `LeaderError::LeadershipLost` if the term is over; `Error::ConnectionLoss` or another error of the framework if
+    /// the server did not reply.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when it is dropped.
+    pub async fn verify(&self) -> LeaderResult<()> {
+        self.term.check()?;
+        self.term.share.verify().await?;
+        self.term.check()
+    }
+
+    /// Runs `work` while the term goes on. Its end drops the unfinished `work`. For work that goes on after that, see
+    /// [`LockGuard::protect`](crate::LockGuard::protect).
+    ///
+    /// # Errors
+    ///
+    /// `LeaderError::LeadershipLost` if the term has ended before `work` was done.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of `work`.
+    pub async fn protect<F: Future>(&self, work: F) -> LeaderResult<F::Output> {
+        match while_held(|| self.is_leader(), self.lost(), work).await {
+            Ok(output) => Ok(output),
+            Err(end) => Err(self.term.over(end.or_else(|| self.term.end()).unwrap_or(TermEnd::Resigned))),
+        }
+    }
+
+    /// Begins a transaction that the server carries out only if the leader's node exists at that moment. With the
+    /// client `zookeeper-async`, the commit fails with `Unsupported`.
+    pub fn transaction(&self) -> GuardedTransaction<'_> {
+        GuardedTransaction::new(&self.term.share, Vec::new())
+    }
+
+    /// Proclaims some data, which every [observer](crate::LeaderObserver) of the election gets with the leader: etcd's
+    /// `Proclaim`. It stands in the data of the election's path, written in one transaction that checks the leader's
+    /// node. It counts until this leader proclaims anew or its term ends. Two requests.
+    ///
+    /// # Errors
+    ///
+    /// * `LeaderError::LeadershipLost`: the term is over. The data may have been written if the session has ended.
+    /// * `LeaderError::ForeignData`: another program has written the path's data.
+    /// * `Error::Unsupported` with `zookeeper-async`; `Error::NoAuth`, `Error::SchemaViolation`.
+    /// * `Error::ConnectionLoss`: perhaps the data was written. Proclaim again.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the data may be written.
+    pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> LeaderResult<()> {
+        let data = data.into();
+        self.term.write(|record| record.data = Some(data.clone()), Vec::new).await?;
+        Ok(())
+    }
+
+    pub(super) fn term_of(&self) -> &Arc<Term> {
+        &self.term
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership")
+            .field("path", &self.path())
+            .field("term", &self.term())
+            .field("is_leader", &self.is_leader())
+            .finish_non_exhaustive()
+    }
+}

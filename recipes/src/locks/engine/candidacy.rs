@@ -1,0 +1,161 @@
+//! What only a leader latch asks of the engine: its place in the queue, and a move to the place of the leader.
+//!
+//! A leader that resigns in favour of a candidate writes a wish into the data of the path, and touches the candidate's
+//! node. The candidate then creates a node with the leader's number and deletes its own, in one transaction. The name of
+//! the new node sorts behind the leader's, so the candidate goes on waiting until the leader has left.
+
+mod record;
+
+use curator_framework::{CreateMode, Error, Operation, ProtectedId, make_path, node_from_path};
+use tokio::sync::watch;
+
+pub(crate) use self::record::Record;
+use crate::locks::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
+use crate::locks::engine::plan::Input;
+use crate::locks::engine::run::Contender;
+use crate::locks::engine::same_session::Entry;
+
+/// The place of a candidate in the newest listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The name of its node.
+    pub(crate) own: String,
+    /// The number of candidates ahead.
+    pub(crate) position: usize,
+}
+
+/// The way of one latch through the queue.
+#[derive(Debug, Default)]
+pub(crate) struct Candidacy {
+    place: watch::Sender<Option<Place>>,
+    /// The last candidate that was seen directly ahead.
+    last_ahead: parking_lot::Mutex<Option<String>>,
+}
+
+impl Candidacy {
+    /// Returns the place as a channel. It is `None` while no listing has shown the own node.
+    pub(crate) fn place(&self) -> watch::Receiver<Option<Place>> {
+        self.place.subscribe()
+    }
+
+    /// Returns the name of the last candidate that was seen directly ahead.
+    pub(crate) fn last_ahead(&self) -> Option<String> {
+        self.last_ahead.lock().clone()
+    }
+
+    /// Forgets the place, before another attempt and after a term.
+    pub(crate) fn begin(&self) {
+        self.place.send_replace(None);
+        *self.last_ahead.lock() = None;
+    }
+
+    pub(super) fn listed(&self, own: &str, queue: &SortedChildren) {
+        let Some(position) = queue.position(own) else { return };
+        if let Some(ahead) = position.checked_sub(1).and_then(|ahead| queue.get(ahead)) {
+            *self.last_ahead.lock() = Some(ahead.to_owned());
+        }
+        let place = Some(Place { own: own.to_owned(), position });
+        self.place.send_if_modified(|before| {
+            let is_new = *before != place;
+            *before = place;
+            is_new
+        });
+    }
+}
+
+/// The order of a latch: the queue's. A candidate may move ahead of a waiter, so no deletion alone grants leadership.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LatchDriver;
+
+impl LockInternalsDriver for LatchDriver {
+    fn gets_the_lock(&self, children: &SortedChildren, ours: &str, max_leases: usize) -> Predicate {
+        match StandardLockInternalsDriver.gets_the_lock(children, ours, max_leases) {
+            Predicate::WatchNode { node, .. } => Predicate::WatchNode { node, is_last_blocker: false },
+            decided => decided,
+        }
+    }
+}
+
+/// Returns the name of a node with the number of the leader's, without an id: `latch-0000000007`.
+fn name_beside<'a>(leader: &'a str, lock_name: &str) -> Option<&'a str> {
+    leader.rfind(lock_name).map(|begin| &leader[begin..])
+}
+
+impl Contender<'_> {
+    /// Moves to the leader's place, if the path's data wish that for the own node. Returns `None` if not.
+    ///
+    /// A reply that is lost may leave either node. The error makes the runner list again: a contender whose old node is
+    /// gone joins at the back, and dropping the new node deletes it.
+    pub(super) async fn follow_wish(&mut self) -> Result<Option<Input<'static>>, Error> {
+        let (lock, at) = (self.lock, self.session.pinned());
+        let base_path = lock.base_path();
+        let (data, stat) = match at.get_data(base_path).await {
+            Err(Error::NoNode { .. }) => return Ok(None),
+            read => read?,
+        };
+        let Some(record) = Record::parse(&data) else { return Ok(None) };
+        if record.wish.as_deref() != self.owned.node_name() {
+            return Ok(None);
+        }
+        let name = name_beside(&record.leader, lock.spec.lock_name).zip(ProtectedId::of(&record.leader));
+        let behind = |(name, leader)| self.session.owned_node_behind(base_path, name, CreateMode::Ephemeral, leader);
+        let Some(mut moved) = name.and_then(behind) else { return Ok(None) };
+        let entry = Entry::new(&self.contenders, &moved);
+        let leader = make_path(base_path, &record.leader);
+        // Its transaction is the one that creates the new node: a later leader must exceed that term.
+        let record = Record::claim(node_from_path(moved.planned_path()));
+        let checks = vec![
+            Operation::Check { path: leader, version: None },
+            Operation::SetData { path: base_path.to_owned(), data: record.to_bytes(), version: Some(stat.version) },
+        ];
+        match moved.replace(&mut self.owned, lock.stored_data()?.into_owned(), checks).await {
+            Ok(created) => {
+                entry.has_node(&moved);
+                (self.owned, self.entry) = (moved, entry);
+                self.forget_watches();
+                Ok(Some(Input::Created { epoch: created.epoch, certain: true }))
+            }
+            // The leader has withdrawn the wish, or is gone.
+            Err(Error::Transaction { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(names: &[&str]) -> SortedChildren {
+        SortedChildren::new(names.iter().map(|name| (*name).to_owned()), "latch-", &LatchDriver)
+    }
+
+    #[test]
+    fn a_candidate_beside_the_leader_waits_for_it() {
+        let leader = "_c_00000000-0000-4000-8000-000000000001-latch-0000000005";
+        let moved = "_c_00000000-0000-4000-8000-000000000002-latch-0000000005";
+        let other = "_c_00000000-0000-4000-8000-000000000000-latch-0000000006";
+        let waits_for = |node: &str| Predicate::WatchNode { node: node.into(), is_last_blocker: false };
+        let both = queue(&[other, moved, leader]);
+        assert_eq!(LatchDriver.gets_the_lock(&both, moved, 1), waits_for(leader));
+        assert_eq!(LatchDriver.gets_the_lock(&both, other, 1), waits_for(moved));
+        assert_eq!(LatchDriver.gets_the_lock(&queue(&[other, moved]), moved, 1), Predicate::Acquired);
+        assert_eq!(name_beside(leader, "latch-"), Some("latch-0000000005"));
+        assert_eq!(name_beside("readme", "latch-"), None);
+    }
+
+    #[test]
+    fn the_place_is_that_of_the_newest_listing() {
+        let candidacy = Candidacy::default();
+        let place = candidacy.place();
+        candidacy.listed("b-latch-2", &queue(&["a-latch-1", "b-latch-2"]));
+        assert_eq!(*place.borrow(), Some(Place { own: "b-latch-2".into(), position: 1 }));
+        candidacy.listed("b-latch-2", &queue(&["b-latch-2"]));
+        assert_eq!(*place.borrow(), Some(Place { own: "b-latch-2".into(), position: 0 }));
+        assert_eq!(candidacy.last_ahead().as_deref(), Some("a-latch-1"));
+        candidacy.listed("b-latch-2", &queue(&[]));
+        assert!(place.borrow().is_some(), "a listing without the own node shows no place");
+        candidacy.begin();
+        assert_eq!((place.borrow().clone(), candidacy.last_ahead()), (None, None));
+    }
+}

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use curator_framework::{CuratorFramework, Error, Session, Watch, make_path, node_from_path};
+use curator_framework::{CuratorFramework, Error, Session, Stat, Watch, make_path, node_from_path};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::leader::candidate::LATCH_NAME;
 use crate::leader::error::{LeaderError, LeaderResult};
@@ -65,7 +65,8 @@ impl Observed {
 /// Follows the leaders of an election, with id, term and proclaimed data: etcd's `Observe`. The client need not be a
 /// candidate. Observes latches and selectors, Java's too.
 ///
-/// The stream has each leader that the observer has seen, in the order of their terms. It may skip a leader whose term
+/// The stream has each leader that the observer has seen, in the order of their terms. Java's leaders have no number of
+/// their own, so behind a [hand-over](crate::LeaderLatch::resign_to) their terms may be smaller. The stream may skip a leader whose term
 /// was shorter than a round trip. Without a connection the last leader stays; see
 /// [`CuratorFramework::is_connected`].
 ///
@@ -187,7 +188,15 @@ impl fmt::Debug for LeaderObserver {
 /// What the observer has seen, and the watches that fire when that changes.
 struct Look {
     observed: Observed,
+    /// The leader is older than the highest term, so it is about to write the number of its own.
+    is_early: bool,
     watches: Vec<Watch>,
+}
+
+impl Look {
+    fn without_leader(watch: Watch) -> Self {
+        Self { observed: Observed::NoLeader, is_early: false, watches: vec![watch] }
+    }
 }
 
 async fn run(internals: LockInternals, published: Arc<Published<Observed>>, mut stop: Stop) {
@@ -206,16 +215,25 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
     let mut synced_in = None;
     loop {
         let looked = match internals.client().session().await {
-            Ok(session) => look_in(internals, &session, &mut synced_in).await,
+            Ok(session) => {
+                let known = published.newest();
+                let looked = look_in(internals, &session, &mut synced_in, &known).await;
+                looked.map(|look| (look, session.timeout() / 10))
+            }
             Err(error) => Err(error),
         };
         let error = match looked {
-            Ok(Look { observed, watches }) => {
+            Ok((Look { observed, is_early, watches }, patience)) => {
                 pauses = Pauses::default();
+                let mut changed = futures_util::future::select_all(watches);
+                // Java's leaders write no number, so the wait for it has an end.
+                if is_early && timeout(patience, &mut changed).await.is_ok() {
+                    continue;
+                }
                 if !observed.is_same(&published.newest()) {
                     published.publish(observed);
                 }
-                futures_util::future::select_all(watches).await;
+                changed.await;
                 continue;
             }
             Err(Error::Closed | Error::NotStarted) => return,
@@ -234,27 +252,31 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
 }
 
 /// Looks in one session. Its first look follows a `sync`: a new session may be on a server that lags behind.
-async fn look_in(internals: &LockInternals, session: &Session, synced_in: &mut Option<u64>) -> Result<Look, Error> {
+async fn look_in(
+    internals: &LockInternals,
+    session: &Session,
+    synced_in: &mut Option<u64>,
+    known: &Observed,
+) -> Result<Look, Error> {
     if *synced_in != Some(session.number()) {
         session.sync(internals.base_path()).await?;
         *synced_in = Some(session.number());
     }
     loop {
-        if let Some(look) = look(internals, session).await? {
+        if let Some(look) = look(internals, session, known).await? {
             return Ok(look);
         }
     }
 }
 
 /// Returns `None` if the election changes meanwhile.
-async fn look(internals: &LockInternals, session: &Session) -> Result<Option<Look>, Error> {
+async fn look(internals: &LockInternals, session: &Session, known: &Observed) -> Result<Option<Look>, Error> {
     let path = internals.base_path();
     let children = match session.get_children(path).await {
         Ok(children) => children,
         Err(Error::NoNode { .. }) => {
             let (stat, created) = session.exists_watched(path).await?;
-            let look = Look { observed: Observed::NoLeader, watches: vec![created] };
-            return Ok(stat.is_none().then_some(look));
+            return Ok(stat.is_none().then(|| Look::without_leader(created)));
         }
         Err(error) => return Err(error),
     };
@@ -264,8 +286,7 @@ async fn look(internals: &LockInternals, session: &Session) -> Result<Option<Loo
             Err(Error::NoNode { .. }) => return Ok(None),
             read => read?,
         };
-        let look = Look { observed: Observed::NoLeader, watches: vec![watch] };
-        return Ok(internals.sort(children).is_empty().then_some(look));
+        return Ok(internals.sort(children).is_empty().then(|| Look::without_leader(watch)));
     };
     let node_path = make_path(path, first);
     let both = futures_util::future::join(session.get_data_watched(&node_path), session.get_data_watched(path));
@@ -273,18 +294,34 @@ async fn look(internals: &LockInternals, session: &Session) -> Result<Option<Loo
         (Err(Error::NoNode { .. }), _) | (_, Err(Error::NoNode { .. })) => return Ok(None),
         (node, record) => (node?, record?),
     };
-    let found = Found::new(&record.data, record.stat);
-    let own_record = found.record.as_ref().filter(|record| record.leader == node_from_path(&node_path));
-    let client = internals.client();
-    let id = client.from_stored(&node_path, node.data.clone(), None).unwrap_or(node.data);
-    let created = Duration::from_millis(u64::try_from(node.stat.ctime).unwrap_or_default());
-    let leader = Leader {
-        id: String::from_utf8_lossy(&id).into_owned(),
-        term: own_record.map_or(node.stat.czxid, |record| record.term(&found.stat)),
-        session: node.stat.ephemeral_owner,
-        since: SystemTime::UNIX_EPOCH + created,
-        data: own_record.and_then(|record| record.data.clone()),
-        path: node_path,
+    let (found, watches) = (Found::new(&record.data, record.stat), vec![node.watch, record.watch]);
+    let leader = leader(internals, node_path, node.data, &node.stat, &found, known);
+    let is_early = leader.term < found.highest_term();
+    Ok(Some(Look { observed: Observed::Leader(leader), is_early, watches }))
+}
+
+fn leader(
+    internals: &LockInternals,
+    path: String,
+    data: Vec<u8>,
+    stat: &Stat,
+    found: &Found,
+    known: &Observed,
+) -> Leader {
+    let id = internals.client().from_stored(&path, data.clone(), None).unwrap_or(data);
+    let created = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
+    let (term, data) = match (found.record_by(node_from_path(&path)), known) {
+        (Some(record), _) => (record.term(&found.stat), record.data.clone()),
+        // In a hand-over, the candidate writes its record while the leader still leads.
+        (None, Observed::Leader(known)) if known.path == path => (known.term, known.data.clone()),
+        (None, _) => (stat.czxid, None),
     };
-    Ok(Some(Look { observed: Observed::Leader(leader), watches: vec![node.watch, record.watch] }))
+    Leader {
+        id: String::from_utf8_lossy(&id).into_owned(),
+        term,
+        session: stat.ephemeral_owner,
+        since: SystemTime::UNIX_EPOCH + created,
+        data,
+        path,
+    }
 }

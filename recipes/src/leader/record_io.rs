@@ -25,10 +25,15 @@ impl Found {
         self.record.as_ref().map_or(0, |record| record.highest(&self.stat))
     }
 
+    /// Returns the record, if it is that of this node.
+    pub(super) fn record_by(&self, leader: &str) -> Option<&Record> {
+        self.record.as_ref().filter(|record| record.leader == leader)
+    }
+
     /// Returns the record that a leader continues: its own, or a new one.
     pub(super) fn record_of(&self, term: i64, leader: &str) -> Record {
         let mut record = Record::of_leader(term, leader).above(self.highest_term());
-        if let Some(before) = self.record.as_ref().filter(|before| before.leader == leader && !before.resigned) {
+        if let Some(before) = self.record_by(leader).filter(|before| !before.resigned) {
             record.data.clone_from(&before.data);
         }
         record

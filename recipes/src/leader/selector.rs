@@ -302,6 +302,7 @@ impl LeaderSelector {
 
     /// Ends the present term: its work is dropped. [`run`](Self::run) joins again. Returns `false` if the selector does
     /// not lead.
+    #[allow(clippy::must_use_candidate, reason = "a selector that does not lead needs no interrupt")]
     pub fn interrupt_leadership(&self) -> bool {
         let current = self.inner.current.lock().clone();
         let leads = current.filter(|term| term.view().is_leader());

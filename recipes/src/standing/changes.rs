@@ -56,20 +56,23 @@ impl<T: Clone> Published<T> {
     }
 
     pub(crate) fn publish(&self, state: T) {
-        if let Some(changes) = &*self.changes.lock() {
-            // An error means that no stream is open.
-            let _streams = changes.send(state.clone());
-            self.newest.send_replace(state);
+        // Sent without the lock: the drop of an old state may call user code.
+        let changes = self.changes.lock().clone();
+        if let Some(changes) = changes {
+            self.send(&changes, state);
         }
     }
 
     /// Publishes the last state, and ends the streams. Returns `false` if that was done before.
     pub(crate) fn end(&self, state: T) -> bool {
-        let Some(changes) = self.changes.lock().take() else { return false };
+        let changes = self.changes.lock().take();
+        changes.inspect(|changes| self.send(changes, state)).is_some()
+    }
+
+    fn send(&self, changes: &broadcast::Sender<T>, state: T) {
         // An error means that no stream is open.
         let _streams = changes.send(state.clone());
         self.newest.send_replace(state);
-        true
     }
 
     pub(crate) fn newest(&self) -> T {

@@ -90,7 +90,7 @@ impl Contender<'_> {
         let (lock, at) = (self.lock, self.session.pinned());
         let base_path = lock.base_path();
         let (data, stat) = match at.get_data(base_path).await {
-            Err(Error::NoNode { .. }) => return Ok(None),
+            Err(Error::NoNode { .. } | Error::NoAuth { .. }) => return Ok(None),
             read => read?,
         };
         let Some(record) = Record::parse(&data) else { return Ok(None) };
@@ -115,8 +115,8 @@ impl Contender<'_> {
                 self.forget_watches();
                 Ok(Some(Input::Created { epoch: created.epoch, certain: true }))
             }
-            // The leader has withdrawn the wish, or is gone.
-            Err(Error::Transaction { .. }) => Ok(None),
+            // The leader has withdrawn the wish, or is gone. Or this client may not or cannot follow it.
+            Err(Error::Transaction { .. } | Error::Unsupported { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }

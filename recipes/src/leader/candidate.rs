@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 
-use curator_framework::{CuratorFramework, Done, Error, Operation, RetryLoop, node_from_path};
+use curator_framework::{CuratorFramework, Done, Error, LossReason, Operation, OwnedNode, RetryLoop, node_from_path};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -23,9 +23,11 @@ use crate::standing::{Pauses, Stop};
 /// Curator's name for the nodes of a latch.
 pub(super) const LATCH_NAME: &str = "latch-";
 
-/// What the latch's owner asks of the task.
+/// The orders of the latch's owner to the task.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Orders {
+    /// The number of orders to abstain. Each counts, also one that is over before the task sees it.
+    pub(super) abstentions: u64,
     pub(super) abstain_until: Option<Instant>,
     pub(super) close_mode: CloseMode,
 }
@@ -59,6 +61,8 @@ struct Standing {
     stop: Stop,
     orders: watch::Receiver<Orders>,
     eligible: Option<watch::Receiver<bool>>,
+    /// The number of orders to abstain that were obeyed.
+    obeyed: u64,
 }
 
 impl Standing {
@@ -68,6 +72,13 @@ impl Standing {
 
     fn abstains_until(&mut self) -> Option<Instant> {
         self.orders.borrow_and_update().abstain_until.filter(|&until| until > Instant::now())
+    }
+
+    /// Returns whether the candidate has to leave the queue.
+    fn must_leave(&mut self) -> bool {
+        let abstentions = self.orders.borrow_and_update().abstentions;
+        let is_new = std::mem::replace(&mut self.obeyed, abstentions) != abstentions;
+        is_new || !self.is_eligible() || self.abstains_until().is_some()
     }
 
     /// Resolves when an order or the eligibility has changed.
@@ -91,7 +102,7 @@ impl Standing {
     /// Resolves when the candidate has to leave the queue.
     async fn leave(&mut self) -> Leave {
         loop {
-            if !self.is_eligible() || self.abstains_until().is_some() {
+            if self.must_leave() {
                 return Leave::Abstains;
             }
             let mut stop = self.stop.clone();
@@ -125,10 +136,6 @@ impl Standing {
             }
         }
     }
-
-    fn must_wait(&mut self) -> bool {
-        !self.is_eligible() || self.abstains_until().is_some()
-    }
 }
 
 /// The end of one attempt to lead.
@@ -136,6 +143,8 @@ enum Attempt {
     Left(Leave),
     Led,
     Failed(LeaderError),
+    /// The connection was in an error state. The node may be kept, and with it the place in the queue.
+    Suspended(Box<OwnedNode>),
 }
 
 /// The task of one latch.
@@ -157,7 +166,8 @@ impl Drop for Tenure {
 
 impl Candidate {
     pub(super) fn new(internals: LockInternals, shared: Arc<Shared>, options: LeaderLatchOptions, stop: Stop) -> Self {
-        let standing = Standing { stop, orders: shared.orders.subscribe(), eligible: options.eligible.clone() };
+        let standing =
+            Standing { stop, orders: shared.orders.subscribe(), eligible: options.eligible.clone(), obeyed: 0 };
         Self { internals, shared, options, standing }
     }
 
@@ -166,7 +176,7 @@ impl Candidate {
         let mut pauses = Pauses::default();
         loop {
             self.shared.candidacy.begin();
-            if self.standing.must_wait() {
+            if self.standing.must_leave() {
                 self.shared.state.publish(LeaderState::Abstaining);
                 if !self.standing.may_join().await {
                     break;
@@ -178,7 +188,7 @@ impl Candidate {
             let error = match self.attempt().await {
                 Attempt::Left(Leave::Stopped) | Attempt::Failed(LeaderError::Framework(Error::Closed)) => break,
                 Attempt::Left(Leave::Abstains) => continue,
-                Attempt::Led => {
+                Attempt::Led | Attempt::Suspended(_) => {
                     pauses = Pauses::default();
                     continue;
                 }
@@ -204,11 +214,24 @@ impl Candidate {
     }
 
     async fn attempt(&mut self) -> Attempt {
-        let acquired = match self.wait_in_the_queue().await {
+        let mut acquired = match self.wait_in_the_queue().await {
             Ok(acquired) => acquired,
             Err(attempt) => return attempt,
         };
-        let Self { internals, shared, standing, options, .. } = self;
+        loop {
+            acquired = match self.term(acquired).await {
+                Attempt::Suspended(owned) => match self.resume(*owned).await {
+                    Ok(acquired) => acquired,
+                    Err(attempt) => return attempt,
+                },
+                ended => return ended,
+            };
+        }
+    }
+
+    /// Leads for one term.
+    async fn term(&mut self, acquired: Acquired) -> Attempt {
+        let Self { internals, shared, standing, options } = self;
         let czxid = acquired.fencing_token;
         let caller = Caller { owner: None, at: Location::caller() };
         let hold = internals.hold(internals.base_path(), acquired, caller.origin());
@@ -217,16 +240,40 @@ impl Candidate {
         let begun = tokio::select! {
             biased;
             leave = standing.leave() => return Attempt::Left(leave),
-            _ = share.lost() => return Attempt::Led,
+            _ = share.lost() => return lost(&share),
             begun = begin(internals, &shared.candidacy, &share, czxid, options) => begun,
         };
         let (number, marks) = match begun {
             Ok(begun) => begun,
-            Err(_) if share.hold().loss().is_some() => return Attempt::Led,
+            Err(_) if share.hold().loss().is_some() => return lost(&share),
             Err(error) => return Attempt::Failed(error),
         };
         let tenure = Tenure(Term::new(share, number, internals.base_path(), internals.client().clone(), marks));
         self.lead(&tenure).await
+    }
+
+    /// Waits until the session is connected again, if it is, and asks whether the node still exists. No other candidate
+    /// can lead meanwhile. The next term on the node has the number of the last one.
+    async fn resume(&mut self, owned: OwnedNode) -> Result<Acquired, Attempt> {
+        let (session, signal) = (owned.session().clone(), owned.loss_signal());
+        let resumed = async {
+            loop {
+                session.connected().await?;
+                match signal.verify().await {
+                    Err(Error::ConnectionLoss { .. }) => {}
+                    verified => return verified,
+                }
+            }
+        };
+        let resumed = tokio::select! {
+            biased;
+            leave = self.standing.leave() => return Err(Attempt::Left(leave)),
+            resumed = resumed => resumed,
+        };
+        match resumed {
+            Ok(None | Some(LossReason::ConnectionError)) => Ok(self.internals.acquired_from(owned)),
+            _ => Err(Attempt::Led),
+        }
     }
 
     /// Publishes the place in the queue until the own node is first in it.
@@ -255,34 +302,50 @@ impl Candidate {
     /// Leads until the term ends.
     async fn lead(&mut self, tenure: &Tenure) -> Attempt {
         let Self { internals, shared, standing, .. } = self;
-        let term = &tenure.0;
+        let (term, path) = (&tenure.0, internals.base_path());
         shared.state.publish(LeaderState::Leading(term.view()));
         shared.listeners.notify(|listener| listener.is_leader());
-        let left = tokio::select! {
+        let ended = tokio::select! {
             biased;
-            end = term.ended() => {
-                tracing::info!(path = internals.base_path(), reason = %end, "a term has ended");
-                if let TermEnd::Lost(_) = end { term.abandon(); }
-                None
-            }
-            leave = standing.leave() => Some(leave),
+            end = term.ended() => Ok(end),
+            leave = standing.leave() => Err(leave),
         };
         term.resign();
-        let is_silent = left == Some(Leave::Stopped) && standing.orders.borrow().close_mode == CloseMode::Silent;
-        match left {
-            Some(Leave::Abstains) => shared.state.publish(LeaderState::Abstaining),
+        match ended {
+            Ok(end) => {
+                tracing::info!(path, reason = %end, "a term has ended");
+                shared.state.publish(LeaderState::Waiting { position: None });
+            }
+            Err(Leave::Abstains) => shared.state.publish(LeaderState::Abstaining),
             // The streams end with the state that the run publishes.
-            Some(Leave::Stopped) => {}
-            None => shared.state.publish(LeaderState::Waiting { position: None }),
+            Err(Leave::Stopped) => {}
         }
-        if !is_silent {
+        if ended != Err(Leave::Stopped) || standing.orders.borrow().close_mode == CloseMode::NotifyLeader {
             shared.listeners.notify(|listener| listener.not_leader());
         }
-        // The drop of the tenure has the session delete a node that cannot be deleted now.
-        if let Err(error) = term.release().await {
-            tracing::debug!(%error, path = internals.base_path(), "the node of a term is deleted in the background");
+        match ended {
+            Ok(TermEnd::Lost(LossReason::ConnectionError)) => {
+                return term.take_node().map_or(Attempt::Led, |owned| Attempt::Suspended(Box::new(owned)));
+            }
+            Ok(TermEnd::Lost(_)) => term.abandon(),
+            // The drop of the tenure has the session delete a node that cannot be deleted now.
+            _ => {
+                if let Err(error) = term.release().await {
+                    tracing::debug!(%error, path, "the node of a term is deleted in the background");
+                }
+            }
         }
-        left.map_or(Attempt::Led, Attempt::Left)
+        ended.map_or_else(Attempt::Left, |_| Attempt::Led)
+    }
+}
+
+/// Returns the end of an attempt that has lost its node or its connection.
+fn lost(share: &HoldShare) -> Attempt {
+    match share.hold().loss() {
+        Some(LossReason::ConnectionError) => {
+            share.take_node().map_or(Attempt::Led, |owned| Attempt::Suspended(Box::new(owned)))
+        }
+        _ => Attempt::Led,
     }
 }
 
@@ -311,8 +374,11 @@ async fn begin(
         sleep(delay).await;
     }
     let record = if found.highest_term() > czxid { Record::claim(own) } else { Record::of_leader(czxid, own) };
-    let (number, marks) = claim(internals, share, record, &mut retries).await?;
-    Ok((number.max(czxid), marks))
+    match claim(internals, share, record, &mut retries).await {
+        // A client without transactions leads too, but its end always counts as a crash.
+        Err(LeaderError::Framework(Error::Unsupported { .. })) if found.highest_term() <= czxid => Ok((czxid, None)),
+        claimed => claimed.map(|(number, marks)| (number.max(czxid), marks)),
+    }
 }
 
 /// Returns whether the earlier leader has resigned, as far as the record and the queue show.

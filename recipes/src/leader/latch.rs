@@ -200,7 +200,7 @@ impl LeaderLatch {
         let shared = Shared {
             state: Published::new(LeaderState::Latent),
             listeners: Listeners::default(),
-            orders: watch::Sender::new(Orders { abstain_until: None, close_mode: options.close_mode }),
+            orders: watch::Sender::new(Orders { abstentions: 0, abstain_until: None, close_mode: options.close_mode }),
             candidacy,
         };
         let (shared, task) = (Arc::new(shared), StandingTask::new());
@@ -393,7 +393,10 @@ impl LeaderLatch {
     /// has failed lets others try with it. A later call replaces the end.
     pub fn abstain(&self, time: Duration) {
         let until = Instant::now() + time.min(LONGEST_ABSTENTION);
-        self.owner.shared.orders.send_modify(|orders| orders.abstain_until = Some(until));
+        self.owner.shared.orders.send_modify(|orders| {
+            orders.abstentions += 1;
+            orders.abstain_until = Some(until);
+        });
     }
 
     /// Hands the leadership over to another candidate, ahead of all that wait. Returns `true` once this latch has

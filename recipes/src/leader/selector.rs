@@ -274,8 +274,11 @@ impl LeaderSelector {
             tenure.term.resign();
         }
         let leadership = tenure.term.view();
-        // The work is dropped with this future, before the node is deleted.
-        let ended = while_held(|| leadership.is_leader(), leadership.lost(), work(leadership.clone())).await;
+        // The work is dropped with this future, before the node is deleted. It is not begun after the end of the term.
+        let ended = match leadership.is_leader() {
+            true => while_held(|| leadership.is_leader(), leadership.lost(), work(leadership.clone())).await,
+            false => Err(None),
+        };
         let end = match ended {
             Ok(output) => {
                 // The node is deleted in the background if it cannot be deleted now.

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Done, Error, LossReason, Operation, PathText, Session, node_from_path};
+use curator_framework::{
+    CuratorFramework, Done, Error, LossReason, Operation, OwnedNode, PathText, Session, node_from_path,
+};
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
@@ -111,6 +113,12 @@ impl Term {
     pub(super) fn abandon(&self) {
         self.resign();
         self.share.delete_in_background("dropped");
+    }
+
+    /// Ends the term, and returns its node, unless a release has taken that.
+    pub(super) fn take_node(&self) -> Option<OwnedNode> {
+        self.resign();
+        self.share.take_node()
     }
 
     /// Changes the path's record, in one transaction that checks the leader's node. Returns what was written.

@@ -302,6 +302,15 @@ impl HoldShare {
         }
     }
 
+    /// Gives up the share, and returns the node if this was the last one.
+    pub(crate) fn take_node(&self) -> Option<OwnedNode> {
+        let owned = self.detach();
+        if owned.is_some() {
+            self.hold.log_end("lost");
+        }
+        owned
+    }
+
     pub(crate) fn hold(&self) -> &Arc<Hold> {
         &self.hold
     }

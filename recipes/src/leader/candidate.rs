@@ -56,7 +56,7 @@ enum Leave {
     Abstains,
 }
 
-/// What decides whether the candidate stands.
+/// The inputs that decide whether the candidate stands.
 struct Standing {
     stop: Stop,
     orders: watch::Receiver<Orders>,
@@ -411,7 +411,7 @@ async fn claim(
                 let written = Found { record: Some(record.clone()), stat: stat.unwrap_or_default(), is_foreign: false };
                 return Ok((written.highest_term(), Some(written)));
             }
-            // The record was written meanwhile, perhaps by an earlier try whose reply was lost.
+            // The record was written meanwhile, perhaps by an earlier try with a lost reply.
             Err(Error::Transaction { index: 1, .. }) => {}
             Err(error) => retry_in_session(error, session, retries).await?,
         }

@@ -165,7 +165,7 @@ pub struct LeaderLatch {
     owner: Arc<Owner>,
 }
 
-/// What all clones share. Its drop ends the task.
+/// The state that all clones share. Its drop ends the task.
 struct Owner {
     client: CuratorFramework,
     path: String,
@@ -389,8 +389,8 @@ impl LeaderLatch {
         Ok(true)
     }
 
-    /// Leaves the queue for this time: a leader resigns. Then the latch joins again at the back. A candidate whose term
-    /// has failed lets others try with it. A later call replaces the end.
+    /// Leaves the queue for this time: a leader resigns. Then the latch joins again at the back. After a failed
+    /// term, this lets other candidates try. A later call replaces the end.
     pub fn abstain(&self, time: Duration) {
         let until = Instant::now() + time.min(LONGEST_ABSTENTION);
         self.owner.shared.orders.send_modify(|orders| {

@@ -7,7 +7,7 @@
 //! | [`term`] | one term: the leader's view, its end, its writes |
 //! | [`handover`] | the hand-over to a chosen candidate; the candidate's part is in `locks/engine/candidacy.rs` |
 //! | [`observer`] | the leaders as any client sees them |
-//! | [`record_io`] | reads and writes of the path's data, whose format is in `locks/engine/candidacy/record.rs` |
+//! | [`record_io`] | reads and writes of the path's data; `locks/engine/candidacy/record.rs` has the format |
 
 pub(crate) mod candidate;
 pub(crate) mod error;

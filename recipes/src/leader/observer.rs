@@ -35,7 +35,7 @@ pub struct Leader {
     pub data: Option<Vec<u8>>,
 }
 
-/// What an observer knows of an election.
+/// The knowledge of an observer about an election.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Observed {
@@ -66,8 +66,8 @@ impl Observed {
 /// candidate. Observes latches and selectors, Java's too.
 ///
 /// The stream has each leader that the observer has seen, in the order of their terms. Java's leaders have no number of
-/// their own, so behind a [hand-over](crate::LeaderLatch::resign_to) their terms may be smaller. The stream may skip a leader whose term
-/// was shorter than a round trip. Without a connection the last leader stays; see
+/// their own, so behind a [hand-over](crate::LeaderLatch::resign_to) their terms may be smaller. The stream may skip a
+/// leader with a term shorter than a round trip. Without a connection the last leader stays; see
 /// [`CuratorFramework::is_connected`].
 ///
 /// Clones are cheap, and all clones are one observer. The drop of the last one closes it.
@@ -185,7 +185,7 @@ impl fmt::Debug for LeaderObserver {
     }
 }
 
-/// What the observer has seen, and the watches that fire when that changes.
+/// The result of a look, and the watches that fire when it changes.
 struct Look {
     observed: Observed,
     /// The leader is older than the highest term, so it is about to write the number of its own.

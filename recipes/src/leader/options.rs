@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Whether the close of a leading latch calls the listeners: Curator's `CloseMode`.
+/// The effect of a close on the listeners of a leading latch: Curator's `CloseMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CloseMode {
     /// The listeners are not called: Curator's default.

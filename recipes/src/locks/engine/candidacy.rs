@@ -1,4 +1,4 @@
-//! What only a leader latch asks of the engine: its place in the queue, and a move to the place of the leader.
+//! The parts of the engine for leader latches: the place in the queue, and a move to the place of the leader.
 //!
 //! A leader that resigns in favour of a candidate writes a wish into the data of the path, and touches the candidate's
 //! node. The candidate then creates a node with the leader's number and deletes its own, in one transaction. The name of
@@ -84,8 +84,8 @@ fn name_beside<'a>(leader: &'a str, lock_name: &str) -> Option<&'a str> {
 impl Contender<'_> {
     /// Moves to the leader's place, if the path's data wish that for the own node. Returns `None` if not.
     ///
-    /// A reply that is lost may leave either node. The error makes the runner list again: a contender whose old node is
-    /// gone joins at the back, and dropping the new node deletes it.
+    /// A reply that is lost may leave either node. The error makes the runner list again: a contender without its old
+    /// node joins at the back, and dropping the new node deletes it.
     pub(super) async fn follow_wish(&mut self) -> Result<Option<Input<'static>>, Error> {
         let (lock, at) = (self.lock, self.session.pinned());
         let base_path = lock.base_path();

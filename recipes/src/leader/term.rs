@@ -18,6 +18,15 @@ use crate::locks::engine::candidacy::Record;
 use crate::locks::guard::hold::{HoldShare, Release};
 use crate::locks::guard::protect::while_held;
 
+/// Has the session delete the node of a term when it is dropped, unless that was done.
+struct InBackground<'a>(&'a HoldShare);
+
+impl Drop for InBackground<'_> {
+    fn drop(&mut self) {
+        self.0.delete_in_background("dropped");
+    }
+}
+
 /// The state that all views of one term share.
 pub(super) struct Term {
     share: HoldShare,
@@ -106,6 +115,8 @@ impl Term {
             found.write(&self.path, &record)
         };
         let mark = self.marks.lock().as_ref().map(marked);
+        // Views may keep the term, so a release that fails or is dropped must not keep the node.
+        let _in_any_case = InBackground(&self.share);
         Ok(self.share.release_with(mark).await?)
     }
 

@@ -295,8 +295,10 @@ impl HoldShare {
 
     /// Gives up the share without waiting for the node's deletion.
     pub(crate) fn delete_in_background(&self, outcome: &str) {
+        // A release that failed, or was dropped, has kept the node for the next call.
+        let kept = || self.release.try_lock().ok()?.owned.take();
         // The last share drops the owned node, and the session's background task deletes it.
-        if let Some(owned) = self.detach() {
+        if let Some(owned) = self.detach().or_else(kept) {
             drop(owned);
             self.hold.log_end(if self.lost_before.get().is_some() { "lost" } else { outcome });
         }

@@ -199,7 +199,9 @@ impl Candidate {
                 _ => pauses.after(&Error::NotEmpty { path: self.internals.base_path().into() }),
             };
             tracing::warn!(%error, path = self.internals.base_path(), pause_s = pause.as_secs_f64(), "a latch cannot join");
-            if !error.is_retryable() {
+            // Without its node a candidate joins again, though the policy has given up on that attempt.
+            let is_gone = matches!(error, LeaderError::Framework(Error::NoNode { .. }));
+            if !error.is_retryable() && !is_gone {
                 self.shared.state.publish(LeaderState::Failed(error));
             }
             let mut stop = self.standing.stop.clone();
@@ -360,7 +362,10 @@ async fn begin(
 ) -> LeaderResult<(i64, Option<Found>)> {
     let (client, path) = (internals.client(), internals.base_path());
     let (session, mut retries) = (share.hold().session().clone(), client.retry_loop());
-    let found = record_io::read(&session, &mut retries, path).await?;
+    let found = match candidacy.take_read() {
+        Some((data, stat)) => Found::new(&data, stat),
+        None => record_io::read(&session, &mut retries, path).await?,
+    };
     let own = node_from_path(share.path());
     let Some(delay) = options.delay else {
         let marks = found.record.is_some().then(|| found.clone());
@@ -412,7 +417,7 @@ async fn claim(
                 return Ok((written.highest_term(), Some(written)));
             }
             // The record was written meanwhile, perhaps by an earlier try with a lost reply.
-            Err(Error::Transaction { index: 1, .. }) => {}
+            Err(Error::Transaction { index: 1, cause, .. }) if matches!(*cause, Error::BadVersion { .. }) => {}
             Err(error) => retry_in_session(error, session, retries).await?,
         }
     }

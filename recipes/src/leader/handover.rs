@@ -96,7 +96,7 @@ impl Term {
                 Ok(Wish::Void) => return Ok(false),
                 Ok(Wish::Stands { path, candidate }) => (path, candidate),
                 Err(error) => {
-                    retries.failed(error).await?;
+                    retries.failed(error).await.map_err(|error| self.failed(error))?;
                     retries.reconnected(session).await.map_err(|error| self.failed(error))?;
                     continue;
                 }

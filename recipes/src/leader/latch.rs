@@ -157,7 +157,7 @@ pub(super) struct Shared {
 /// | --- | --- |
 /// | join an empty queue | 3 in 2 round trips: create and listing, then a read of the path's data |
 /// | join behind others | 3: create, listing, watch; one more after a tenth of the session timeout, for the own node |
-/// | hand-off | 3: delete, listing, read of the path's data (Curator 5.4: 2, later versions 3) |
+/// | hand-off | 3: delete; then a listing and a read of the path's data in one round trip (Curator 5.4: 2, later versions 3) |
 /// | lost connection | none of its own, apart from the watches that the session sets anew |
 /// | [`leader`](Self::leader), [`participants`](Self::participants) | a listing, and one read for each candidate |
 #[derive(Clone)]
@@ -403,7 +403,7 @@ impl LeaderLatch {
     /// resigned for it. Returns `false` if the latch does not lead, the candidate is gone, or the budget has ended; then
     /// the latch goes on leading.
     ///
-    /// The candidate must be a latch of this crate. Java's latches ignore the wish, so the budget ends. The candidate
+    /// The budget counts from the moment when the wish is written. The candidate must be a latch of this crate. Java's latches ignore the wish, so the budget ends. The candidate
     /// notices the wish within a tenth of its session timeout after it has joined, later at once.
     ///
     /// # Errors

@@ -259,7 +259,11 @@ async fn look_in(
     known: &Observed,
 ) -> Result<Look, Error> {
     if *synced_in != Some(session.number()) {
-        session.sync(internals.base_path()).await?;
+        match session.sync(internals.base_path()).await {
+            // Such a client sends a write in place of it.
+            Err(Error::Unsupported { .. }) => session.write_barrier().await?,
+            synced => synced?,
+        }
         *synced_in = Some(session.number());
     }
     loop {

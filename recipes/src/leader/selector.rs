@@ -219,7 +219,10 @@ impl LeaderSelector {
                 }
                 Ok(TermOutcome::Lost(_) | TermOutcome::Interrupted) => Duration::ZERO,
                 Err(LeaderError::Closed { .. }) => return Ok(()),
-                Err(LeaderError::Framework(error)) if error.is_retryable() => pauses.after(&error),
+                // Without its node a candidate joins again, though the policy has given up on that attempt.
+                Err(LeaderError::Framework(error)) if error.is_retryable() || matches!(error, Error::NoNode { .. }) => {
+                    pauses.after(&error)
+                }
                 Err(error) => return Err(error),
             };
             tokio::select! {

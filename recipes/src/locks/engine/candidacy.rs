@@ -6,12 +6,14 @@
 
 mod record;
 
-use curator_framework::{CreateMode, Error, Operation, ProtectedId, make_path, node_from_path};
+use curator_framework::{CreateMode, Error, Operation, ProtectedId, Session, Stat, make_path, node_from_path};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub(crate) use self::record::Record;
 use crate::locks::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 use crate::locks::engine::plan::Input;
+use crate::locks::engine::queue_node::children_of;
 use crate::locks::engine::run::Contender;
 use crate::locks::engine::same_session::Entry;
 
@@ -29,7 +31,9 @@ pub(crate) struct Place {
 pub(crate) struct Candidacy {
     place: watch::Sender<Option<Place>>,
     /// The last candidate that was seen directly ahead.
-    last_ahead: parking_lot::Mutex<Option<String>>,
+    last_ahead: Mutex<Option<String>>,
+    /// The path's data behind the newest listing.
+    read: Mutex<Option<(Vec<u8>, Stat)>>,
 }
 
 impl Candidacy {
@@ -43,8 +47,23 @@ impl Candidacy {
         self.last_ahead.lock().clone()
     }
 
+    /// Takes the path's data as it was read behind the newest listing, if it was. Every write of a leader whose node the
+    /// listing lacks is in it.
+    pub(crate) fn take_read(&self) -> Option<(Vec<u8>, Stat)> {
+        self.read.lock().take()
+    }
+
+    /// Lists, and reads the path's data in the same write: a listing behind a deletion nearly always grants.
+    pub(super) async fn list(&self, at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
+        let both = futures_util::future::join(children_of(at, base_path), at.get_data(base_path));
+        let (children, read) = at.in_one_write(both).await;
+        *self.read.lock() = read.ok();
+        children
+    }
+
     /// Forgets the place, before another attempt and after a term.
     pub(crate) fn begin(&self) {
+        self.take_read();
         self.place.send_replace(None);
         *self.last_ahead.lock() = None;
     }

@@ -210,7 +210,10 @@ impl<'a> Contender<'a> {
                 Err(Error::NoNode { .. }) => Vec::new(),
                 Err(error) => return Err(error),
             },
-            _ => children_of(&at, base_path).await?,
+            _ => match &self.lock.spec.candidacy {
+                Some(candidacy) => candidacy.list(&at, base_path).await?,
+                None => children_of(&at, base_path).await?,
+            },
         };
         Ok(Outcome::Listed(self.in_order(&at, children).await?))
     }

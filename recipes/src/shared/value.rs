@@ -6,12 +6,12 @@ use std::sync::Arc;
 use curator_framework::{CuratorFramework, Error, ListenerId, validate_path};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use crate::shared::error::SharedError;
 use crate::shared::listeners::{SharedListenerId, SharedValueListener, SharedValueReader};
 use crate::shared::node_follower::{Bytes, CachedValue, ChangeSink, NodeFollower};
 use crate::shared::versioned::VersionedValue;
+use crate::standing::{StandingTask, StartError};
 
 /// The version that ZooKeeper takes for any version.
 const ANY_VERSION: i32 = -1;
@@ -83,43 +83,26 @@ struct Owner {
     cache: Arc<CachedValue>,
     client: CuratorFramework,
     seed: Vec<u8>,
-    life: Mutex<Life>,
-}
-
-enum Life {
-    Latent,
-    Starting,
-    Started { task: JoinHandle<()>, states: ListenerId },
-    Closed,
-}
-
-/// A start in progress. Its drop resets the value, unless the start has succeeded.
-struct Start<'a>(&'a Mutex<Life>);
-
-impl Drop for Start<'_> {
-    fn drop(&mut self) {
-        let mut life = self.0.lock();
-        if matches!(*life, Life::Starting) {
-            *life = Life::Latent;
-        }
-    }
+    task: StandingTask,
+    /// Locked by a start in progress.
+    starting: tokio::sync::Mutex<()>,
+    states: Mutex<Option<ListenerId>>,
 }
 
 impl Owner {
-    /// Aborts the task, and removes the listeners.
-    fn end(&self) -> Option<JoinHandle<()>> {
-        let before = std::mem::replace(&mut *self.life.lock(), Life::Closed);
+    /// Orders the task to end, and removes the listeners.
+    fn stop(&self) {
+        self.task.stop();
         self.cache.close();
-        let Life::Started { task, states } = before else { return None };
-        task.abort();
-        self.client.connection_state_listenable().remove_listener(states);
-        Some(task)
+        if let Some(states) = self.states.lock().take() {
+            self.client.connection_state_listenable().remove_listener(states);
+        }
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        drop(self.end());
+        self.stop();
     }
 }
 
@@ -146,7 +129,8 @@ impl SharedValue {
     ) -> Result<Self, SharedError> {
         validate_path(&path)?;
         let cache = Arc::new(CachedValue::new(path, seed.clone(), sink));
-        Ok(Self { owner: Arc::new(Owner { cache, client, seed, life: Mutex::new(Life::Latent) }) })
+        let (task, starting, states) = (StandingTask::new(), tokio::sync::Mutex::default(), Mutex::default());
+        Ok(Self { owner: Arc::new(Owner { cache, client, seed, task, starting, states }) })
     }
 
     /// Reads the value, creates the node if it is missing, and starts to keep the copy up to date.
@@ -162,31 +146,41 @@ impl SharedValue {
     ///
     /// When the future is dropped, the value is not started and may be started again. The node may exist.
     pub async fn start(&self) -> Result<(), SharedError> {
-        let Owner { cache, client, seed, life } = &*self.owner;
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
-        {
-            let mut life = life.lock();
-            match &*life {
-                Life::Latent => *life = Life::Starting,
-                Life::Starting | Life::Started { .. } => return Err(SharedError::AlreadyStarted { path: self.name() }),
-                Life::Closed => return Err(self.closed()),
-            }
-        }
-        let _reset_unless_started = Start(life);
-        let mut follower = NodeFollower::new(Arc::clone(cache), client.clone());
+        let Owner { cache, client, seed, task, starting, states } = &*self.owner;
+        tokio::runtime::Handle::try_current().map_err(|_no_runtime| Error::NoRuntime)?;
+        task.check_latent().map_err(|error| self.not_startable(error))?;
+        let Ok(_starting) = starting.try_lock() else {
+            return Err(SharedError::AlreadyStarted { path: self.name() });
+        };
+        let mut follower = NodeFollower::new(Arc::clone(cache), client.weak_clone());
         let changed = follower.start(seed).await?;
-        let mut life = life.lock();
-        if !matches!(*life, Life::Starting) {
-            return Err(self.closed());
-        }
         let weak_cache = Arc::downgrade(cache);
-        let states = client.connection_state_listenable().add_listener(move |_, state| {
+        let added = client.connection_state_listenable().add_listener(move |_, state| {
             if let Some(cache) = weak_cache.upgrade() {
                 cache.listeners().notify(move |listener| listener.state_changed(state));
             }
         });
-        *life = Life::Started { task: runtime.spawn(follower.run(changed)), states };
-        Ok(())
+        *states.lock() = Some(added);
+        let started = task.start(|mut stop| async move {
+            tokio::select! {
+                biased;
+                () = stop.requested() => {}
+                () = follower.run(changed) => {}
+            }
+        });
+        started.map_err(|error| {
+            // Closed meanwhile.
+            self.owner.stop();
+            self.not_startable(error)
+        })
+    }
+
+    fn not_startable(&self, error: StartError) -> SharedError {
+        match error {
+            StartError::AlreadyStarted => SharedError::AlreadyStarted { path: self.name() },
+            StartError::Closed => self.closed(),
+            StartError::NoRuntime => Error::NoRuntime.into(),
+        }
     }
 
     /// Returns the path of the node.
@@ -337,21 +331,15 @@ impl SharedValue {
     ///
     /// The close continues when this future is dropped.
     pub async fn close(&self) {
-        if let Some(task) = self.owner.end() {
-            if let Err(error) = task.await {
-                // The task was aborted, so only a panic is an error of this crate.
-                if error.is_panic() {
-                    tracing::error!(%error, "the task of a shared value failed");
-                }
-            }
-        }
+        self.owner.stop();
+        self.owner.task.ended().await;
     }
 
     fn check_started(&self) -> Result<(), SharedError> {
-        match *self.owner.life.lock() {
-            Life::Started { .. } => Ok(()),
-            Life::Latent | Life::Starting => Err(SharedError::NotStarted { path: self.name() }),
-            Life::Closed => Err(self.closed()),
+        match self.owner.task.check_latent() {
+            Err(StartError::AlreadyStarted) => Ok(()),
+            Err(StartError::Closed) => Err(self.closed()),
+            _ => Err(SharedError::NotStarted { path: self.name() }),
         }
     }
 
@@ -393,12 +381,9 @@ impl SharedValueReader for SharedValue {
 
 impl fmt::Debug for SharedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let life = match *self.owner.life.lock() {
-            Life::Latent => "latent",
-            Life::Starting => "starting",
-            Life::Started { .. } => "started",
-            Life::Closed => "closed",
-        };
-        f.debug_struct("SharedValue").field("known", &self.owner.cache).field("life", &life).finish_non_exhaustive()
+        f.debug_struct("SharedValue")
+            .field("known", &self.owner.cache)
+            .field("task", &self.owner.task)
+            .finish_non_exhaustive()
     }
 }

@@ -77,6 +77,16 @@ enum Life {
     Closed,
 }
 
+impl Life {
+    fn check_latent(&self) -> Result<(), StartError> {
+        match self {
+            Self::Latent => Ok(()),
+            Self::Started(_) => Err(StartError::AlreadyStarted),
+            Self::Closed => Err(StartError::Closed),
+        }
+    }
+}
+
 /// Books the end of the task, however it ends.
 struct End(watch::Sender<bool>);
 
@@ -97,11 +107,7 @@ impl StandingTask {
         F: Future<Output = ()> + Send + 'static,
     {
         let mut life = self.life.lock();
-        match &*life {
-            Life::Latent => {}
-            Life::Started(_) => return Err(StartError::AlreadyStarted),
-            Life::Closed => return Err(StartError::Closed),
-        }
+        life.check_latent()?;
         let runtime = tokio::runtime::Handle::try_current().map_err(|_no_runtime| StartError::NoRuntime)?;
         self.ended.send_replace(false);
         let (work, end) = (work(Stop(self.stop.subscribe())), End(self.ended.clone()));
@@ -111,6 +117,11 @@ impl StandingTask {
         });
         *life = Life::Started(task.abort_handle());
         Ok(())
+    }
+
+    /// Returns the reason why the task cannot be started, if there is one.
+    pub(crate) fn check_latent(&self) -> Result<(), StartError> {
+        self.life.lock().check_latent()
     }
 
     /// Orders the task to end. It ends also if nothing awaits it.

@@ -434,8 +434,8 @@ impl Session {
         OwnedNode::new(self.clone(), parent, self.new_id(), name, mode)
     }
 
-    /// Returns an owned node like [`owned_node`](Self::owned_node). Its name sorts behind the names that begin with
-    /// `other`, if the text behind the ids is the same. `None` if no such name is left.
+    /// Returns an owned node like [`owned_node`](Self::owned_node). Its name sorts behind the name of the node with the
+    /// id `other`, if the rest of both names is the same. `None` if such a name is not left.
     #[must_use]
     pub fn owned_node_behind(
         &self,

@@ -56,7 +56,7 @@ enum Leave {
     Abstains,
 }
 
-/// The inputs that decide whether the candidate stands.
+/// The conditions under which the candidate stands in the queue.
 struct Standing {
     stop: Stop,
     orders: watch::Receiver<Orders>,
@@ -143,7 +143,7 @@ enum Attempt {
     Left(Leave),
     Led,
     Failed(LeaderError),
-    /// The connection was in an error state. The node may be kept, and with it the place in the queue.
+    /// The connection was in an error state. The node may be kept, and with it the position in the queue.
     Suspended(Box<OwnedNode>),
 }
 
@@ -155,7 +155,7 @@ pub(super) struct Candidate {
     standing: Standing,
 }
 
-/// The task's hold on a term. Its drop ends the term: the task may be aborted.
+/// The task's hold on a term. Its drop ends the term, because the task may be aborted.
 struct Tenure(Arc<Term>);
 
 impl Drop for Tenure {
@@ -171,7 +171,7 @@ impl Candidate {
         Self { internals, shared, options, standing }
     }
 
-    /// Stands until it is stopped, or the client is closed.
+    /// Stands again and again until the latch or the client is closed.
     pub(super) async fn run(mut self) {
         let mut pauses = Pauses::default();
         loop {
@@ -278,7 +278,7 @@ impl Candidate {
         }
     }
 
-    /// Publishes the place in the queue until the own node is first in it.
+    /// Publishes the position in the queue until the own node is first in it.
     async fn wait_in_the_queue(&mut self) -> Result<Acquired, Attempt> {
         let Self { internals, shared, standing, .. } = self;
         let mut place = shared.candidacy.place();
@@ -351,8 +351,8 @@ fn lost(share: &HoldShare) -> Attempt {
     }
 }
 
-/// Reads the path's record, waits out the delay, and finds the number of the term. Returns it with the record, if the
-/// resignation is to be recorded there.
+/// Reads the path's record, waits out the delay, and returns the number of the term: the node's `czxid`, unless a
+/// hand-over has let a younger node lead before. The record comes with it if the resignation is to be recorded there.
 async fn begin(
     internals: &LockInternals,
     candidacy: &Candidacy,
@@ -395,7 +395,7 @@ fn is_clean(record: Option<&Record>, ahead: Option<&str>) -> bool {
     }
 }
 
-/// Writes a leader's record before its term begins, and returns the number of the term.
+/// Writes the record of a leader before its term begins, and returns the highest term in it.
 async fn claim(
     internals: &LockInternals,
     share: &HoldShare,

@@ -16,7 +16,7 @@ pub type LeaderResult<T, E = LeaderError> = Result<T, E>;
 pub enum TermEnd {
     /// The leadership was lost.
     Lost(LossReason),
-    /// The leader has resigned, or its latch or selector was closed.
+    /// The leader ended the term itself: by a resignation, an interrupt, an abstention, a close or a drop.
     Resigned,
 }
 
@@ -29,8 +29,8 @@ impl fmt::Display for TermEnd {
     }
 }
 
-/// An error of an election. Another leader is not one: [`await_leadership`](crate::LeaderLatch::await_leadership)
-/// returns `Ok(None)`.
+/// An error of an election. That another candidate leads is not an error:
+/// [`await_leadership`](crate::LeaderLatch::await_leadership) returns `Ok(None)`.
 ///
 /// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -65,7 +65,7 @@ pub enum LeaderError {
         /// The election's path.
         path: PathText,
     },
-    /// The path has data that is not an election's, so the election must not overwrite it.
+    /// The path has data of another program, which the election does not overwrite.
     #[error("the data of {path} is that of another program, so the election does not write there")]
     ForeignData {
         /// The election's path.
@@ -82,7 +82,9 @@ pub enum LeaderError {
 }
 
 impl LeaderError {
-    /// Returns `true` if the same call may succeed later: see [`Error::is_retryable`](curator_framework::Error).
+    /// Returns `true` if the same call may succeed later: see
+    /// [`Error::is_retryable`](curator_framework::Error::is_retryable). `false` for `LeadershipLost`: wait for the next
+    /// term.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Framework(error) if error.is_retryable())

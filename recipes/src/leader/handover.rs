@@ -6,8 +6,8 @@
 //! leader:     delete own node
 //! ```
 //!
-//! Each line is one transaction. The writes of the path's data have versions: either the candidate moves, or the leader
-//! withdraws the wish.
+//! Each line is one transaction. The writes of the path's data name the version that they replace: either the candidate
+//! moves, or the leader withdraws the wish.
 
 use std::sync::Arc;
 use std::time::Duration;

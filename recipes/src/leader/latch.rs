@@ -36,7 +36,7 @@ pub enum LeaderState {
         /// until a listing has shown the latch's node.
         position: Option<usize>,
     },
-    /// The latch leads.
+    /// The latch leads. In a channel the state may be a moment old: [`Leadership::is_leader`] compares the clock.
     Leading(Leadership),
     /// The latch is not in the queue: it [abstains](LeaderLatch::abstain) or is not
     /// [eligible](LeaderLatchOptions::eligible).
@@ -60,14 +60,15 @@ impl LeaderState {
 
 /// The callbacks of a latch: Curator's `LeaderLatchListener`.
 ///
-/// Each listener is called on its own thread, one call at a time, in order. It may block, panic, and call the latch.
-/// A call may come late: to stop work at the end of a term, use [`Leadership::protect`] or [`Leadership::lost`].
+/// The latch calls each listener on a thread apart from the runtime's, one call at a time, in order. A listener may
+/// block, panic, and call the latch. A call may come late: to stop work at the end of a term, use
+/// [`Leadership::protect`] or [`Leadership::lost`].
 pub trait LeaderLatchListener: Send + Sync + 'static {
     /// Called when a term begins.
     fn is_leader(&self);
 
     /// Called when the term has ended: by a loss, by a resignation, by a close with
-    /// [`NotifyLeader`](CloseMode::NotifyLeader).
+    /// [`NotifyLeader`](CloseMode::NotifyLeader). Not called when the latch is dropped.
     fn not_leader(&self);
 }
 
@@ -99,15 +100,16 @@ pub(super) struct Shared {
 /// | process paused between a check and its write, server data restored from a backup | ends too late, or never: use [`term`](Leadership::term) as a fencing token |
 ///
 /// The deadline is three quarters of the session timeout after the newest proof that the session lives. Curator gives
-/// the leadership up with each lost connection. To have the same, build the client with
-/// [`StandardConnectionStateErrorPolicy`](curator_framework::StandardConnectionStateErrorPolicy).
+/// the leadership up with each lost connection. A client with the policy
+/// [`StandardConnectionStateErrorPolicy`](curator_framework::StandardConnectionStateErrorPolicy) does so too. Its latch
+/// keeps the node, as Curator's does, and leads again once a server confirms it: a term with the same number.
 ///
 /// # Stop the work first
 ///
-/// [`resign`](Self::resign), [`close`](Self::close) and the end of [`eligible`](LeaderLatchOptions::eligible) end the
-/// term and delete the node at once. Work in [`Leadership::protect`] is dropped at its next poll, which may be a moment
-/// after another candidate leads. To exclude that, end the work before, or use a
-/// [`LeaderSelector`](crate::LeaderSelector), which drops the work first.
+/// [`resign`](Self::resign), [`resign_to`](Self::resign_to), [`abstain`](Self::abstain), [`close`](Self::close) and the
+/// end of [`eligible`](LeaderLatchOptions::eligible) end the term and delete the node at once. Work in
+/// [`Leadership::protect`] is dropped at its next poll, which may be a moment after another candidate leads. To exclude
+/// that, end the work before, or use a [`LeaderSelector`](crate::LeaderSelector), which drops the work first.
 ///
 /// # Examples
 ///
@@ -139,25 +141,38 @@ pub(super) struct Shared {
 ///
 /// * A lost connection does not end the term; the session's deadline does.
 /// * A deleted node ends the term. In Curator both latches lead from then on.
-/// * A latch never leads with a node of another session. Curator 5.4 does after an outage, and two latches lead.
+/// * A latch never leads with a node of an earlier session. Curator 5.4 to 5.6 does after an outage, and two latches
+///   lead (CURATOR-696).
+/// * A latch joins again after its node, or the path, is deleted. Curator's may never lead again (CURATOR-724).
 /// * A refused create reaches [`leading`](Self::leading) as an error. Curator logs it, and `await` waits for ever.
-/// * [`close`](Self::close) may be called twice, and a latch may [resign](Self::resign) without it.
-/// * Listeners are called without a lock of the latch.
+/// * A budget that ends in an outage is an error. In Curator `await` returns `false`, also when the latch is closed.
+/// * [`close`](Self::close) may be called twice, and a latch may [resign](Self::resign) without it. In Curator a second
+///   `close` throws.
+/// * [`leader`](Self::leader) returns `None` without candidates. Curator returns a participant without an id.
+/// * Listeners are called without a lock of the latch. In Curator they can deadlock with it.
+/// * Each term has a [number](Leadership::term). Curator leaves that to the application.
+/// * Curator has no [`resign_to`](Self::resign_to), [`abstain`](Self::abstain), [`observe`](Self::observe), proclaimed
+///   data, eligibility, delay or position.
 ///
 /// # ZooKeeper layout
 ///
-/// `<path>/_c_<uuid>-latch-<number>`, ephemeral and sequential, as in Curator, with the id as data. Java's `LeaderLatch`
-/// and this one share one queue. The data of the path itself is empty until a leader [proclaims](Leadership::proclaim),
-/// [hands over](Self::resign_to), or has [a delay](LeaderLatchOptions::delay_after_unclean_loss). Then it is one line of
-/// text (`election/1 term=… leader=…`) with the proclaimed data behind it.
+/// `<path>/_c_<uuid>-latch-<number>`, ephemeral and sequential, as in Curator, with the id as data. Java's
+/// `LeaderLatch` and this one share one queue. The data of the path itself is empty until a leader
+/// [proclaims](Leadership::proclaim), [hands over](Self::resign_to), or has
+/// [a delay](LeaderLatchOptions::delay_after_unclean_loss). Then it is one line of text (`election/1 term=… leader=…`)
+/// with the proclaimed data behind it.
 ///
 /// # Cost
 ///
 /// | case | requests |
 /// | --- | --- |
 /// | join an empty queue | 3 in 2 round trips: create and listing, then a read of the path's data |
-/// | join behind others | 3: create, listing, watch; one more after a tenth of the session timeout, for the own node |
-/// | hand-off | 3: delete; then a listing and a read of the path's data in one round trip (Curator 5.4: 2, later versions 3) |
+/// | join behind others | 3 in 2 round trips: create and listing, then a watch on the candidate ahead |
+/// | lead or wait for more than a tenth of the session timeout | 1 more: a watch on the own node |
+/// | the candidate ahead leaves without having led | 3 in 2 round trips: listing and read, then a watch on the next one |
+/// | hand-off | 3: delete, then listing and a read of the path's data in one round trip (Curator 5.4: 2, later 3) |
+/// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node behind a [hand-over](Self::resign_to) | 2 more: a read, and a transaction that writes the record |
+/// | [`resign_to`](Self::resign_to) | 7 of the leader, 8 of the candidate up to its term |
 /// | lost connection | none of its own, apart from the watches that the session sets anew |
 /// | [`leader`](Self::leader), [`participants`](Self::participants) | a listing, and one read for each candidate |
 #[derive(Clone)]
@@ -189,7 +204,7 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -229,9 +244,10 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// * `LeaderError::NotStarted`; `LeaderError::Closed`, also if the latch or the client is closed meanwhile.
-    /// * The error that waiting cannot mend, such as `Error::NoAuth`. The latch tries again with pauses, so a later call
-    ///   may succeed.
+    /// * `LeaderError::NotStarted`: call [`start`](Self::start) first.
+    /// * `LeaderError::Closed`: the latch or the client is closed, perhaps meanwhile.
+    /// * The error of [`LeaderState::Failed`], such as `Error::NoAuth`, at once. The latch tries again with pauses, so
+    ///   a later call may succeed.
     ///
     /// # Cancel safety
     ///
@@ -252,8 +268,8 @@ impl LeaderLatch {
         }
     }
 
-    /// Waits like [`leading`](Self::leading) for at most `budget`: Curator's `await(timeout)`. Returns `Ok(None)` if the
-    /// latch is in the queue, on a connection that stands, when the budget ends.
+    /// Waits like [`leading`](Self::leading) for at most `budget`: Curator's `await(timeout)`. Returns `Ok(None)` if
+    /// the budget ends while the client is connected, and the latch is in the queue or abstains.
     ///
     /// # Errors
     ///
@@ -262,7 +278,7 @@ impl LeaderLatch {
     ///
     /// # Cancel safety
     ///
-    /// As [`leading`](Self::leading).
+    /// Nothing is lost when the future is dropped. The latch stays in the queue.
     pub async fn await_leadership(&self, budget: Duration) -> LeaderResult<Option<Leadership>> {
         let Some(end) = Instant::now().checked_add(budget) else { return self.leading().await.map(Some) };
         match timeout_at(end, self.leading()).await {
@@ -349,7 +365,7 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// As [`participants`](Self::participants).
+    /// Those of [`participants`](Self::participants).
     ///
     /// # Cancel safety
     ///
@@ -372,25 +388,25 @@ impl LeaderLatch {
         candidates(&self.owner.internals).await
     }
 
-    /// Ends the term of a leading latch, which joins again at the back of the queue. Returns `false` if the latch did
-    /// not lead.
+    /// Ends the term of a leading latch and deletes its node. The latch joins again at the back of the queue. Returns
+    /// `false` if the latch did not lead.
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss` if the node could not be deleted and the retry policy gave up. The term is over, and the
-    /// session deletes the node in the background.
+    /// `Error::ConnectionLoss`: the retry policy gave up before the node was deleted. The term is over all the same,
+    /// and the session deletes the node in the background.
     ///
     /// # Cancel safety
     ///
-    /// The term is over when the future is dropped, and the latch's task deletes the node.
+    /// When the future is dropped, the term is over, and the session deletes the node in the background.
     pub async fn resign(&self) -> LeaderResult<bool> {
         let Some(leadership) = self.leadership() else { return Ok(false) };
         leadership.term_of().release().await?;
         Ok(true)
     }
 
-    /// Leaves the queue for this time: a leader resigns. Then the latch joins again at the back. After a failed
-    /// term, this lets other candidates try. A later call replaces the end.
+    /// Leaves the queue for this time: a leader resigns. Then the latch joins again at the back. So after a term that
+    /// has failed, another candidate can try. A later call replaces the end of the time.
     pub fn abstain(&self, time: Duration) {
         let until = Instant::now() + time.min(LONGEST_ABSTENTION);
         self.owner.shared.orders.send_modify(|orders| {
@@ -399,21 +415,24 @@ impl LeaderLatch {
         });
     }
 
-    /// Hands the leadership over to another candidate, ahead of all that wait. Returns `true` once this latch has
-    /// resigned for it. Returns `false` if the latch does not lead, the candidate is gone, or the budget has ended; then
-    /// the latch goes on leading.
+    /// Hands the leadership over to another candidate, ahead of all waiters. Returns `true` once this latch has
+    /// resigned for it. Returns `false` if the latch does not lead, the candidate is gone, or the budget has ended.
+    /// Then a leader goes on leading.
     ///
-    /// The budget counts from the moment when the wish is written. The candidate must be a latch of this crate. Java's latches ignore the wish, so the budget ends. The candidate
-    /// notices the wish within a tenth of its session timeout after it has joined, later at once.
+    /// The budget counts from the moment when the wish is written. The candidate must be a latch of this crate over the
+    /// default client. Other latches, such as Java's, ignore the wish, so the budget ends. A candidate notices the wish
+    /// at once, or a tenth of its session timeout after its join.
     ///
     /// # Errors
     ///
     /// * `LeaderError::LeadershipLost`: the term has ended meanwhile.
-    /// * `LeaderError::ForeignData`: another program has written the path's data.
+    /// * `LeaderError::ForeignData`: another program has written the path's data, so the wish cannot stand there.
     /// * `LeaderError::InvalidArgument`: the participant is this latch itself or not a latch of this path; or the
     ///   sequence numbers of the path are near their end.
-    /// * `Error::Unsupported` with `zookeeper-async`; `Error::NoAuth` if the ACL forbids writing the candidate's node or
-    ///   the path; `Error::ConnectionLoss`.
+    /// * `Error::Unsupported`: the client is `zookeeper-async`, which has no transactions.
+    /// * `Error::NoAuth`, or `Error::Transaction` with that cause: the ACL forbids reading or writing the candidate's
+    ///   node or the path.
+    /// * `Error::ConnectionLoss`: the latch goes on leading, but the wish may stand. Call again.
     ///
     /// # Cancel safety
     ///
@@ -423,17 +442,18 @@ impl LeaderLatch {
         leadership.term_of().hand_over(candidate, budget).await
     }
 
-    /// Returns an observer of this election, which has its own task. It may outlive the latch.
+    /// Returns an observer of this election, which has its own task. It may outlive the latch, and keeps the client
+    /// open.
     ///
     /// # Errors
     ///
-    /// As [`LeaderObserver::start`].
+    /// Those of [`LeaderObserver::start`].
     pub fn observe(&self) -> LeaderResult<LeaderObserver> {
         LeaderObserver::start(self.owner.client.clone(), self.path())
     }
 
-    /// Closes the latch: a leader's term ends, the node is deleted, the channels end. Resolves when the task has ended.
-    /// Closing twice is fine.
+    /// Closes the latch: a leader's term ends, the node is deleted, the streams of changes end. Resolves when the task
+    /// has ended. Closing twice is fine.
     ///
     /// # Cancel safety
     ///

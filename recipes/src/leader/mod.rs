@@ -5,9 +5,9 @@
 //! | [`latch`], [`candidate`] | the leader latch, and its task |
 //! | [`selector`] | the leader selector |
 //! | [`term`] | one term: the leader's view, its end, its writes |
-//! | [`handover`] | the hand-over to a chosen candidate; the candidate's part is in `locks/engine/candidacy.rs` |
-//! | [`observer`] | the leaders as any client sees them |
-//! | [`record_io`] | reads and writes of the path's data; `locks/engine/candidacy/record.rs` has the format |
+//! | [`handover`] | the leader's part of a hand-over; the candidate's part is in `locks/engine/candidacy.rs` |
+//! | [`observer`] | the leaders, followed by any client |
+//! | [`record_io`] | reads and writes of the path's data; the format is in `locks/engine/candidacy/record.rs` |
 
 pub(crate) mod candidate;
 pub(crate) mod error;

@@ -35,18 +35,19 @@ pub struct Leader {
     pub data: Option<Vec<u8>>,
 }
 
-/// The knowledge of an observer about an election.
+/// The state of an election, as an observer knows it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Observed {
-    /// Nothing yet.
+    /// The observer has not read the election yet.
     Unknown,
     /// The election has no candidates.
     NoLeader,
     /// The candidate at the head of the queue. With a
-    /// [delay](crate::LeaderLatchOptions::delay_after_unclean_loss) it leads when that has passed.
+    /// [delay](crate::LeaderLatchOptions::delay_after_unclean_loss) it leads when the delay has passed.
     Leader(Leader),
-    /// The server refuses the reads. The observer tries again, with growing pauses of up to 30 s.
+    /// The server refuses a read, for example for a missing permission. The observer tries again, with growing pauses
+    /// of up to 30 s.
     Failed(LeaderError),
     /// The observer or its client was closed.
     Closed,
@@ -65,12 +66,12 @@ impl Observed {
 /// Follows the leaders of an election, with id, term and proclaimed data: etcd's `Observe`. The client need not be a
 /// candidate. Observes latches and selectors, Java's too.
 ///
-/// The stream has each leader that the observer has seen, in the order of their terms. Java's leaders have no number of
-/// their own, so behind a [hand-over](crate::LeaderLatch::resign_to) their terms may be smaller. The stream may skip a
-/// leader with a term shorter than a round trip. Without a connection the last leader stays; see
-/// [`CuratorFramework::is_connected`].
+/// The stream has each leader that the observer has seen, in the order of their terms. It may skip a leader that led
+/// for less than a round trip. Java's leaders write no number, so behind a [hand-over](crate::LeaderLatch::resign_to)
+/// their terms may be smaller. Without a connection the last leader stays: see [`CuratorFramework::is_connected`].
 ///
-/// Clones are cheap, and all clones are one observer. The drop of the last one closes it.
+/// Clones are cheap, and all clones are one observer. The drop of the last one closes it. An observer keeps its client
+/// open.
 ///
 /// # Examples
 ///
@@ -101,10 +102,9 @@ impl Observed {
 ///
 /// | case | requests |
 /// | --- | --- |
-/// | start, and each new leader | 3: a listing, and reads of the leader's node and of the path's data, which set watches |
-/// | proclaimed data | 3 |
-/// | no candidates | 2: a listing, and another one with a watch |
-/// | new session | 1 more: `sync`, so that the observer does not return to an earlier leader |
+/// | new leader, or new data | 3: a listing, and reads of the leader's node and of the path, with watches |
+/// | no candidates | 2: a listing, and one with a watch, or a watch for the path's creation |
+/// | start, new session | 1 more, so that the observer does not return to an earlier leader: `sync`, or a write over `zookeeper-async` |
 /// | a candidate joins or leaves behind the leader | 0 |
 #[derive(Clone)]
 pub struct LeaderObserver {
@@ -120,12 +120,12 @@ struct Owner {
 }
 
 impl LeaderObserver {
-    /// Starts to observe, in the background.
+    /// Starts to observe, in the background, now or when the client is connected.
     ///
     /// # Errors
     ///
-    /// `Error::InvalidPath`; `LeaderError::InvalidArgument` for the root; `Error::NoRuntime`: call it in a tokio
-    /// runtime.
+    /// * `Error::InvalidPath`; `LeaderError::InvalidArgument` for the root.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(client: CuratorFramework, path: impl Into<String>) -> LeaderResult<Self> {
         let (path, task) = (path.into(), StandingTask::new());
         // Latches and selectors: an election has the nodes of one of them.
@@ -144,7 +144,7 @@ impl LeaderObserver {
         &self.owner.path
     }
 
-    /// Returns the newest leader that the observer knows.
+    /// Returns the newest leader that the observer knows; `None` in every other [state](Observed).
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
         match self.owner.observed.newest() {
@@ -165,7 +165,7 @@ impl LeaderObserver {
         self.owner.observed.changes()
     }
 
-    /// Ends the observer, its channels and its watches. Closing twice is fine.
+    /// Ends the observer, its streams of changes and its watches. Closing twice is fine.
     ///
     /// # Cancel safety
     ///
@@ -185,7 +185,7 @@ impl fmt::Debug for LeaderObserver {
     }
 }
 
-/// The result of a look, and the watches that fire when it changes.
+/// The result of one look, and the watches that fire when it changes.
 struct Look {
     observed: Observed,
     /// The leader is older than the highest term, so it is about to write the number of its own.

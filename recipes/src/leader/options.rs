@@ -7,10 +7,10 @@ use tokio::sync::watch;
 /// The effect of a close on the listeners of a leading latch: Curator's `CloseMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CloseMode {
-    /// The listeners are not called: Curator's default.
+    /// The close calls no listener: Curator's default.
     #[default]
     Silent,
-    /// The listeners of a leading latch are called with `not_leader`.
+    /// The close calls [`not_leader`](crate::LeaderLatchListener::not_leader) of each listener.
     NotifyLeader,
 }
 
@@ -47,7 +47,8 @@ impl LeaderLatchOptions {
         self
     }
 
-    /// Sets whether [`close`](crate::LeaderLatch::close) calls the listeners of a leading latch.
+    /// Sets the effect of [`close`](crate::LeaderLatch::close) on the listeners of a leading latch. Default:
+    /// [`Silent`](CloseMode::Silent).
     pub fn close_mode(mut self, mode: CloseMode) -> Self {
         self.close_mode = mode;
         self
@@ -59,19 +60,22 @@ impl LeaderLatchOptions {
         self
     }
 
-    /// Waits for this time before a term, unless the earlier leader has resigned: Consul's lock delay. The work of a
-    /// leader that crashed, or that has not noticed its loss yet, then has this time to end.
+    /// Delays each term by this time, unless the earlier leader has resigned: Consul's lock delay. The work of a leader
+    /// that crashed, or that has not noticed its loss yet, then has this time to end.
     ///
-    /// A leader that resigns records that in the path's data, in the transaction that deletes its node. Set the option
-    /// for all candidates. Leaders without it, Java's, and those of the client `zookeeper-async` count as crashed. A
-    /// Java leader that no candidate has seen in the queue is not noticed.
+    /// A leader that resigns records that in the path's data, in the transaction that deletes its node. So set the
+    /// option for all candidates. Leaders without it, Java's, and those over the client `zookeeper-async` may count as
+    /// crashed. A Java leader that is gone before this candidate joins causes no delay.
+    ///
+    /// At a path with the data of another program the latch does not lead. Its state is
+    /// [`Failed`](crate::LeaderState::Failed) with [`LeaderError::ForeignData`](crate::LeaderError::ForeignData).
     pub fn delay_after_unclean_loss(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Lets the candidate stand only while the value is `true`. A candidate that is not eligible leaves the queue, and
-    /// a leader resigns. The candidate joins again at the back. The last value stays if the sender is dropped.
+    /// Lets the candidate stand only while the value is `true`. At `false` a waiter leaves the queue, and a leader
+    /// resigns. At `true` the candidate joins again at the back. The last value stays if the sender is dropped.
     pub fn eligible(mut self, eligible: watch::Receiver<bool>) -> Self {
         self.eligible = Some(eligible);
         self

@@ -1,4 +1,4 @@
-//! One term: the leader's view of it, and what ends it.
+//! One term: the leader's view of it, its end, its writes.
 
 use std::fmt;
 use std::future::Future;
@@ -207,8 +207,8 @@ impl Term {
     }
 }
 
-/// One term as its leader, a view that may be cloned. Dropping it does not resign: see
-/// [`LeaderLatch::resign`](crate::LeaderLatch::resign).
+/// The leader's view of one term. Clones are cheap. Dropping a view does not resign:
+/// [`LeaderLatch::resign`](crate::LeaderLatch::resign) does.
 ///
 /// # Examples
 ///
@@ -259,9 +259,12 @@ impl Leadership {
         self.term.ended().await
     }
 
-    /// Returns the number of the term, which is larger than that of every earlier term: a fencing token. It is the
-    /// `czxid` of the leader's node. Where a [hand-over](crate::LeaderLatch::resign_to) has let a candidate lead ahead
-    /// of older nodes, a later leader with an older node takes the transaction of a write instead.
+    /// Returns the number of the term, which is larger than that of every earlier leader: a fencing token. It survives
+    /// the deletion of the path and a new leader of the ensemble, but not data restored from a backup.
+    ///
+    /// The number is the `czxid` of the leader's node. After a [hand-over](crate::LeaderLatch::resign_to) a leader may
+    /// have an older node than an earlier leader. Its number is then the transaction of a write. Java's leaders write
+    /// no number.
     #[must_use]
     pub fn term(&self) -> i64 {
         self.term.number
@@ -274,11 +277,13 @@ impl Leadership {
     }
 
     /// Asks the server whether the term goes on: a round trip to the leader of the ensemble, and a read of the node.
+    /// Call it before a step that cannot be undone: [`is_leader`](Self::is_leader) does not see a killed session at
+    /// once.
     ///
     /// # Errors
     ///
-    /// `LeaderError::LeadershipLost` if the term is over; `Error::ConnectionLoss` or another error of the framework if
-    /// the server did not reply.
+    /// * `LeaderError::LeadershipLost`: the term is over.
+    /// * `Error::ConnectionLoss` or another error of the framework: the server did not reply, so the term may be over.
     ///
     /// # Cancel safety
     ///
@@ -294,7 +299,7 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// `LeaderError::LeadershipLost` if the term has ended before `work` was done.
+    /// `LeaderError::LeadershipLost`: the term has ended before `work` was done.
     ///
     /// # Cancel safety
     ///
@@ -306,22 +311,25 @@ impl Leadership {
         }
     }
 
-    /// Begins a transaction that the server carries out only if the leader's node exists at that moment. With the
-    /// client `zookeeper-async`, the commit fails with `Unsupported`.
+    /// Begins a transaction that the server carries out only if the leader's node exists at that moment. The commit
+    /// fails with `LockError::LockLost` after a loss, and with `LockError::InvalidArgument` after a resignation; both
+    /// convert to [`LeaderError`]. With the client `zookeeper-async` it fails with `Error::Unsupported`.
     pub fn transaction(&self) -> GuardedTransaction<'_> {
         GuardedTransaction::new(&self.term.share, Vec::new())
     }
 
     /// Proclaims some data, which every [observer](crate::LeaderObserver) of the election gets with the leader: etcd's
-    /// `Proclaim`. It stands in the data of the election's path, written in one transaction that checks the leader's
-    /// node. It counts until this leader proclaims anew or its term ends. Two requests.
+    /// `Proclaim`. One transaction checks the leader's node and writes the data of the election's path. The data counts
+    /// until this leader proclaims anew or its term ends. Costs two requests.
     ///
     /// # Errors
     ///
     /// * `LeaderError::LeadershipLost`: the term is over. The data may have been written if the session has ended.
     /// * `LeaderError::ForeignData`: another program has written the path's data.
-    /// * `Error::Unsupported` with `zookeeper-async`; `Error::NoAuth`, `Error::SchemaViolation`.
-    /// * `Error::ConnectionLoss`: perhaps the data was written. Proclaim again.
+    /// * `Error::Unsupported`: the client is `zookeeper-async`, which has no transactions.
+    /// * `Error::NoAuth`, or `Error::Transaction` with that cause: the ACL forbids reading or writing the path.
+    /// * `Error::SchemaViolation`: a schema of the client forbids the data.
+    /// * `Error::ConnectionLoss`: the data may have been written. Proclaim again.
     ///
     /// # Cancel safety
     ///

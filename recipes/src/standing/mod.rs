@@ -1,4 +1,4 @@
-//! The task of an object that outlives sessions, with its state, the stream of its changes, and its listeners.
+//! Standing tasks, which outlive sessions: a task with one loop a session, its state, its changes, its listeners.
 //!
 //! The task gets a [weak clone](curator_framework::CuratorFramework::weak_clone) of the client. It ends when it is
 //! closed, when its owner is dropped, or when the client is closed.

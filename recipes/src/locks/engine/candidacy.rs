@@ -1,8 +1,8 @@
-//! The parts of the engine for leader latches: the place in the queue, and a move to the place of the leader.
+//! The part of the engine for leader latches alone: the position in the queue, and the move directly behind the leader.
 //!
 //! A leader that resigns in favour of a candidate writes a wish into the data of the path, and touches the candidate's
-//! node. The candidate then creates a node with the leader's number and deletes its own, in one transaction. The name of
-//! the new node sorts behind the leader's, so the candidate goes on waiting until the leader has left.
+//! node. The candidate then creates a node with the leader's number and deletes its own, in one transaction. The name
+//! of the new node sorts behind the leader's, so the candidate goes on waiting until the leader has left.
 
 mod record;
 
@@ -17,7 +17,7 @@ use crate::locks::engine::queue_node::children_of;
 use crate::locks::engine::run::Contender;
 use crate::locks::engine::same_session::Entry;
 
-/// The place of a candidate in the newest listing.
+/// The position of a candidate in the newest listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The name of its node.
@@ -37,7 +37,7 @@ pub(crate) struct Candidacy {
 }
 
 impl Candidacy {
-    /// Returns the place as a channel. It is `None` while no listing has shown the own node.
+    /// Returns the position as a channel. It is `None` while no listing has shown the own node.
     pub(crate) fn place(&self) -> watch::Receiver<Option<Place>> {
         self.place.subscribe()
     }
@@ -47,8 +47,8 @@ impl Candidacy {
         self.last_ahead.lock().clone()
     }
 
-    /// Takes the path's data as it was read behind the newest listing, if it was. Every write of a leader whose node the
-    /// listing lacks is in it.
+    /// Takes the path's data as it was read behind the newest listing, if it was. It has every write of the leaders
+    /// without a node in that listing.
     pub(crate) fn take_read(&self) -> Option<(Vec<u8>, Stat)> {
         self.read.lock().take()
     }
@@ -61,7 +61,7 @@ impl Candidacy {
         children
     }
 
-    /// Forgets the place, before another attempt and after a term.
+    /// Forgets the position, before another attempt and after a term.
     pub(crate) fn begin(&self) {
         self.take_read();
         self.place.send_replace(None);
@@ -101,7 +101,7 @@ fn name_beside<'a>(leader: &'a str, lock_name: &str) -> Option<&'a str> {
 }
 
 impl Contender<'_> {
-    /// Moves to the leader's place, if the path's data wish that for the own node. Returns `None` if not.
+    /// Moves directly behind the leader, if the path's data has that wish for the own node. Returns `None` if not.
     ///
     /// A reply that is lost may leave either node. The error makes the runner list again: a contender without its old
     /// node joins at the back, and dropping the new node deletes it.

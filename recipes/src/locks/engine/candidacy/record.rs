@@ -36,7 +36,7 @@ impl Record {
         Self { term: Some(term), high: None, leader: leader.to_owned(), resigned: false, wish: None, data: None }
     }
 
-    /// Returns the record of a node that takes the transaction of the write as its term.
+    /// Returns the record of a node that takes the transaction of the record's write as its term.
     pub(crate) fn claim(leader: &str) -> Self {
         Self { term: None, high: None, leader: leader.to_owned(), resigned: false, wish: None, data: None }
     }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use syn::Item;
 
-const ENUMS: [(&str, &str); 3] = [
+const ENUMS: [(&str, &str); 4] = [
     ("Error", "framework/src/error.rs"),
+    ("LeaderError", "recipes/src/leader/error.rs"),
     ("LockError", "recipes/src/locks/error.rs"),
     ("SharedError", "recipes/src/shared/error.rs"),
 ];

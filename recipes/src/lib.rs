@@ -1,8 +1,9 @@
-//! Apache Curator's recipes for async Rust: locks between processes through ZooKeeper, on the same paths and with the
-//! same nodes as Java's Curator.
+//! Apache Curator's recipes for async Rust: locks and leader election between processes through ZooKeeper, on the same
+//! paths and with the same nodes as Java's Curator.
 //!
-//! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped.
-//! So [bind it](#bind-the-guard): `if let Some(guard) = mutex.acquire_timeout(…).await?` holds the lock in its block.
+//! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped. Each
+//! term of a leader ends before the next one begins, and has a number that serves as a fencing token.
+//! So [bind the guard](#bind-the-guard): `if let Some(guard) = mutex.acquire_timeout(…).await?` holds the lock in its block.
 //! With `.is_some()` the lock is released before the block begins.
 //!
 //! ```toml
@@ -12,7 +13,7 @@
 //! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
 //! ```
 //!
-//! The locks need a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. The paths are those of a copy of
+//! The recipes need a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. The paths are those of a copy of
 //! the repository. The cargo feature `zookeeper-async`, on by default, is that of
 //! [`curator-framework`](curator_framework#which-client). The feature `metrics` is set here for both crates, the other
 //! features there.
@@ -24,6 +25,9 @@
 //! | [`InterProcessReadWriteLock`] | many readers or one writer |
 //! | [`InterProcessMultiLock`] | several locks, all or none |
 //! | [`InterProcessSemaphoreMutex`] | one at a time, never reentrant |
+//! | [`LeaderLatch`] | one leader of several processes, until it resigns or is closed |
+//! | [`LeaderSelector`] | work that runs only while its process leads |
+//! | [`LeaderObserver`] | the leader, its term and its data, followed by any process |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //!
 //! # Examples
@@ -95,7 +99,8 @@
 //!
 //! * [`tutorial`]: from `cargo add` to a throttled service on three servers, in 15 minutes
 //! * [`migration`]: from Java's Curator to this crate, class by class, and while both run
-//! * [`choosing`]: which recipe for which need, ZooKeeper beside Redis and databases, and what no lock can promise
+//! * [`choosing`]: which recipe for which need, ZooKeeper beside Redis and databases, and what no lock or election can
+//!   promise
 //! * [`how_it_works`]: acquire, hand-off and loss in pictures
 //! * [`default_client`](curator_framework::default_client): the ZooKeeper client below, its promises and its limits
 //!
@@ -114,18 +119,31 @@
 //! | warn | `a lock is held for long` | `path`, `node`, `held_for_more_than_s` |
 //! | warn | `a task waits for a lock that it holds` | `path`, `held_at`, `waits_at`, `help` |
 //!
+//! A leader holds the lock of its election, so these events report terms too. Elections add:
+//!
+//! | level | event | fields |
+//! | --- | --- | --- |
+//! | info | `a term has ended`: by a loss or by `resign`, of a latch | `path`, `reason` |
+//! | info | `the earlier leader did not resign`: a latch waits out its delay | `path`, `delay_s` |
+//! | warn | `a latch cannot join`: its last attempt failed | `path`, `error`, `pause_s` |
+//! | warn | `a term has failed`: the work of a selector returned an error | `path`, `error`, `pause_s` |
+//! | warn | `an election cannot be observed` | `path`, `error` |
+//! | debug | `the node of a term is deleted in the background` | `path`, `error` |
+//! | debug | `the node is deleted without a mark`: the resignation is not recorded | `node`, `error` |
+//!
 //! # Metrics
 //!
-//! With the cargo feature `metrics`, the locks and the [framework](curator_framework#metrics) report to the program's
+//! With the cargo feature `metrics`, the recipes and the [framework](curator_framework#metrics) report to the program's
 //! recorder for the crate [`metrics`](https://docs.rs/metrics/0.24). The names and labels are stable. The label `lock`
-//! is the name set by [`LockOptions::named`], otherwise the recipe: `mutex`, `semaphore`, `semaphore_mutex`,
-//! `read_lock` or `write_lock`. The parts of a multi lock are counted one by one.
+//! is the name set by [`LockOptions::named`], [`LeaderLatchOptions::named`] or [`LeaderSelectorOptions::named`],
+//! otherwise the recipe: `mutex`, `semaphore`, `semaphore_mutex`, `read_lock`, `write_lock`, `leader_latch` or
+//! `leader_selector`. The parts of a multi lock are counted one by one.
 //!
 //! | metric | kind | labels | value |
 //! | --- | --- | --- | --- |
 //! | `curator_lock_wait_seconds` | histogram | `lock`, `outcome` | duration of an acquire that ended `granted`, `timeout`, `error` or `cancelled` |
-//! | `curator_lock_held` | gauge | `lock` | locks and leases held now |
-//! | `curator_locks_granted_total` | counter | `lock` | grants: a call of `acquire_many(n)` counts n, and one wait |
+//! | `curator_lock_held` | gauge | `lock` | locks and leases held now; for an election 1 in the leader's process |
+//! | `curator_locks_granted_total` | counter | `lock` | grants, terms: a call of `acquire_many(n)` counts n, and one wait |
 //! | `curator_locks_lost_total` | counter | `lock`, `reason` | losses: `session_expired`, `session_failed`, `client_closed`, `node_deleted`, `connection_error` |
 //! | `curator_lock_timeouts_total` | counter | `lock` | acquires that returned `Ok(None)`: another contender was ahead |
 //! | `curator_lock_cancellations_total` | counter | `lock` | acquires that were dropped before the grant |

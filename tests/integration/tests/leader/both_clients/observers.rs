@@ -1,0 +1,72 @@
+//! Observers of elections.
+
+use curator_framework::ConnectionState;
+use curator_integration::env::{builder, children, connected, eventually, in_time};
+use curator_integration::on_every_server;
+use curator_recipes::{Change, LeaderObserver, LeaderSelector, LeaderSelectorOptions, Observed};
+
+use crate::stage::{LONG, Terms, becomes, leads, named, sees, take_down};
+
+on_every_server! {
+
+    async fn observer_sees_the_leaders_of_selectors(env) {
+        let (client, other, path) = (env.client().await, env.client().await, env.path("selector"));
+        let selector = LeaderSelector::with_options(client, &path, LeaderSelectorOptions::new().id("ann")).unwrap();
+        let observers = [LeaderObserver::start(other.clone(), &path).unwrap(), selector.observe().unwrap()];
+        let mut terms = Terms::new();
+        let run = terms.run(&selector, "ann");
+        let (_, term) = terms.begins().await;
+        for observer in &observers {
+            let seen = sees(&mut observer.watch(), |leader| leader.term == term).await;
+            assert_eq!(seen.id, "ann");
+        }
+        assert!(selector.interrupt_leadership());
+        terms.ends().await;
+        let (_, term) = terms.begins().await;
+        for observer in &observers {
+            sees(&mut observer.watch(), |leader| leader.term == term).await;
+        }
+        in_time(selector.close()).await;
+        in_time(run).await.unwrap().unwrap();
+        for observer in &observers {
+            in_time(observer.watch().wait_for(|seen| matches!(seen, Observed::NoLeader))).await.unwrap();
+        }
+    }
+
+    /// No change is missed over outages, and an observer has no node.
+    async fn observer_goes_on_over_outages_and_leaves_nothing(env) {
+        let (proxy, direct, path) = (env.proxy(), env.client().await, env.path("latch"));
+        let client = connected(builder(proxy.address()).session_timeout(LONG)).await;
+        let observer = LeaderObserver::start(client.clone(), &path).unwrap();
+        let (mut observed, mut changes) = (observer.watch(), observer.changes());
+        let latch = named(&direct, &path, "ann");
+        for _ in 0..3 {
+            let leadership = leads(&latch).await;
+            sees(&mut observed, |leader| leader.term == leadership.term()).await;
+            take_down(&proxy);
+            becomes(&client, ConnectionState::Suspended).await;
+            assert!(in_time(latch.resign()).await.unwrap());
+            let next = leads(&latch).await;
+            proxy.accept();
+            sees(&mut observed, |leader| leader.term == next.term()).await;
+        }
+        assert_eq!(children(&direct, &path).await.len(), 1);
+        let last = leads(&latch).await.term();
+        in_time(observer.close()).await;
+        let (mut terms, mut dropped) = (Vec::new(), 0);
+        while let Some(change) = in_time(changes.next()).await {
+            match change {
+                Change::Item(Observed::Leader(leader)) => terms.push(leader.term),
+                Change::Item(_) => {}
+                Change::Dropped(count) => dropped += count,
+            }
+        }
+        assert!(dropped == 0 && terms.is_sorted() && terms.last() == Some(&last), "{terms:?}");
+        eventually("no watch is left", async || client.watchers() == 0).await;
+        // Drops end it too.
+        let dropped = LeaderObserver::start(client.clone(), &path).unwrap();
+        sees(&mut dropped.watch(), |leader| leader.term == last).await;
+        drop(dropped);
+        eventually("no watch is left", async || client.watchers() == 0).await;
+    }
+}

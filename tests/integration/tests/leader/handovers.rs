@@ -1,0 +1,111 @@
+//! Hand-overs to a chosen candidate, and the delay behind a leader that has not resigned. Both need transactions.
+
+use std::time::{Duration, Instant};
+
+use curator_framework::LossReason;
+use curator_integration::env::in_time;
+use curator_integration::on_every_server;
+use curator_recipes::{LeaderLatch, LeaderLatchOptions, Participant, TermEnd};
+
+use crate::stage::{Call, Calls, end_of, leaders, leads, one_leads, started_with, three};
+
+const BUDGET: Duration = Duration::from_secs(20);
+
+async fn participant(latch: &LeaderLatch, id: &str) -> Participant {
+    let participants = in_time(latch.participants()).await.unwrap();
+    participants.into_iter().find(|participant| *participant.id() == *id).expect("it is in the queue")
+}
+
+on_every_server! {
+    async fn leader_hands_over_to_the_candidate_that_it_names(env) {
+        let path = env.path("latch");
+        let (clients, latches) = three(&env, &path).await;
+        let old = leads(&latches[0]).await;
+        let mut bobs_calls = Calls::of(&latches[1]);
+        let cat = participant(&latches[0], "cat").await;
+        assert!(in_time(latches[0].resign_to(&cat, BUDGET)).await.unwrap());
+        assert_eq!(end_of(&old).await, TermEnd::Resigned);
+        let new = leads(&latches[2]).await;
+        assert!(new.term() > old.term());
+        assert_eq!(leaders(&latches), [2]);
+        assert!(bobs_calls.is_quiet(), "the candidate between them led");
+        // The old leader is behind the candidate that was passed over.
+        env.wait_for_children(&clients[0], &path, 3).await;
+        in_time(latches[2].close()).await;
+        let next = leads(&latches[1]).await;
+        assert!(next.term() > new.term(), "terms grow also behind a hand-over");
+        assert_eq!(bobs_calls.next().await, Call::IsLeader);
+        in_time(latches[1].close()).await;
+        assert!(leads(&latches[0]).await.term() > next.term());
+        env.wait_for_children(&clients[0], &path, 1).await;
+    }
+
+    async fn hand_over_round_and_round_leaves_one_node_each(env) {
+        let path = env.path("latch");
+        let (clients, latches) = three(&env, &path).await;
+        let ids = ["ann", "bob", "cat"];
+        let (mut leader, mut term) = (0, 0);
+        for round in 0..12 {
+            let leadership = leads(&latches[leader]).await;
+            assert!(leadership.term() > term, "round {round}");
+            term = leadership.term();
+            let to = (leader + 1 + round % 2) % 3;
+            let chosen = participant(&latches[leader], ids[to]).await;
+            assert!(in_time(latches[leader].resign_to(&chosen, BUDGET)).await.unwrap(), "round {round}");
+            assert_eq!(end_of(&leadership).await, TermEnd::Resigned);
+            assert_eq!(one_leads(&latches).await, to, "round {round}");
+            leader = to;
+            env.wait_for_children(&clients[0], &path, 3).await;
+        }
+    }
+
+    /// The leader goes on leading.
+    async fn hand_over_to_a_candidate_that_is_gone_keeps_the_term(env) {
+        let path = env.path("latch");
+        let (clients, latches) = three(&env, &path).await;
+        let leadership = leads(&latches[0]).await;
+        let cat = participant(&latches[0], "cat").await;
+        in_time(latches[2].close()).await;
+        env.wait_for_children(&clients[0], &path, 2).await;
+        let outcome = in_time(latches[0].resign_to(&cat, Duration::from_millis(500))).await;
+        assert!(!matches!(outcome, Ok(true)), "{outcome:?}");
+        in_time(leadership.verify()).await.unwrap();
+        assert_eq!(leaders(&latches[..2]), [0]);
+        // A candidate that does not lead hands nothing over.
+        let ann = participant(&latches[1], "ann").await;
+        let outcome = in_time(latches[1].resign_to(&ann, Duration::from_millis(500))).await;
+        assert!(!matches!(outcome, Ok(true)), "{outcome:?}");
+        // The next hand-over is not disturbed by the wish that failed.
+        let bob = participant(&latches[0], "bob").await;
+        assert!(in_time(latches[0].resign_to(&bob, BUDGET)).await.unwrap());
+        assert!(leads(&latches[1]).await.term() > leadership.term());
+    }
+
+    async fn candidate_waits_after_an_unclean_loss_only(env) {
+        let path = env.path("latch");
+        let (one, two) = (env.client().await, env.client().await);
+        let delay = Duration::from_secs(2);
+        let cautious = |client| started_with(client, &path, LeaderLatchOptions::new().delay_after_unclean_loss(delay));
+        let first = cautious(&one);
+        // A queue without a predecessor has nothing to wait for.
+        let begun = Instant::now();
+        let leadership = leads(&first).await;
+        let second = cautious(&two);
+        env.wait_for_children(&two, &path, 2).await;
+        let alone = begun.elapsed();
+        let begun = Instant::now();
+        env.kill_owner_of(&two, leadership.path()).await;
+        let next = leads(&second).await;
+        let unclean = begun.elapsed();
+        assert!(unclean >= delay, "led after {unclean:?}");
+        assert!(matches!(end_of(&leadership).await, TermEnd::Lost(LossReason::Session(_) | LossReason::NodeDeleted)));
+        env.wait_for_children(&two, &path, 2).await;
+        let begun = Instant::now();
+        assert!(in_time(second.resign()).await.unwrap());
+        leads(&first).await;
+        let clean = begun.elapsed();
+        assert!(!next.is_leader());
+        println!("alone {alone:?}, behind an unclean loss {unclean:?}, behind a resignation {clean:?}");
+        assert!(clean < delay, "led after {clean:?}");
+    }
+}

@@ -1,0 +1,12 @@
+//! Leader election: Curator's own tests of latches and selectors, and what they leave out; on the in-process server, on
+//! Apache ZooKeeper, and under simulated faults.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod both_clients;
+mod cluster;
+mod handovers;
+mod in_process;
+mod simulated;
+mod stage;
+mod writes;

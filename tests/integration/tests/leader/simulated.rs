@@ -1,0 +1,413 @@
+//! Elections under a simulated network and paused time: moments are exact.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, RetryNTimes};
+use curator_recipes::{
+    Change, InterProcessMutex, LeaderError, LeaderLatch, LeaderSelector, LeaderSelectorOptions, LeaderState,
+    Leadership, TermEnd, TermOutcome,
+};
+use curator_test::{ClientId, SimulatedEnsemble};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::stage::{leaders, named, started};
+
+const LATENCY: Duration = Duration::from_millis(10);
+const SESSION: Duration = Duration::from_secs(10);
+const ONE: ClientId = ClientId(1);
+const TWO: ClientId = ClientId(2);
+const PATH: &str = "/election";
+/// Longer than anything that must come takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn play<T>(seed: u64, scene: impl AsyncFnOnce(SimulatedEnsemble) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async { scene(SimulatedEnsemble::new(seed, LATENCY)).await })
+}
+
+async fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
+    let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(SESSION).reap_interval(None);
+    let client = options.retry_policy(RetryNTimes::new(1000, Duration::from_millis(100))).build().unwrap();
+    client.start().unwrap();
+    client.block_until_connected().await.unwrap();
+    client
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.expect("it did not come in time")
+}
+
+async fn leads(latch: &LeaderLatch) -> Leadership {
+    soon(latch.leading()).await.unwrap()
+}
+
+async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not in time");
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// Curator's `TestLeaderLatch.testLeadershipElectionWhenNodeDisappearsAfterChildrenAreRetrieved` (CURATOR-645), for
+/// each moment of the join.
+#[test]
+fn predecessor_that_leaves_at_any_moment_of_a_join_has_one_successor() {
+    for millis in 0..120 {
+        play(millis, async |ensemble| {
+            let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+            let initial = named(&one, PATH, "initial leader");
+            leads(&initial).await;
+            let candidates = [named(&two, PATH, "candidate 0"), named(&one, PATH, "candidate 1")];
+            sleep(Duration::from_millis(millis)).await;
+            initial.close().await;
+            until("one candidate leads", || leaders(&candidates).len() == 1).await;
+            until("both have nodes", || ensemble.children(PATH).len() == 2).await;
+            let leader = leaders(&candidates)[0];
+            candidates[leader].close().await;
+            leads(&candidates[1 - leader]).await;
+            assert_eq!(ensemble.children(PATH).len(), 1, "after {millis} ms");
+        });
+    }
+}
+
+/// Curator's `TestLeaderLatch.testResetRace` and `testCreateDeleteRace`, for each moment of the join.
+#[test]
+fn latch_leaves_one_node_or_none_at_any_moment_of_its_join() {
+    for millis in 0..100 {
+        play(millis, async |ensemble| {
+            let one = client(&ensemble, ONE).await;
+            // A path that is there, and one that is not.
+            if millis % 2 == 0 {
+                one.create().for_path(PATH).await.unwrap();
+            }
+            let before = tasks();
+            let latch = started(&one, PATH);
+            sleep(Duration::from_millis(millis / 2)).await;
+            latch.abstain(Duration::ZERO);
+            until("one node is left, which leads", || {
+                let nodes = ensemble.children(PATH);
+                latch.leadership().is_some_and(|term| nodes.len() == 1 && term.path().ends_with(&nodes[0]))
+            })
+            .await;
+            soon(latch.close()).await;
+            assert_eq!(ensemble.children(PATH), [""; 0], "after {millis} ms");
+
+            let latch = started(&one, PATH);
+            sleep(Duration::from_millis(millis / 2)).await;
+            soon(latch.close()).await;
+            sleep(SESSION * 2).await;
+            assert_eq!(ensemble.children(PATH), [""; 0], "after {millis} ms");
+            drop(latch);
+            let dropped = started(&one, PATH);
+            sleep(Duration::from_millis(millis / 2)).await;
+            drop(dropped);
+            sleep(SESSION * 2).await;
+            assert_eq!((ensemble.children(PATH), one.watchers()), (vec![], 0), "after {millis} ms");
+            assert!(tasks() <= before, "{} tasks, not {before}", tasks());
+        });
+    }
+}
+
+/// A term is over at three quarters of the session's timeout, and the next leader begins behind it.
+#[test]
+fn term_is_over_before_the_next_one_begins() {
+    for seed in 0..20 {
+        play(seed, async |ensemble| {
+            let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+            let (first, second) = (started(&one, PATH), LeaderLatch::new(two, PATH).unwrap());
+            let old = leads(&first).await;
+            second.start().unwrap();
+            until("the second waits", || ensemble.children(PATH).len() == 2).await;
+            sleep(Duration::from_millis(seed * 137)).await;
+            ensemble.partition(ONE);
+            let cut = Instant::now();
+            while !second.has_leadership() {
+                assert!(cut.elapsed() < SESSION * 3, "the second waits for ever");
+                if old.is_leader() {
+                    assert!(old.remaining() <= SESSION * 3 / 4);
+                } else {
+                    assert!(cut.elapsed() <= SESSION * 3 / 4, "seed {seed}: over after {:?}", cut.elapsed());
+                    break;
+                }
+                sleep(Duration::from_millis(1)).await;
+            }
+            assert!(!old.is_leader() && !first.has_leadership(), "seed {seed}: two leaders");
+            assert!(matches!(soon(old.lost()).await, TermEnd::Lost(_)));
+            let new = leads(&second).await;
+            assert!(new.term() > old.term());
+            ensemble.repair(ONE);
+            until("the first waits again", || ensemble.children(PATH).len() == 2).await;
+            assert!(new.is_leader() && !first.has_leadership());
+        });
+    }
+}
+
+/// The term of a selector is dropped at the deadline, whatever it does.
+#[test]
+fn run_is_cancelled_at_the_deadline() {
+    struct Inside(Arc<AtomicUsize>);
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    for seed in 0..20 {
+        play(seed, async |ensemble| {
+            let inside = Arc::new(AtomicUsize::new(0));
+            let begun = Arc::new(AtomicUsize::new(0));
+            let mut runs = Vec::new();
+            for id in [ONE, TWO] {
+                let selector = LeaderSelector::new(client(&ensemble, id).await, PATH).unwrap();
+                let (inside, begun) = (Arc::clone(&inside), Arc::clone(&begun));
+                runs.push(tokio::spawn(async move {
+                    selector
+                        .run(|_| {
+                            let (inside, begun) = (Arc::clone(&inside), Arc::clone(&begun));
+                            async move {
+                                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two terms at once");
+                                let _inside = Inside(inside);
+                                begun.fetch_add(1, Ordering::SeqCst);
+                                std::future::pending::<()>().await;
+                                Ok::<(), std::convert::Infallible>(())
+                            }
+                        })
+                        .await
+                }));
+                until("it is in the queue", || ensemble.children(PATH).len() == runs.len()).await;
+            }
+            for cut in [ONE, TWO, ONE] {
+                let terms = begun.load(Ordering::SeqCst);
+                sleep(Duration::from_millis(seed * 211)).await;
+                ensemble.partition(cut);
+                let at = Instant::now();
+                until("the term is over", || inside.load(Ordering::SeqCst) == 0).await;
+                assert!(at.elapsed() <= SESSION * 3 / 4, "seed {seed}: dropped after {:?}", at.elapsed());
+                until("the next one begins", || begun.load(Ordering::SeqCst) == terms + 1).await;
+                ensemble.repair(cut);
+                until("the old one is back", || ensemble.children(PATH).len() == 2).await;
+            }
+            assert!(runs.iter().all(|run| !run.is_finished()));
+        });
+    }
+}
+
+/// The pause behind a failed term grows, and a term that succeeds ends it. Each term is one create.
+#[test]
+fn failing_terms_are_paced_and_succeeding_ones_are_not() {
+    play(1, async |ensemble| {
+        let options = LeaderSelectorOptions::new().back_off(Duration::from_secs(1), Duration::from_secs(8));
+        let one = client(&ensemble, ONE).await;
+        // Not a container: the server would delete it between two terms, and count from 0 again.
+        one.create().for_path(PATH).await.unwrap();
+        let selector = LeaderSelector::with_options(one, PATH, options).unwrap();
+        let (terms, fails) = (Arc::new(AtomicUsize::new(0)), Arc::new(std::sync::atomic::AtomicBool::new(true)));
+        let (runner, counter, failing) = (selector.clone(), Arc::clone(&terms), Arc::clone(&fails));
+        let run = tokio::spawn(async move {
+            runner
+                .run(|leadership| {
+                    let (counter, failing) = (Arc::clone(&counter), Arc::clone(&failing));
+                    async move {
+                        let number: usize = leadership.path().rsplit_once('-').unwrap().1.parse().unwrap();
+                        assert_eq!(number, counter.fetch_add(1, Ordering::SeqCst), "one create a term");
+                        if failing.load(Ordering::SeqCst) { Err("not today") } else { Ok(()) }
+                    }
+                })
+                .await
+        });
+        sleep(Duration::from_secs(100)).await;
+        let failed = terms.load(Ordering::SeqCst);
+        // 1, 2, 4 s, then 8 s each: some 15 terms, with jitter up to twice as many.
+        assert!((8..=40).contains(&failed), "{failed} terms in 100 s");
+        assert!(!run.is_finished(), "the error of a term is not the error of the run");
+        fails.store(false, Ordering::SeqCst);
+        sleep(Duration::from_secs(10)).await;
+        let before = terms.load(Ordering::SeqCst);
+        sleep(Duration::from_secs(10)).await;
+        let succeeded = terms.load(Ordering::SeqCst) - before;
+        assert!(succeeded > 50, "{succeeded} terms in 10 s");
+        // A close does not wait for the end of the pause.
+        fails.store(true, Ordering::SeqCst);
+        sleep(Duration::from_secs(30)).await;
+        soon(selector.close()).await;
+        soon(run).await.unwrap().unwrap();
+    });
+}
+
+/// A leader and a waiter wake the runtime hardly more often than a holder of a mutex and its waiter, also in an outage.
+#[test]
+fn standing_latch_is_quiet() {
+    let wakes = || tokio::runtime::Handle::current().metrics().worker_park_count(0);
+    let minutes = Duration::from_secs(300);
+    let measure = async || {
+        let before = wakes();
+        sleep(minutes).await;
+        (wakes() - before) / minutes.as_secs()
+    };
+    let [mutex, latch] = [false, true].map(|is_latch| {
+        play(2, async |ensemble| {
+            let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+            let latches = [&one, &two].map(|client| LeaderLatch::new(client.clone(), PATH).unwrap());
+            let mutexes = [&one, &two].map(|client| InterProcessMutex::new(client.clone(), PATH).unwrap());
+            let mut guard = None;
+            if is_latch {
+                latches.iter().for_each(|latch| latch.start().unwrap());
+            } else {
+                guard = Some(mutexes[0].acquire().await.unwrap());
+                let waiter = mutexes[1].clone();
+                tokio::spawn(async move { waiter.acquire().await.map(drop) });
+            }
+            until("both are in the queue", || ensemble.children(PATH).len() == 2).await;
+            let standing = measure().await;
+            ensemble.partition(ONE);
+            if !is_latch {
+                // The latch joins again; so does this one.
+                let mutex = mutexes[0].clone();
+                tokio::spawn(async move { while mutex.acquire().await.is_err() {} });
+            }
+            let away = measure().await;
+            drop(guard);
+            (standing, away)
+        })
+    });
+    println!("wake-ups a second, connected and away: {mutex:?} for a mutex, {latch:?} for a latch");
+    assert!(latch.0 <= mutex.0 + 5 && latch.1 <= mutex.1 + 5, "{latch:?}, not {mutex:?}");
+}
+
+/// The drop of the last handle ends the session: the latch's own task keeps no client alive.
+#[test]
+fn task_of_a_latch_does_not_keep_its_client() {
+    play(3, async |ensemble| {
+        let before = tasks();
+        let one = client(&ensemble, ONE).await;
+        let latch = started(&one, PATH);
+        let leadership = leads(&latch).await;
+        drop(one);
+        drop(latch);
+        until("the session is closed", || ensemble.sessions().is_empty()).await;
+        assert!(!leadership.is_leader());
+        assert_eq!(ensemble.children(PATH), [""; 0]);
+        drop(leadership);
+        until("all tasks have ended", || tasks() <= before).await;
+    });
+}
+
+/// The sequence of states of a latch through an outage.
+#[test]
+fn states_of_an_outage_are_told_in_order() {
+    play(4, async |ensemble| {
+        let one = client(&ensemble, ONE).await;
+        let latch = LeaderLatch::new(one, PATH).unwrap();
+        let mut changes = latch.changes();
+        latch.start().unwrap();
+        let old = leads(&latch).await;
+        ensemble.partition(ONE);
+        soon(old.lost()).await;
+        ensemble.repair(ONE);
+        let new = leads(&latch).await;
+        soon(latch.close()).await;
+        let mut told = Vec::new();
+        while let Some(change) = soon(changes.next()).await {
+            match change {
+                Change::Item(LeaderState::Leading(leadership)) => told.push(leadership.term()),
+                Change::Item(_) => {}
+                Change::Dropped(count) => panic!("{count} were dropped"),
+            }
+        }
+        assert_eq!(told, [old.term(), new.term()]);
+    });
+}
+
+/// A run reports what ended it, and its errors.
+#[test]
+fn outcomes_of_a_run() {
+    play(5, async |ensemble| {
+        let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+        let selector = LeaderSelector::new(one.clone(), PATH).unwrap();
+        let done = soon(selector.run_once(|leadership| async move { leadership.term() })).await.unwrap();
+        assert!(matches!(done, TermOutcome::Done(term) if term > 0), "{done:?}");
+        let lost = soon(selector.run_once(|leadership| async move {
+            ensemble_delete(&two, leadership.path()).await;
+            std::future::pending::<()>().await;
+        }));
+        let lost = lost.await.unwrap();
+        assert!(matches!(lost, TermOutcome::Lost(curator_framework::LossReason::NodeDeleted)), "{lost:?}");
+        one.close().await;
+        let closed = soon(selector.run_once(|_| async {})).await;
+        assert!(matches!(closed, Err(LeaderError::Framework(curator_framework::Error::Closed))), "{closed:?}");
+    });
+}
+
+async fn ensemble_delete(client: &CuratorFramework, path: &str) {
+    client.delete().for_path(path).await.unwrap();
+}
+
+/// Changes that are not read are counted, and the newest 128 are kept.
+#[test]
+fn unread_changes_are_dropped_with_a_marker() {
+    play(6, async |ensemble| {
+        let latch = LeaderLatch::new(client(&ensemble, ONE).await, PATH).unwrap();
+        let (mut unread, mut read) = (latch.changes(), latch.changes());
+        let reader = tokio::spawn(async move {
+            let mut all = Vec::new();
+            while let Some(change) = read.next().await {
+                match change {
+                    Change::Item(state) => all.push(state),
+                    Change::Dropped(count) => panic!("{count} were dropped although all are read"),
+                }
+            }
+            all
+        });
+        latch.start().unwrap();
+        for _ in 0..100 {
+            leads(&latch).await;
+            assert!(soon(latch.resign()).await.unwrap());
+        }
+        let last = leads(&latch).await.term();
+        soon(latch.close()).await;
+        let (mut kept, mut dropped) = (Vec::new(), 0);
+        while let Some(change) = soon(unread.next()).await {
+            match change {
+                Change::Item(state) => kept.push(state),
+                Change::Dropped(count) => {
+                    assert!(kept.is_empty(), "the marker stands before what was kept");
+                    dropped += usize::try_from(count).unwrap();
+                }
+            }
+        }
+        let all = soon(reader).await.unwrap();
+        assert_eq!((kept.len(), kept.len() + dropped), (128, all.len()));
+        assert!(matches!(kept.last(), Some(LeaderState::Closed)), "{kept:?}");
+        let term = |state: &LeaderState| match state {
+            LeaderState::Leading(leadership) => Some(leadership.term()),
+            _ => None,
+        };
+        let (led, newest): (Vec<_>, Vec<_>) =
+            (all.iter().filter_map(term).collect(), kept.iter().filter_map(term).collect());
+        assert!(led.len() == 101 && led.is_sorted_by(|one, next| one < next), "{led:?}");
+        assert!(newest.last() == Some(&last) && led.ends_with(&newest), "{newest:?}");
+    });
+}
+
+/// A time that is over before the task has seen it counts too.
+#[test]
+fn leader_that_abstains_for_no_time_resigns() {
+    play(7, async |ensemble| {
+        let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+        let first = started(&one, PATH);
+        let leadership = leads(&first).await;
+        let second = started(&two, PATH);
+        until("both are in the queue", || ensemble.children(PATH).len() == 2).await;
+        first.abstain(Duration::ZERO);
+        assert_eq!(soon(leadership.lost()).await, TermEnd::Resigned);
+        leads(&second).await;
+        until("the first is back", || ensemble.children(PATH).len() == 2).await;
+        assert!(!first.has_leadership() && second.has_leadership());
+    });
+}

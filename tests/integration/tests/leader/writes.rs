@@ -1,0 +1,123 @@
+//! Writes of a leader that count only in its term: proclaimed data, guarded transactions.
+
+use std::time::SystemTime;
+
+use curator_integration::env::{builder, connected, in_time};
+use curator_integration::on_every_server;
+use curator_recipes::{LeaderError, LeaderLatch, LeaderObserver, Observed, TermEnd};
+
+use crate::stage::{LONG, end_of, leads, named, sees, started};
+
+on_every_server! {
+    async fn observer_sees_each_leader_and_its_data(env) {
+        let path = env.path("latch");
+        let (one, two, other) = (env.client().await, env.client().await, env.client().await);
+        let observer = LeaderObserver::start(other.clone(), &path).unwrap();
+        let mut observed = observer.watch();
+        in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
+        assert!(observer.leader().is_none());
+        let first = named(&one, &path, "ann");
+        let leadership = leads(&first).await;
+        let seen = sees(&mut observed, |leader| leader.term == leadership.term()).await;
+        assert_eq!((seen.id.as_str(), seen.path.as_str(), &seen.data), ("ann", leadership.path(), &None));
+        let stat = other.check_exists().for_path(leadership.path()).await.unwrap().unwrap();
+        assert_eq!(seen.session, stat.ephemeral_owner);
+        let age = SystemTime::now().duration_since(seen.since).unwrap_or_default();
+        assert!(age < LONG, "{age:?}");
+        for data in ["10.0.0.7:80", "", "again"] {
+            in_time(leadership.proclaim(data)).await.unwrap();
+            sees(&mut observed, |leader| leader.data.as_deref() == Some(data.as_bytes())).await;
+            assert_eq!(observer.leader().unwrap().term, leadership.term());
+        }
+        // The data of a term ends with it.
+        let second = named(&two, &path, "bob");
+        env.wait_for_children(&other, &path, 2).await;
+        assert!(in_time(first.resign()).await.unwrap());
+        let next = leads(&second).await;
+        let seen = sees(&mut observed, |leader| leader.term == next.term()).await;
+        assert_eq!((seen.id.as_str(), seen.data), ("bob", None));
+        let refused = in_time(leadership.proclaim("late")).await;
+        assert!(matches!(refused, Err(LeaderError::LeadershipLost { reason: TermEnd::Resigned, .. })), "{refused:?}");
+        in_time(next.proclaim("bob's")).await.unwrap();
+        let seen = sees(&mut observed, |leader| leader.data.is_some()).await;
+        assert_eq!((seen.term, seen.data.as_deref()), (next.term(), Some(&b"bob's"[..])));
+        // An observer that comes late sees the same.
+        let late = second.observe().unwrap();
+        let seen_late = sees(&mut late.watch(), |leader| leader.data.is_some()).await;
+        assert_eq!((seen_late.term, seen_late.data), (next.term(), Some(b"bob's".to_vec())));
+        in_time(second.close()).await;
+        in_time(first.close()).await;
+        in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
+        in_time(late.watch().wait_for(|seen| matches!(seen, Observed::NoLeader))).await.unwrap();
+        in_time(observer.close()).await;
+        in_time(observer.close()).await;
+    }
+
+    async fn proclaim_of_a_lost_term_changes_nothing(env) {
+        let path = env.path("latch");
+        let (proxy, direct) = (env.proxy(), env.client().await);
+        let client = connected(builder(proxy.address()).session_timeout(LONG)).await;
+        let latch = named(&client, &path, "old");
+        let old = leads(&latch).await;
+        in_time(old.proclaim("old")).await.unwrap();
+        // The client does not know yet that its node is gone.
+        proxy.partition();
+        let next = named(&direct, &path, "new");
+        direct.delete().for_path(old.path()).await.unwrap();
+        let new = leads(&next).await;
+        in_time(new.proclaim("new")).await.unwrap();
+        let late = { let old = old.clone(); tokio::spawn(async move { old.proclaim("late").await }) };
+        proxy.repair();
+        let late = in_time(late).await.unwrap();
+        assert!(late.is_err(), "{late:?}");
+        end_of(&old).await;
+        let observer = LeaderObserver::start(direct, &path).unwrap();
+        let seen = sees(&mut observer.watch(), |leader| leader.data.is_some()).await;
+        assert_eq!((seen.term, seen.data.as_deref()), (new.term(), Some(&b"new"[..])));
+        assert!(new.is_leader());
+    }
+
+    /// A program's own data at the path are neither overwritten nor taken for a record.
+    async fn foreign_data_of_the_path_are_kept(env) {
+        let (client, path) = (env.client().await, env.path("latch"));
+        client.create().creating_parents_if_needed().with_data("mine").for_path(&path).await.unwrap();
+        let latch = LeaderLatch::new(client.clone(), &path).unwrap();
+        latch.start().unwrap();
+        let leadership = leads(&latch).await;
+        let refused = in_time(leadership.proclaim("data")).await;
+        assert!(matches!(refused, Err(LeaderError::ForeignData { .. })), "{refused:?}");
+        assert_eq!(client.get_data().for_path(&path).await.unwrap().0, b"mine");
+        let observer = latch.observe().unwrap();
+        let seen = sees(&mut observer.watch(), |leader| leader.term == leadership.term()).await;
+        assert_eq!(seen.data, None);
+        // The election goes on.
+        assert!(in_time(latch.resign()).await.unwrap());
+        assert!(leads(&latch).await.term() > leadership.term());
+        assert_eq!(client.get_data().for_path(&path).await.unwrap().0, b"mine");
+    }
+
+    async fn work_under_protection_ends_with_the_term(env) {
+        let (client, observer, path) = (env.client().await, env.client().await, env.path("latch"));
+        let latch = started(&client, &path);
+        let leadership = leads(&latch).await;
+        assert_eq!(leadership.protect(async { 7 }).await.unwrap(), 7);
+        let node = leadership.path().to_owned();
+        let delete = async { observer.delete().for_path(&node).await.unwrap() };
+        let (ended, ()) = tokio::join!(in_time(leadership.protect(std::future::pending::<()>())), delete);
+        let is_lost = matches!(ended, Err(LeaderError::LeadershipLost { reason: TermEnd::Lost(_), .. }));
+        assert!(is_lost, "{ended:?}");
+        assert!(matches!(in_time(leadership.verify()).await, Err(LeaderError::LeadershipLost { .. })));
+        // A write that demands the old term is refused, one of the present term is applied.
+        let guarded = env.path("guarded");
+        client.create().for_path(&guarded).await.unwrap();
+        assert!(in_time(leadership.transaction().set_data(&guarded, "old").commit()).await.is_err());
+        let next = leads(&latch).await;
+        assert!(next.term() > leadership.term());
+        in_time(next.transaction().set_data(&guarded, "new").commit()).await.unwrap();
+        assert_eq!(client.get_data().for_path(&guarded).await.unwrap().0, b"new");
+        in_time(latch.resign()).await.unwrap();
+        let verified = in_time(next.verify()).await;
+        let is_resigned = matches!(verified, Err(LeaderError::LeadershipLost { reason: TermEnd::Resigned, .. }));
+        assert!(is_resigned, "{verified:?}");
+    }
+}

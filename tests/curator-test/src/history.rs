@@ -350,7 +350,7 @@ impl History {
 }
 
 /// Returns the longest stretch of a time without these faults.
-fn calm_stretch(faults: &[(Duration, Duration)], from: Duration, until: Duration) -> Duration {
+pub(crate) fn calm_stretch(faults: &[(Duration, Duration)], from: Duration, until: Duration) -> Duration {
     let mut faults: Vec<_> = faults.iter().filter(|(start, end)| *start < until && *end > from).collect();
     faults.sort();
     let mut longest = Duration::ZERO;

@@ -21,6 +21,7 @@
 //! | [`kill_session`] | ends a session on any server |
 //! | [`SimulatedEnsemble`] | an ensemble and its network under paused time, from one seed |
 //! | [`history`] | the steps of a lock, and their violations |
+//! | [`elections`] | the events of a leader election, and their violations |
 //! | [`wire`] | ZooKeeper's protocol, for raw requests |
 //!
 //! The page [`guide`] shows how to test your own code with them.
@@ -53,6 +54,7 @@
 mod apache;
 #[cfg(feature = "apache")]
 mod certificates;
+pub mod elections;
 pub mod guide;
 pub mod history;
 mod kill_session;

@@ -12,7 +12,8 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{PACE, PATH, SESSION, client_options, delete, kill, queue, read};
+use super::weather::{Field, PATH, SESSION, client_options, queue, read};
+use super::{Locks, PACE};
 use crate::contenders::{Guard, Lock, Recipe, Scribe, Verb, work};
 
 const IDLE: ClientId = ClientId(100);
@@ -22,18 +23,14 @@ const QUITTER: ClientId = ClientId(103);
 const SIBLINGS: ClientId = ClientId(104);
 
 /// Lets those play who belong to a seed. Returns their clients, which live until all is cleaned up.
-pub(super) fn play(
-    seed: u64,
-    recipe: Recipe,
-    scribe: &Scribe,
-    ensemble: &SimulatedEnsemble,
-    workers: &mut JoinSet<()>,
-) -> Vec<CuratorFramework> {
+pub(super) fn play(seed: u64, field: &Locks, workers: &mut JoinSet<()>) -> Vec<CuratorFramework> {
+    let Locks { scribe, ensemble, recipe } = field;
+    let recipe = *recipe;
     let random = StdRng::seed_from_u64(seed ^ 200 << 32);
     match seed % 8 {
         1 | 5 => {
             let (idle, rival) = (client(ensemble, IDLE), client(ensemble, RIVAL));
-            workers.spawn(duel((scribe.clone(), ensemble.clone()), recipe, (idle.clone(), rival.clone()), random));
+            workers.spawn(duel(field.clone(), (idle.clone(), rival.clone()), random));
             vec![idle, rival]
         }
         2 => {
@@ -43,11 +40,11 @@ pub(super) fn play(
         }
         3 | 7 => {
             let client = client(ensemble, QUITTER);
-            workers.spawn(quit((scribe.clone(), ensemble.clone()), recipe, client.clone(), random));
+            workers.spawn(quit(field.clone(), client.clone(), random));
             vec![client]
         }
         _ => {
-            workers.spawn(harm(scribe.clone(), ensemble.clone(), recipe, random));
+            workers.spawn(harm(field.clone(), random));
             if recipe != Recipe::Mutex {
                 return Vec::new();
             }
@@ -76,12 +73,8 @@ fn lock(client: &CuratorFramework, recipe: Recipe) -> Lock {
 
 /// The leader has not heard of an idle client for long when that gets the lock. Right behind the grant the client's
 /// server is cut off, and a rival waits for the moment when the leader ends the session; or somebody deletes the node.
-async fn duel(
-    (scribe, ensemble): (Scribe, SimulatedEnsemble),
-    recipe: Recipe,
-    (idle, rival): (CuratorFramework, CuratorFramework),
-    mut random: StdRng,
-) {
+async fn duel(field: Locks, (idle, rival): (CuratorFramework, CuratorFramework), mut random: StdRng) {
+    let Locks { scribe, ensemble, recipe } = field.clone();
     let (first, second) = (lock(&idle, recipe), lock(&rival, recipe));
     for _ in 0..3 {
         sleep(SESSION.mul_f64(random.random_range(0.3..1.0))).await;
@@ -104,7 +97,7 @@ async fn duel(
         sleep(Duration::from_millis(random.random_range(0..200))).await;
         if random.random_range(0..4) == 0 {
             scribe.note(format_args!("somebody deletes {}", guard.path()));
-            delete(&scribe, &ensemble, recipe, guard.path());
+            field.delete(guard.path());
         } else {
             scribe.note(format_args!("the server of {IDLE:?} is cut off"));
             ensemble.cut_off_server(IDLE);
@@ -138,12 +131,8 @@ async fn duel(
 }
 
 /// Asks and goes away, while answers are lost and servers are behind.
-async fn quit(
-    (scribe, ensemble): (Scribe, SimulatedEnsemble),
-    recipe: Recipe,
-    client: CuratorFramework,
-    mut random: StdRng,
-) {
+async fn quit(field: Locks, client: CuratorFramework, mut random: StdRng) {
+    let Locks { scribe, ensemble, recipe } = field;
     let lock = lock(&client, recipe);
     for _ in 0..6 {
         sleep(Duration::from_millis(random.random_range(100..2000))).await;
@@ -168,31 +157,33 @@ async fn quit(
 }
 
 /// An administrator that deletes nodes in the moments that do most harm.
-async fn harm(scribe: Scribe, ensemble: SimulatedEnsemble, recipe: Recipe, mut random: StdRng) {
+async fn harm(field: Locks, mut random: StdRng) {
     for _ in 0..12 {
         sleep(Duration::from_millis(random.random_range(100..2000))).await;
-        match recipe {
-            Recipe::Mutex => evict(&scribe, &ensemble, &mut random).await,
-            Recipe::Multi => bereave(&scribe, &ensemble, recipe, [["a", "b"][random.random_range(0..2)], "c"]),
-            Recipe::Many(_) => bereave(&scribe, &ensemble, recipe, ["locks", "leases"]),
+        match field.recipe {
+            Recipe::Mutex => evict(&field, &mut random).await,
+            Recipe::Multi => bereave(&field, [["a", "b"][random.random_range(0..2)], "c"]),
+            Recipe::Many(_) => bereave(&field, ["locks", "leases"]),
             _ => return,
         }
     }
 }
 
 /// Deletes the node of a contender that needs several: one that it has, while it waits for another.
-fn bereave(scribe: &Scribe, ensemble: &SimulatedEnsemble, recipe: Recipe, parts: [&str; 2]) {
+fn bereave(field: &Locks, parts: [&str; 2]) {
+    let ensemble = &field.ensemble;
     let [has, wants] = parts.map(|part| queue(ensemble, &format!("{PATH}/{part}")));
     let Some(node) = has.first() else { return };
     let owner = ensemble.owner(node);
     if wants.iter().skip(1).any(|waiting| ensemble.owner(waiting) == owner) {
-        scribe.end(format_args!("somebody deletes {node}, whose owner waits for another"));
-        delete(scribe, ensemble, recipe, node);
+        field.end(format_args!("somebody deletes {node}, whose owner waits for another"));
+        field.delete(node);
     }
 }
 
 /// Deletes the node of the next in the queue soon after it came, or ends its session if that is the holder's too.
-async fn evict(scribe: &Scribe, ensemble: &SimulatedEnsemble, random: &mut StdRng) {
+async fn evict(field: &Locks, random: &mut StdRng) {
+    let ensemble = &field.ensemble;
     let kills: bool = random.random();
     let holder_and_next =
         || <[String; 2]>::try_from(queue(ensemble, PATH).into_iter().take(2).collect::<Vec<_>>()).ok();
@@ -210,12 +201,12 @@ async fn evict(scribe: &Scribe, ensemble: &SimulatedEnsemble, random: &mut StdRn
         let Some([_, next]) = holder_and_next().filter(|both| newer.as_ref() == Some(both)) else { continue };
         match ensemble.owner(&next).filter(|_| kills) {
             Some(session) => {
-                scribe.end(format_args!("the session of the holder and of {next} is killed"));
-                kill(scribe, ensemble, Recipe::Mutex, session);
+                field.end(format_args!("the session of the holder and of {next} is killed"));
+                field.kill(session);
             }
             None => {
-                scribe.end(format_args!("somebody deletes {next}, which is the next"));
-                delete(scribe, ensemble, Recipe::Mutex, &next);
+                field.end(format_args!("somebody deletes {next}, which is the next"));
+                field.delete(&next);
             }
         }
         return;

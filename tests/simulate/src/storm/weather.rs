@@ -1,0 +1,303 @@
+//! The part that all storms share: the weather, and the faults that it brings.
+
+use std::fmt;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, ExponentialBackoffRetry, RetryNTimes};
+use curator_test::{ClientId, SimulatedEnsemble};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+pub(super) const SESSION: Duration = Duration::from_secs(6);
+/// How long a client may take to be back after a fault.
+pub(super) const RECOVERY: Duration = Duration::from_secs(14);
+/// Longer than all workers need.
+pub(super) const THE_END: Duration = Duration::from_secs(1200);
+pub(super) const CLIENTS: u32 = 3;
+pub(super) const WORKERS: u32 = 2;
+/// Half of the clients know the lock by another path.
+const NAMESPACE: (&str, &str) = ("storm", "/lock");
+pub(super) const PATH: &str = "/storm/lock";
+
+/// What kind of storm it is. Seeds in a row have all kinds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Weather {
+    /// How many may work at each client.
+    pub(super) workers: u32,
+    /// Without any fault.
+    pub(super) calm: bool,
+    /// Faults come from two sides at once.
+    pub(super) doubled: bool,
+    /// Longest time between two reads of a client, in milliseconds; none if it does not read beside its work.
+    pub(super) reads: Option<u64>,
+    /// The sequence numbers come to their end.
+    pub(super) numbers_end: bool,
+    /// The servers may lose all data, and their transactions begin anew.
+    pub(super) loses_data: bool,
+    /// One holds for very long, and the others for a moment.
+    pub(super) uneven: bool,
+    /// After what time clients delete empty parents.
+    pub(super) reaps: Option<Duration>,
+    /// Some clients have a namespace.
+    pub(super) namespace: bool,
+    /// The smallest session timeout is two ticks.
+    pub(super) tick: Duration,
+}
+
+impl Weather {
+    pub(super) fn of(seed: u64) -> Self {
+        Self {
+            workers: if seed % 4 == 1 { 1 } else { WORKERS },
+            calm: seed % 10 == 0,
+            doubled: seed % 5 == 2,
+            reads: [Some(1400), Some(200), None][(seed % 3) as usize],
+            numbers_end: seed % 7 == 3,
+            loses_data: seed % 11 == 5,
+            uneven: seed % 6 == 4,
+            reaps: (seed % 17 < 5).then_some(Duration::from_secs(2 + seed % 3)),
+            namespace: seed % 19 < 4,
+            tick: if seed % 13 == 0 { SESSION / 6 } else { SESSION / 2 },
+        }
+    }
+}
+
+/// The nodes that a storm hits, and the notes on it.
+pub(super) trait Field {
+    fn ensemble(&self) -> &SimulatedEnsemble;
+
+    /// Returns the parents of the nodes.
+    fn parts(&self) -> Vec<String>;
+
+    /// Notes something for the reader.
+    fn note(&self, what: impl fmt::Display);
+
+    /// Notes a fault of the network or of a server.
+    fn fault(&self, what: impl fmt::Display, lasting: Duration);
+
+    /// Notes the end of a session or a node.
+    fn end(&self, what: impl fmt::Display);
+
+    /// Notes that the servers are about to take nodes away.
+    fn revoke(&self, nodes: Vec<String>);
+
+    /// Returns the nodes, each with its owner.
+    fn nodes(&self) -> Vec<(String, i64)> {
+        let below = |part: &String| {
+            let children = self.ensemble().children(part);
+            let paths = children.into_iter().map(|node| format!("{part}/{node}")).collect::<Vec<_>>();
+            paths.into_iter().filter_map(|path| Some((path.clone(), self.ensemble().owner(&path)?)))
+        };
+        self.parts().iter().flat_map(below).collect()
+    }
+
+    /// Deletes a node as an administrator would.
+    fn delete(&self, node: &str) {
+        self.revoke(vec![node.to_owned()]);
+        self.ensemble().delete(node);
+    }
+
+    /// Ends a session on the servers.
+    fn kill(&self, session: i64) {
+        let its = self.nodes().into_iter().filter(|(_, owner)| *owner == session);
+        self.revoke(its.map(|(path, _)| path).collect());
+        self.ensemble().kill_session(session);
+    }
+}
+
+pub(super) fn client_options(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFrameworkBuilder {
+    let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(Duration::from_secs(5));
+    // The host's address would be another one elsewhere.
+    options.default_data("").reap_interval(None)
+}
+
+/// Reads go on while a server is cut off, and prove nothing.
+pub(super) async fn read(client: CuratorFramework, longest: u64, mut random: StdRng) {
+    loop {
+        let _unanswered = timeout(Duration::from_secs(1), client.check_exists().for_path("/")).await;
+        sleep(Duration::from_millis(random.random_range(longest / 10..=longest))).await;
+    }
+}
+
+/// Starts one of the clients that the faults hit. Returns it with its path.
+pub(super) fn start_client(
+    ensemble: &SimulatedEnsemble,
+    id: u32,
+    weather: Weather,
+    random: &mut StdRng,
+) -> (CuratorFramework, &'static str) {
+    let mut options = client_options(ensemble, ClientId(id)).reap_interval(weather.reaps);
+    let mut path = PATH;
+    if weather.namespace && id % 2 == 1 {
+        options = options.namespace(NAMESPACE.0);
+        path = NAMESPACE.1;
+    }
+    let client = if random.random() {
+        options.retry_policy(RetryNTimes::new(100, Duration::from_millis(200))).build()
+    } else {
+        let policy = ExponentialBackoffRetry::with_max_pause(Duration::from_millis(50), 20, Duration::from_secs(2));
+        options.retry_policy(policy.expect("valid")).build()
+    };
+    let client = client.expect("valid options");
+    client.start().expect("there is a runtime");
+    (client, path)
+}
+
+/// Does the worst of the weather, from two sides if it comes from two.
+pub(super) async fn nemeses(field: &impl Field, weather: Weather, seed: u64, random: &mut StdRng) {
+    let mut other = StdRng::seed_from_u64(seed ^ 202 << 32);
+    let two = async {
+        if weather.doubled {
+            nemesis(field, weather, &mut other).await;
+        }
+    };
+    tokio::join!(nemesis(field, weather, random), two);
+}
+
+/// Waits for all workers. Returns whether they end.
+pub(super) async fn workers_end(
+    workers: &mut JoinSet<()>,
+    nemeses: impl Future<Output = ()>,
+    wrong: impl Fn(String),
+) -> bool {
+    let all = async {
+        while let Some(ended) = workers.join_next().await {
+            if let Err(panicked) = ended {
+                wrong(format!("a worker that failed: {panicked}"));
+            }
+        }
+    };
+    tokio::pin!(nemeses, all);
+    // The nemesis ends by itself; what is left then is calm.
+    tokio::select! {
+        biased;
+        () = &mut all => return true,
+        () = &mut nemeses => {}
+    }
+    timeout(THE_END, all).await.is_ok()
+}
+
+/// Closes the clients. Everything must be cleaned up before, while their sessions live, and nothing may be left.
+pub(super) async fn clean_up(field: &impl Field, clients: Vec<CuratorFramework>, wrong: impl Fn(String)) {
+    let ensemble = field.ensemble();
+    for id in 0..CLIENTS {
+        ensemble.repair(ClientId(id));
+    }
+    sleep(RECOVERY).await;
+    for (node, _) in field.nodes() {
+        wrong(node);
+    }
+    for client in &clients {
+        if client.watchers() > 0 {
+            wrong(format!("watches of {:?}", client.watched_paths()));
+        }
+        client.close().await;
+    }
+    drop(clients);
+    sleep(RECOVERY).await;
+    if !ensemble.sessions().is_empty() {
+        wrong(format!("sessions {:?}", ensemble.sessions()));
+    }
+    // The one that is left carries the ensemble's messages.
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    if tasks > 1 {
+        wrong(format!("{} tasks", tasks - 1));
+    }
+}
+
+/// The nodes below a parent, in the order of their numbers.
+pub(super) fn queue(ensemble: &SimulatedEnsemble, parent: &str) -> Vec<String> {
+    let mut nodes: Vec<_> = ensemble.children(parent).iter().map(|node| format!("{parent}/{node}")).collect();
+    nodes.sort_by_key(|node| number(node));
+    nodes
+}
+
+pub(super) fn number(node: &str) -> Option<i64> {
+    node.rsplit_once('-')?.1.parse().ok()
+}
+
+/// Does its worst for a while, then mends everything.
+async fn nemesis(field: &impl Field, weather: Weather, random: &mut StdRng) {
+    if weather.calm {
+        return;
+    }
+    let ensemble = field.ensemble();
+    if weather.numbers_end {
+        sleep(Duration::from_millis(random.random_range(0..5000))).await;
+        let next = i32::MAX - random.random_range(0..5);
+        for part in field.parts() {
+            // There may be no such part yet.
+            let set = ensemble.set_next_sequence(&part, next);
+            field.note(format_args!("the next number in {part} is {next}: {set}"));
+        }
+    }
+    for _ in 0..random.random_range(2..9) {
+        sleep(Duration::from_millis(random.random_range(200..6000))).await;
+        let client = ClientId(random.random_range(0..CLIENTS));
+        let lasting = Duration::from_millis(random.random_range(100..12_000));
+        match random.random_range(0..12) {
+            0 | 1 => {
+                field.fault(format_args!("{client:?} is reset"), Duration::ZERO);
+                ensemble.reset(client);
+            }
+            2 | 3 => {
+                field.fault(format_args!("{client:?} is partitioned for {lasting:?}"), lasting);
+                ensemble.partition(client);
+                sleep(lasting).await;
+                ensemble.repair(client);
+            }
+            4 => {
+                let sessions = ensemble.sessions();
+                if let Some(session) = sessions.get(random.random_range(0..sessions.len().max(1))) {
+                    field.end(format_args!("session {session} is killed"));
+                    field.kill(*session);
+                }
+            }
+            5 => {
+                field.fault(format_args!("the server of {client:?} is cut off for {lasting:?}"), lasting);
+                ensemble.cut_off_server(client);
+                sleep(lasting).await;
+                ensemble.repair(client);
+            }
+            6 => {
+                field.fault(format_args!("the server of {client:?} is behind for a while"), Duration::from_secs(6));
+                ensemble.stale_reads(client);
+                // It falls behind again and again, and loses its connection meanwhile.
+                for _ in 0..random.random_range(1..12) {
+                    sleep(Duration::from_millis(random.random_range(20..500))).await;
+                    ensemble.reset(client);
+                    ensemble.stale_reads(client);
+                }
+                ensemble.repair(client);
+            }
+            7 if weather.loses_data => {
+                field.fault("all servers start again without their data", Duration::ZERO);
+                field.revoke(field.nodes().into_iter().map(|(path, _)| path).collect());
+                ensemble.restart_empty();
+            }
+            7 => {
+                field.fault("all servers start again", Duration::ZERO);
+                ensemble.restart();
+            }
+            8..=10 => {
+                field.fault(format_args!("the answer to the next write of {client:?} is lost"), lasting);
+                ensemble.drop_reply(client);
+            }
+            _ => match random.random_range(0..3) {
+                0 => {
+                    field.fault(format_args!("the clock of {client:?} skips {lasting:?}"), Duration::ZERO);
+                    ensemble.skip_clock(client, lasting);
+                }
+                _ => {
+                    // An administrator deletes a node.
+                    let nodes = field.nodes();
+                    if let Some((node, _)) = nodes.get(random.random_range(0..nodes.len().max(1))) {
+                        field.end(format_args!("somebody deletes {node}"));
+                        field.delete(node);
+                    }
+                }
+            },
+        }
+    }
+}

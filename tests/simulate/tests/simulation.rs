@@ -66,6 +66,19 @@ async fn connected(ensemble: &SimulatedEnsemble) -> CuratorFramework {
     client
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_child_is_recorded_with_its_transaction_also_if_it_is_gone() {
+    let ensemble = SimulatedEnsemble::new(1, Duration::ZERO);
+    ensemble.record_children("/parent");
+    let client = connected(&ensemble).await;
+    client.create().for_path("/parent").await.unwrap();
+    client.create().for_path("/parent/first").await.unwrap();
+    let first = client.check_exists().for_path("/parent/first").await.unwrap().unwrap();
+    client.delete().for_path("/parent/first").await.unwrap();
+    assert_eq!(ensemble.take_created(), [("first".to_owned(), first.czxid)]);
+    assert_eq!(ensemble.take_created(), []);
+}
+
 /// Until when the leader keeps the session of a client whose server is cut off right behind a write that ended a rest:
 /// counted from that write.
 async fn time_left_behind_a_write(seed: u64, rest: Duration) -> Duration {

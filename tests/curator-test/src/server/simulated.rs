@@ -119,6 +119,10 @@ impl SimulatedServer {
         self.core.tree.get(path).ok().map(|node| node.stat().ephemeral_owner)
     }
 
+    pub(crate) fn czxid(&self, path: &str) -> Option<i64> {
+        self.core.tree.get(path).ok().map(|node| node.stat().czxid)
+    }
+
     pub(crate) fn watch_count(&self) -> usize {
         self.core.watches.len()
     }

@@ -152,6 +152,17 @@ impl SimulatedEnsemble {
         self.world.with_server(|server| server.owner(path))
     }
 
+    /// Records from now on each child that is created below a node.
+    pub fn record_children(&self, parent: &str) {
+        self.world.record_children(parent);
+    }
+
+    /// Returns the [recorded](Self::record_children) children since the last call, each name with its `czxid`.
+    #[must_use]
+    pub fn take_created(&self) -> Vec<(String, i64)> {
+        self.world.take_created()
+    }
+
     /// Returns the sessions at the leader.
     #[must_use]
     pub fn sessions(&self) -> Vec<i64> {

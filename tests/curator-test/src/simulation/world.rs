@@ -1,6 +1,6 @@
 //! Servers, links and messages in transit, in the order of time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -48,6 +48,10 @@ struct State {
     links: BTreeMap<LinkId, Link>,
     next_link: LinkId,
     clients: BTreeMap<ClientId, Client>,
+    /// The names below each parent whose children are recorded.
+    recorded: BTreeMap<String, BTreeSet<String>>,
+    /// The recorded children that were not taken yet.
+    created: Vec<(String, i64)>,
 }
 
 /// A message in transit.
@@ -121,6 +125,8 @@ impl World {
                 links: BTreeMap::new(),
                 next_link: 0,
                 clients: BTreeMap::new(),
+                recorded: BTreeMap::new(),
+                created: Vec::new(),
             }),
             origin: Instant::now(),
             changed: Notify::new(),
@@ -141,6 +147,16 @@ impl World {
 
     pub(super) fn with_server<T>(&self, look: impl FnOnce(&mut SimulatedServer) -> T) -> T {
         look(&mut self.state.lock().server)
+    }
+
+    pub(super) fn record_children(&self, parent: &str) {
+        let mut state = self.state.lock();
+        state.recorded.entry(parent.to_owned()).or_default();
+        state.record();
+    }
+
+    pub(super) fn take_created(&self) -> Vec<(String, i64)> {
+        std::mem::take(&mut self.state.lock().created)
     }
 
     /// Changes the state, and wakes the simulation to check what is due.
@@ -285,6 +301,18 @@ impl State {
         self.arriving.retain(|_, parcel| parcel.link() != id);
     }
 
+    /// Records new children. One request creates at most one, so none is missed between two requests.
+    fn record(&mut self) {
+        for (parent, known) in &mut self.recorded {
+            for name in self.server.children(parent) {
+                if known.insert(name.clone()) {
+                    let czxid = self.server.czxid(&format!("{parent}/{name}")).unwrap_or_default();
+                    self.created.push((name, czxid));
+                }
+            }
+        }
+    }
+
     fn post_up(&mut self, id: LinkId, parcel: Parcel, now: Duration) {
         if self.links.contains_key(&id) {
             self.post(parcel, now);
@@ -398,6 +426,7 @@ impl State {
                 let seen = if is_greeting { last_seen(&bytes) } else { 0 };
                 let known = client.lagging.as_ref().filter(|known| is_greeting && known.has_seen(seen));
                 let behind = known.map(|known| Behind::new(&self.server.with_nodes_of(known)));
+                self.record();
                 self.deliver(outputs, now);
                 if drops {
                     self.break_link(id);

@@ -1,4 +1,4 @@
-//! Storms: clients that contend for a lock while everything that can go wrong does, and what is written down about them.
+//! Storms: clients that contend for a lock or for the lead while everything that can go wrong does, and the notes on them.
 
 #![allow(
     missing_docs,
@@ -10,5 +10,6 @@
     reason = "helpers of tests"
 )]
 
+pub mod candidates;
 pub mod contenders;
 pub mod storm;

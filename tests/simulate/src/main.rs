@@ -1,7 +1,7 @@
-//! Runs every lock through simulated storms, thousands of them, and checks what happened.
+//! Runs every lock and elections through simulated storms, thousands of them, and checks what happened.
 //!
-//! Each seed storms three of the ten recipes, in rotation: in a hundred seeds in a row each has thirty storms, in all
-//! kinds of weather.
+//! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
+//! kinds of weather. Each seed also storms an election: two of three that of a latch, one that of a selector.
 //!
 //! ```text
 //! cargo run --release -p curator-simulate -- --seeds 10000
@@ -20,10 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use curator_simulate::contenders::Recipe;
-use curator_simulate::storm;
+use curator_simulate::storm::Storm;
 
-/// Runs every lock through simulated storms and checks what happened.
+/// Runs every lock and elections through simulated storms and checks what happened.
 #[derive(Debug, Clone, Parser)]
 struct Options {
     /// How many seeds
@@ -111,8 +110,8 @@ fn again(seed: u64) {
 /// The storms of one seed; whether they went well.
 fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
     let mut well = true;
-    for recipe in Recipe::of(seed) {
-        let outcome = storm::run(seed, recipe);
+    for storm in Storm::of(seed) {
+        let outcome = storm.run(seed);
         let lone = options.seeds == 1;
         if lone {
             for line in &outcome.log {
@@ -123,7 +122,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
             well = false;
             if lone || failures.load(Ordering::Relaxed) < PRINTED {
                 for violation in &outcome.violations {
-                    println!("seed {seed}, {recipe}: {violation}");
+                    println!("seed {seed}, {storm}: {violation}");
                 }
                 again(seed);
             }

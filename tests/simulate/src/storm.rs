@@ -1,5 +1,7 @@
-//! One storm: clients that contend for a lock while everything that can go wrong does, all from one seed.
+//! One storm: clients that contend for a lock, or for the lead, while everything that can go wrong does, all from one
+//! seed.
 
+mod election;
 mod players;
 mod weather;
 
@@ -12,16 +14,47 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 
 use self::weather::{CLIENTS, Field, PATH, RECOVERY, SESSION, WORKERS, Weather};
+use crate::candidates::Election;
 use crate::contenders::{Lock, Outcome, Pace, Recipe, Scribe, work};
 
 /// How long a place may stay free outside of faults.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PACE: Pace = Pace { speed: 1, rounds: 4, long: 8, uneven: false, looks: true };
 
-/// Runs one storm.
-pub fn run(seed: u64, recipe: Recipe) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime without I/O needs nothing that can fail").block_on(storm(seed, recipe))
+/// The subject of a storm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Storm {
+    /// A lock.
+    Lock(Recipe),
+    /// An election.
+    Election(Election),
+}
+
+impl Storm {
+    /// Returns the storms of one seed.
+    pub fn of(seed: u64) -> [Self; 4] {
+        let [first, second, third] = Recipe::of(seed).map(Self::Lock);
+        [first, second, third, Self::Election(Election::of(seed))]
+    }
+
+    /// Runs the storm.
+    pub fn run(self, seed: u64) -> Outcome {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("a runtime without I/O needs nothing that can fail");
+        match self {
+            Self::Lock(recipe) => runtime.block_on(storm(seed, recipe)),
+            Self::Election(election) => runtime.block_on(election::storm(seed, election)),
+        }
+    }
+}
+
+impl fmt::Display for Storm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(recipe) => recipe.fmt(f),
+            Self::Election(election) => election.fmt(f),
+        }
+    }
 }
 
 async fn storm(seed: u64, recipe: Recipe) -> Outcome {

@@ -48,7 +48,7 @@ struct State {
     links: BTreeMap<LinkId, Link>,
     next_link: LinkId,
     clients: BTreeMap<ClientId, Client>,
-    /// The names below each parent whose children are recorded.
+    /// The known children of each parent that is recorded.
     recorded: BTreeMap<String, BTreeSet<String>>,
     /// The recorded children that were not taken yet.
     created: Vec<(String, i64)>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use curator_framework::Error;
 use curator_recipes::LockError;
-use curator_test::history::{Attempt, History, Mode, Rules, Step, Violation};
+use curator_test::history::{Attempt, History, Mode, Rules, Step};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -18,8 +18,8 @@ pub struct Outcome {
     /// What happened, in order: the same for the same seed.
     pub log: Vec<String>,
     /// What must not have happened.
-    pub violations: Vec<Violation>,
-    /// How often the lock was granted.
+    pub violations: Vec<String>,
+    /// The number of grants, or of terms.
     pub grants: usize,
 }
 
@@ -113,7 +113,7 @@ impl Scribe {
     /// What came of it.
     pub fn outcome(&self, rules: &Rules) -> Outcome {
         let mut book = self.book.lock();
-        let violations = book.history.check(rules);
+        let violations = book.history.check(rules).iter().map(ToString::to_string).collect();
         Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
     }
 

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, RetryNTimes};
+use curator_framework::CuratorFramework;
 use curator_recipes::LockOwner;
+use curator_test::ClientId;
 use curator_test::history::{Attempt, Mode, Step};
-use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::weather::{Field, PATH, SESSION, client_options, queue, read};
+use super::weather::{Field, PATH, SESSION, queue, read, start_player};
 use super::{Locks, PACE};
 use crate::contenders::{Guard, Lock, Recipe, Scribe, Verb, work};
 
@@ -29,17 +29,17 @@ pub(super) fn play(seed: u64, field: &Locks, workers: &mut JoinSet<()>) -> Vec<C
     let random = StdRng::seed_from_u64(seed ^ 200 << 32);
     match seed % 8 {
         1 | 5 => {
-            let (idle, rival) = (client(ensemble, IDLE), client(ensemble, RIVAL));
+            let (idle, rival) = (start_player(ensemble, IDLE), start_player(ensemble, RIVAL));
             workers.spawn(duel(field.clone(), (idle.clone(), rival.clone()), random));
             vec![idle, rival]
         }
         2 => {
-            let client = client(ensemble, CROWD);
+            let client = start_player(ensemble, CROWD);
             workers.spawn(crowd(scribe.clone(), recipe, client.clone(), random));
             vec![client]
         }
         3 | 7 => {
-            let client = client(ensemble, QUITTER);
+            let client = start_player(ensemble, QUITTER);
             workers.spawn(quit(field.clone(), client.clone(), random));
             vec![client]
         }
@@ -49,7 +49,7 @@ pub(super) fn play(seed: u64, field: &Locks, workers: &mut JoinSet<()>) -> Vec<C
                 return Vec::new();
             }
             // Often two of them are neighbours in the queue.
-            let client = client(ensemble, SIBLINGS);
+            let client = start_player(ensemble, SIBLINGS);
             for number in 0..3 {
                 let random = StdRng::seed_from_u64(seed ^ (210 + number) << 32);
                 workers.spawn(work(scribe.clone(), lock(&client, recipe), random, PACE, false));
@@ -57,14 +57,6 @@ pub(super) fn play(seed: u64, field: &Locks, workers: &mut JoinSet<()>) -> Vec<C
             vec![client]
         }
     }
-}
-
-fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
-    let options = client_options(ensemble, id);
-    let client = options.retry_policy(RetryNTimes::new(100, Duration::from_millis(200))).build();
-    let client = client.expect("valid options");
-    client.start().expect("there is a runtime");
-    client
 }
 
 fn lock(client: &CuratorFramework, recipe: Recipe) -> Lock {

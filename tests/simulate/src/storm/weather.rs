@@ -106,7 +106,7 @@ pub(super) trait Field {
     }
 }
 
-pub(super) fn client_options(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFrameworkBuilder {
+fn client_options(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFrameworkBuilder {
     let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(Duration::from_secs(5));
     // The host's address would be another one elsewhere.
     options.default_data("").reap_interval(None)
@@ -142,6 +142,15 @@ pub(super) fn start_client(
     let client = client.expect("valid options");
     client.start().expect("there is a runtime");
     (client, path)
+}
+
+/// Starts a client that plays a part of its own.
+pub(super) fn start_player(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
+    let options = client_options(ensemble, id);
+    let client = options.retry_policy(RetryNTimes::new(100, Duration::from_millis(200))).build();
+    let client = client.expect("valid options");
+    client.start().expect("there is a runtime");
+    client
 }
 
 /// Does the worst of the weather, from two sides if it comes from two.

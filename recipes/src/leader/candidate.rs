@@ -351,8 +351,9 @@ fn lost(share: &HoldShare) -> Attempt {
     }
 }
 
-/// Reads the path's record, waits out the delay, and returns the number of the term: the node's `czxid`, unless a
-/// hand-over has let a younger node lead before. The record comes with it if the resignation is to be recorded there.
+/// Reads the path's record, finds the number of the term, and waits out the delay. The number is the node's `czxid`,
+/// unless a hand-over has let a younger node lead before. The record comes with it if the resignation is to be recorded
+/// there.
 async fn begin(
     internals: &LockInternals,
     candidacy: &Candidacy,
@@ -374,16 +375,19 @@ async fn begin(
             false => (czxid, marks),
         });
     };
-    if !is_clean(found.record.as_ref(), candidacy.last_ahead().as_deref()) {
+    let is_clean = is_clean(found.record.as_ref(), candidacy.last_ahead().as_deref());
+    let record = if found.highest_term() > czxid { Record::claim(own) } else { Record::of_leader(czxid, own) };
+    // Before the delay: observers wait for the number.
+    let begun = match claim(internals, share, record, &mut retries).await {
+        // A client without transactions leads too, but its end always counts as a crash.
+        Err(LeaderError::Framework(Error::Unsupported { .. })) if found.highest_term() <= czxid => (czxid, None),
+        claimed => claimed.map(|(number, marks)| (number.max(czxid), marks))?,
+    };
+    if !is_clean {
         tracing::info!(path, delay_s = delay.as_secs_f64(), "the earlier leader did not resign");
         sleep(delay).await;
     }
-    let record = if found.highest_term() > czxid { Record::claim(own) } else { Record::of_leader(czxid, own) };
-    match claim(internals, share, record, &mut retries).await {
-        // A client without transactions leads too, but its end always counts as a crash.
-        Err(LeaderError::Framework(Error::Unsupported { .. })) if found.highest_term() <= czxid => Ok((czxid, None)),
-        claimed => claimed.map(|(number, marks)| (number.max(czxid), marks)),
-    }
+    Ok(begun)
 }
 
 /// Returns whether the earlier leader has resigned, as far as the record and the queue show.
@@ -408,6 +412,10 @@ async fn claim(
         let found = record_io::read(session, retries, path).await?;
         if found.is_foreign {
             return Err(LeaderError::ForeignData { path: client.path_text(path) });
+        }
+        // By an earlier try with a lost reply.
+        if found.record.as_ref() == Some(&record) {
+            return Ok((found.highest_term(), Some(found)));
         }
         let check = Operation::Check { path: share.path().to_owned(), version: None };
         match session.transaction(vec![check, found.write(path, &record)]).await {

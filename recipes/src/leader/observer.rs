@@ -218,7 +218,7 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
             Ok(session) => {
                 let known = published.newest();
                 let looked = look_in(internals, &session, &mut synced_in, &known).await;
-                looked.map(|look| (look, session.timeout() / 10))
+                looked.map(|look| (look, session.timeout() * 2))
             }
             Err(error) => Err(error),
         };
@@ -226,7 +226,8 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
             Ok((Look { observed, is_early, watches }, patience)) => {
                 pauses = Pauses::default();
                 let mut changed = futures_util::future::select_all(watches);
-                // Java's leaders write no number, so the wait for it has an end.
+                // Java's leaders write no number, so the wait for it has an end. A candidate that cannot write it for so
+                // long has lost its session.
                 if is_early && timeout(patience, &mut changed).await.is_ok() {
                     continue;
                 }

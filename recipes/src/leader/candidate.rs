@@ -248,6 +248,10 @@ impl Candidate {
         let (number, marks) = match begun {
             Ok(begun) => begun,
             Err(_) if share.hold().loss().is_some() => return lost(&share),
+            // The node is gone, perhaps with the whole path, and the notification is on its way.
+            Err(LeaderError::LeadershipLost { .. } | LeaderError::Framework(Error::NoNode { .. })) => {
+                return Attempt::Led;
+            }
             Err(error) => return Attempt::Failed(error),
         };
         let tenure = Tenure(Term::new(share, number, internals.base_path(), internals.client().clone(), marks));
@@ -424,7 +428,11 @@ async fn claim(
                 let written = Found { record: Some(record.clone()), stat: stat.unwrap_or_default(), is_foreign: false };
                 return Ok((written.highest_term(), Some(written)));
             }
-            // The record was written meanwhile, perhaps by an earlier try with a lost reply.
+            Err(Error::Transaction { index: 0, cause, .. }) if matches!(*cause, Error::NoNode { .. }) => {
+                let reason = TermEnd::Lost(LossReason::NodeDeleted);
+                return Err(LeaderError::LeadershipLost { path: client.path_text(path), reason });
+            }
+            // The record was written meanwhile.
             Err(Error::Transaction { index: 1, cause, .. }) if matches!(*cause, Error::BadVersion { .. }) => {}
             Err(error) => retry_in_session(error, session, retries).await?,
         }

@@ -192,9 +192,11 @@ impl Term {
 
     /// Returns the loss of the term in place of the error that it has caused.
     pub(super) fn failed(&self, error: Error) -> LeaderError {
-        match self.loss() {
-            Some(reason) => self.over(TermEnd::Lost(reason)),
-            None => error.into(),
+        match (self.loss(), error) {
+            (Some(reason), _) => self.over(TermEnd::Lost(reason)),
+            // Without the path its children are gone too, the leader's node among them.
+            (None, Error::NoNode { .. }) => self.over(TermEnd::Lost(LossReason::NodeDeleted)),
+            (None, error) => error.into(),
         }
     }
 

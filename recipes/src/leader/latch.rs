@@ -84,10 +84,12 @@ pub(super) struct Shared {
     pub(super) candidacy: Arc<Candidacy>,
 }
 
-/// A candidate that leads from its first moment at the head of the queue until it is closed: Curator's `LeaderLatch`.
+/// One candidate of an election: Curator's `LeaderLatch`. It leads once it is first in the queue, until it resigns, is
+/// closed, or loses its node.
 ///
-/// Of all started latches on a path at most one leads. A latch joins in the background, and joins again after a loss.
-/// Clones are cheap, and all clones are one latch. The drop of the last one closes it.
+/// Of all started latches on a path at most one leads. A latch joins in the background, and joins again after each
+/// term. It reports the leadership to any number of tasks, while a [`LeaderSelector`](crate::LeaderSelector) runs the
+/// work of the leader. Clones are cheap, and all clones are one latch. The drop of the last one closes it.
 ///
 /// # Losing the leadership
 ///
@@ -106,8 +108,8 @@ pub(super) struct Shared {
 ///
 /// # Stop the work first
 ///
-/// [`resign`](Self::resign), [`resign_to`](Self::resign_to), [`abstain`](Self::abstain), [`close`](Self::close) and the
-/// end of [`eligible`](LeaderLatchOptions::eligible) end the term and delete the node at once. Work in
+/// [`resign`](Self::resign), [`resign_to`](Self::resign_to), [`abstain`](Self::abstain), [`close`](Self::close) and a
+/// `false` of [`eligible`](LeaderLatchOptions::eligible) end the term and delete the node at once. Work in
 /// [`Leadership::protect`] is dropped at its next poll, which may be a moment after another candidate leads. To exclude
 /// that, end the work before, or use a [`LeaderSelector`](crate::LeaderSelector), which drops the work first.
 ///
@@ -226,7 +228,9 @@ impl LeaderLatch {
     ///
     /// # Errors
     ///
-    /// `LeaderError::AlreadyStarted`, `LeaderError::Closed`; `Error::NoRuntime`: call it in a tokio runtime.
+    /// * `LeaderError::AlreadyStarted`: the latch runs.
+    /// * `LeaderError::Closed`: create another latch.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> LeaderResult<()> {
         let Owner { client, path, options, shared, task, .. } = &*self.owner;
         // Does not keep the client: its last clone ends the task.

@@ -40,8 +40,8 @@ pub enum TermOutcome<T> {
 /// Runs work while it leads: Curator's `LeaderSelector`.
 ///
 /// The work is a future that gets the [`Leadership`]. The selector drops it at the session's deadline, before another
-/// candidate can lead, and deletes its node only after that. Work that goes on after the drop of its future is listed
-/// at [`LockGuard::protect`](crate::LockGuard::protect).
+/// candidate can lead, and deletes its node only after that. Work that blocks its thread is dropped when it yields.
+/// Work that goes on after the drop of its future is listed at [`LockGuard::protect`](crate::LockGuard::protect).
 ///
 /// Clones are cheap, and all clones are one selector, with one run at a time. Dropping the future of a run leaves the
 /// queue.
@@ -77,10 +77,14 @@ pub enum TermOutcome<T> {
 /// # }
 /// ```
 ///
+/// # Losing the leadership
+///
+/// The table at [`LeaderLatch`](crate::LeaderLatch#losing-the-leadership) holds for selectors too. With the policy
+/// named there a lost connection drops the work, and the selector joins again at the back.
+///
 /// # Differences from Curator
 ///
-/// * A lost connection does not end the term; the session's deadline does. For Curator's behaviour, see
-///   [`LeaderLatch`](crate::LeaderLatch#losing-the-leadership).
+/// * A lost connection does not end the term; the session's deadline does.
 /// * The end of a term drops the work. Curator interrupts its thread, which may go on.
 /// * An error that waiting cannot mend is returned. Curator keeps it in a private `Future`, and with `autoRequeue`
 ///   tries again without a pause.

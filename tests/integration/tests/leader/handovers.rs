@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use curator_framework::LossReason;
+use curator_framework::{CreateMode, LossReason};
 use curator_integration::env::in_time;
 use curator_integration::on_every_server;
-use curator_recipes::{LeaderLatch, LeaderLatchOptions, Participant, TermEnd};
+use curator_recipes::{InterProcessMutex, LeaderError, LeaderLatch, LeaderLatchOptions, Participant, TermEnd};
 
-use crate::stage::{Call, Calls, end_of, leaders, leads, one_leads, started_with, three};
+use crate::stage::{Call, Calls, end_of, leaders, leads, named, one_leads, sees, started_with, three};
 
 const BUDGET: Duration = Duration::from_secs(20);
 
@@ -45,7 +45,7 @@ on_every_server! {
         let (clients, latches) = three(&env, &path).await;
         let ids = ["ann", "bob", "cat"];
         let (mut leader, mut term) = (0, 0);
-        for round in 0..12 {
+        for round in 0..6 {
             let leadership = leads(&latches[leader]).await;
             assert!(leadership.term() > term, "round {round}");
             term = leadership.term();
@@ -79,6 +79,50 @@ on_every_server! {
         let bob = participant(&latches[0], "bob").await;
         assert!(in_time(latches[0].resign_to(&bob, BUDGET)).await.unwrap());
         assert!(leads(&latches[1]).await.term() > leadership.term());
+    }
+
+    async fn hand_over_to_a_wrong_candidate_is_refused(env) {
+        let path = env.path("latch");
+        let (clients, latches) = three(&env, &path).await;
+        let leadership = leads(&latches[0]).await;
+        let elsewhere = named(&clients[0], &env.path("elsewhere"), "dan");
+        leads(&elsewhere).await;
+        let mutex = InterProcessMutex::new(clients[1].clone(), &path).unwrap();
+        let guard = in_time(mutex.acquire()).await.unwrap();
+        let no_latch = in_time(mutex.participants()).await.unwrap().remove(0);
+        for wrong in [participant(&latches[0], "ann").await, participant(&elsewhere, "dan").await, no_latch] {
+            let refused = in_time(latches[0].resign_to(&wrong, BUDGET)).await;
+            assert!(matches!(refused, Err(LeaderError::InvalidArgument { .. })), "{refused:?}");
+        }
+        in_time(leadership.verify()).await.unwrap();
+        drop(guard);
+    }
+
+    /// Java's latches know no wish: the leader goes on leading, and the candidate leads in its turn.
+    async fn hand_over_to_a_latch_of_another_implementation_keeps_the_term(env) {
+        let path = env.path("latch");
+        let (clients, latches) = three(&env, &path).await;
+        let leadership = leads(&latches[0]).await;
+        in_time(leadership.proclaim("kept")).await.unwrap();
+        let java = clients[0].create().with_protection().with_mode(CreateMode::EphemeralSequential).with_data("java");
+        let java = in_time(java.for_path(&format!("{path}/latch-"))).await.unwrap();
+        let chosen = participant(&latches[0], "java").await;
+        assert!(!in_time(latches[0].resign_to(&chosen, Duration::from_millis(300))).await.unwrap());
+        in_time(leadership.verify()).await.unwrap();
+        let observer = latches[0].observe().unwrap();
+        let seen = sees(&mut observer.watch(), |leader| leader.term == leadership.term()).await;
+        assert_eq!(seen.data.as_deref(), Some(&b"kept"[..]));
+        for latch in &latches {
+            leads(latch).await;
+            in_time(latch.close()).await;
+        }
+        let seen = sees(&mut observer.watch(), |leader| leader.id == "java").await;
+        assert_eq!((seen.path, seen.data), (java.clone(), None));
+        let last = named(&clients[1], &path, "last");
+        env.wait_for_children(&clients[0], &path, 2).await;
+        assert!(!last.has_leadership());
+        clients[0].delete().for_path(&java).await.unwrap();
+        assert!(leads(&last).await.term() > leadership.term());
     }
 
     async fn candidate_waits_after_an_unclean_loss_only(env) {

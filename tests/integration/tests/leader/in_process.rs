@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_framework::{Acl, Permission, RetryNTimes};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
-use curator_recipes::{LeaderSelector, TermEnd};
+use curator_recipes::{LeaderError, LeaderSelector, TermEnd};
 use curator_test::wire::OpCode;
 
 use crate::stage::{SHORT, Terms, end_of, leaders, leads, named, one_leads, started};
@@ -53,6 +53,32 @@ async fn refused_candidates_do_not_ask_in_a_loop() {
     assert!((1..=20).contains(&creates()), "{} creates", creates());
     in_time(latch.close()).await;
     assert_eq!(server.watch_count(), 0);
+}
+
+/// Behind the last sequence number the order is that of creation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn latches_lead_in_order_at_the_end_of_the_sequence_numbers() {
+    let server = server();
+    let client = client(&server).await;
+    client.create().for_path("/latch").await.unwrap();
+    assert!(server.set_next_sequence("/latch", i32::MAX - 2));
+    let mut latches = Vec::new();
+    for number in 1..=5 {
+        latches.push(named(&client, "/latch", &number.to_string()));
+        eventually("it is in the queue", async || server.children("/latch").unwrap().len() == number).await;
+    }
+    let mut term = 0;
+    let chosen = latches[0].participants().await.unwrap().remove(1);
+    leads(&latches[0]).await;
+    let refused = in_time(latches[0].resign_to(&chosen, Duration::from_secs(1))).await;
+    assert!(matches!(refused, Err(LeaderError::InvalidArgument { .. })), "{refused:?}");
+    for (number, latch) in latches.iter().enumerate() {
+        let leadership = leads(latch).await;
+        assert_eq!(leaders(&latches), [number]);
+        assert!(leadership.term() > term);
+        term = leadership.term();
+        in_time(latch.close()).await;
+    }
 }
 
 /// A candidate alone leaves no watch but those of its own node and path, and none when it is closed.

@@ -411,3 +411,93 @@ fn leader_that_abstains_for_no_time_resigns() {
         assert!(!first.has_leadership() && second.has_leadership());
     });
 }
+
+/// The future of a hand-over is dropped at any moment, or its budget ends there: one latch leads, and nothing is lost.
+#[test]
+fn hand_over_that_is_given_up_at_any_moment_leaves_one_leader() {
+    let mut outcomes = [0; 3];
+    for millis in 0..120 {
+        let outcome = play(millis, async |ensemble| {
+            let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+            let mut latches = vec![named(&one, PATH, "leader")];
+            let old = leads(&latches[0]).await;
+            for (client, id) in [(&one, "between"), (&two, "chosen")] {
+                latches.push(named(client, PATH, id));
+                until("it is in the queue", || ensemble.children(PATH).len() == latches.len()).await;
+            }
+            // Behind the look after the own node.
+            sleep(SESSION).await;
+            let chosen = latches[0].participants().await.unwrap().pop().unwrap();
+            assert_eq!(*chosen.id(), *"chosen");
+            let budget = Duration::from_millis(millis);
+            let handed_over = match millis % 2 {
+                0 => timeout(budget, latches[0].resign_to(&chosen, PATIENCE)).await.ok(),
+                _ => Some(soon(latches[0].resign_to(&chosen, budget)).await),
+            };
+            if let Some(handed_over) = &handed_over {
+                let handed_over = handed_over.as_ref().unwrap();
+                assert_eq!(*handed_over, !old.is_leader(), "after {millis} ms");
+            }
+            sleep(SESSION).await;
+            let now = leaders(&latches);
+            assert_eq!(now.len(), 1, "after {millis} ms: {now:?} lead");
+            assert!(now != [1], "after {millis} ms: the candidate between them leads");
+            assert_eq!(ensemble.children(PATH).len(), 3, "after {millis} ms");
+            // Each of them leads, and the numbers of their terms grow.
+            let mut term = leads(&latches[now[0]]).await.term();
+            while !latches.is_empty() {
+                until("one leads", || leaders(&latches).len() == 1).await;
+                let latch = latches.remove(leaders(&latches)[0]);
+                let next = leads(&latch).await.term();
+                assert!(next >= term, "after {millis} ms: {next} behind {term}");
+                term = next;
+                soon(latch.close()).await;
+            }
+            assert_eq!(ensemble.children(PATH), [""; 0], "after {millis} ms");
+            handed_over.map_or(0, |handed_over| if handed_over.unwrap() { 1 } else { 2 })
+        });
+        outcomes[outcome] += 1;
+    }
+    println!("dropped, done, out of budget: {outcomes:?}");
+    // A candidate follows within some milliseconds, so few budgets end before it.
+    assert!(outcomes[0] > 5 && outcomes[1] > 5, "{outcomes:?}");
+}
+
+/// The session of the leader, or of the chosen candidate, is killed at any moment of a hand-over.
+#[test]
+fn session_that_ends_at_any_moment_of_a_hand_over_leaves_one_leader() {
+    for millis in 0..160 {
+        play(millis, async |ensemble| {
+            let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+            let three = client(&ensemble, ClientId(3)).await;
+            let mut latches = Vec::new();
+            for (client, id) in [(&one, "leader"), (&three, "between"), (&two, "chosen")] {
+                latches.push(named(client, PATH, id));
+                until("it is in the queue", || ensemble.children(PATH).len() == latches.len()).await;
+            }
+            let old = leads(&latches[0]).await;
+            sleep(SESSION).await;
+            let chosen = latches[0].participants().await.unwrap().pop().unwrap();
+            let killed = if millis % 2 == 0 { ensemble.owner(old.path()).unwrap() } else { chosen.session };
+            let (leader, budget) = (latches[0].clone(), SESSION);
+            let handing_over = tokio::spawn(async move { leader.resign_to(&chosen, budget).await });
+            sleep(Duration::from_millis(millis / 2)).await;
+            ensemble.kill_session(killed);
+            // Any outcome will do.
+            drop(soon(handing_over).await.unwrap());
+            until("all are in the queue", || ensemble.children(PATH).len() == 3).await;
+            sleep(SESSION).await;
+            assert_eq!(leaders(&latches).len(), 1, "after {millis} ms: {:?} lead", leaders(&latches));
+            let mut term = old.term();
+            while !latches.is_empty() {
+                until("one leads", || leaders(&latches).len() == 1).await;
+                let latch = latches.remove(leaders(&latches)[0]);
+                let next = leads(&latch).await.term();
+                assert!(next >= term, "after {millis} ms: {next} behind {term}");
+                term = next;
+                soon(latch.close()).await;
+            }
+            assert_eq!(ensemble.children(PATH), [""; 0], "after {millis} ms");
+        });
+    }
+}

@@ -56,7 +56,7 @@ on_every_server! {
     async fn proclaim_of_a_lost_term_changes_nothing(env) {
         let path = env.path("latch");
         let (proxy, direct) = (env.proxy(), env.client().await);
-        let client = connected(builder(proxy.address()).session_timeout(LONG)).await;
+        let client = connected(builder(proxy.address())).await;
         let latch = named(&client, &path, "old");
         let old = leads(&latch).await;
         in_time(old.proclaim("old")).await.unwrap();
@@ -75,6 +75,25 @@ on_every_server! {
         let seen = sees(&mut observer.watch(), |leader| leader.data.is_some()).await;
         assert_eq!((seen.term, seen.data.as_deref()), (new.term(), Some(&b"new"[..])));
         assert!(new.is_leader());
+    }
+
+    async fn compression_of_a_client_concerns_its_ids_only(env) {
+        let path = env.path("latch");
+        let compressing = connected(builder(env.address()).enable_compression()).await;
+        let latch = named(&compressing, &path, "ann");
+        let leadership = leads(&latch).await;
+        in_time(leadership.proclaim("data")).await.unwrap();
+        assert_eq!(*in_time(latch.leader()).await.unwrap().unwrap().id(), *"ann");
+        let observer = latch.observe().unwrap();
+        let seen = sees(&mut observer.watch(), |leader| leader.data.is_some()).await;
+        assert_eq!((seen.id.as_str(), seen.data.as_deref()), ("ann", Some(&b"data"[..])));
+        // A client without compression elects with it.
+        let plain = named(&env.client().await, &path, "bob");
+        env.wait_for_children(&compressing, &path, 2).await;
+        assert!(in_time(latch.resign_to(&in_time(plain.participants()).await.unwrap()[1], LONG)).await.unwrap());
+        let next = leads(&plain).await;
+        let seen = sees(&mut observer.watch(), |leader| leader.term == next.term()).await;
+        assert_eq!(seen.path, next.path());
     }
 
     /// A program's own data at the path are neither overwritten nor taken for a record.

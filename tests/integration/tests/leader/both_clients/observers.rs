@@ -1,6 +1,6 @@
 //! Observers of elections.
 
-use curator_framework::ConnectionState;
+use curator_framework::{Acl, ConnectionState, Permission};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{Change, LeaderObserver, LeaderSelector, LeaderSelectorOptions, Observed};
@@ -31,6 +31,34 @@ on_every_server! {
         for observer in &observers {
             in_time(observer.watch().wait_for(|seen| matches!(seen, Observed::NoLeader))).await.unwrap();
         }
+    }
+
+    async fn observer_follows_a_path_that_is_deleted_and_made_again(env) {
+        let (client, other, path) = (env.client().await, env.client().await, env.path("latch"));
+        let observer = LeaderObserver::start(other.clone(), &path).unwrap();
+        let mut observed = observer.watch();
+        for _ in 0..3 {
+            in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
+            let latch = named(&client, &path, "ann");
+            let leadership = leads(&latch).await;
+            sees(&mut observed, |leader| leader.term == leadership.term()).await;
+            in_time(latch.close()).await;
+            // A server may have deleted it already, because it is a container.
+            other.delete().for_path(&path).await.ok();
+        }
+    }
+
+    async fn observer_that_may_not_read_says_so_and_sees_the_leader_later(env) {
+        let (admin, other, path) = (env.client().await, env.client().await, env.path("latch"));
+        let hidden = vec![Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, "world", "anyone")];
+        admin.create().creating_parents_if_needed().with_acl(hidden).for_path(&path).await.unwrap();
+        let observer = LeaderObserver::start(other, &path).unwrap();
+        let mut observed = observer.watch();
+        in_time(observed.wait_for(|observed| matches!(observed, Observed::Failed(_)))).await.unwrap();
+        admin.set_acl().with_acl(Acl::open_unsafe()).for_path(&path).await.unwrap();
+        let latch = named(&admin, &path, "ann");
+        let leadership = leads(&latch).await;
+        sees(&mut observed, |leader| leader.term == leadership.term()).await;
     }
 
     /// No change is missed over outages, and an observer has no node.

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use curator_framework::{
-    ConnectionState, CuratorFramework, DefaultZooKeeperFactory, LossReason, RetryForever, SessionEnd,
+    ConnectionState, CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, LossReason, RetryForever,
+    RetryNTimes, SessionEnd,
 };
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
@@ -19,6 +20,12 @@ use ConnectionState::{Connected, Lost, Reconnected, Suspended};
 async fn through(proxy: &FaultProxy, session: Duration) -> CuratorFramework {
     let options = builder(proxy.address()).session_timeout(session);
     connected(options.retry_policy(RetryForever::new(Duration::from_millis(50)).unwrap())).await
+}
+
+/// Options of a client that soon gives up.
+fn impatient(proxy: &FaultProxy) -> CuratorFrameworkBuilder {
+    let options = builder(proxy.address()).session_timeout(LONG).connection_timeout(Duration::from_millis(300));
+    options.retry_policy(RetryNTimes::new(1, Duration::from_millis(50)))
 }
 
 /// Deletes all nodes below a path, and the path, in one transaction.
@@ -48,7 +55,7 @@ on_every_server! {
             latch.start().unwrap();
             latches.push(latch);
         }
-        for _ in 0..4 {
+        for _ in 0..3 {
             let mut terms = Vec::new();
             for latch in &latches {
                 terms.push(leads(latch).await);
@@ -66,7 +73,7 @@ on_every_server! {
             in_time(latch.close_with(CloseMode::NotifyLeader)).await;
         }
         for calls in calls {
-            assert_eq!(calls.all().await, [Call::IsLeader, Call::NotLeader].repeat(5));
+            assert_eq!(calls.all().await, [Call::IsLeader, Call::NotLeader].repeat(4));
         }
     }
 
@@ -247,8 +254,7 @@ on_every_server! {
         let mut calls = Calls::of(&latch);
         latch.start().unwrap();
         let mut term = 0;
-        // Alone, then before a waiter.
-        for round in 0..3 {
+        for round in 0..2 {
             let leadership = leads(&latch).await;
             assert!(leadership.term() > term);
             term = leadership.term();
@@ -274,8 +280,7 @@ on_every_server! {
         let first = started(&other, &path);
         let leadership = leads(&first).await;
         let waiter = started(&client, &path);
-        env.wait_for_children(&other, &path, 2).await;
-        for _ in 0..3 {
+        for _ in 0..2 {
             let nodes = env.wait_for_children(&other, &path, 2).await;
             let waiting = nodes.iter().find(|node| !leadership.path().ends_with(node.as_str())).unwrap().clone();
             other.delete().for_path(&format!("{path}/{waiting}")).await.unwrap();
@@ -353,7 +358,7 @@ on_every_server! {
 
     async fn latch_is_closed_during_an_outage(env) {
         let (proxy, direct, path) = (env.proxy(), env.client().await, env.path("latch"));
-        let client = through(&proxy, LONG).await;
+        let client = connected(impatient(&proxy)).await;
         let latch = started(&client, &path);
         let leadership = leads(&latch).await;
         take_down(&proxy);
@@ -368,7 +373,7 @@ on_every_server! {
 
     async fn latch_that_resigns_during_an_outage_joins_again(env) {
         let (proxy, direct, path) = (env.proxy(), env.client().await, env.path("latch"));
-        let client = connected(builder(proxy.address()).session_timeout(LONG)).await;
+        let client = connected(impatient(&proxy)).await;
         let latch = started(&client, &path);
         for is_dropped in [false, true] {
             let leadership = leads(&latch).await;

@@ -442,7 +442,7 @@ on_every_server! {
         let outcome = in_time(run).await.unwrap();
         assert!(matches!(outcome, Ok(TermOutcome::Lost(LossReason::NodeDeleted))), "{outcome:?}");
         let run = terms.run(&selector, "");
-        for _ in 0..3 {
+        for _ in 0..2 {
             let Report::Began { path: node, .. } = terms.next().await else { panic!("a term ended") };
             observer.delete().for_path(&node).await.unwrap();
             terms.ends().await;
@@ -488,6 +488,28 @@ on_every_server! {
         terms.ends().await;
         let outcome = in_time(run).await.unwrap();
         assert!(matches!(outcome, Err(LeaderError::Framework(Error::Closed))), "{outcome:?}");
+    }
+
+    async fn term_that_panics_leaves_no_node(env) {
+        let (client, path) = (env.client().await, env.path("selector"));
+        let selector = selector(&client, &path, "");
+        for is_in_the_closure in [true, false] {
+            let runner = selector.clone();
+            let run = tokio::spawn(async move {
+                let term = |_| {
+                    if is_in_the_closure {
+                        std::panic::resume_unwind(Box::new("a term that fails"));
+                    }
+                    async { std::panic::resume_unwind(Box::new("a term that fails")) }
+                };
+                runner.run_once::<(), _>(term).await
+            });
+            assert!(in_time(run).await.unwrap_err().is_panic());
+            assert!(!selector.has_leadership());
+            env.wait_for_children(&client, &path, 0).await;
+        }
+        let outcome = in_time(selector.run_once(|_| async {})).await;
+        assert!(matches!(outcome, Ok(TermOutcome::Done(()))), "{outcome:?}");
     }
 
     /// The future of a run is dropped at any moment: in the queue, at the grant, in the term.

@@ -1,4 +1,4 @@
-//! The command that runs under a lock.
+//! The command that runs under a grant.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -7,12 +7,13 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, SystemTime};
 
 use curator_framework::{LossReason, SessionEnd};
-use curator_recipes::LockGuard;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
+use crate::grant::Grant;
+use crate::options::Work;
 use crate::signals::{self, Signals};
 use crate::tell;
 
@@ -24,11 +25,10 @@ pub(crate) const BECOME: &str = "__become";
 
 /// The command, and the way in which it runs and stops.
 pub(crate) struct Order<'a> {
-    pub(crate) command: &'a [OsString],
-    pub(crate) lock_path: &'a str,
+    pub(crate) work: &'a Work,
+    /// The path of the lock or the election.
+    pub(crate) path: &'a str,
     pub(crate) grace: Duration,
-    /// `true` keeps the command in this process's group.
-    pub(crate) foreground: bool,
     /// `true` stops the command when another client asks for the lock.
     pub(crate) revocable: bool,
 }
@@ -36,23 +36,24 @@ pub(crate) struct Order<'a> {
 /// The end of a command.
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    /// `true` if the command was stopped because the lock was lost or nearly lost.
+    /// `true` if the command was stopped because the grant was lost or nearly lost.
     pub(crate) lost: bool,
 }
 
-/// Runs the command while the lock is held.
-pub(crate) async fn run(guard: &LockGuard, order: &Order<'_>, signals: &mut Signals) -> io::Result<Ended> {
+/// Runs the command while the grant lasts.
+pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Signals) -> io::Result<Ended> {
     let mut changes = signal(SignalKind::child())?;
-    let mut child = start(guard, order)?;
-    let process = Process::of(&child, order.foreground);
+    let mut child = start(grant, order)?;
+    let foreground = order.work.foreground;
+    let process = Process::of(&child, foreground);
     let (mut stopping, mut lost, mut kill_at) = (false, false, None::<Instant>);
-    let mut explained = order.foreground;
+    let mut explained = foreground;
     let status = loop {
         tokio::select! {
             biased;
             status = child.wait() => break status?,
-            reason = guard.lost(), if !lost => {
-                tell(&format!("the lock is lost: {reason}"));
+            reason = grant.lost(), if !lost => {
+                tell(&format!("{} is lost: {reason}", grant.what()));
                 (lost, stopping) = (true, true);
                 process.signal(Signal::TERM);
                 // A silence allowed the grace before this point. The last quarter of the timeout must see no command.
@@ -60,22 +61,25 @@ pub(crate) async fn run(guard: &LockGuard, order: &Order<'_>, signals: &mut Sign
                 let last = Instant::now() + if silence { Duration::ZERO } else { order.grace };
                 kill_at = Some(kill_at.map_or(last, |at| at.min(last)));
             }
-            () = nearly_lost(guard, order.grace), if !stopping => {
-                tell("no answer from the servers: the command is stopped before the lock can be lost");
+            () = nearly_lost(grant, order.grace), if !stopping => {
+                let what = grant.what();
+                tell(&format!("no answer from the servers: the command is stopped before {what} can be lost"));
                 (lost, stopping) = (true, true);
                 process.signal(Signal::TERM);
-                kill_at = Some(Instant::now() + guard.remaining());
+                kill_at = Some(Instant::now() + grant.remaining());
             }
-            () = guard.revocation_requested(), if order.revocable && !stopping => {
+            () = grant.revocation_requested(), if order.revocable && !stopping => {
                 tell("somebody asks for the lock: the command is stopped");
                 stopping = true;
                 process.signal(Signal::TERM);
                 kill_at = Some(Instant::now() + order.grace);
             }
             signal = signals.next() => match signal {
-                Signal::TSTP => tell("Ctrl-Z is not obeyed: a lock cannot be kept by a stopped process"),
+                Signal::TSTP => {
+                    tell(&format!("Ctrl-Z is not obeyed: a stopped process cannot keep {}", grant.what()));
+                }
                 // The terminal sends these to the whole group.
-                Signal::INT | Signal::QUIT if order.foreground => {}
+                Signal::INT | Signal::QUIT if foreground => {}
                 signal => process.signal(signal),
             },
             _ = changes.recv(), if !explained => if process.wants_the_terminal() {
@@ -95,25 +99,26 @@ pub(crate) async fn run(guard: &LockGuard, order: &Order<'_>, signals: &mut Sign
     Ok(Ended { status, lost })
 }
 
-fn start(guard: &LockGuard, order: &Order<'_>) -> io::Result<Child> {
+fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
+    let words = &order.work.command;
     let mut command = if cfg!(target_os = "linux") {
         // This program becomes the command, so that the kernel kills the command also after `kill -9` here.
         let mut this = Command::new("/proc/self/exe");
-        this.arg(BECOME).arg(std::process::id().to_string()).args(order.command);
+        this.arg(BECOME).arg(std::process::id().to_string()).args(words);
         this
     } else {
-        let mut this = Command::new(&order.command[0]);
-        this.args(&order.command[1..]);
+        let mut this = Command::new(&words[0]);
+        this.args(&words[1..]);
         this
     };
-    let deadline = (SystemTime::now() + guard.remaining()).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let deadline = (SystemTime::now() + grant.remaining()).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     command
-        .env("CURATOR_LOCK_PATH", order.lock_path)
-        .env("CURATOR_NODE", guard.path())
-        .env("CURATOR_FENCING_TOKEN", guard.fencing_token().to_string())
+        .env("CURATOR_LOCK_PATH", order.path)
+        .env("CURATOR_NODE", grant.node())
+        .env("CURATOR_FENCING_TOKEN", grant.fencing_token().to_string())
         .env("CURATOR_DEADLINE", format!("{}.{:03}", deadline.as_secs(), deadline.subsec_millis()))
         .kill_on_drop(true);
-    if !order.foreground {
+    if !order.work.foreground {
         command.process_group(0);
     }
     command.spawn()
@@ -141,12 +146,12 @@ pub(crate) fn cannot_run(program: &OsStr, error: &io::Error) -> u8 {
 }
 
 /// Resolves when at most `grace` is left until the session's deadline.
-async fn nearly_lost(guard: &LockGuard, grace: Duration) {
+async fn nearly_lost(grant: &impl Grant, grace: Duration) {
     loop {
-        match guard.remaining().checked_sub(grace) {
+        match grant.remaining().checked_sub(grace) {
             Some(left) if !left.is_zero() => tokio::time::sleep(left).await,
             // Without a grace, or after the loss, `lost` stops the command instead.
-            _ if grace.is_zero() || !guard.is_held() => std::future::pending().await,
+            _ if grace.is_zero() || !grant.is_held() => std::future::pending().await,
             _ => return,
         }
     }

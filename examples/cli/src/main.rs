@@ -1,6 +1,7 @@
 //! The program `curator` runs commands under locks. `curator --help` and `curator lock --help` describe it.
 
 mod child;
+mod grant;
 mod options;
 mod pages;
 mod serve;
@@ -121,7 +122,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
         _ => None,
     };
     let mut signals = Signals::catch(run.is_some())?;
-    let client = connect(&connection, run.map(|run| &run.acl))?;
+    let client = connect(&connection, run.map(|run| &run.work.acl))?;
     let chroot = connection.chroot();
     let chroot = chroot.as_deref();
     let outcome = match &action {
@@ -243,18 +244,12 @@ async fn under(
         tell(&format!("another contender has {0}: curator status {0} shows it", run.path));
         return Ok(run.conflict_exit_code);
     };
-    let order = Order {
-        command: &run.command,
-        lock_path: &run.path,
-        grace,
-        foreground: run.foreground,
-        revocable: run.revocable,
-    };
+    let order = Order { work: &run.work, path: &run.path, grace, revocable: run.revocable };
     let ended = child::run(&guard, &order, signals).await;
     let released = tokio::time::timeout(RELEASE, guard.release()).await;
     let ended = match ended {
         Ok(ended) => ended,
-        Err(error) => return Ok(child::cannot_run(&run.command[0], &error)),
+        Err(error) => return Ok(child::cannot_run(&run.work.command[0], &error)),
     };
     match released {
         _ if ended.lost => return Ok(LOST),
@@ -282,19 +277,14 @@ async fn acquire(
         Ok(session) => session?,
         Err(_too_long) => return Err(client.no_answer("waiting for the connection").into()),
     };
-    let longest = session.timeout() / 4;
-    let grace = run.grace.unwrap_or_else(|| (session.timeout() / 6).min(Duration::from_secs(5)));
-    if grace > longest {
-        let text = format!("--grace {grace:?} is more than a quarter of the session timeout: at most {longest:?}");
-        return Err(Failure(2, text));
-    }
+    let grace = run.work.grace_in(session.timeout())?;
     let left = || run.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
     match tokio::time::timeout(left().unwrap_or(Duration::MAX), check(client, kind, &run.path, chroot)).await {
         Ok(checked) => checked?,
         // The acquire has no time left either, and reports it.
         Err(_too_long) => {}
     }
-    let waiting = Waiting::new(client, &run.path, kind.leases(), run.verbose);
+    let waiting = Waiting::new(client, &run.path, kind.leases(), run.work.verbose);
     let acquiring = async {
         match left() {
             _ if run.once => lock.try_acquire().await,
@@ -357,7 +347,7 @@ async fn missing(client: &CuratorFramework, path: &str, chroot: Option<&str>) ->
 fn lock_options(run: &Run) -> LockOptions {
     let data = run.data.clone().unwrap_or_else(|| {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let command = run.command.first().map(|command| command.to_string_lossy().into_owned());
+        let command = run.work.command.first().map(|command| command.to_string_lossy().into_owned());
         format!("{host} {} {}", std::process::id(), command.unwrap_or_default())
     });
     LockOptions::new().node_data(data)

@@ -10,6 +10,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use curator_framework::{Acl, Permission};
 
+use crate::Failure;
+
 /// Runs commands under locks that processes on many machines share through ZooKeeper.
 ///
 /// The paths are those of Apache Curator's recipes, so Java, Rust and this program share the same locks.
@@ -233,32 +235,52 @@ pub(crate) struct Run {
     /// The exit status when the lock was not acquired
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
     pub(crate) conflict_exit_code: u8,
-    /// The time from SIGTERM to SIGKILL; at most T/4 [default: 5s or T/6, the shorter; T is the session timeout]
-    #[arg(long, value_parser = duration, env = "CURATOR_GRACE")]
-    pub(crate) grace: Option<Duration>,
     /// Stop the command when another client asks for the lock with `curator revoke`
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_REVOCABLE")]
     pub(crate) revocable: bool,
+    /// Data of this contender's node, which `curator ls` shows [default: host, process id and command]
+    #[arg(long, env = "CURATOR_DATA")]
+    pub(crate) data: Option<String>,
+    /// The lock's path
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) work: Work,
+}
+
+/// The command, and the options that each command has. A path must precede it: the command is the last argument.
+#[derive(Debug, Args)]
+pub(crate) struct Work {
+    /// The time from SIGTERM to SIGKILL; at most T/4 [default: 5s or T/6, the shorter; T is the session timeout]
+    #[arg(long, value_parser = duration, env = "CURATOR_GRACE")]
+    pub(crate) grace: Option<Duration>,
     /// Leave the command in this process's group, so that it can read from the terminal; a loss then stops only the
     /// command, not the processes that it started
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_FOREGROUND")]
     pub(crate) foreground: bool,
-    /// Data of this contender's node, which `curator ls` shows [default: host, process id and command]
-    #[arg(long, env = "CURATOR_DATA")]
-    pub(crate) data: Option<String>,
     /// The access control list of the nodes that this program creates, parents included: open, creator (only these
     /// credentials), read-only (others may list and read), or scheme:id:cdrwa[,…] as in ZooKeeper. The default is that
-    /// of Java's Curator, with credentials too: all contenders of a lock must be allowed to create nodes below its path
+    /// of Java's Curator, with credentials too: all contenders must be allowed to create nodes below the path
     #[arg(long, default_value = "open", value_parser = access_list, env = "CURATOR_ACL")]
     pub(crate) acl: AccessList,
     /// Tell the place in the queue, the holder and the grant. On a terminal a line follows after 2 s of waiting anyhow
     #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
     pub(crate) verbose: bool,
-    /// The lock's path
-    pub(crate) path: String,
     /// The command and its arguments
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+impl Work {
+    /// Returns the time from SIGTERM to SIGKILL in a session with this timeout.
+    pub(crate) fn grace_in(&self, session_timeout: Duration) -> Result<Duration, Failure> {
+        let longest = session_timeout / 4;
+        let grace = self.grace.unwrap_or_else(|| (session_timeout / 6).min(Duration::from_secs(5)));
+        if grace > longest {
+            let text = format!("--grace {grace:?} is more than a quarter of the session timeout: at most {longest:?}");
+            return Err(Failure(2, text));
+        }
+        Ok(grace)
+    }
 }
 
 const TIMELINE: &str = "\

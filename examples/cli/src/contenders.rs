@@ -147,8 +147,7 @@ impl Serialize for Contender {
             node: &one.path,
             session: format!("{:#x}", one.session),
             created: created(one),
-            // In whole milliseconds, as the servers' clocks.
-            age: Duration::from_millis(u64::try_from(one.age().as_millis()).unwrap_or(u64::MAX)).as_secs_f64(),
+            age: seconds(one.age()),
             sequence: one.sequence,
             fencing_token: one.czxid,
         }
@@ -327,6 +326,12 @@ pub fn created(participant: &Participant) -> String {
     humantime::format_rfc3339_seconds(participant.created).to_string()
 }
 
+/// Returns a length of time as a number of seconds, in whole milliseconds as the servers' clocks.
+#[must_use]
+pub fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1000.0
+}
+
 /// Formats a length of time in at most two units.
 #[must_use]
 pub fn age(age: Duration) -> String {
@@ -348,6 +353,11 @@ pub fn shown(data: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seconds_have_three_decimals() {
+        assert_eq!(serde_json::to_string(&seconds(Duration::from_micros(2_530_900))).unwrap(), "2.53");
+    }
 
     #[test]
     fn names_of_children_show_the_kind() {

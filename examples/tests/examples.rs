@@ -11,7 +11,7 @@ use curator_framework::{CuratorFramework, RetryOneTime};
 use curator_recipes::{InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
 use curator_test::TestingServer;
 
-const ALL: [&str; 10] = [
+const ALL: [&str; 11] = [
     "throttle",
     "leasing",
     "flash_sale",
@@ -19,6 +19,7 @@ const ALL: [&str; 10] = [
     "reentrant",
     "multi_lock",
     "revocation",
+    "leader",
     "observe",
     "connection_states",
     "zookeeper_async",
@@ -162,7 +163,7 @@ fn examples_leave_no_node_on_a_given_server() {
         }
     });
     soon("no session", || server.sessions().is_empty());
-    for gone in ["flash_sale/stock", "read_write/config"] {
+    for gone in ["flash_sale/stock", "read_write/config", "leader/log"] {
         assert!(!server.exists(&format!("/examples/{gone}")), "{gone}");
     }
 }
@@ -188,12 +189,13 @@ async fn ctrl_c_leaves_nothing_in_the_queue() {
     client.start().unwrap();
     let mutex = |path: &str| InterProcessMutex::new(client.clone(), path).unwrap();
     let write = InterProcessReadWriteLock::new(client.clone(), "/examples/read_write/lock").unwrap().write_lock();
-    let locks: [(&str, &str, Box<dyn InterProcessLock>); 7] = [
+    let locks: [(&str, &str, Box<dyn InterProcessLock>); 8] = [
         ("flash_sale", "/examples/flash_sale/lock", Box::new(mutex("/examples/flash_sale/lock"))),
         ("read_write", "/examples/read_write/lock", Box::new(write)),
         ("reentrant", "/examples/reentrant", Box::new(mutex("/examples/reentrant"))),
         ("multi_lock", "/examples/multi_lock/ann", Box::new(mutex("/examples/multi_lock/ann"))),
         ("revocation", "/examples/revocation", Box::new(mutex("/examples/revocation"))),
+        ("leader", "/examples/leader/election", Box::new(mutex("/examples/leader/election"))),
         ("connection_states", "/examples/connection_states", Box::new(mutex("/examples/connection_states"))),
         ("zookeeper_async", "/examples/zookeeper_async", Box::new(mutex("/examples/zookeeper_async"))),
     ];

@@ -172,6 +172,7 @@ fn state_of(lock: &Lock) -> (&'static str, String) {
     let (holders, waiters) = (lock.holders().count(), lock.waiters());
     let of = |one: &str, many: &str| if holders == 1 { format!("1 {one}") } else { format!("{holders} {many}") };
     match (lock.recipe, holders) {
+        (Recipe::Latch, 0) if waiters == 0 => ("free", "no leader".to_owned()),
         (_, 0) if waiters == 0 => ("free", "free".to_owned()),
         (_, 0) => ("waiting", "waiting".to_owned()),
         (Recipe::Semaphore, _) => ("held", of("lease", "leases")),
@@ -187,7 +188,11 @@ fn state_of(lock: &Lock) -> (&'static str, String) {
 /// Returns the row of a contender in the queue of a lock. Its position is not part of it: a grant moves every waiter.
 pub(crate) fn contender_row(contender: &Contender, now: i64) -> Row {
     let name = contender.path.rsplit('/').next().unwrap_or_default();
-    let (class, state) = if contender.holds() { ("held", "holds") } else { ("waiting", "waits") };
+    let (class, state) = match (contender.holds(), contender.role) {
+        (true, Role::Latch) => ("held", "leads"),
+        (true, _) => ("held", "holds"),
+        (false, _) => ("waiting", "waits"),
+    };
     let role = match contender.role {
         Role::Lock | Role::Latch => String::new(),
         role => format!(r#" <span class="dim">{}</span>"#, role.word()),
@@ -200,7 +205,7 @@ pub(crate) fn contender_row(contender: &Contender, now: i64) -> Row {
 <td data-label="Session">{session}</td>
 <td data-label="For" class="number">{since}</td></tr>"#,
         id = escape(&contender.path),
-        key = contender.key(),
+        key = escape(&contender.key()),
         client = client(contender),
         session = session_of(contender),
         since = since(contender, now),
@@ -217,15 +222,21 @@ pub(crate) fn change_item(change: &Change) -> String {
         Some(held) => format!(" after {}", age(Duration::from_millis(held.unsigned_abs()))),
         None => String::new(),
     };
+    let is_latch = change.contender.as_ref().is_some_and(|contender| contender.role == Role::Latch);
+    let (granted, released, role) = if is_latch {
+        ("leads", "resigned", "The leader")
+    } else {
+        ("was granted the lock", "released it", "A holder")
+    };
     let (class, text) = match (change.kind, &change.contender) {
         (ChangeKind::Waits, Some(contender)) => ("waiting", format!("{} waits", client(contender))),
-        (ChangeKind::Granted, Some(contender)) => ("held", format!("{} was granted the lock", client(contender))),
+        (ChangeKind::Granted, Some(contender)) => ("held", format!("{} {granted}", client(contender))),
         (ChangeKind::Released, Some(contender)) => {
-            ("free", format!("{} released it{}, or its session ended", client(contender), held(contender)))
+            ("free", format!("{} {released}{}, or its session ended", client(contender), held(contender)))
         }
         (ChangeKind::Left, Some(contender)) => ("free", format!("{} left the queue", client(contender))),
         (ChangeKind::GoneWithSession(nodes), Some(contender)) => {
-            let role = if contender.holds() { "A holder" } else { "A waiter" };
+            let role = if contender.holds() { role } else { "A waiter" };
             let text = format!("{role}, {}, is gone{}", client(contender), held(contender));
             ("lost", format!("{text}: the {nodes} nodes of its session were deleted together"))
         }

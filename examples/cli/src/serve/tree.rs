@@ -95,9 +95,11 @@ impl Contender {
         self.granted.or_else(|| self.detail.as_ref().map(|detail| detail.created))
     }
 
-    /// Returns a text that sorts the contenders of a lock.
+    /// Returns a text that sorts the contenders of a lock. A candidate of an election may have the leader's number, to
+    /// lead after it.
     pub(crate) fn key(&self) -> String {
-        format!("{}{:020}", u8::from(self.role != Role::Lease), self.order().0)
+        let (number, path) = self.order();
+        format!("{}{number:020}{path}", u8::from(self.role != Role::Lease))
     }
 
     fn order(&self) -> (i64, &str) {
@@ -552,6 +554,19 @@ mod tests {
         test.apply(&["+/m", "+/m/latch-0000000001 1", "-/m/latch-0000000001", "+/never"]);
         assert_eq!(test.lock("/m"), ("leader latch", 0, 0));
         assert_eq!(test.tree.locks().len(), 1);
+    }
+
+    #[test]
+    fn candidate_with_the_number_of_the_leader_is_next() {
+        let mut test = Test::default();
+        let [leader, next] = [1, 2].map(|id| format!("/m/_c_00000000-0000-4000-8000-00000000000{id}-latch-0000000005"));
+        test.apply(&["+/m", &format!("+{leader} 1"), "+/m/latch-0000000006 2"]);
+        // A hand-over: the candidate moves ahead, then the leader resigns.
+        test.apply(&[&format!("+{next} 3")]);
+        let keys: Vec<String> = test.tree.locks()["/m"].contenders.iter().map(|node| node.key()).collect();
+        assert!(keys.is_sorted_by(|one, other| one < other), "{keys:?}");
+        let changes = test.apply(&[&format!("-{leader}")]);
+        assert_eq!(changes[1], format!("granted {}", &next["/m/".len()..]));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// `true` if the command was stopped because the grant was lost or nearly lost.
     pub(crate) lost: bool,
+    /// `true` if a signal asked this program to end meanwhile. HUP does not count: for a service it may mean a reload.
+    pub(crate) asked_to_end: bool,
 }
 
 /// Runs the command while the grant lasts.
@@ -47,7 +49,7 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
     let foreground = order.work.foreground;
     let process = Process::of(&child, foreground);
     let (mut stopping, mut lost, mut kill_at) = (false, false, None::<Instant>);
-    let mut explained = foreground;
+    let (mut explained, mut asked_to_end) = (foreground, false);
     let status = loop {
         tokio::select! {
             biased;
@@ -74,14 +76,17 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
                 process.signal(Signal::TERM);
                 kill_at = Some(Instant::now() + order.grace);
             }
-            signal = signals.next() => match signal {
-                Signal::TSTP => {
-                    tell(&format!("Ctrl-Z is not obeyed: a stopped process cannot keep {}", grant.what()));
+            signal = signals.next() => {
+                asked_to_end |= matches!(signal, Signal::INT | Signal::TERM | Signal::QUIT);
+                match signal {
+                    Signal::TSTP => {
+                        tell(&format!("Ctrl-Z is not obeyed: a stopped process cannot keep {}", grant.what()));
+                    }
+                    // The terminal sends these to the whole group.
+                    Signal::INT | Signal::QUIT if foreground => {}
+                    signal => process.signal(signal),
                 }
-                // The terminal sends these to the whole group.
-                Signal::INT | Signal::QUIT if foreground => {}
-                signal => process.signal(signal),
-            },
+            }
             _ = changes.recv(), if !explained => if process.wants_the_terminal() {
                 tell("the command is stopped because it wants the terminal: Ctrl-C ends it, --foreground lets it have it");
                 explained = true;
@@ -96,7 +101,7 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
         // Processes that the command left in its group must not go on either.
         process.signal(Signal::KILL);
     }
-    Ok(Ended { status, lost })
+    Ok(Ended { status, lost, asked_to_end })
 }
 
 fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
@@ -118,6 +123,9 @@ fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
         .env("CURATOR_FENCING_TOKEN", grant.fencing_token().to_string())
         .env("CURATOR_DEADLINE", format!("{}.{:03}", deadline.as_secs(), deadline.subsec_millis()))
         .kill_on_drop(true);
+    if let Some(term) = grant.term() {
+        command.env("CURATOR_TERM", term.to_string());
+    }
     if !order.work.foreground {
         command.process_group(0);
     }

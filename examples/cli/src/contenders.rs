@@ -1,11 +1,11 @@
 //! Finds locks of any kind, and lists their holders and waiters.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use curator_framework::{CuratorFramework, Error, make_path, node_from_path, parent_of};
 use curator_recipes::{
-    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, Participant, ParticipantKind,
-    standard_sequence,
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LeaderLatch, LockError,
+    Participant, ParticipantKind, standard_sequence,
 };
 use futures_util::stream::{self, StreamExt as _};
 use serde::{Serialize, Serializer};
@@ -18,7 +18,7 @@ const AT_ONCE: usize = 64;
 pub struct Contender {
     /// The contender, as its node shows it.
     pub participant: Participant,
-    /// `holds`, `waits`, `lease` or `turn`. A `lease` is a semaphore's node while the limit is not known. A `turn` is
+    /// `holds`, `leads`, `waits`, `lease` or `turn`. `leads` is the holder of a leader election. A `lease` is a semaphore's node while the limit is not known. A `turn` is
     /// the contender that takes the semaphore's next lease. It may also have a row for that lease.
     pub state: &'static str,
 }
@@ -33,6 +33,8 @@ pub enum LockKind {
     ReadWrite,
     /// A semaphore.
     Semaphore,
+    /// A leader election, on the nodes of a leader latch.
+    LeaderLatch,
 }
 
 /// A lock with its contenders. It serializes as the JSON of `curator status`.
@@ -96,7 +98,7 @@ impl Contender {
     /// Returns `true` for a holder, and for a lease while the limit is not known.
     #[must_use]
     pub fn holds(&self) -> bool {
-        matches!(self.state, "holds" | "lease")
+        matches!(self.state, "holds" | "leads" | "lease")
     }
 }
 
@@ -162,6 +164,8 @@ pub fn kind_of(children: &[String]) -> Option<LockKind> {
         Some(LockKind::ReadWrite)
     } else if children.iter().any(|name| is_named(name, "lock-")) {
         Some(LockKind::Mutex)
+    } else if children.iter().any(|name| is_candidate(name)) {
+        Some(LockKind::LeaderLatch)
     } else if children.iter().any(|name| name == "leases") {
         Some(LockKind::Semaphore)
     } else {
@@ -173,9 +177,15 @@ fn is_named(child: &str, name: &str) -> bool {
     child.contains(name) && standard_sequence(child, name).is_some()
 }
 
+/// Returns `true` if a node has the name of a candidate's node in an election by latches.
+#[must_use]
+pub fn is_candidate(child: &str) -> bool {
+    is_named(child, "latch-")
+}
+
 /// Returns `true` if a node has the name of a contender's node.
 fn is_contender(child: &str) -> bool {
-    ["lock-", "lease-", "__READ__", "__WRIT__"].iter().any(|name| is_named(child, name))
+    ["lock-", "lease-", "latch-", "__READ__", "__WRIT__"].iter().any(|name| is_named(child, name))
 }
 
 /// Looks at the node at a path.
@@ -278,14 +288,27 @@ async fn contenders_of(
         }
         LockKind::ReadWrite => InterProcessReadWriteLock::new(client.clone(), path)?.participants().await?,
         LockKind::Mutex => InterProcessMutex::new(client.clone(), path)?.participants().await?,
+        LockKind::LeaderLatch => candidates(client, path).await.map_err(as_of_a_lock)?,
     };
     let state = |participant: &Participant| match (participant.kind, participant.holds, max_leases) {
         (ParticipantKind::Lease, _, None) => "lease",
         (ParticipantKind::Lock, _, _) if semaphore && participant.position == 0 => "turn",
+        (_, true, _) if kind == LockKind::LeaderLatch => "leads",
         (_, true, _) => "holds",
         (_, false, _) => "waits",
     };
     Ok(participants.into_iter().map(|participant| Contender { state: state(&participant), participant }).collect())
+}
+
+async fn candidates(client: &CuratorFramework, path: &str) -> Result<Vec<Participant>, LeaderError> {
+    LeaderLatch::new(client.clone(), path)?.participants().await
+}
+
+fn as_of_a_lock(error: LeaderError) -> LockError {
+    match error {
+        LeaderError::Framework(error) => error.into(),
+        other => LockError::InvalidArgument { argument: "election", reason: other.to_string() },
+    }
 }
 
 /// Formats the contenders as the lines of a table, with its head first.
@@ -315,6 +338,7 @@ pub const fn kind(kind: ParticipantKind) -> &'static str {
         ParticipantKind::Lease => "lease",
         ParticipantKind::Read => "read",
         ParticipantKind::Write => "write",
+        ParticipantKind::Candidate => "latch",
         _ => "lock",
     }
 }
@@ -323,7 +347,13 @@ pub const fn kind(kind: ParticipantKind) -> &'static str {
 /// record the time of the grant.
 #[must_use]
 pub fn created(participant: &Participant) -> String {
-    humantime::format_rfc3339_seconds(participant.created).to_string()
+    rfc3339(participant.created)
+}
+
+/// Formats a time in UTC, in whole seconds.
+#[must_use]
+pub fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// Returns a length of time as a number of seconds, in whole milliseconds as the servers' clocks.
@@ -372,6 +402,8 @@ mod tests {
             (&[&*format!("{id}-__WRIT__0000000001")], Some(LockKind::ReadWrite)),
             (&["leases", "locks"], Some(LockKind::Semaphore)),
             (&[&*format!("{id}-lease-0000000001")], None),
+            (&[&*format!("{id}-latch-0000000001")], Some(LockKind::LeaderLatch)),
+            (&["latch-x", "latches"], None),
         ] {
             assert_eq!(kind(names), expected, "{names:?}");
         }

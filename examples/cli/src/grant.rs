@@ -1,11 +1,12 @@
 //! The grants under which a command runs.
 
+use std::future::pending;
 use std::time::Duration;
 
 use curator_framework::LossReason;
-use curator_recipes::LockGuard;
+use curator_recipes::{Leadership, LockGuard, TermEnd};
 
-/// A grant: a lock that is held.
+/// A grant: a lock that is held, or a term in which this process leads.
 pub(crate) trait Grant {
     /// Returns the words for the grant in a message.
     fn what(&self) -> &'static str;
@@ -20,6 +21,11 @@ pub(crate) trait Grant {
     fn remaining(&self) -> Duration;
 
     fn is_held(&self) -> bool;
+
+    /// Returns the number of the term of a leader.
+    fn term(&self) -> Option<i64> {
+        None
+    }
 
     /// Resolves when the grant is lost.
     async fn lost(&self) -> LossReason;
@@ -55,5 +61,43 @@ impl Grant for LockGuard {
 
     async fn revocation_requested(&self) {
         self.revocation_requested().await;
+    }
+}
+
+impl Grant for Leadership {
+    fn what(&self) -> &'static str {
+        "leadership"
+    }
+
+    fn node(&self) -> &str {
+        self.path()
+    }
+
+    fn fencing_token(&self) -> i64 {
+        self.term()
+    }
+
+    fn term(&self) -> Option<i64> {
+        Some(self.term())
+    }
+
+    fn remaining(&self) -> Duration {
+        self.remaining()
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_leader()
+    }
+
+    async fn lost(&self) -> LossReason {
+        match self.lost().await {
+            TermEnd::Lost(reason) => reason,
+            // This program resigns only after the command has ended.
+            _ => pending().await,
+        }
+    }
+
+    async fn revocation_requested(&self) {
+        pending().await
     }
 }

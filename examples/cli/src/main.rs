@@ -1,7 +1,9 @@
 //! The program `curator` runs commands under locks. `curator --help` and `curator lock --help` describe it.
 
 mod child;
+mod elect;
 mod grant;
+mod leader;
 mod options;
 mod pages;
 mod serve;
@@ -15,19 +17,21 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use curator_cli::contenders::{LockKind, kind_of};
+use curator_cli::contenders::{LockKind, is_candidate, kind_of};
 #[cfg(feature = "tls")]
 use curator_framework::TlsOptions;
 use curator_framework::{
-    ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, SessionEnd, make_path,
+    ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, Session, SessionEnd, make_path,
+    node_from_path,
 };
 use curator_recipes::{
-    InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockError, LockGuard,
-    LockOptions, Release, RevokeOutcome, Revoker,
+    InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LockError,
+    LockGuard, LockOptions, Release, RevokeOutcome, Revoker,
 };
 
 use crate::child::{BECOME, Order};
 use crate::options::{AccessList, Action, Connection, Options, Parsed, Run};
+use crate::show::Noun;
 use crate::signals::Signals;
 use crate::waiting::Waiting;
 
@@ -40,22 +44,39 @@ struct Failure(u8, String);
 
 impl From<LockError> for Failure {
     fn from(error: LockError) -> Self {
+        match error {
+            LockError::Framework(error) => error.into(),
+            LockError::InvalidArgument { .. } | LockError::ProtocolMismatch { .. } => Self(2, error.to_string()),
+            LockError::LockLost { .. } => Self(LOST, error.to_string()),
+            _ => Self(70, error.to_string()),
+        }
+    }
+}
+
+impl From<LeaderError> for Failure {
+    fn from(error: LeaderError) -> Self {
+        match error {
+            LeaderError::Framework(error) => error.into(),
+            LeaderError::InvalidArgument { .. } | LeaderError::ForeignData { .. } => Self(2, error.to_string()),
+            LeaderError::LeadershipLost { .. } => Self(LOST, error.to_string()),
+            _ => Self(70, error.to_string()),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
         let code = match &error {
-            LockError::InvalidArgument { .. }
-            | LockError::ProtocolMismatch { .. }
-            | LockError::Framework(
-                Error::InvalidPath { .. } | Error::InvalidConfig { .. } | Error::InvalidAcl { .. },
-            ) => 2,
-            LockError::Framework(Error::ConnectionLoss { cause: Some(cause), .. }) if refused(cause) => 77,
-            LockError::Framework(Error::ConnectionLoss { .. } | Error::SessionExpired { .. }) => 69,
-            LockError::Framework(Error::NoAuth { .. }) => 77,
-            LockError::Framework(Error::NoNode { .. }) => 1,
-            LockError::LockLost { .. } => LOST,
+            Error::InvalidPath { .. } | Error::InvalidConfig { .. } | Error::InvalidAcl { .. } => 2,
+            Error::ConnectionLoss { cause: Some(cause), .. } if refused(cause) => 77,
+            Error::ConnectionLoss { .. } | Error::SessionExpired { .. } => 69,
+            Error::NoAuth { .. } => 77,
+            Error::NoNode { .. } => 1,
             _ => 70,
         };
         let text = match error {
             // The user needs the cause, not the request that failed.
-            LockError::Framework(Error::ConnectionLoss { cause: Some(cause), .. }) => cause.to_string(),
+            Error::ConnectionLoss { cause: Some(cause), .. } => cause.to_string(),
             error => error.to_string(),
         };
         Self(code, text)
@@ -66,12 +87,6 @@ impl From<LockError> for Failure {
 fn refused(cause: &ConnectError) -> bool {
     let refusal = SessionEnd::AuthFailed.to_string();
     cause.failures().iter().any(|(_, reason)| *reason == refusal)
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        LockError::from(error).into()
-    }
 }
 
 impl From<std::io::Error> for Failure {
@@ -121,8 +136,12 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Lock(run) | Action::Semaphore { run, .. } | Action::Read(run) | Action::Write(run) => Some(run),
         _ => None,
     };
-    let mut signals = Signals::catch(run.is_some())?;
-    let client = connect(&connection, run.map(|run| &run.work.acl))?;
+    let work = match &action {
+        Action::Elect(elect) => Some(&elect.work),
+        _ => run.map(|run| &run.work),
+    };
+    let mut signals = Signals::catch(work.is_some())?;
+    let client = connect(&connection, work.map(|work| &work.acl))?;
     let chroot = connection.chroot();
     let chroot = chroot.as_deref();
     let outcome = match &action {
@@ -134,6 +153,8 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Semaphore { leases, run } => under(&client, Kind::Semaphore(*leases), run, chroot, &mut signals).await,
         Action::Read(run) => under(&client, Kind::Read, run, chroot, &mut signals).await,
         Action::Write(run) => under(&client, Kind::Write, run, chroot, &mut signals).await,
+        Action::Elect(elect) => elect::elect(&client, elect, chroot, &mut signals).await,
+        Action::Leader(options) => unless_ended(&mut signals, leader::leader(&client, options, chroot)).await,
         // They need no server.
         Action::Completions { .. } | Action::Man { .. } => Ok(0),
     };
@@ -272,14 +293,12 @@ async fn acquire(
     chroot: Option<&str>,
 ) -> Result<Option<(LockGuard, Duration)>, Failure> {
     let begin = Instant::now();
-    let first_word = run.timeout.unwrap_or(Duration::MAX).min(client.connection_timeout());
-    let session = match tokio::time::timeout(first_word, client.session()).await {
-        Ok(session) => session?,
-        Err(_too_long) => return Err(client.no_answer("waiting for the connection").into()),
-    };
+    let session = first_session(client, run.timeout).await?;
     let grace = run.work.grace_in(session.timeout())?;
     let left = || run.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
-    match tokio::time::timeout(left().unwrap_or(Duration::MAX), check(client, kind, &run.path, chroot)).await {
+    match tokio::time::timeout(left().unwrap_or(Duration::MAX), check(client, kind.of_its_nodes(), &run.path, chroot))
+        .await
+    {
         Ok(checked) => checked?,
         // The acquire has no time left either, and reports it.
         Err(_too_long) => {}
@@ -303,19 +322,29 @@ async fn acquire(
     }))
 }
 
+/// Waits for the connection, at most as long as the options allow.
+async fn first_session(client: &CuratorFramework, budget: Option<Duration>) -> Result<Session, Failure> {
+    let longest = budget.unwrap_or(Duration::MAX).min(client.connection_timeout());
+    match tokio::time::timeout(longest, client.session()).await {
+        Ok(session) => Ok(session?),
+        Err(_too_long) => Err(client.no_answer("waiting for the connection").into()),
+    }
+}
+
 /// Refuses a path at which the lock would exclude nothing, or fail: before the first write.
-async fn check(client: &CuratorFramework, kind: Kind, path: &str, chroot: Option<&str>) -> Result<(), Failure> {
+async fn check(client: &CuratorFramework, kind: LockKind, path: &str, chroot: Option<&str>) -> Result<(), Failure> {
     let children = match client.get_children().for_path(path).await {
         Ok(children) => children,
         Err(Error::NoNode { .. }) => return check_chroot(client, chroot).await,
         // The acquire reports other errors.
         Err(_reported) => return Ok(()),
     };
-    let Some(found) = kind_of(&children).filter(|found| *found != kind.of_its_nodes()) else { return Ok(()) };
+    let Some(found) = kind_of(&children).filter(|found| *found != kind) else { return Ok(()) };
     let (name, right) = match found {
         LockKind::Mutex => ("mutex", "curator lock"),
         LockKind::ReadWrite => ("read-write lock", "curator read or curator write"),
         LockKind::Semaphore => ("semaphore", "curator semaphore"),
+        LockKind::LeaderLatch => ("leader election", "curator elect"),
     };
     if found == LockKind::Semaphore {
         let count =
@@ -338,17 +367,22 @@ async fn check_chroot(client: &CuratorFramework, chroot: Option<&str>) -> Result
 }
 
 /// Returns the failure for a path that does not exist.
-async fn missing(client: &CuratorFramework, path: &str, chroot: Option<&str>) -> Result<Failure, Failure> {
+async fn missing(client: &CuratorFramework, path: &str, chroot: Option<&str>, noun: Noun) -> Result<Failure, Failure> {
     check_chroot(client, chroot).await?;
-    let text = format!("no lock {path}: no client has used it yet, or the servers have deleted its empty node");
+    let (_, word, _) = noun.words();
+    let text = format!("no {word} {path}: no client has used it yet, or the servers have deleted its empty node");
     Ok(Failure(1, text))
+}
+
+/// Returns the name of this machine.
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 fn lock_options(run: &Run) -> LockOptions {
     let data = run.data.clone().unwrap_or_else(|| {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let command = run.work.command.first().map(|command| command.to_string_lossy().into_owned());
-        format!("{host} {} {}", std::process::id(), command.unwrap_or_default())
+        format!("{} {} {}", host(), std::process::id(), command.unwrap_or_default())
     });
     LockOptions::new().node_data(data)
 }
@@ -359,6 +393,12 @@ const UNKNOWN_LISTENER: &str =
 
 async fn revoke(client: &CuratorFramework, node: &str) -> Result<u8, Failure> {
     client.session().await?;
+    if is_candidate(node_from_path(node)) {
+        return Err(Failure(
+            2,
+            format!("{node} is a candidate's node, and candidates do not listen: stop its process"),
+        ));
+    }
     let requested = match Revoker::attempt_revoke(client, node).await? {
         RevokeOutcome::NodeGone => return Err(Failure(1, format!("no node {node}"))),
         RevokeOutcome::RequestedAgain => "requested again",

@@ -12,9 +12,9 @@ use curator_framework::{Acl, Permission};
 
 use crate::Failure;
 
-/// Runs commands under locks that processes on many machines share through ZooKeeper.
+/// Runs commands under locks that processes on many machines share through ZooKeeper, or while it leads an election.
 ///
-/// The paths are those of Apache Curator's recipes, so Java, Rust and this program share the same locks.
+/// The paths are those of Apache Curator's recipes, so Java, Rust and this program share the same locks and elections.
 #[derive(Debug, Parser)]
 #[command(name = "curator", version, after_help = EXIT_STATUS)]
 pub(crate) struct Options {
@@ -26,17 +26,17 @@ pub(crate) struct Options {
 
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
-    1  ls, status, revoke: no such lock, no such node
+    1  ls, status, revoke: no such lock, no such node; leader: no candidate leads
     2  wrong options, path or connect string; revoke: not a contender's node
     3  status, ls --exit-code: a contender holds the lock
    69  no connection within --connect-timeout, or it was lost while waiting
    70  another error
-   74  the lock was lost, or could soon be lost; the command was stopped if it still ran
-   75  the lock was not acquired (see -E)
+   74  the lock, or with elect --once the leadership, was lost, or could soon be lost; the command was stopped
+   75  the lock was not acquired, or no term began in time (see -E)
    77  not authorized, or the servers do not accept the credentials
   126  the command cannot be executed
   127  the command was not found
-  128 + n if signal n ended this program while it waited for the lock, or during ls, status, revoke";
+  128 + n if signal n ended this program while it waited, or during ls, status, leader, revoke";
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
@@ -149,10 +149,15 @@ pub(crate) enum Action {
     /// Runs a command under a write lock: without readers and other writers
     #[command(override_usage = "curator write [OPTIONS] <PATH> -- <COMMAND>...")]
     Write(Run),
+    /// Runs a command while this process leads an election, anew in each term
+    #[command(override_usage = "curator elect [OPTIONS] <PATH> -- <COMMAND>...")]
+    Elect(Elect),
     /// Lists holders and waiters, in the order of the queue
     Ls(Ls),
     /// Tells whether a lock is held: by which node and session, when the holder asked, and how many wait
     Status(Status),
+    /// Prints the leader of an election: its id, term, node and proclaimed data
+    Leader(LeaderOptions),
     /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
     Revoke {
         /// The node's path
@@ -299,6 +304,79 @@ INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to the command. The lock is re
 this program is killed with SIGKILL, Linux kills the command too, but not the processes that it started, nor a setuid
 program. The server releases the lock when the session ends, at most T later.";
 
+#[derive(Debug, Args)]
+#[command(after_help = ELECT_NOTES)]
+pub(crate) struct Elect {
+    /// End when a term does not begin in this time, which includes connecting; after a loss it counts anew [default:
+    /// never]
+    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    pub(crate) timeout: Option<Duration>,
+    /// The exit status when no term began in the time of --timeout
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
+    pub(crate) conflict_exit_code: u8,
+    /// End after one term, with status 74 if leadership was lost
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_ONCE")]
+    pub(crate) once: bool,
+    /// The id of this candidate, which `curator leader` shows [default: host and process id]
+    #[arg(long, env = "CURATOR_ID")]
+    pub(crate) id: Option<String>,
+    /// Text that the leader proclaims before the command starts, such as its address; `curator leader` shows it
+    #[arg(long, value_name = "TEXT", env = "CURATOR_PROCLAIM")]
+    pub(crate) proclaim: Option<String>,
+    /// The election's path
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) work: Work,
+}
+
+const ELECT_NOTES: &str = "\
+What happens:
+  the command ends by itself     the process resigns, and ends with the command's status
+  leadership is or may be lost   the command is stopped; the process joins again, and runs the command anew in its next
+                                 term; with --once it ends with status 74
+  a signal while waiting         the process leaves the election, and ends with 128 + n
+  a signal while leading         the command gets it; the process resigns when the command has ended, with its status
+  no connection while waiting    the process goes on waiting; with --timeout it ends with status 69 in the end
+
+The command gets CURATOR_LOCK_PATH, CURATOR_NODE, CURATOR_TERM, CURATOR_FENCING_TOKEN (the term too) and
+CURATOR_DEADLINE: the time (seconds since 1970) until which leadership was certain at the start. While this program runs,
+the actual deadline moves on. A connection that is lost and comes back in time costs nothing.
+
+When the servers are silent, times count from the newest evidence that the session lives. T is the session timeout that
+the servers granted, G the grace:
+  3/4 T - G   SIGTERM to the command and its process group
+  3/4 T       leadership counts as lost: SIGKILL
+  T           the earliest moment at which another candidate can lead
+If the session is killed or the node is deleted, another candidate may lead at once. The command then gets SIGTERM, and
+SIGKILL after G. Pass the term to the resource to be safe from that, and from a paused process.
+
+Candidates are those of LeaderLatch, in Java too. If this program is killed with SIGKILL, Linux kills the command too, but
+not the processes that it started, nor a setuid program. Another candidate leads when the session ends, at most T later.";
+
+#[derive(Debug, Args)]
+#[command(after_help = LEADER_NOTES)]
+pub(crate) struct LeaderOptions {
+    /// Print all candidates too, in the order of the queue
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_ALL")]
+    pub(crate) all: bool,
+    /// Print JSON, in one line
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    pub(crate) json: bool,
+    /// Print again on each change of the leader or of its data, until interrupted
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_WATCH")]
+    pub(crate) watch: bool,
+    /// The election's path
+    pub(crate) path: String,
+}
+
+const LEADER_NOTES: &str = "\
+Exit status:
+    0  a candidate leads
+    1  no leader: the election has no candidates, or does not exist, or the path is not an election
+    2, 69, 70, 77  an error, as in `curator --help`
+
+The path is that of a LeaderLatch or a LeaderSelector, in Java too. `curator ls --watch` follows all candidates.";
+
 /// An access control list.
 #[derive(Debug, Clone)]
 pub(crate) struct AccessList(pub(crate) Vec<Acl>);
@@ -357,6 +435,11 @@ impl Action {
                     (false, _) => ls.leases = None,
                 }
             }
+            Self::Leader(leader) if leader.all && leader.watch => match (on_the_line("all"), on_the_line("watch")) {
+                (true, true) => return conflict("the argument '--all' cannot be used with '--watch'"),
+                (true, false) => leader.watch = false,
+                (false, _) => leader.all = false,
+            },
             _ => {}
         }
         Ok(())
@@ -366,7 +449,7 @@ impl Action {
 /// Returns the line with the missing `--`, if a command stands without it.
 fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
     let words: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let runs = words.iter().any(|word| matches!(word.as_str(), "lock" | "semaphore" | "read" | "write"));
+    let runs = words.iter().any(|word| matches!(word.as_str(), "lock" | "semaphore" | "read" | "write" | "elect"));
     if error.kind() != ErrorKind::UnknownArgument || !runs || words.iter().any(|word| word == "--") {
         return None;
     }

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime};
 
-use curator_cli::contenders::{Contender, Lock, Look, age, created, locks_below, look, shown, table};
+use curator_cli::contenders::{Contender, Lock, LockKind, Look, age, created, locks_below, look, shown, table};
 use curator_framework::{AddWatchMode, CuratorFramework, Error};
 use curator_recipes::LockError;
 use futures_util::FutureExt as _;
@@ -43,10 +43,12 @@ pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str
 /// Returns the locks that the options ask for.
 async fn found(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<Vec<Lock>, Failure> {
     if !ls.recursive {
-        return Ok(vec![one(client, &ls.path, ls.leases, chroot).await?]);
+        return Ok(vec![one(client, &ls.path, ls.leases, chroot, Noun::Lock).await?]);
     }
     let below = match locks_below(client, &ls.path).await {
-        Err(LockError::Framework(Error::NoNode { .. })) => return Err(missing(client, &ls.path, chroot).await?),
+        Err(LockError::Framework(Error::NoNode { .. })) => {
+            return Err(missing(client, &ls.path, chroot, Noun::Lock).await?);
+        }
         below => below?,
     };
     for node in below.refused {
@@ -55,19 +57,38 @@ async fn found(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Resu
     Ok(below.locks)
 }
 
-/// Returns the lock at a path.
-async fn one(
+/// The word for what a command shows.
+#[derive(Clone, Copy)]
+pub(crate) enum Noun {
+    Lock,
+    Election,
+}
+
+impl Noun {
+    /// Returns the word with its article, and the word for a participant.
+    pub(crate) const fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Lock => ("a", "lock", "contenders"),
+            Self::Election => ("an", "election", "candidates"),
+        }
+    }
+}
+
+/// Returns the lock or the election at a path.
+pub(crate) async fn one(
     client: &CuratorFramework,
     path: &str,
     leases: Option<usize>,
     chroot: Option<&str>,
+    noun: Noun,
 ) -> Result<Lock, Failure> {
+    let (a, word, participants) = noun.words();
     let text = match look(client, path, leases).await? {
         Look::Lock(lock) => return Ok(lock),
-        Look::Missing => return Err(missing(client, path, chroot).await?),
-        Look::PartOf(lock) => format!("{path} is part of a lock: name the lock itself, {lock}"),
+        Look::Missing => return Err(missing(client, path, chroot, noun).await?),
+        Look::PartOf(whole) => format!("{path} is part of {a} {word}: name the {word} itself, {whole}"),
         Look::Other => format!(
-            "{path} is not a lock, because its children are not contenders: list the locks below it with: \
+            "{path} is not {a} {word}, because its children are not {participants}: list the {word}s below it with: \
              curator ls --recursive {path}"
         ),
     };
@@ -98,7 +119,7 @@ struct Missing<'a> {
 }
 
 /// Formats a value as one line of JSON.
-fn line(value: &impl Serialize) -> Result<String, Failure> {
+pub(crate) fn line(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure(70, error.to_string()))?;
     Ok(text + "\n")
 }
@@ -149,7 +170,7 @@ fn fact(one: &Contender) -> (String, &'static str, Vec<u8>) {
 
 pub(crate) async fn status(client: &CuratorFramework, status: &Status, chroot: Option<&str>) -> Result<u8, Failure> {
     client.session().await?;
-    let lock = match one(client, &status.path, status.leases, chroot).await {
+    let lock = match one(client, &status.path, status.leases, chroot, Noun::Lock).await {
         Err(Failure(NO_LOCK, text)) if status.json => {
             print(&line(&Missing { path: &status.path, state: "missing", reason: &text })?)?;
             return Ok(NO_LOCK);
@@ -167,15 +188,19 @@ pub(crate) async fn status(client: &CuratorFramework, status: &Status, chroot: O
 /// Formats the state of a lock, with a line for each holder.
 fn summary(lock: &Lock) -> Vec<String> {
     let path = &lock.path;
+    let (free, held, holds) = match lock.kind {
+        Some(LockKind::LeaderLatch) => ("has no leader", "led", "leads"),
+        _ => ("is free", "held", "holds"),
+    };
     if !lock.is_held() {
         let wait = if lock.waiting() > 0 { format!(": {} wait", lock.waiting()) } else { String::new() };
-        return vec![format!("{path} is free{wait}")];
+        return vec![format!("{path} {free}{wait}")];
     }
-    let mut lines = vec![format!("{path} is held: {} holds, {} wait", lock.holding(), lock.waiting())];
+    let mut lines = vec![format!("{path} is {held}: {} {holds}, {} wait", lock.holding(), lock.waiting())];
     for one in lock.contenders.iter().filter(|one| one.holds()).map(|one| &one.participant) {
         let (data, asked, at) = (shown(&one.data), age(one.age()), created(one));
         lines.push(format!(
-            "held by {data} (asked {asked} ago, at {at}, session {:#x}, node {})",
+            "{held} by {data} (asked {asked} ago, at {at}, session {:#x}, node {})",
             one.session, one.path
         ));
     }

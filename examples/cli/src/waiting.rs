@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use curator_cli::contenders::{Contender, age, contenders, shown};
 use curator_framework::CuratorFramework;
-use curator_recipes::{LockError, LockGuard, ParticipantKind};
+use curator_recipes::{LockError, ParticipantKind};
 
+use crate::grant::Grant;
 use crate::tell;
 
 /// The time after which a waiter on a terminal speaks.
@@ -62,11 +63,14 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Prints that the lock is acquired, if a line about the wait was printed or lines are asked for.
-    pub(crate) fn granted(&self, guard: &LockGuard) {
+    /// Prints the grant, if a line about the wait was printed or lines are asked for.
+    pub(crate) fn granted(&self, grant: &impl Grant) {
         if self.verbose || self.has_spoken.get() {
-            let (waited, token) = (age(self.begin.elapsed()), guard.fencing_token());
-            tell(&format!("has {} after {waited}, fencing token {token}", self.path));
+            let (waited, path) = (age(self.begin.elapsed()), self.path);
+            tell(&match grant.term() {
+                None => format!("has {path} after {waited}, fencing token {}", grant.fencing_token()),
+                Some(term) => format!("leads {path} after {waited}, term {term}"),
+            });
         }
     }
 
@@ -91,7 +95,7 @@ impl Place {
     fn of(path: &str, queue: &[Contender], is_own: impl Fn(&Contender) -> bool) -> Option<Self> {
         // A semaphore's waiters follow its leases. The contender with the turn may have a row in both.
         let at = queue.iter().rposition(&is_own)?;
-        if queue.iter().any(|one| is_own(one) && one.state == "holds") {
+        if queue.iter().any(|one| is_own(one) && matches!(one.state, "holds" | "leads")) {
             return None;
         }
         let holders: Vec<&Contender> = queue.iter().filter(|one| one.holds()).collect();
@@ -107,8 +111,9 @@ impl Place {
         if let Some(first) = holders.first() {
             let one = &first.participant;
             let more = if holders.len() > 1 { format!(" and {} more", holders.len() - 1) } else { String::new() };
+            let held = if first.state == "leads" { "led" } else { "held" };
             text += &format!(
-                "; held by {}{more} (asked {} ago, session {:#x}, node {})",
+                "; {held} by {}{more} (asked {} ago, session {:#x}, node {})",
                 shown(&one.data),
                 age(one.age()),
                 one.session,

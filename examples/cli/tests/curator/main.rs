@@ -5,7 +5,9 @@
 mod advice;
 mod commands;
 mod credentials;
+mod electing;
 mod foreground;
+mod leading;
 mod losing;
 mod pages;
 mod settings;

@@ -14,7 +14,7 @@ fn completions_need_no_server_and_are_accepted_by_the_shell() {
         let output = run("127.0.0.1:1", &["completions", shell]);
         assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
         let script = stdout(&output);
-        assert!(script.contains("semaphore") && script.contains("auth-file"), "{script}");
+        assert!(script.contains("elect") && script.contains("auth-file"), "{script}");
         // A shell that is not installed is left out.
         let checked = Command::new(shell).arg("-n").stdin(Stdio::piped()).spawn();
         if let Ok(mut child) = checked {
@@ -33,7 +33,7 @@ fn completions_need_no_server_and_are_accepted_by_the_shell() {
 fn manual_has_a_page_for_each_command() {
     let page = stdout(&run("", &["man"]));
     assert!(page.contains(".TH curator 1") && page.contains("Exit status") && page.contains("held"), "{page}");
-    for command in ["lock", "semaphore", "read", "write", "ls", "status", "revoke"] {
+    for command in ["lock", "semaphore", "read", "write", "elect", "leader", "ls", "status", "revoke"] {
         let page = stdout(&run("", &["man", command]));
         assert!(page.contains(&format!("curator\\-{command}")) && !page.contains("EXTRA"), "{page}");
         assert!(page.contains("CURATOR_CONNECT"), "{page}");
@@ -76,6 +76,16 @@ fn readme_shows_what_is_printed() {
     until("a holder", || at(1));
     let waiter = contender("worker-9");
     until("a waiter", || at(2));
+    let candidate = |id: &str, count: usize| {
+        let elect = ["elect", "--id", id, "--proclaim", "10.0.0.3:8080", "/elections/scheduler", "--", "sleep", "600"];
+        let child = curator(&servers, &elect).spawn().unwrap();
+        until("a candidate", || server.children("/elections/scheduler").is_some_and(|nodes| nodes.len() == count));
+        child
+    };
+    let leader = candidate("worker-3", 1);
+    let proclaims = || stdout(&run(&servers, &["leader", "/elections/scheduler"])).contains("it proclaims");
+    until("a leader", proclaims);
+    let follower = candidate("worker-5", 2);
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_curator"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
@@ -96,11 +106,13 @@ fn readme_shows_what_is_printed() {
             commands += 1;
         }
     }
-    for name in ["lock", "semaphore", "read", "write", "ls", "status", "revoke", "completions", "man"] {
+    for name in
+        ["lock", "semaphore", "read", "write", "elect", "leader", "ls", "status", "revoke", "completions", "man"]
+    {
         assert!(readme.contains(&format!("$ curator {name} ")), "{name}");
     }
     assert!(commands >= 9, "{commands}");
-    for child in [holder, waiter] {
+    for child in [holder, waiter, leader, follower] {
         signal(&child, Signal::TERM);
         assert_eq!(end(child).0, Some(143));
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::advice::create;
 use crate::{begin, curator, end, nodes, run, signal, stderr, stdout, until};
 
-fn parsed(text: &str) -> Value {
+pub(crate) fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 

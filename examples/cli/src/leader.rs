@@ -1,0 +1,172 @@
+//! `leader`: the leader of an election, and its candidates.
+
+use std::time::{Duration, SystemTime};
+
+use curator_cli::contenders::{Contender, Lock, LockKind, age, rfc3339, seconds, shown, table};
+use curator_framework::{CuratorFramework, Error};
+use curator_recipes::{Change, Leader, LeaderObserver, Observed};
+use serde::Serialize;
+
+use crate::options::LeaderOptions;
+use crate::show::{Noun, line, one, print};
+use crate::{Failure, check_chroot, tell};
+
+/// The exit status without a leader.
+const NO_LEADER: u8 = 1;
+
+/// Prints the leader, and returns the exit status.
+pub(crate) async fn leader(
+    client: &CuratorFramework,
+    options: &LeaderOptions,
+    chroot: Option<&str>,
+) -> Result<u8, Failure> {
+    client.session().await?;
+    if options.watch {
+        return watch(client, options, chroot).await;
+    }
+    let path = &options.path;
+    let election = match election(client, path, chroot).await {
+        Err(Failure(NO_LEADER, reason)) if options.json => {
+            print(&line(&Shot { reason: Some(&reason), ..Shot::new(path, "missing") })?)?;
+            return Ok(NO_LEADER);
+        }
+        election => election?,
+    };
+    let observer = LeaderObserver::start(client.clone(), path)?;
+    let mut states = observer.watch();
+    let known = states.wait_for(|observed| !matches!(observed, Observed::Unknown));
+    let observed = match tokio::time::timeout(client.connection_timeout(), known).await {
+        Ok(Ok(observed)) => observed.clone(),
+        _ => return Err(client.no_answer("reading the leader").into()),
+    };
+    observer.close().await;
+    let leader = leader_of(&observed)?;
+    print(&text(leader, options.all.then_some(&election), options)?)?;
+    Ok(if leader.is_some() { 0 } else { NO_LEADER })
+}
+
+/// Returns the election at a path: a latch, or the mutex of a selector.
+async fn election(client: &CuratorFramework, path: &str, chroot: Option<&str>) -> Result<Lock, Failure> {
+    let lock = one(client, path, None, chroot, Noun::Election).await?;
+    match lock.kind {
+        Some(LockKind::Semaphore | LockKind::ReadWrite) => {
+            Err(Failure(NO_LEADER, format!("{path} is not an election, but a lock: curator status {path} shows it")))
+        }
+        _ => Ok(lock),
+    }
+}
+
+/// Prints each change of the leader, until the reader of the pipe closes it.
+async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Option<&str>) -> Result<u8, Failure> {
+    check_chroot(client, chroot).await?;
+    let observer = LeaderObserver::start(client.clone(), &options.path)?;
+    let (mut changes, mut connection) = (observer.changes(), client.watch_connection_state());
+    // The observer may have read the leader before the stream of changes began.
+    let mut observed = observer.watch().borrow().clone();
+    let (mut before, mut connected) = (None, true);
+    loop {
+        let leader = leader_of(&observed)?;
+        let is_new = !matches!(observed, Observed::Unknown) && before.as_ref().map(Option::as_ref) != Some(leader);
+        if is_new {
+            let time = if options.json { String::new() } else { rfc3339(SystemTime::now()) + " " };
+            if !print(&(time + &text(leader, None, options)?))? {
+                return Ok(0);
+            }
+            before = Some(leader.cloned());
+        }
+        tokio::select! {
+            biased;
+            change = changes.next() => match change {
+                Some(Change::Item(next)) => observed = next,
+                Some(Change::Dropped(count)) => tell(&format!("{count} changes came faster than they were printed")),
+                None => return Err(Error::Closed.into()),
+            },
+            _ = connection.changed() => {
+                let is_connected = client.is_connected();
+                if connected && !is_connected {
+                    tell("no connection: changes of the leader are printed when it is back");
+                }
+                connected = is_connected;
+            }
+        }
+    }
+}
+
+/// Returns the leader, if the election has one.
+fn leader_of(observed: &Observed) -> Result<Option<&Leader>, Failure> {
+    match observed {
+        Observed::Leader(leader) => Ok(Some(leader)),
+        Observed::Failed(error) => Err(error.clone().into()),
+        _ => Ok(None),
+    }
+}
+
+fn text(leader: Option<&Leader>, election: Option<&Lock>, options: &LeaderOptions) -> Result<String, Failure> {
+    let path = &options.path;
+    if options.json {
+        let candidates = election.map(|election| election.contenders.as_slice());
+        let state = if leader.is_some() { "led" } else { "vacant" };
+        return line(&Shot { leader: leader.map(LeaderFields::new), candidates, ..Shot::new(path, state) });
+    }
+    let mut lines = leader.map_or_else(|| vec![format!("{path} has no leader")], |leader| summary(path, leader));
+    lines.extend(election.into_iter().flat_map(|election| table(&election.contenders)));
+    Ok(lines.join("\n") + "\n")
+}
+
+/// Formats a leader, with its proclaimed data on a line of its own.
+fn summary(path: &str, leader: &Leader) -> Vec<String> {
+    let Leader { id, path: node, term, session, since, data, .. } = leader;
+    let (id, ago, at) = (shown(id.as_bytes()), age(elapsed(*since)), rfc3339(*since));
+    let mut lines = vec![format!(
+        "{path} is led by {id} (term {term}, joined {ago} ago, at {at}, session {session:#x}, node {node})"
+    )];
+    lines.extend(data.as_ref().map(|data| format!("it proclaims {}", shown(data))));
+    lines
+}
+
+fn elapsed(since: SystemTime) -> Duration {
+    since.elapsed().unwrap_or_default()
+}
+
+/// The JSON of `leader`.
+#[derive(Serialize)]
+struct Shot<'a> {
+    path: &'a str,
+    state: &'static str,
+    leader: Option<LeaderFields<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    candidates: Option<&'a [Contender]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+impl<'a> Shot<'a> {
+    const fn new(path: &'a str, state: &'static str) -> Self {
+        Self { path, state, leader: None, candidates: None, reason: None }
+    }
+}
+
+#[derive(Serialize)]
+struct LeaderFields<'a> {
+    id: &'a str,
+    term: i64,
+    joined: String,
+    age: f64,
+    session: String,
+    node: &'a str,
+    data: Option<String>,
+}
+
+impl<'a> LeaderFields<'a> {
+    fn new(leader: &'a Leader) -> Self {
+        Self {
+            id: &leader.id,
+            term: leader.term,
+            joined: rfc3339(leader.since),
+            age: seconds(elapsed(leader.since)),
+            session: format!("{:#x}", leader.session),
+            node: &leader.path,
+            data: leader.data.as_ref().map(|data| String::from_utf8_lossy(data).into_owned()),
+        }
+    }
+}

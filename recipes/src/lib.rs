@@ -123,7 +123,7 @@
 //!
 //! | level | event | fields |
 //! | --- | --- | --- |
-//! | info | `a term has ended`: by a loss or by `resign`, of a latch | `path`, `reason` |
+//! | info | `a term has ended`: by a loss or a resignation of a latch | `path`, `reason` |
 //! | info | `the earlier leader did not resign`: a latch waits out its delay | `path`, `delay_s` |
 //! | warn | `a latch cannot join`: its last attempt failed | `path`, `error`, `pause_s` |
 //! | warn | `a term has failed`: the work of a selector returned an error | `path`, `error`, `pause_s` |

@@ -10,7 +10,10 @@ use std::time::Duration;
 use curator_framework::{
     Acl, ConnectionState, CuratorFramework, Permission, RetryNTimes, StandardConnectionStateErrorPolicy,
 };
-use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockOptions, MutexGuard, SemaphoreProtocol};
+use curator_recipes::{
+    InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector,
+    LeaderState, Leadership, LockOptions, MutexGuard, SemaphoreProtocol,
+};
 use curator_test::wire::OpCode;
 use curator_test::{ApacheCluster, ClientId, FaultProxy, SimulatedEnsemble, TestingServer};
 use parking_lot::Mutex;
@@ -135,6 +138,58 @@ async fn wake_a_successor_without_permission(client: &CuratorFramework, server: 
     log.comes_to("a successor cannot be signalled").await;
 }
 
+/// A started latch that waits out a short delay behind a leader that did not resign.
+fn cautious(client: &CuratorFramework, path: &str) -> LeaderLatch {
+    let options = LeaderLatchOptions::new().delay_after_unclean_loss(Duration::from_millis(1));
+    let latch = LeaderLatch::with_options(client.clone(), path, options).unwrap();
+    latch.start().unwrap();
+    latch
+}
+
+async fn leads(latch: &LeaderLatch) -> Leadership {
+    timeout(PATIENCE, latch.leading()).await.unwrap().unwrap()
+}
+
+/// Terms that end in each way that is logged.
+async fn lead_and_fail(client: &CuratorFramework, log: &Log) {
+    // The leader's node is deleted, so it has not resigned.
+    let (first, second) = (cautious(client, "/queue"), cautious(client, "/queue"));
+    let mut states = (first.watch(), second.watch());
+    let waits = |state: &LeaderState| matches!(state, LeaderState::Waiting { position: Some(1) });
+    let leader = tokio::select! {
+        _ = states.0.wait_for(waits) => second,
+        _ = states.1.wait_for(waits) => first,
+    };
+    client.delete().for_path(leads(&leader).await.path()).await.unwrap();
+    log.comes_to("the earlier leader did not resign").await;
+
+    // Another program overwrites the election's record. From then on no election writes there.
+    let latch = cautious(client, "/overwritten");
+    leads(&latch).await;
+    client.set_data().for_path("/overwritten", "of another program").await.unwrap();
+    assert!(latch.resign().await.unwrap());
+    for name in ["the node is deleted without a mark", "a term has ended", "a latch cannot join"] {
+        log.comes_to(name).await;
+    }
+
+    let selector = LeaderSelector::new(client.clone(), "/selector").unwrap();
+    tokio::select! {
+        ended = selector.run(|_| async { Err::<(), _>("the work failed") }) => panic!("{ended:?}"),
+        () = log.comes_to("a term has failed") => {}
+    }
+    let forbid = async |_| {
+        let read_only = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
+        client.set_acl().with_acl(read_only).for_path("/selector").await.unwrap();
+    };
+    timeout(PATIENCE, selector.run_once(forbid)).await.unwrap().unwrap();
+    log.comes_to("the node of a term is deleted in the background").await;
+
+    let write_only = vec![Acl::new(Permission::WRITE, "world", "anyone")];
+    client.create().with_acl(write_only).for_path("/hidden").await.unwrap();
+    let _observer = LeaderObserver::start(client.clone(), "/hidden").unwrap();
+    log.comes_to("an election cannot be observed").await;
+}
+
 async fn live_through_everything(log: &Log) {
     let server = TestingServer::builder().session_timeouts(SESSION, SESSION * 10).start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();
@@ -162,6 +217,8 @@ async fn live_through_everything(log: &Log) {
     assert!(client.set_data().with_version(77).for_path("/node", DATA).await.is_err());
 
     wake_a_successor_without_permission(&client, &server, log).await;
+
+    lead_and_fail(&client, log).await;
 
     let options = LockOptions::new().node_data(DATA).warn_after(Duration::from_millis(50));
     let mutex = InterProcessMutex::with_options(client.clone(), "/lock", options).unwrap();

@@ -67,8 +67,10 @@ impl Observed {
 /// candidate. Observes latches and selectors, Java's too.
 ///
 /// The stream has each leader that the observer has seen, in the order of their terms. It may skip a leader that led
-/// for less than a round trip. Java's leaders write no number, so behind a [hand-over](crate::LeaderLatch::resign_to)
-/// their terms may be smaller. Without a connection the last leader stays: see [`CuratorFramework::is_connected`].
+/// for less than a round trip. Without a connection the last leader stays: see [`CuratorFramework::is_connected`].
+///
+/// Java's leaders write no number. Behind a [hand-over](crate::LeaderLatch::resign_to) their terms may be smaller, and
+/// the observer shows such a leader only after two session timeouts.
 ///
 /// Clones are cheap, and all clones are one observer. The drop of the last one closes it. An observer keeps its client
 /// open.

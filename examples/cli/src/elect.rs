@@ -67,9 +67,11 @@ async fn terms(
             return Ok(LOST);
         }
         begin = Instant::now();
-        // The silence that stopped the command may be over before the session is.
-        if let Err(error) = unless_ended(signals, async { Ok(latch.resign().await) }).await? {
-            tell(&format!("the candidate's node goes with its session, it could not be given back: {error}"));
+        // The silence that stopped the command may be over before the session is. After a loss the latch may lead anew.
+        if term.is_leader() {
+            if let Err(error) = unless_ended(signals, async { Ok(latch.resign().await) }).await? {
+                tell(&format!("the candidate's node goes with its session, it could not be given back: {error}"));
+            }
         }
         tell(&format!("waits for the next term of {}", elect.path));
     }

@@ -174,6 +174,34 @@ fn once_ends_with_the_first_term() {
     until("no candidate is left", || candidates(&server) == 0);
 }
 
+/// The candidate joins again while the command still has its grace. It may lead before the command has ended.
+#[test]
+fn term_that_begins_within_the_grace_is_kept() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("saved");
+    let script = format!(
+        "trap 'echo asked; while [ ! -e {} ]; do sleep 0.05; done; exit 0' TERM; \
+         echo $CURATOR_NODE; while :; do sleep 0.05; done",
+        file.display()
+    );
+    let options = ["--session-timeout", "40s", "--grace", "10s"];
+    let (child, mut lines, first) = lead(&servers, &options, &script);
+    assert!(server.kill_session(server.sessions()[0]));
+    assert_eq!(lines.next(), "asked");
+    until("a new node", || {
+        server.children("/election").is_some_and(|nodes| nodes.len() == 1 && !first.contains(&nodes[0]))
+    });
+    let led = || stdout(&run(&servers, &["leader", "--json", "/election"])).contains(r#""state":"led""#);
+    until("a leader", led);
+    let next = format!("/election/{}", server.children("/election").unwrap()[0]);
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(lines.next(), next);
+    signal(&child, Signal::TERM);
+    assert_eq!(end(child).0, Some(0));
+}
+
 /// The command may take its grace to end, but the user has asked for the end.
 #[test]
 fn loss_behind_a_signal_is_not_followed_by_a_term() {

@@ -188,12 +188,27 @@ fn is_contender(child: &str) -> bool {
     ["lock-", "lease-", "latch-", "__READ__", "__WRIT__"].iter().any(|name| is_named(child, name))
 }
 
-/// Looks at the node at a path.
+/// Looks at the node at a path, and at the contenders of a lock.
 ///
 /// # Errors
 ///
 /// Those of [`InterProcessMutex::participants`].
 pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usize>) -> Result<Look, LockError> {
+    Ok(match glance(client, path).await? {
+        Look::Lock(Lock { path, kind: Some(kind), .. }) => {
+            let contenders = contenders_of(client, &path, kind, max_leases).await?;
+            Look::Lock(Lock { path, kind: Some(kind), contenders })
+        }
+        other => other,
+    })
+}
+
+/// Looks at the node at a path, with one request: a lock has no contenders in the result.
+///
+/// # Errors
+///
+/// Those of listing the children.
+pub async fn glance(client: &CuratorFramework, path: &str) -> Result<Look, Error> {
     let children = match client.get_children().for_path(path).await {
         Err(Error::NoNode { .. }) => return Ok(Look::Missing),
         children => children?,
@@ -201,17 +216,13 @@ pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usiz
     let name = node_from_path(path);
     let kind = kind_of(&children);
     Ok(match kind {
-        Some(found) => {
-            let contenders = contenders_of(client, path, found, max_leases).await?;
-            Look::Lock(Lock { path: path.to_owned(), kind, contenders })
-        }
         None if name == "leases" && children.iter().any(|child| is_named(child, "lease-")) => {
             Look::PartOf(parent_of(path).to_owned())
         }
         None if !children.is_empty() => Look::Other,
         None if is_named(name, "lease-") => Look::PartOf(parent_of(parent_of(path)).to_owned()),
         None if is_contender(name) => Look::PartOf(parent_of(path).to_owned()),
-        None => Look::Lock(Lock { path: path.to_owned(), kind, contenders: Vec::new() }),
+        kind => Look::Lock(Lock { path: path.to_owned(), kind, contenders: Vec::new() }),
     })
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use curator_cli::contenders::{Contender, Lock, LockKind, age, rfc3339, seconds, shown, table};
+use curator_cli::contenders::{Contender, Lock, LockKind, age, glance, look, rfc3339, seconds, shown, table};
 use curator_framework::{CuratorFramework, Error};
 use curator_recipes::{Change, Leader, LeaderObserver, Observed};
 use serde::Serialize;
 
 use crate::options::LeaderOptions;
-use crate::show::{Noun, line, one, print};
+use crate::show::{Noun, line, lock_of, print};
 use crate::{Failure, check_chroot, tell};
 
 /// The exit status without a leader.
@@ -25,7 +25,7 @@ pub(crate) async fn leader(
         return watch(client, options, chroot).await;
     }
     let path = &options.path;
-    let election = match election(client, path, chroot).await {
+    let election = match election(client, options, chroot).await {
         Err(Failure(NO_LEADER, reason)) if options.json => {
             print(&line(&Shot { reason: Some(&reason), ..Shot::new(path, "missing") })?)?;
             return Ok(NO_LEADER);
@@ -45,9 +45,11 @@ pub(crate) async fn leader(
     Ok(if leader.is_some() { 0 } else { NO_LEADER })
 }
 
-/// Returns the election at a path: a latch, or the mutex of a selector.
-async fn election(client: &CuratorFramework, path: &str, chroot: Option<&str>) -> Result<Lock, Failure> {
-    let lock = one(client, path, None, chroot, Noun::Election).await?;
+/// Returns the election, of latches or of selectors, with its candidates if they are to be printed.
+async fn election(client: &CuratorFramework, options: &LeaderOptions, chroot: Option<&str>) -> Result<Lock, Failure> {
+    let path = &options.path;
+    let found = if options.all { look(client, path, None).await? } else { glance(client, path).await? };
+    let lock = lock_of(found, client, path, chroot, Noun::Election).await?;
     match lock.kind {
         Some(LockKind::Semaphore | LockKind::ReadWrite) => {
             Err(Failure(NO_LEADER, format!("{path} is not an election, but a lock: curator status {path} shows it")))

@@ -43,7 +43,7 @@ pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str
 /// Returns the locks that the options ask for.
 async fn found(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<Vec<Lock>, Failure> {
     if !ls.recursive {
-        return Ok(vec![one(client, &ls.path, ls.leases, chroot, Noun::Lock).await?]);
+        return Ok(vec![one(client, &ls.path, ls.leases, chroot).await?]);
     }
     let below = match locks_below(client, &ls.path).await {
         Err(LockError::Framework(Error::NoNode { .. })) => {
@@ -74,16 +74,26 @@ impl Noun {
     }
 }
 
-/// Returns the lock or the election at a path.
-pub(crate) async fn one(
+/// Returns the lock at a path.
+async fn one(
     client: &CuratorFramework,
     path: &str,
     leases: Option<usize>,
     chroot: Option<&str>,
+) -> Result<Lock, Failure> {
+    lock_of(look(client, path, leases).await?, client, path, chroot, Noun::Lock).await
+}
+
+/// Returns the lock or the election that a look has found.
+pub(crate) async fn lock_of(
+    look: Look,
+    client: &CuratorFramework,
+    path: &str,
+    chroot: Option<&str>,
     noun: Noun,
 ) -> Result<Lock, Failure> {
     let (a, word, participants) = noun.words();
-    let text = match look(client, path, leases).await? {
+    let text = match look {
         Look::Lock(lock) => return Ok(lock),
         Look::Missing => return Err(missing(client, path, chroot, noun).await?),
         Look::PartOf(whole) => format!("{path} is part of {a} {word}: name the {word} itself, {whole}"),
@@ -170,7 +180,7 @@ fn fact(one: &Contender) -> (String, &'static str, Vec<u8>) {
 
 pub(crate) async fn status(client: &CuratorFramework, status: &Status, chroot: Option<&str>) -> Result<u8, Failure> {
     client.session().await?;
-    let lock = match one(client, &status.path, status.leases, chroot, Noun::Lock).await {
+    let lock = match one(client, &status.path, status.leases, chroot).await {
         Err(Failure(NO_LOCK, text)) if status.json => {
             print(&line(&Missing { path: &status.path, state: "missing", reason: &text })?)?;
             return Ok(NO_LOCK);

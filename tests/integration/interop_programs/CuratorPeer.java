@@ -36,18 +36,17 @@ public class CuratorPeer {
     private record Held(String node, AutoCloseable release) {
     }
 
+    private static String server;
+    private static int session;
     private static CuratorFramework client;
     /** The paths at which no thread competes any more. */
     private static final Set<String> STOPPED = ConcurrentHashMap.newKeySet();
     private static final Map<String, Object> RECIPES = new ConcurrentHashMap<>();
 
     public static void main(String[] args) throws Exception {
-        int session = Integer.parseInt(args[1]);
-        client = CuratorFrameworkFactory.newClient(args[0], session, 10_000, new ExponentialBackoffRetry(100, 5));
-        client.start();
-        if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
-            throw new IllegalStateException("no connection");
-        }
+        server = args[0];
+        session = Integer.parseInt(args[1]);
+        client = connect();
         say("main", "ready");
         Map<String, CuratorPeer> threads = new HashMap<>();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
@@ -57,6 +56,16 @@ public class CuratorPeer {
         }
         client.close();
         System.exit(0);
+    }
+
+    static CuratorFramework connect() throws Exception {
+        CuratorFramework client =
+            CuratorFrameworkFactory.newClient(server, session, 10_000, new ExponentialBackoffRetry(100, 5));
+        client.start();
+        if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("no connection");
+        }
+        return client;
     }
 
     private final String name;
@@ -114,8 +123,11 @@ public class CuratorPeer {
                 return "asked";
             case "count":
                 return count(words);
+            case "campaign":
+                new CuratorElections.Campaign(words, STOPPED).run(words[2].equals("latch"));
+                return "done";
             default:
-                throw new IllegalArgumentException(words[1]);
+                return CuratorElections.run(client, words);
         }
     }
 

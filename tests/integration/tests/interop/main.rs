@@ -10,6 +10,7 @@ mod expiry;
 mod fleet;
 mod kazoo;
 mod kills;
+mod leaders;
 mod limits;
 mod participants;
 mod peer;

@@ -15,6 +15,8 @@
 //! A kind is `mutex`, `read`, `write`, `semaphore-mutex`, `multi` (the path and the path with `-too`), `kazoo`,
 //! `downgrade` (to write, and then to read), or `semaphore:LIMIT`, `semaphore:LIMIT:LEASES` or `semaphore:LIMIT:LEASES:HOW`,
 //! where HOW is `wait`, `try`, or a budget in milliseconds.
+//!
+//! The verbs of elections are in [`leaders`](crate::leaders).
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -217,9 +219,9 @@ fn source(name: &str) -> PathBuf {
 
 /// The folder of the classes of the Java side, which the first test that needs them compiles for all.
 async fn classes() -> PathBuf {
-    let source = source("CuratorPeer.java");
+    let sources = ["CuratorPeer.java", "CuratorElections.java"].map(source);
     let mut hasher = DefaultHasher::new();
-    std::fs::read(&source).unwrap().hash(&mut hasher);
+    sources.iter().for_each(|source| std::fs::read(source).unwrap().hash(&mut hasher));
     let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let classes = all.join(format!("curator-peer-{:x}", hasher.finish()));
     if classes.exists() {
@@ -231,7 +233,7 @@ async fn classes() -> PathBuf {
     }
     let folder = tempfile::tempdir_in(all).unwrap();
     let mut compiler = Command::new("javac");
-    let output = compiler.args(["-cp", JARS, "-d"]).arg(folder.path()).arg(source).output().await;
+    let output = compiler.args(["-cp", JARS, "-d"]).arg(folder.path()).args(sources).output().await;
     let output = output.expect("javac: on Debian and Ubuntu `apt-get install openjdk-17-jdk-headless`");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     match std::fs::rename(folder.path(), &classes) {

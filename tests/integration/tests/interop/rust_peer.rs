@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::process::Command;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::leaders::{campaign, elect};
 use crate::peer::Peer;
 use crate::record::Clock;
 
@@ -41,8 +42,8 @@ pub(crate) async fn broken(env: &Env, mutant: &str) -> Peer {
 
 #[test]
 fn a_process_of_its_own_acquires_and_releases() {
-    if let Ok(role) = std::env::var(ROLE) {
-        return serve(&role);
+    if std::env::var(ROLE).is_ok() {
+        return serve();
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -67,23 +68,35 @@ fn say(thread: &str, answer: &str) {
     output.flush().unwrap();
 }
 
+/// Connects the process to the server that it was told.
+pub(crate) async fn connect() -> CuratorFramework {
+    let role = std::env::var(ROLE).unwrap();
+    let (address, session) = role.split_once(' ').unwrap();
+    let client = CuratorFramework::builder(address)
+        .session_timeout(Duration::from_millis(session.parse().unwrap()))
+        .connection_timeout(Duration::from_secs(10))
+        .retry_policy(RetryNTimes::new(10, Duration::from_millis(50)))
+        .build()
+        .unwrap();
+    client.start().unwrap();
+    client.block_until_connected().await.unwrap();
+    client
+}
+
+/// True if no thread of this process competes at the path any more.
+pub(crate) fn is_stopped(path: &str) -> bool {
+    STOPPED.lock().contains(path)
+}
+
 /// What the process does until its input ends.
-fn serve(role: &str) {
+fn serve() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (lines, mut read) = unbounded_channel();
     std::thread::spawn(move || {
         std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
     });
     runtime.block_on(async {
-        let (address, session) = role.split_once(' ').unwrap();
-        let client = CuratorFramework::builder(address)
-            .session_timeout(Duration::from_millis(session.parse().unwrap()))
-            .connection_timeout(Duration::from_secs(10))
-            .retry_policy(RetryNTimes::new(10, Duration::from_millis(50)))
-            .build()
-            .unwrap();
-        client.start().unwrap();
-        client.block_until_connected().await.unwrap();
+        let client = connect().await;
         say("main", "ready");
         let mut threads: HashMap<String, UnboundedSender<Vec<String>>> = HashMap::new();
         while let Some(line) = read.recv().await {
@@ -110,7 +123,7 @@ async fn work(client: CuratorFramework, name: String, mut todo: UnboundedReceive
     }
 }
 
-type Answer<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type Answer<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 async fn answer(
     client: &CuratorFramework,
@@ -147,7 +160,8 @@ async fn answer(
             compete(client, name, kinds, path, rounds.parse()?, Pace { hold, rest }).await?;
             "done".to_owned()
         }
-        _ => return Err(format!("{words:?}").into()),
+        ["campaign", ref words @ ..] => campaign(words).await?,
+        _ => elect(client, words).await?,
     })
 }
 
@@ -171,7 +185,7 @@ async fn compete(
     }
     let mut turns = locks.iter().cycle().take(rounds);
     let mut turn = turns.next();
-    while let Some((kind, lock)) = turn.filter(|_| !STOPPED.lock().contains(path)) {
+    while let Some((kind, lock)) = turn.filter(|_| !is_stopped(path)) {
         let now = || Clock::now().as_nanos();
         say(name, &format!("asked {} {kind}", now()));
         let guards = if let Contended::Downgrade(write) = lock {

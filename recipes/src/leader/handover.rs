@@ -1,7 +1,7 @@
 //! The hand-over of a term to a chosen candidate.
 //!
 //! ```text
-//! leader:     check own node, write the wish into the path's data, touch the candidate's node
+//! leader:     check own node, write the wish into the path's data, check and call the candidate
 //! candidate:  check the leader's node, write the path's data, create a node with the leader's number, delete its own
 //! leader:     delete own node
 //! ```
@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::{Error, Operation, Session, Watch, make_path, node_from_path, parent_of};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::leader::candidate::LATCH_NAME;
 use crate::leader::error::{LeaderError, LeaderResult};
 use crate::leader::record_io::Found;
 use crate::leader::term::Term;
+use crate::locks::engine::candidacy::call;
 use crate::locks::engine::driver::{is_far_from_the_end, standard_sequence};
 use crate::locks::participants::Participant;
 
@@ -37,14 +38,13 @@ impl Term {
     pub(super) async fn hand_over(self: &Arc<Self>, candidate: &Participant, budget: Duration) -> LeaderResult<bool> {
         self.check_candidate(candidate)?;
         let session = self.session().clone();
-        let touched = match session.get_data(&candidate.path).await {
-            Ok((data, _)) => data,
-            Err(Error::NoNode { .. }) => return Ok(false),
-            Err(error) => return Err(self.failed(error)),
-        };
         let name = node_from_path(&candidate.path);
-        let touch = || vec![Operation::SetData { path: candidate.path.clone(), data: touched.clone(), version: None }];
-        let written = match self.write(|record| record.wish = Some(name.to_owned()), touch).await {
+        let call = || {
+            let mut operations = vec![Operation::Check { path: candidate.path.clone(), version: None }];
+            operations.extend(call(&session, self.path(), name));
+            operations
+        };
+        let written = match self.write(|record| record.wish = Some(name.to_owned()), call).await {
             // The candidate left meanwhile.
             Err(LeaderError::Framework(Error::Transaction { index: 2, cause, .. }))
                 if matches!(*cause, Error::NoNode { .. }) =>
@@ -101,10 +101,16 @@ impl Term {
                     continue;
                 }
             };
-            tokio::select! {
-                _ = self.ended() => {}
-                _ = &mut path => {}
-                _ = &mut node => {}
+            loop {
+                tokio::select! {
+                    _ = self.ended() => break,
+                    _ = &mut path => break,
+                    _ = &mut node => break,
+                    () = sleep(session.timeout() / 10) => {
+                        // The candidate may not have watched for the last call. The watches show if this one fails.
+                        let _called = self.call_again(session, candidate).await;
+                    }
+                }
             }
         }
     }
@@ -112,6 +118,13 @@ impl Term {
     async fn look(&self, session: &Session, candidate: &str, written: &Found) -> Result<Wish, Error> {
         let read = session.get_data_watched(self.path()).await?;
         let found = Found::new(&read.data, read.stat);
+    async fn call_again(&self, session: &Session, candidate: &str) -> Result<(), Error> {
+        let own = make_path(self.path(), self.node_name());
+        let mut operations = vec![Operation::Check { path: own, version: None }];
+        operations.extend(call(session, self.path(), candidate));
+        session.transaction(operations).await.map(drop)
+    }
+
         if found.stat.version != written.stat.version {
             self.has_read(found.clone());
             // A candidate that moves writes the name of its new node, which has the leader's number.

@@ -434,8 +434,8 @@ impl LeaderLatch {
     /// * `LeaderError::InvalidArgument`: the participant is this latch itself or not a latch of this path; or the
     ///   sequence numbers of the path are near their end.
     /// * `Error::Unsupported`: the client is `zookeeper-async`, which has no transactions.
-    /// * `Error::NoAuth`, or `Error::Transaction` with that cause: the ACL forbids reading or writing the candidate's
-    ///   node or the path.
+    /// * `Error::NoAuth`, or `Error::Transaction` with that cause: the ACL forbids writing the path, or creating and
+    ///   deleting nodes there.
     /// * `Error::ConnectionLoss`: the latch goes on leading, but the wish may stand. Call again.
     ///
     /// # Cancel safety

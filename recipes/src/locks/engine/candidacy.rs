@@ -1,12 +1,13 @@
 //! The part of the engine for leader latches alone: the position in the queue, and the move directly behind the leader.
 //!
-//! A leader that resigns in favour of a candidate writes a wish into the data of the path, and touches the candidate's
-//! node. The candidate then creates a node with the leader's number and deletes its own, in one transaction. The name
-//! of the new node sorts behind the leader's, so the candidate goes on waiting until the leader has left.
+//! A leader that resigns in favour of a candidate writes a wish into the data of the path, and calls the candidate: it
+//! creates and deletes a node that the candidate watches. The candidate then creates a node with the leader's number
+//! and deletes its own, in one transaction. The name of the new node sorts behind the leader's, so the candidate goes on
+//! waiting until the leader has left.
 
 mod record;
 
-use curator_framework::{CreateMode, Error, Operation, ProtectedId, Session, Stat, make_path, node_from_path};
+use curator_framework::{CreateMode, Error, Operation, ProtectedId, Session, Stat, Watch, make_path, node_from_path};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -68,6 +69,11 @@ impl Candidacy {
         *self.last_ahead.lock() = None;
     }
 
+    /// Records that the contender is directly behind the leader now.
+    fn is_behind(&self, leader: &str) {
+        *self.last_ahead.lock() = Some(leader.to_owned());
+    }
+
     pub(super) fn listed(&self, own: &str, queue: &SortedChildren) {
         let Some(position) = queue.position(own) else { return };
         if let Some(ahead) = position.checked_sub(1).and_then(|ahead| queue.get(ahead)) {
@@ -95,17 +101,67 @@ impl LockInternalsDriver for LatchDriver {
     }
 }
 
+/// Returns the operations that call a candidate: a node is created and deleted at a path that the candidate watches. No
+/// listing ever shows that node. A write of the candidate's own node would call it too, but also the latch behind it, and
+/// Java's takes only a deletion into account and sets no other watch.
+pub(crate) fn call(session: &Session, base_path: &str, candidate: &str) -> [Operation; 2] {
+    let path = call_path(base_path, candidate);
+    let (acl, mode) = (session.acl_for(&path), CreateMode::Ephemeral);
+    let create = Operation::Create { path: path.clone(), data: Vec::new(), acl, mode };
+    [create, Operation::Delete { path, version: None }]
+}
+
+fn call_path(base_path: &str, candidate: &str) -> String {
+    make_path(base_path, &format!("{candidate}-call"))
+}
+
+/// The calls of a leader to one candidate.
+#[derive(Default)]
+pub(super) struct Calls {
+    // Boxed: few contenders are candidates.
+    watch: Option<Box<Watch>>,
+    /// A call came, and was not followed yet.
+    has_come: bool,
+}
+
+impl Calls {
+    /// Resolves with the next call. After a loss of the watch it resolves too: a call may have come meanwhile.
+    pub(super) async fn next(&mut self) -> Input<'static> {
+        match &mut self.watch {
+            Some(watch) => drop(watch.await),
+            None => std::future::pending().await,
+        }
+        (self.watch, self.has_come) = (None, true);
+        Input::OwnChanged
+    }
+}
+
 /// Returns the name of a node with the number of the leader's, without an id: `latch-0000000007`.
 fn name_beside<'a>(leader: &'a str, lock_name: &str) -> Option<&'a str> {
     leader.rfind(lock_name).map(|begin| &leader[begin..])
 }
 
 impl Contender<'_> {
+    /// Watches for calls, if the own node is watched too, and follows the wish behind a call.
+    pub(super) async fn heed_calls(&mut self, watches: bool) -> Result<Option<Input<'static>>, Error> {
+        let own = self.owned.node_name().filter(|_| watches && self.calls.watch.is_none());
+        if let Some(own) = own {
+            let (_, watch) = self.session.exists_watched(&call_path(self.lock.base_path(), own)).await?;
+            self.calls.watch = Some(Box::new(watch));
+        }
+        if !self.calls.has_come {
+            return Ok(None);
+        }
+        let followed = self.follow_wish().await?;
+        self.calls.has_come = false;
+        Ok(followed)
+    }
+
     /// Moves directly behind the leader, if the path's data has that wish for the own node. Returns `None` if not.
     ///
     /// A reply that is lost may leave either node. The error makes the runner list again: a contender without its old
     /// node joins at the back, and dropping the new node deletes it.
-    pub(super) async fn follow_wish(&mut self) -> Result<Option<Input<'static>>, Error> {
+    async fn follow_wish(&mut self) -> Result<Option<Input<'static>>, Error> {
         let (lock, at) = (self.lock, self.session.pinned());
         let base_path = lock.base_path();
         let (data, stat) = match at.get_data(base_path).await {
@@ -124,12 +180,15 @@ impl Contender<'_> {
         // Its transaction is the one that creates the new node: a later leader must exceed that term.
         let record = Record::claim(node_from_path(moved.planned_path()));
         let checks = vec![
-            Operation::Check { path: leader, version: None },
+            Operation::Check { path: leader.clone(), version: None },
             Operation::SetData { path: base_path.to_owned(), data: record.to_bytes(), version: Some(stat.version) },
         ];
         match moved.replace(&mut self.owned, lock.stored_data()?.into_owned(), checks).await {
             Ok(created) => {
                 entry.has_node(&moved);
+                if let Some(candidacy) = &lock.spec.candidacy {
+                    candidacy.is_behind(node_from_path(&leader));
+                }
                 (self.owned, self.entry) = (moved, entry);
                 self.forget_watches();
                 Ok(Some(Input::Created { epoch: created.epoch, certain: true }))
@@ -161,6 +220,8 @@ mod tests {
         assert_eq!(LatchDriver.gets_the_lock(&queue(&[other, moved]), moved, 1), Predicate::Acquired);
         assert_eq!(name_beside(leader, "latch-"), Some("latch-0000000005"));
         assert_eq!(name_beside("readme", "latch-"), None);
+        let call = call_path("/election", moved);
+        assert_eq!(queue(&[node_from_path(&call)]).len(), 0, "a call is not a candidate");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use curator_framework::{Error, EventType, LossReason, OwnedNode, RetryLoop, Session, WakeReason, Watch, make_path};
 
+use crate::locks::engine::candidacy::Calls;
 use crate::locks::engine::driver::SortedChildren;
 use crate::locks::engine::limit::LimitWatch;
 use crate::locks::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Rules, WaitSet, Watched};
@@ -32,8 +33,7 @@ pub(super) struct Contender<'a> {
     limit: LimitWatch,
     pub(super) contenders: Arc<Contenders>,
     pub(super) entry: Entry,
-    /// The version of the own node for which the contender has looked for a wish.
-    heeded: i32,
+    pub(super) calls: Calls,
     revocation: Option<Revocation>,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Contender<'a> {
             own: None,
             limit: lock.spec.limit.follow(),
             entry: Entry::new(&contenders, &owned),
-            heeded: 0,
+            calls: Calls::default(),
             contenders,
             revocation: None,
             owned,
@@ -250,27 +250,21 @@ impl<'a> Contender<'a> {
         if arm.own {
             self.own = own_watch?;
         }
-        if let Some(moved) = self.heed_a_touch().await? {
-            return Ok(Outcome::Plain(moved));
+        if self.lock.spec.candidacy.is_some() {
+            // Boxed: few contenders are candidates.
+            if let Some(moved) = Box::pin(self.heed_calls(arm.own)).await? {
+                return Ok(Outcome::Plain(moved));
+            }
         }
         let node = if node.is_some() { watched(&self.awaited) } else { Watched::NotAsked };
         let own = if arm.own { watched(&self.own) } else { Watched::NotAsked };
         Ok(Outcome::Armed { node, own, listed })
     }
 
-    /// Looks for a wish once the own node of a candidate was written.
-    async fn heed_a_touch(&mut self) -> Result<Option<Input<'static>>, Error> {
-        let version = self.own.as_ref().and_then(Watch::found).map_or(0, |found| found.version);
-        if self.lock.spec.candidacy.is_none() || version <= self.heeded {
-            return Ok(None);
-        }
-        self.heeded = version;
-        Box::pin(self.follow_wish()).await
-    }
-
     /// Drops the watches on the own node and on its predecessor: the contender has another node.
     pub(super) fn forget_watches(&mut self) {
-        (self.own, self.awaited, self.awaited_owner, self.heeded) = (None, None, None, 0);
+        (self.own, self.awaited, self.awaited_owner) = (None, None, None);
+        self.calls = Calls::default();
     }
 
     /// Waits for the first event of a set.
@@ -283,6 +277,7 @@ impl<'a> Contender<'a> {
             // Polled before the holder's deletion, which then needs no listing.
             () = first(owner.filter(|_| set.hears_holder)) => Input::HolderIsFirst,
             reason = resolved(&mut self.awaited) => match (reason, self.awaited.take()) {
+            input = self.calls.next() => input,
                 _ if set.node.is_none() => Input::QueueChanged,
                 (Some(WakeReason::Event(EventType::NodeDeleted)), Some(watch)) => {
                     let by = Box::pin(deleted_by(self.session, &watch, owner)).await;

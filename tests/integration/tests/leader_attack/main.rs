@@ -1,0 +1,6 @@
+//! Elections at their worst moments: lost replies, broken connections, ends of tasks, and Java's latches beside.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod delays;
+mod moves;

@@ -1,0 +1,65 @@
+//! Hand-overs.
+
+use std::time::Duration;
+
+use curator_framework::{CreateMode, EventType, WakeReason, make_path};
+use curator_integration::env::{connected, eventually, in_time};
+use curator_integration::in_process::{client, options, server};
+use curator_recipes::{LeaderLatch, Participant};
+use curator_test::FaultProxy;
+use curator_test::wire::OpCode;
+
+const PATH: &str = "/election";
+const BUDGET: Duration = Duration::from_secs(20);
+
+pub(crate) fn started(client: &curator_framework::CuratorFramework) -> LeaderLatch {
+    let latch = LeaderLatch::new(client.clone(), PATH).unwrap();
+    latch.start().unwrap();
+    latch
+}
+
+pub(crate) async fn participant(of: &LeaderLatch) -> Participant {
+    eventually("the latch has its node", async || of.our_path().is_some()).await;
+    let own = of.our_path().unwrap();
+    of.participants().await.unwrap().into_iter().find(|candidate| candidate.path == own).unwrap()
+}
+
+/// Java's latch watches the data of the node ahead of its own, once, and acts on a deletion only (Curator 5.4 and
+/// later). Another event would leave it without a watch, and it would never lead.
+#[tokio::test]
+async fn a_hand_over_shows_the_latch_behind_the_candidate_a_deletion_only() {
+    let server = server();
+    let options = || options(&server).session_timeout(Duration::from_secs(5));
+    let (one, two, java) = (connected(options()).await, connected(options()).await, connected(options()).await);
+    let leader = started(&one);
+    in_time(leader.leading()).await.unwrap();
+    let candidate = started(&two);
+    let chosen = participant(&candidate).await;
+    let behind = "_c_00000000-0000-4000-8000-000000000000-latch-";
+    java.create().with_mode(CreateMode::EphemeralSequential).for_path(&make_path(PATH, behind)).await.unwrap();
+    let watched = java.session().await.unwrap().get_data_watched(&chosen.path).await.unwrap();
+
+    assert!(in_time(leader.resign_to(&chosen, BUDGET)).await.unwrap());
+    assert_eq!(in_time(watched.watch).await, WakeReason::Event(EventType::NodeDeleted));
+    in_time(candidate.leading()).await.unwrap();
+}
+
+/// A request that is lost on its way costs a hand-over a tenth of the session timeout, not its success.
+#[tokio::test]
+async fn a_candidate_follows_a_wish_in_spite_of_a_lost_request() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let through =
+        options(&server).ensemble_provider(curator_framework::FixedEnsembleProvider::new(proxy.connect_string()));
+    let (one, two) = (client(&server).await, connected(through.session_timeout(Duration::from_secs(5))).await);
+    let leader = started(&one);
+    in_time(leader.leading()).await.unwrap();
+    let candidate = started(&two);
+    let chosen = participant(&candidate).await;
+    eventually("the candidate watches its own node", async || two.watched_paths().contains(&chosen.path)).await;
+
+    proxy.drop_request(OpCode::Multi, 1);
+    assert!(in_time(leader.resign_to(&chosen, BUDGET)).await.unwrap());
+    in_time(candidate.leading()).await.unwrap();
+    assert_eq!(proxy.faults_done(), 1);
+}

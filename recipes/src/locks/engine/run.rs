@@ -201,7 +201,10 @@ impl<'a> Contender<'a> {
         let base_path = &self.lock.base_path;
         self.awaited = None;
         let children = match self.early.take().and_then(|early| early.listed_on(&at)) {
-            Some(children) if !watched => children,
+            Some(children) if !watched => {
+                self.lock.spec.candidacy.iter().for_each(|candidacy| drop(candidacy.take_read()));
+                children
+            }
             _ if watched => match at.get_children_watched(base_path).await {
                 Ok((children, watch)) => {
                     self.awaited = Some(watch);
@@ -274,10 +277,10 @@ impl<'a> Contender<'a> {
         let input = tokio::select! {
             biased;
             input = own_event(&mut self.own, looks_after) => input,
+            input = self.calls.next() => input,
             // Polled before the holder's deletion, which then needs no listing.
             () = first(owner.filter(|_| set.hears_holder)) => Input::HolderIsFirst,
             reason = resolved(&mut self.awaited) => match (reason, self.awaited.take()) {
-            input = self.calls.next() => input,
                 _ if set.node.is_none() => Input::QueueChanged,
                 (Some(WakeReason::Event(EventType::NodeDeleted)), Some(watch)) => {
                     let by = Box::pin(deleted_by(self.session, &watch, owner)).await;

@@ -40,3 +40,42 @@ async fn a_clean_hand_over_to_a_slow_candidate_has_no_delay() {
     assert!(in_time(leader.resign_to(&chosen, Duration::from_secs(20))).await.unwrap());
     in_time(last.leading()).await.unwrap();
 }
+
+/// The record that an earlier listing was read with says nothing about the leaders since.
+#[tokio::test]
+async fn a_new_session_reads_the_record_anew() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let through = options(&server).ensemble_provider(FixedEnsembleProvider::new(proxy.connect_string()));
+    let (direct, ours) = (client(&server).await, connected(through).await);
+    let node = make_path(PATH, "_c_00000000-0000-4000-8000-000000000000-latch-");
+    let mut ahead = Vec::new();
+    for _ in 0..2 {
+        let mode = CreateMode::EphemeralSequential;
+        let create = direct.create().creating_parents_if_needed().with_mode(mode);
+        ahead.push(create.for_path(&node).await.unwrap());
+    }
+    let has_resigned = format!("election/1 term=1 leader={} resigned", node_from_path(&ahead[0]));
+    direct.set_data().for_path(PATH, has_resigned).await.unwrap();
+
+    let delay = Duration::from_secs(2);
+    let latch = started(&ours, delay);
+    let position = async |wanted| {
+        let is_there = async || matches!(latch.state(), LeaderState::Waiting { position } if position == Some(wanted));
+        eventually("the latch is at its place", is_there).await;
+    };
+    position(2).await;
+    direct.delete().for_path(&ahead[1]).await.unwrap();
+    position(1).await;
+
+    proxy.refuse();
+    let own = direct.check_exists().for_path(&latch.our_path().unwrap()).await.unwrap().unwrap();
+    server.kill_session(own.ephemeral_owner);
+    // Another leader comes and crashes.
+    direct.set_data().for_path(PATH, "election/1 term=2 leader=another").await.unwrap();
+    direct.delete().for_path(&ahead[0]).await.unwrap();
+    let since = Instant::now();
+    proxy.accept();
+    in_time(latch.leading()).await.unwrap();
+    assert!(since.elapsed() >= delay, "it leads after {:?}", since.elapsed());
+}

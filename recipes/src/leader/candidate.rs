@@ -16,7 +16,7 @@ use crate::leader::term::Term;
 use crate::locks::LockOptions;
 use crate::locks::engine::candidacy::{Candidacy, LatchDriver, Record};
 use crate::locks::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire, retry_in_session};
-use crate::locks::guard::hold::HoldShare;
+use crate::locks::guard::hold::{HoldShare, Release};
 use crate::locks::reentrancy::caller::Caller;
 use crate::standing::{Pauses, Stop};
 
@@ -161,6 +161,7 @@ struct Tenure(Arc<Term>);
 impl Drop for Tenure {
     fn drop(&mut self) {
         self.0.abandon();
+        self.0.was_released(Err(LeaderError::Closed { path: self.0.path_text() }));
     }
 }
 
@@ -330,15 +331,20 @@ impl Candidate {
             shared.listeners.notify(|listener| listener.not_leader());
         }
         match ended {
-            Ok(TermEnd::Lost(LossReason::ConnectionError)) => {
-                return term.take_node().map_or(Attempt::Led, |owned| Attempt::Suspended(Box::new(owned)));
+            Ok(TermEnd::Lost(reason)) => {
+                term.was_released(Ok(Release::AlreadyLost(reason)));
+                if reason == LossReason::ConnectionError {
+                    return term.take_node().map_or(Attempt::Led, |owned| Attempt::Suspended(Box::new(owned)));
+                }
+                term.abandon();
             }
-            Ok(TermEnd::Lost(_)) => term.abandon(),
             // The drop of the tenure has the session delete a node that cannot be deleted now.
             _ => {
-                if let Err(error) = term.release().await {
+                let released = term.release().await;
+                if let Err(error) = &released {
                     tracing::debug!(%error, path, "the node of a term is deleted in the background");
                 }
+                term.was_released(released);
             }
         }
         ended.map_or_else(Attempt::Left, |_| Attempt::Led)

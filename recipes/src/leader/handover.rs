@@ -16,11 +16,12 @@ use curator_framework::{Error, Operation, Session, Watch, make_path, node_from_p
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::leader::candidate::LATCH_NAME;
-use crate::leader::error::{LeaderError, LeaderResult};
+use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
 use crate::leader::record_io::Found;
 use crate::leader::term::Term;
 use crate::locks::engine::candidacy::call;
 use crate::locks::engine::driver::{is_far_from_the_end, standard_sequence};
+use crate::locks::guard::hold::Release;
 use crate::locks::participants::Participant;
 
 /// The state of a wish.
@@ -62,8 +63,10 @@ impl Term {
         if !followed && !self.withdraw(&session, name, &written).await? {
             return Ok(false);
         }
-        self.release().await?;
-        Ok(true)
+        match self.resigned().await? {
+            Release::Released => Ok(true),
+            Release::AlreadyLost(reason) => Err(self.over(TermEnd::Lost(reason))),
+        }
     }
 
     fn check_candidate(&self, candidate: &Participant) -> LeaderResult<()> {
@@ -115,9 +118,6 @@ impl Term {
         }
     }
 
-    async fn look(&self, session: &Session, candidate: &str, written: &Found) -> Result<Wish, Error> {
-        let read = session.get_data_watched(self.path()).await?;
-        let found = Found::new(&read.data, read.stat);
     async fn call_again(&self, session: &Session, candidate: &str) -> Result<(), Error> {
         let own = make_path(self.path(), self.node_name());
         let mut operations = vec![Operation::Check { path: own, version: None }];
@@ -125,6 +125,9 @@ impl Term {
         session.transaction(operations).await.map(drop)
     }
 
+    async fn look(&self, session: &Session, candidate: &str, written: &Found) -> Result<Wish, Error> {
+        let read = session.get_data_watched(self.path()).await?;
+        let found = Found::new(&read.data, read.stat);
         if found.stat.version != written.stat.version {
             self.has_read(found.clone());
             // A candidate that moves writes the name of its new node, which has the leader's number.

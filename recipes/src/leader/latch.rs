@@ -16,6 +16,7 @@ use crate::leader::term::Leadership;
 use crate::locks::engine::LockInternals;
 use crate::locks::engine::candidacy::{Candidacy, Place};
 use crate::locks::engine::driver::Predicate;
+use crate::locks::guard::hold::Release;
 use crate::locks::participants::{Participant, ParticipantKind, Standing};
 use crate::standing::StandingTask;
 use crate::standing::changes::{Changes, Published};
@@ -405,8 +406,7 @@ impl LeaderLatch {
     /// When the future is dropped, the term is over, and the session deletes the node in the background.
     pub async fn resign(&self) -> LeaderResult<bool> {
         let Some(leadership) = self.leadership() else { return Ok(false) };
-        leadership.term_of().release().await?;
-        Ok(true)
+        Ok(leadership.term_of().resigned().await? == Release::Released)
     }
 
     /// Leaves the queue for this time: a leader resigns. Then the latch joins again at the back. So after a term that

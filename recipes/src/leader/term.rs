@@ -34,7 +34,10 @@ pub(super) struct Term {
     /// The election's path.
     path: String,
     client: CuratorFramework,
-    resigned: SetOnce<()>,
+    /// The first end.
+    over: SetOnce<TermEnd>,
+    /// The end of the term's node, as the latch's task reports it.
+    released: SetOnce<LeaderResult<Release>>,
     /// The path's data as the leader knows it, if its resignation is to be recorded there.
     marks: Mutex<Option<Found>>,
 }
@@ -48,8 +51,8 @@ impl Term {
         client: CuratorFramework,
         marks: Option<Found>,
     ) -> Arc<Self> {
-        let (path, resigned, marks) = (path.to_owned(), SetOnce::new(), Mutex::new(marks));
-        Arc::new(Self { share, number, path, client, resigned, marks })
+        let (path, marks) = (path.to_owned(), Mutex::new(marks));
+        Arc::new(Self { share, number, path, client, over: SetOnce::new(), released: SetOnce::new(), marks })
     }
 
     pub(super) fn path(&self) -> &str {
@@ -69,34 +72,45 @@ impl Term {
     }
 
     fn is_leader(&self) -> bool {
-        !self.resigned.initialized() && self.share.is_held()
+        !self.over.initialized() && self.share.is_held()
     }
 
     /// Ends the term for all its views. The node stays until [`release`](Self::release).
     pub(super) fn resign(&self) {
-        // A second call has the same meaning.
-        let _resigned = self.resigned.set(());
+        // Fails if the term was over before: the first end stays.
+        let _first = self.over.set(self.loss().map_or(TermEnd::Resigned, TermEnd::Lost));
+    }
+
+    /// Ends the term, and resolves when the latch's task has dealt with its node.
+    pub(super) async fn resigned(&self) -> LeaderResult<Release> {
+        self.resign();
+        self.released.wait().await.clone()
+    }
+
+    /// Records the end of the term's node.
+    pub(super) fn was_released(&self, outcome: LeaderResult<Release>) {
+        // Fails if it was recorded before.
+        let _first = self.released.set(outcome);
     }
 
     pub(super) async fn ended(&self) -> TermEnd {
         tokio::select! {
             biased;
+            end = async { *self.over.wait().await } => end,
             reason = self.share.lost() => TermEnd::Lost(reason),
-            () = async { *self.resigned.wait().await } => TermEnd::Resigned,
         }
     }
 
     /// Returns the end of the term, if it is over.
     fn end(&self) -> Option<TermEnd> {
-        let resigned = self.resigned.initialized().then_some(TermEnd::Resigned);
-        self.loss().map(TermEnd::Lost).filter(|_| resigned.is_none()).or(resigned)
+        self.over.get().copied().or_else(|| self.loss().map(TermEnd::Lost))
     }
 
-    fn path_text(&self) -> PathText {
+    pub(super) fn path_text(&self) -> PathText {
         self.client.path_text(&self.path)
     }
 
-    fn over(&self, end: TermEnd) -> LeaderError {
+    pub(super) fn over(&self, end: TermEnd) -> LeaderError {
         LeaderError::LeadershipLost { path: self.path_text(), reason: end }
     }
 

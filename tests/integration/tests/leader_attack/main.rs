@@ -4,3 +4,4 @@
 
 mod delays;
 mod moves;
+mod terms;

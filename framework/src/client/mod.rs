@@ -287,6 +287,15 @@ impl CuratorFramework {
         run::run(self, work).await
     }
 
+    /// Resolves when the client is closed, by [`close`](Self::close) or with its last clone that keeps it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn closed(&self) {
+        self.core.shared().life_cycle.wait_for(|&life_cycle| life_cycle == LifeCycle::Stopped).await;
+    }
+
     /// Returns the connected session, for a recipe's attempt. Waits for it up to the connection timeout.
     ///
     /// # Errors

@@ -165,6 +165,14 @@ impl Drop for Tenure {
     }
 }
 
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        // However the task ends: it may be aborted, or panic in code of the program.
+        self.shared.candidacy.begin();
+        self.shared.state.end(LeaderState::Closed);
+    }
+}
+
 impl Candidate {
     pub(super) fn new(internals: LockInternals, shared: Arc<Shared>, options: LeaderLatchOptions, stop: Stop) -> Self {
         let standing =
@@ -179,7 +187,12 @@ impl Candidate {
             self.shared.candidacy.begin();
             if self.standing.must_leave() {
                 self.shared.state.publish(LeaderState::Abstaining);
-                if !self.standing.may_join().await {
+                let joins = tokio::select! {
+                    biased;
+                    () = self.internals.client().closed() => false,
+                    joins = self.standing.may_join() => joins,
+                };
+                if !joins {
                     break;
                 }
             }
@@ -209,11 +222,10 @@ impl Candidate {
             tokio::select! {
                 biased;
                 () = stop.requested() => break,
+                () = self.internals.client().closed() => break,
                 () = sleep(pause) => {}
             }
         }
-        self.shared.candidacy.begin();
-        self.shared.state.end(LeaderState::Closed);
     }
 
     async fn attempt(&mut self) -> Attempt {

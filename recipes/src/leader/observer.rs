@@ -134,8 +134,8 @@ impl LeaderObserver {
         let options = LockOptions::new().extra_lock_patterns([LOCK_NAME]);
         let internals = LockInternals::new(client.weak_clone(), path.clone(), LockSpec::queue(LATCH_NAME), options)?;
         let observed = Arc::new(Published::new(Observed::Unknown));
-        let published = Arc::clone(&observed);
-        task.start(move |stop| run(internals, published, stop))
+        let ending = Ending(Arc::clone(&observed));
+        task.start(move |stop| run(internals, ending, stop))
             .map_err(|error| LeaderError::of_start(error, client.path_text(&path)))?;
         Ok(Self { owner: Arc::new(Owner { _client: client, path, observed, task }) })
     }
@@ -201,14 +201,22 @@ impl Look {
     }
 }
 
-async fn run(internals: LockInternals, published: Arc<Published<Observed>>, mut stop: Stop) {
-    let observing = observe(&internals, &published);
+/// Publishes the last state, however the task ends.
+struct Ending(Arc<Published<Observed>>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end(Observed::Closed);
+    }
+}
+
+async fn run(internals: LockInternals, ending: Ending, mut stop: Stop) {
+    let observing = observe(&internals, &ending.0);
     tokio::select! {
         biased;
         () = stop.requested() => {}
         () = observing => {}
     }
-    published.end(Observed::Closed);
 }
 
 /// Observes until the client is closed.

@@ -259,17 +259,19 @@ impl LeaderLatch {
     /// Nothing is lost when the future is dropped. The latch stays in the queue.
     pub async fn leading(&self) -> LeaderResult<Leadership> {
         let mut states = self.watch();
-        let decides = |state: &LeaderState| match state {
-            LeaderState::Leading(leadership) => leadership.is_leader(),
-            LeaderState::Latent | LeaderState::Failed(_) | LeaderState::Closed => true,
-            LeaderState::Waiting { .. } | LeaderState::Abstaining => false,
-        };
-        let state = states.wait_for(decides).await.map(|state| state.clone());
-        match state {
-            Ok(LeaderState::Leading(leadership)) => Ok(leadership),
-            Ok(LeaderState::Latent) => Err(LeaderError::NotStarted { path: self.path_text() }),
-            Ok(LeaderState::Failed(error)) => Err(error),
-            _ => Err(self.closed()),
+        loop {
+            // A copy: the question whether the term goes on may log a loss, and the program's subscriber may call back.
+            let state = states.borrow_and_update().clone();
+            match state {
+                LeaderState::Leading(leadership) if leadership.is_leader() => return Ok(leadership),
+                LeaderState::Leading(_) | LeaderState::Waiting { .. } | LeaderState::Abstaining => {}
+                LeaderState::Latent => return Err(LeaderError::NotStarted { path: self.path_text() }),
+                LeaderState::Failed(error) => return Err(error),
+                LeaderState::Closed => return Err(self.closed()),
+            }
+            if states.changed().await.is_err() {
+                return Err(self.closed());
+            }
         }
     }
 

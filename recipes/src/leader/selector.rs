@@ -335,7 +335,9 @@ impl LeaderSelector {
     /// Returns whether this selector certainly leads now, without a request: Curator's `hasLeadership`.
     #[must_use]
     pub fn has_leadership(&self) -> bool {
-        self.inner.current.lock().as_ref().is_some_and(|term| term.view().is_leader())
+        // Without the lock: the answer may log a loss, and the program's subscriber may call back.
+        let current = self.inner.current.lock().clone();
+        current.is_some_and(|term| term.view().is_leader())
     }
 
     /// Returns the id.

@@ -274,14 +274,19 @@ impl Candidate {
     /// Waits until the session is connected again, if it is, and asks whether the node still exists. No other candidate
     /// can lead meanwhile. The next term on the node has the number of the last one.
     async fn resume(&mut self, owned: OwnedNode) -> Result<Acquired, Attempt> {
-        let (session, signal) = (owned.session().clone(), owned.loss_signal());
+        let (session, mut retries) = (owned.session().clone(), self.internals.client().retry_loop());
         let resumed = async {
             loop {
                 session.connected().await?;
-                match signal.verify().await {
-                    Err(Error::ConnectionLoss { .. }) => {}
+                // A signal of this round: an error state that it reports is newer than the question.
+                let error = match owned.loss_signal().verify().await {
+                    Ok(Some(LossReason::ConnectionError)) => {
+                        self.internals.client().no_answer("asking for the node of a leader")
+                    }
+                    Err(error @ Error::ConnectionLoss { .. }) => error,
                     verified => return verified,
-                }
+                };
+                retry_in_session(error, &session, &mut retries).await?;
             }
         };
         let resumed = tokio::select! {
@@ -290,7 +295,8 @@ impl Candidate {
             resumed = resumed => resumed,
         };
         match resumed {
-            Ok(None | Some(LossReason::ConnectionError)) => Ok(self.internals.acquired_from(owned)),
+            Ok(None) => Ok(self.internals.acquired_from(owned)),
+            Err(error @ Error::ConnectionLoss { .. }) => Err(Attempt::Failed(error.into())),
             _ => Err(Attempt::Led),
         }
     }

@@ -6,4 +6,5 @@ mod calls;
 mod delays;
 mod ends;
 mod moves;
+mod suspended;
 mod terms;

@@ -11,6 +11,7 @@ mod error_sections;
 mod guarded_set;
 mod internals;
 mod laws;
+mod leader_cancellation;
 mod loss;
 mod misuse;
 mod multi;

@@ -1,0 +1,227 @@
+//! The asynchronous methods of elections, dropped at every poll: one candidate leads afterwards, and the closes of all
+//! leave nothing.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use curator_integration::lock_stage::{QUIET, Stage, TURN, play};
+use curator_recipes::{
+    CloseMode, InterProcessMutex, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderState,
+    LossReason, Observed, TermEnd, TermOutcome,
+};
+use tokio::time::{sleep, timeout};
+
+use crate::cancellation::{Cut, at_every_cut, poll_until};
+use crate::operations::{LONG, Local};
+
+const LATENCY: Duration = Duration::from_millis(3);
+const PATH: &str = "/election";
+const OF_LATCHES: [&str; 13] = [
+    "Changes::next",
+    "LeaderLatch::await_leadership",
+    "LeaderLatch::close",
+    "LeaderLatch::close_with",
+    "LeaderLatch::leader",
+    "LeaderLatch::leading",
+    "LeaderLatch::participants",
+    "LeaderLatch::resign",
+    "LeaderLatch::resign_to",
+    "Leadership::lost",
+    "Leadership::proclaim",
+    "Leadership::protect",
+    "Leadership::verify",
+];
+const OF_SELECTORS: [&str; 5] = [
+    "LeaderSelector::close",
+    "LeaderSelector::leader",
+    "LeaderSelector::participants",
+    "LeaderSelector::run",
+    "LeaderSelector::run_once",
+];
+const OF_OBSERVERS: [&str; 1] = ["LeaderObserver::close"];
+
+pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
+    OF_LATCHES.into_iter().chain(OF_SELECTORS).chain(OF_OBSERVERS)
+}
+
+async fn started(stage: &Stage, is_ours: bool) -> LeaderLatch {
+    let (client, id) = if is_ours { (&stage.client, "ours") } else { (&stage.front, "other") };
+    let latch = LeaderLatch::with_options(client.clone(), PATH, LeaderLatchOptions::new().id(id)).unwrap();
+    latch.start().unwrap();
+    sleep(QUIET).await;
+    latch
+}
+
+/// Returns the call of a method of a latch. The first latch leads, or waits behind the second one.
+async fn call_of_latch(method: &str, ours: &LeaderLatch, other: &LeaderLatch, stage: &Stage) -> Local<()> {
+    let (latch, leadership, mut changes) = (ours.clone(), ours.leadership(), ours.changes());
+    let term = move || leadership.unwrap();
+    match method {
+        "Changes::next" => Box::pin(async move { assert!(changes.next().await.is_some()) }),
+        "LeaderLatch::await_leadership" => {
+            Box::pin(async move { assert!(latch.await_leadership(LONG).await.unwrap().is_some()) })
+        }
+        "LeaderLatch::close" => Box::pin(async move { latch.close().await }),
+        "LeaderLatch::close_with" => Box::pin(async move { latch.close_with(CloseMode::NotifyLeader).await }),
+        "LeaderLatch::leader" => {
+            Box::pin(async move { assert_eq!(latch.leader().await.unwrap().unwrap().id(), "ours") })
+        }
+        "LeaderLatch::leading" => Box::pin(async move { drop(latch.leading().await.unwrap()) }),
+        "LeaderLatch::participants" => {
+            Box::pin(async move { assert_eq!(latch.participants().await.unwrap().len(), 2) })
+        }
+        "LeaderLatch::resign" => Box::pin(async move { assert!(latch.resign().await.unwrap()) }),
+        "LeaderLatch::resign_to" => {
+            let candidate = other.participants().await.unwrap().remove(1);
+            Box::pin(async move { assert!(latch.resign_to(&candidate, LONG).await.unwrap()) })
+        }
+        "Leadership::lost" => {
+            let (term, front) = (term(), stage.front.clone());
+            let path = term.path().to_owned();
+            tokio::spawn(async move {
+                sleep(TURN).await;
+                front.delete().for_path(&path).await.unwrap();
+            });
+            Box::pin(async move { assert_eq!(term.lost().await, TermEnd::Lost(LossReason::NodeDeleted)) })
+        }
+        "Leadership::proclaim" => Box::pin(async move { term().proclaim("data").await.unwrap() }),
+        "Leadership::protect" => Box::pin(async move { term().protect(sleep(TURN)).await.unwrap() }),
+        "Leadership::verify" => Box::pin(async move { term().verify().await.unwrap() }),
+        other => panic!("{other}"),
+    }
+}
+
+async fn drop_of_latch(method: &str, cut: Cut, what: &str) -> bool {
+    let stage = Stage::new(LATENCY).await;
+    let before = stage.footprint();
+    let waits = ["Changes::next", "LeaderLatch::await_leadership", "LeaderLatch::leading"].contains(&method);
+    // The first one that is started leads.
+    let first = started(&stage, !waits).await;
+    let second = started(&stage, waits).await;
+    let (ours, other) = if waits { (second, first) } else { (first, second) };
+    if waits {
+        let leader = other.clone();
+        tokio::spawn(async move {
+            sleep(TURN).await;
+            assert!(leader.resign().await.unwrap());
+        });
+    }
+    let call = call_of_latch(method, &ours, &other, &stage).await;
+    let completes = poll_until(call, cut).await.is_some();
+    sleep(TURN + QUIET).await;
+    let ends = method.contains("close") || method.contains("resign") || method == "Leadership::lost";
+    if !ends {
+        assert!(ours.has_leadership(), "{what}: {ours:?}");
+    }
+    assert!(ours.has_leadership() != other.has_leadership(), "{what}: {ours:?} {other:?}");
+    // A close goes on when its future is dropped.
+    let is_closed = method.contains("close") && cut != Cut::Before(0);
+    assert_eq!(matches!(ours.state(), LeaderState::Closed), is_closed, "{what}: {ours:?}");
+    ours.close().await;
+    timeout(LONG, other.leading()).await.expect(what).unwrap();
+    other.close().await;
+    drop((ours, other));
+    stage.ensemble.delete(PATH);
+    stage.assert_as_before(Vec::new(), &before, what).await;
+    completes
+}
+
+async fn drop_of_selector(method: &str, cut: Cut, what: &str) -> bool {
+    let stage = Stage::new(LATENCY).await;
+    let before = stage.footprint();
+    let selector = LeaderSelector::new(stage.client.clone(), PATH).unwrap();
+    let mutex = InterProcessMutex::new(stage.front.clone(), PATH).unwrap();
+    let ours = selector.clone();
+    let run = async |selector: LeaderSelector| {
+        let work = |_| async {
+            sleep(TURN).await;
+            Ok::<(), Infallible>(())
+        };
+        selector.run(work).await.unwrap();
+    };
+    let mut running = None;
+    let call: Local<()> = if method.contains("run") {
+        let holder = mutex.acquire().await.unwrap();
+        let closed = selector.clone();
+        tokio::spawn(async move {
+            sleep(TURN).await;
+            holder.release().await.unwrap();
+            sleep(TURN * 2).await;
+            closed.close().await;
+        });
+        match method {
+            "LeaderSelector::run" => Box::pin(async move { run(ours).await }),
+            _ => Box::pin(async move {
+                assert_eq!(ours.run_once(|_| sleep(QUIET)).await.unwrap(), TermOutcome::Done(()));
+            }),
+        }
+    } else {
+        running = Some(tokio::task::spawn(run(selector.clone())));
+        sleep(QUIET / 2).await;
+        match method {
+            "LeaderSelector::close" => Box::pin(async move { ours.close().await }),
+            "LeaderSelector::leader" => Box::pin(async move { assert!(ours.leader().await.unwrap().unwrap().holds) }),
+            "LeaderSelector::participants" => {
+                Box::pin(async move { assert_eq!(ours.participants().await.unwrap().len(), 1) })
+            }
+            other => panic!("{other}"),
+        }
+    };
+    let completes = poll_until(call, cut).await.is_some();
+    match running {
+        Some(running) => {
+            sleep(QUIET).await;
+            // A close goes on when its future is dropped.
+            let is_closed = method == "LeaderSelector::close" && cut != Cut::Before(0);
+            assert_eq!(running.is_finished(), is_closed, "{what}");
+            selector.close().await;
+            running.await.unwrap();
+        }
+        // Until the spawned task has closed the selector.
+        None => sleep(TURN * 4).await,
+    }
+    stage.assert_nothing_of_ours(what).await;
+    timeout(LONG, mutex.acquire()).await.expect(what).unwrap().release().await.unwrap();
+    drop((selector, mutex));
+    stage.ensemble.delete(PATH);
+    stage.assert_as_before(Vec::new(), &before, what).await;
+    completes
+}
+
+async fn drop_of_observer(cut: Cut, what: &str) -> bool {
+    let stage = Stage::new(LATENCY).await;
+    let before = stage.footprint();
+    let latch = started(&stage, false).await;
+    let observer = LeaderObserver::start(stage.client.clone(), PATH).unwrap();
+    let mut observed = observer.watch();
+    observed.wait_for(|observed| matches!(observed, Observed::Leader(_))).await.unwrap();
+    let completes = poll_until(observer.close(), cut).await.is_some();
+    sleep(QUIET).await;
+    // A close goes on when its future is dropped.
+    assert_eq!(matches!(*observed.borrow(), Observed::Closed), cut != Cut::Before(0), "{what}");
+    drop(observer);
+    latch.close().await;
+    drop(latch);
+    stage.ensemble.delete(PATH);
+    stage.assert_as_before(Vec::new(), &before, what).await;
+    completes
+}
+
+#[test]
+fn dropped_call_of_a_latch_leaves_one_leader_and_after_the_closes_nothing() {
+    for method in OF_LATCHES {
+        at_every_cut(method, 1, |cut, what| play(drop_of_latch(method, cut, what)));
+    }
+}
+
+#[test]
+fn dropped_call_of_a_selector_leaves_nothing_after_its_close() {
+    for method in OF_SELECTORS {
+        at_every_cut(method, 1, |cut, what| play(drop_of_selector(method, cut, what)));
+    }
+}
+
+#[test]
+fn dropped_close_of_an_observer_ends_it() {
+    at_every_cut(OF_OBSERVERS[0], 1, |cut, what| play(drop_of_observer(cut, what)));
+}

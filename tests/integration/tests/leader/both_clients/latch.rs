@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, LeaderState, TermEnd};
+use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderState, Observed, TermEnd};
 use tokio::task::JoinSet;
 
 use crate::stage::{Call, Calls, LONG, end_of, leaders, leads, named, one_leads, started};
@@ -252,6 +252,34 @@ on_every_server! {
         env.wait_for_children(&observer, &path, 1).await;
         drop(second);
         env.wait_for_children(&observer, &path, 0).await;
+    }
+
+    async fn latch_ends_with_the_runtime_of_its_start(env) {
+        let (client, path) = (env.client().await, env.path("latch"));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (latch, observer) = {
+            let _inside = runtime.enter();
+            (started(&client, &path), LeaderObserver::start(client.clone(), &path).unwrap())
+        };
+        let leadership = leads(&latch).await;
+        tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
+        assert_eq!(end_of(&leadership).await, TermEnd::Resigned);
+        let refused = in_time(latch.leading()).await;
+        assert!(matches!(refused, Err(LeaderError::Closed { .. })), "{refused:?}");
+        in_time(observer.watch().wait_for(|observed| matches!(observed, Observed::Closed))).await.unwrap();
+        env.wait_for_children(&client, &path, 0).await;
+        in_time(latch.close()).await;
+        in_time(observer.close()).await;
+    }
+
+    async fn latch_started_before_its_client_leads_later(env) {
+        let (client, path) = (builder(env.address()).build().unwrap(), env.path("latch"));
+        let latch = started(&client, &path);
+        tokio::task::yield_now().await;
+        client.start().unwrap();
+        let leading = |state: &LeaderState| matches!(state, LeaderState::Leading(_));
+        in_time(latch.watch().wait_for(leading)).await.unwrap();
+        leads(&latch).await;
     }
 
     async fn latch_ends_with_its_client(env) {

@@ -261,6 +261,11 @@ on_every_server! {
             assert_eq!(calls.next().await, Call::IsLeader);
             other.delete().for_path(leadership.path()).await.unwrap();
             assert_eq!(end_of(&leadership).await, TermEnd::Lost(LossReason::NodeDeleted), "{round}");
+            let refused = in_time(leadership.verify()).await;
+            let reason = TermEnd::Lost(LossReason::NodeDeleted);
+            let is_told =
+                matches!(&refused, Err(LeaderError::LeadershipLost { reason: told, .. }) if *told == reason);
+            assert!(is_told, "{refused:?}");
             assert_eq!(calls.next().await, Call::NotLeader);
         }
         let leadership = leads(&latch).await;

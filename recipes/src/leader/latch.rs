@@ -107,12 +107,12 @@ pub(super) struct Shared {
 /// [`StandardConnectionStateErrorPolicy`](curator_framework::StandardConnectionStateErrorPolicy) does so too. Its latch
 /// keeps the node, as Curator's does, and leads again once a server confirms it: a term with the same number.
 ///
-/// # Stop the work first
+/// # The work of a leader that resigns
 ///
-/// [`resign`](Self::resign), [`resign_to`](Self::resign_to), [`abstain`](Self::abstain), [`close`](Self::close) and a
-/// `false` of [`eligible`](LeaderLatchOptions::eligible) end the term and delete the node at once. Work in
-/// [`Leadership::protect`] is dropped at its next poll, which may be a moment after another candidate leads. To exclude
-/// that, end the work before, or use a [`LeaderSelector`](crate::LeaderSelector), which drops the work first.
+/// [`resign`](Self::resign), [`resign_to`](Self::resign_to), [`abstain`](Self::abstain), [`close`](Self::close) and the
+/// end of [`eligible`](LeaderLatchOptions::eligible) end the term. They drop the work in [`Leadership::protect`], then
+/// delete the node. Work that blocks its thread delays that by up to a tenth of the session timeout. End all other work
+/// before, such as that of listeners.
 ///
 /// # Examples
 ///

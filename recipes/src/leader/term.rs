@@ -9,7 +9,8 @@ use curator_framework::{
     CuratorFramework, Done, Error, LossReason, Operation, OwnedNode, PathText, Session, node_from_path,
 };
 use parking_lot::Mutex;
-use tokio::sync::SetOnce;
+use tokio::sync::{SetOnce, watch};
+use tokio::time::timeout;
 
 use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
 use crate::leader::record_io::{self, Found};
@@ -17,6 +18,15 @@ use crate::locks::GuardedTransaction;
 use crate::locks::engine::candidacy::Record;
 use crate::locks::guard::hold::{HoldShare, Release};
 use crate::locks::guard::protect::while_held;
+
+/// One future under protection. Its drop counts it as ended.
+struct Work<'a>(&'a watch::Sender<usize>);
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|works| *works -= 1);
+    }
+}
 
 /// Has the session delete the node of a term when it is dropped, unless that was done.
 struct InBackground<'a>(&'a HoldShare);
@@ -36,6 +46,8 @@ pub(super) struct Term {
     client: CuratorFramework,
     /// The first end.
     over: SetOnce<TermEnd>,
+    /// The number of futures in [`Leadership::protect`].
+    works: watch::Sender<usize>,
     /// The end of the term's node, as the latch's task reports it.
     released: SetOnce<LeaderResult<Release>>,
     /// The path's data as the leader knows it, if its resignation is to be recorded there.
@@ -51,8 +63,8 @@ impl Term {
         client: CuratorFramework,
         marks: Option<Found>,
     ) -> Arc<Self> {
-        let (path, marks) = (path.to_owned(), Mutex::new(marks));
-        Arc::new(Self { share, number, path, client, over: SetOnce::new(), released: SetOnce::new(), marks })
+        let (path, marks, works) = (path.to_owned(), Mutex::new(marks), watch::Sender::new(0));
+        Arc::new(Self { share, number, path, client, over: SetOnce::new(), works, released: SetOnce::new(), marks })
     }
 
     pub(super) fn path(&self) -> &str {
@@ -87,6 +99,15 @@ impl Term {
         self.released.wait().await.clone()
     }
 
+    /// Resolves when all protected work is dropped: at the latest after a tenth of the session timeout, for work that
+    /// blocks its thread or is not polled.
+    async fn works_have_ended(&self) {
+        let mut works = self.works.subscribe();
+        if timeout(self.session().timeout() / 10, works.wait_for(|&works| works == 0)).await.is_err() {
+            tracing::warn!(path = self.path, "protected work has not ended with its term");
+        }
+    }
+
     /// Records the end of the term's node.
     pub(super) fn was_released(&self, outcome: LeaderResult<Release>) {
         // Fails if it was recorded before.
@@ -119,10 +140,11 @@ impl Term {
         self.end().map_or(Ok(()), |end| Err(self.over(end)))
     }
 
-    /// Ends the term and deletes its node. Records in the path's data that the leader has resigned, if the term wants
+    /// Ends the term, waits for the end of protected work, and deletes the node. Records in the path's data that the leader has resigned, if the term wants
     /// that.
     pub(super) async fn release(&self) -> LeaderResult<Release> {
         self.resign();
+        self.works_have_ended().await;
         let marked = |found: &Found| {
             let mut record = Record::of_leader(self.number, self.node_name()).above(found.highest_term());
             record.resigned = true;
@@ -310,7 +332,8 @@ impl Leadership {
         self.term.check()
     }
 
-    /// Runs `work` while the term goes on. Its end drops the unfinished `work`. For work that goes on after that, see
+    /// Runs `work` while the term goes on. Its end drops the unfinished `work`. A leader that resigns waits for that
+    /// drop, for at most a tenth of the session timeout, before it deletes its node. For work that goes on after that, see
     /// [`LockGuard::protect`](crate::LockGuard::protect).
     ///
     /// # Errors
@@ -321,6 +344,9 @@ impl Leadership {
     ///
     /// That of `work`.
     pub async fn protect<F: Future>(&self, work: F) -> LeaderResult<F::Output> {
+        self.term.works.send_modify(|works| *works += 1);
+        // Declared ahead of the future that owns the work, so dropped behind it.
+        let _counted = Work(&self.term.works);
         match while_held(|| self.is_leader(), self.lost(), work).await {
             Ok(output) => Ok(output),
             Err(end) => Err(self.term.over(end.or_else(|| self.term.end()).unwrap_or(TermEnd::Resigned))),

@@ -1,5 +1,7 @@
 //! The parts of an election that only the in-process server shows: a loss of all data, and the requests.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::{Acl, Permission, RetryNTimes};
@@ -53,6 +55,42 @@ async fn refused_candidates_do_not_ask_in_a_loop() {
     assert!((1..=20).contains(&creates()), "{} creates", creates());
     in_time(latch.close()).await;
     assert_eq!(server.watch_count(), 0);
+}
+
+/// The protected work of a leader that resigns has ended before another candidate leads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn protected_work_is_dropped_before_a_resigning_leaders_node_is_deleted() {
+    /// Work that takes its time to end.
+    struct Work(Arc<AtomicBool>);
+    impl Drop for Work {
+        fn drop(&mut self) {
+            std::thread::sleep(PAUSE * 4);
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let server = server();
+    let (one, two) = (client(&server).await, client(&server).await);
+    let latch = started(&one, "/latch");
+    let leadership = leads(&latch).await;
+    let next = started(&two, "/latch");
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let work = Work(Arc::clone(&has_ended));
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let protected = tokio::spawn(async move {
+        let work = async {
+            let _work = work;
+            begun.send(()).unwrap();
+            std::future::pending::<()>().await;
+        };
+        leadership.protect(work).await
+    });
+    begins.await.unwrap();
+    let resigned = tokio::spawn(async move { latch.resign().await });
+    leads(&next).await;
+    assert!(has_ended.load(Ordering::SeqCst), "the next leader works beside the old one");
+    assert!(in_time(resigned).await.unwrap().unwrap());
+    let ended = in_time(protected).await.unwrap();
+    assert!(matches!(ended, Err(LeaderError::LeadershipLost { reason: TermEnd::Resigned, .. })), "{ended:?}");
 }
 
 /// Behind the last sequence number the order is that of creation.

@@ -13,12 +13,17 @@ const CANDIDATES: usize = 20;
 const DELAY: Duration = Duration::from_millis(5);
 
 /// Both implementations, ours first.
-struct Sides([(&'static str, Process); 2]);
+struct Sides {
+    all: [(&'static str, Process); 2],
+    /// The classes, which Java loads as it needs them.
+    _java: Java,
+}
 
 impl Sides {
     async fn start() -> Result<Self> {
         let (java, terms) = (Java::compile().await?, Terms::default());
-        Ok(Self([("ours", Process::ours(&terms).await?), ("Curator", Process::java(&java, &terms).await?)]))
+        let all = [("ours", Process::ours(&terms).await?), ("Curator", Process::java(&java, &terms).await?)];
+        Ok(Self { all, _java: java })
     }
 }
 
@@ -61,7 +66,7 @@ pub(crate) async fn run(rounds: usize) -> Result<()> {
     println!("| sessions | | requests | |");
     println!("| --- | --- | --- | --- |");
     for sessions in [1, CANDIDATES] {
-        for (name, process) in &mut sides.0 {
+        for (name, process) in &mut sides.all {
             let count = requests(process, sessions).await?;
             let kinds: Vec<_> = count.iter().map(|(op, count)| format!("{count} {op}")).collect();
             println!("| {sessions} | {name} | {} | {} |", count.values().sum::<usize>(), kinds.join(", "));
@@ -84,7 +89,7 @@ pub(crate) async fn run(rounds: usize) -> Result<()> {
         // The first two rounds are for all to get warm.
         for round in 0..rounds + 2 {
             let mut each = [0.0; 2];
-            for (index, (name, process)) in sides.0.iter_mut().enumerate() {
+            for (index, (name, process)) in sides.all.iter_mut().enumerate() {
                 queue(process, sessions, address, &format!("/{name}-{sessions}-{}-{round}", address.port())).await?;
                 #[allow(clippy::cast_precision_loss, reason = "not that many")]
                 let candidates = CANDIDATES as f64;

@@ -1,4 +1,4 @@
-//! Both sides see the same leader and the same candidates, by their ids.
+//! Both sides see the same leader and the same candidates, by their ids, also behind a hand-over.
 
 use curator_integration::env::{Env, Kind, in_time};
 use curator_recipes::{LeaderObserver, Observed};
@@ -46,6 +46,38 @@ async fn both_sides_see_the_ids_of_all_candidates() {
         }
         in_time(observed.wait_for(|seen| matches!(seen, Observed::NoLeader))).await.unwrap();
         observer.close().await;
+    }
+    java.end().await;
+    rust.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn javas_waiter_stays_behind_a_hand_over() {
+    let env = Env::new(Kind::InProcess);
+    let (java, rust) = tokio::join!(Peer::java(&env), Peer::rust(&env));
+    let (client, path) = (env.client().await, env.path("latch"));
+    let candidates = [(&rust, "rust-0"), (&java, "java-1"), (&rust, "rust-2"), (&java, "java-3")];
+    let mut threads = Vec::new();
+    for (count, (peer, id)) in candidates.iter().enumerate() {
+        let mut thread = peer.thread(id);
+        assert_eq!(thread.ask(&format!("join latch {path} {id}")).await, "joined");
+        env.wait_for_children(&client, &path, count + 1).await;
+        threads.push(thread);
+    }
+    assert_eq!(threads[0].ask(&format!("await {path} rust-0")).await, "leads");
+    assert_eq!(threads[0].ask(&format!("hand-over {path} rust-0 rust-2")).await, "true");
+    // The leader joins again behind all others.
+    for (leader, id) in [(2, "rust-2"), (1, "java-1"), (3, "java-3"), (0, "rust-0")] {
+        assert_eq!(threads[leader].ask(&format!("await {path} {id}")).await, "leads");
+        let mut leaders = Vec::new();
+        for (thread, (_, own)) in threads.iter_mut().zip(candidates) {
+            if thread.ask(&format!("leads {path} {own}")).await == "true" {
+                leaders.push(own);
+            }
+        }
+        assert_eq!(leaders, [id]);
+        assert_eq!(threads[leader].ask(&format!("leader {path} {id}")).await, id);
+        assert_eq!(threads[leader].ask(&format!("leave {path} {id}")).await, "left");
     }
     java.end().await;
     rust.end().await;

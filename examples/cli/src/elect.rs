@@ -20,7 +20,11 @@ pub(crate) async fn elect(
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let id = elect.id.clone().unwrap_or_else(|| format!("{}-{}", host(), std::process::id()));
-    let latch = LeaderLatch::with_options(client.clone(), &elect.path, LeaderLatchOptions::new().id(id))?;
+    let mut options = LeaderLatchOptions::new().id(id);
+    if let Some(delay) = elect.delay {
+        options = options.delay_after_unclean_loss(delay);
+    }
+    let latch = LeaderLatch::with_options(client.clone(), &elect.path, options)?;
     let begin = Instant::now();
     unless_ended(signals, prepare(client, elect, chroot)).await?;
     latch.start()?;

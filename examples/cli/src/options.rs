@@ -317,6 +317,10 @@ pub(crate) struct Elect {
     /// End after one term, with status 74 if leadership was lost
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_ONCE")]
     pub(crate) once: bool,
+    /// Wait for this time before a term, unless the earlier leader has resigned: processes that a killed leader left
+    /// running then have it to end; give it to all candidates
+    #[arg(long, value_parser = duration, env = "CURATOR_DELAY")]
+    pub(crate) delay: Option<Duration>,
     /// The id of this candidate, which `curator leader` shows [default: host and process id]
     #[arg(long, env = "CURATOR_ID")]
     pub(crate) id: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdout};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use curator_framework::{CuratorFramework, RetryOneTime};
 use curator_test::{ApacheServer, FaultProxy, TestingServer};
@@ -254,6 +254,27 @@ fn after_kill_9_the_command_ends_and_another_candidate_leads() {
     number(&Lines::of(&mut second).next());
     signal(&second, Signal::TERM);
     assert_eq!(end(second).0, Some(143));
+}
+
+#[test]
+fn delay_precedes_a_term_unless_the_leader_has_resigned() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let options = [SHORT, &["--delay", "4s"]].concat();
+    let (mut first, _out, _) = lead(&servers, &options, SERVES);
+    let mut second = join(&server, &servers, &options, SERVES, 2);
+    let killed = Instant::now();
+    signal(&first, Signal::KILL);
+    first.wait().unwrap();
+    number(&Lines::of(&mut second).next());
+    // The session alone takes at least 3.4 s: the last heartbeat was at most an eighth of its timeout ago.
+    assert!(killed.elapsed() > Duration::from_millis(6500), "{:?}", killed.elapsed());
+    let mut third = join(&server, &servers, &["--delay", "600s"], SERVES, 2);
+    signal(&second, Signal::TERM);
+    assert_eq!(end(second).0, Some(143));
+    number(&Lines::of(&mut third).next());
+    signal(&third, Signal::TERM);
+    assert_eq!(end(third).0, Some(143));
 }
 
 /// A stopped process does not see its loss. It sees it first of all when it continues.

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use curator_recipes::{InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LockOptions};
+use curator_recipes::{
+    InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LockOptions,
+};
 use curator_test::wire::OpCode;
 use serde_json::{Value, json};
 
-use crate::{Apache, Clients, Web, in_process, until};
+use crate::{Apache, Clients, PATIENCE, Web, in_process, until};
 
 fn data_of(lock: &Value, state: &str) -> Vec<String> {
     let contenders = lock["contenders"].as_array().unwrap().iter();
@@ -45,6 +47,44 @@ fn five_hundred_contenders_cost_one_read_for_each_change() {
     // One for each new contender; `for_path` of the crowd does not read.
     let reads: Vec<_> = reads.collect();
     assert_eq!(reads.len(), 2, "{reads:?}");
+}
+
+#[test]
+fn election_is_followed_over_a_hand_over() {
+    let apache = Apache::start();
+    let clients = Clients::new(&apache.connect);
+    let web = Web::start_live(&apache.connect, &["/"]);
+    let latches: Vec<LeaderLatch> = (1..=3)
+        .map(|number| {
+            let (client, options) = (clients.client(), LeaderLatchOptions::new().id(format!("worker-{number}")));
+            let _in = clients.runtime.enter();
+            let latch = LeaderLatch::with_options(client, "/election", options).unwrap();
+            latch.start().unwrap();
+            web.counts("/election", 1, number - 1);
+            latch
+        })
+        .collect();
+    let given = clients.runtime.block_on(async {
+        let candidates = latches[0].participants().await.unwrap();
+        latches[0].resign_to(&candidates[2], PATIENCE).await.unwrap()
+    });
+    assert!(given);
+    // The leader joins again at the back.
+    let lock = web.lock("/election", |lock| {
+        data_of(lock, "holds") == ["worker-3"] && data_of(lock, "waits") == ["worker-2", "worker-1"]
+    });
+    assert_eq!((&lock["recipe"], &lock["complete"]), (&json!("leader latch"), &json!(true)), "{lock}");
+    let page = web.get("/locks/election").body;
+    for part in [">leader</span> leader latch", ">leads</span>", ">waits</span>"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    clients.runtime.block_on(async {
+        for latch in latches {
+            latch.close().await;
+        }
+    });
+    web.counts("/election", 0, 0);
+    assert!(web.get("/locks/election").body.contains(">no leader</span>"));
 }
 
 #[test]

@@ -143,6 +143,27 @@ fn timeout_ends_the_wait_for_a_term() {
 }
 
 #[test]
+fn waiting_candidate_outlasts_an_outage_unless_its_time_is_limited() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let servers = server.connect_string();
+    let (leader, _out, _) = lead(&servers, &[], SERVES);
+    let mut waiter = join(&server, &proxy.connect_string(), SHORT, SERVES, 2);
+    let limited = join(&server, &proxy.connect_string(), &[SHORT, &["--timeout", "6s"]].concat(), SERVES, 3);
+    proxy.partition();
+    let (code, text) = end(limited);
+    assert_eq!((code, text.lines().count()), (Some(69), 1), "{text}");
+    until("the sessions are over", || candidates(&server) == 1);
+    proxy.repair();
+    until("the waiter is back", || candidates(&server) == 2);
+    signal(&leader, Signal::TERM);
+    assert_eq!(end(leader).0, Some(143));
+    number(&Lines::of(&mut waiter).next());
+    signal(&waiter, Signal::TERM);
+    assert_eq!(end(waiter).0, Some(143));
+}
+
+#[test]
 fn killed_session_stops_the_command_and_the_candidate_leads_again() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();

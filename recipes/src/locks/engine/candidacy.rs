@@ -1,9 +1,9 @@
 //! The part of the engine for leader latches alone: the position in the queue, and the move directly behind the leader.
 //!
-//! A leader that resigns in favour of a candidate writes a wish into the data of the path, and calls the candidate: it
-//! creates and deletes a node that the candidate watches. The candidate then creates a node with the leader's number
-//! and deletes its own, in one transaction. The name of the new node sorts behind the leader's, so the candidate goes on
-//! waiting until the leader has left.
+//! A leader that resigns in favour of a candidate writes a wish into the path's data. It calls the candidate by a node
+//! that it creates and deletes, and that the candidate watches. The candidate then creates a node with the leader's
+//! number and deletes its own, in one transaction. The name of the new node sorts behind the leader's, so the candidate
+//! goes on waiting until the leader has left.
 
 mod record;
 

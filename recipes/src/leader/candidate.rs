@@ -399,14 +399,14 @@ async fn begin(
     let Some(delay) = options.delay else {
         let marks = found.record.is_some().then(|| found.clone());
         return Ok(match found.highest_term() > czxid {
-            true => claim(internals, share, Record::claim(own), &mut retries).await?,
+            true => claim(internals, share, found, Record::claim(own), &mut retries).await?,
             false => (czxid, marks),
         });
     };
     let is_clean = is_clean(found.record.as_ref(), candidacy.last_ahead().as_deref());
     let record = if found.highest_term() > czxid { Record::claim(own) } else { Record::of_leader(czxid, own) };
     // Before the delay: observers wait for the number.
-    let begun = match claim(internals, share, record, &mut retries).await {
+    let begun = match claim(internals, share, found.clone(), record, &mut retries).await {
         // A client without transactions leads too, but its end always counts as a crash.
         Err(LeaderError::Framework(Error::Unsupported { .. })) if found.highest_term() <= czxid => (czxid, None),
         claimed => claimed.map(|(number, marks)| (number.max(czxid), marks))?,
@@ -431,13 +431,13 @@ fn is_clean(record: Option<&Record>, ahead: Option<&str>) -> bool {
 async fn claim(
     internals: &LockInternals,
     share: &HoldShare,
+    mut found: Found,
     record: Record,
     retries: &mut RetryLoop,
 ) -> LeaderResult<(i64, Option<Found>)> {
     let (client, path, session) = (internals.client(), internals.base_path(), share.hold().session());
     loop {
         share.check_held()?;
-        let found = record_io::read(session, retries, path).await?;
         if found.is_foreign {
             return Err(LeaderError::ForeignData { path: client.path_text(path) });
         }
@@ -460,6 +460,7 @@ async fn claim(
             Err(Error::Transaction { index: 1, cause, .. }) if matches!(*cause, Error::BadVersion { .. }) => {}
             Err(error) => retry_in_session(error, session, retries).await?,
         }
+        found = record_io::read(session, retries, path).await?;
     }
 }
 

@@ -171,11 +171,12 @@ pub(super) struct Shared {
 /// | --- | --- |
 /// | join an empty queue | 3 in 2 round trips: create and listing, then a read of the path's data |
 /// | join behind others | 3 in 2 round trips: create and listing, then a watch on the candidate ahead |
-/// | lead or wait for more than a tenth of the session timeout | 1 more: a watch on the own node |
+/// | lead for more than a tenth of the session timeout | 1 more: a watch on the own node |
+/// | wait for more than a tenth of the session timeout | 3 more: watches on the own node and for a call; the term's begin removes the latter |
 /// | the candidate ahead leaves without having led | 3 in 2 round trips: listing and read, then a watch on the next one |
 /// | hand-off | 3: delete, then listing and a read of the path's data in one round trip (Curator 5.4: 2, later 3) |
-/// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node behind a [hand-over](Self::resign_to) | 2 more: a read, and a transaction that writes the record |
-/// | [`resign_to`](Self::resign_to) | 7 of the leader, 8 of the candidate up to its term |
+/// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node behind a [hand-over](Self::resign_to) | 1 more: a transaction that writes the record |
+/// | [`resign_to`](Self::resign_to) | 8 of the leader, 11 of the candidate up to its term |
 /// | lost connection | none of its own, apart from the watches that the session sets anew |
 /// | [`leader`](Self::leader), [`participants`](Self::participants) | a listing, and one read for each candidate |
 #[derive(Clone)]

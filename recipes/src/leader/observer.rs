@@ -228,7 +228,7 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
             Ok(session) => {
                 let known = published.newest();
                 let looked = look_in(internals, &session, &mut synced_in, &known).await;
-                looked.map(|look| (look, session.timeout() * 2))
+                looked.map(|look| (look, session.timeout() * 4))
             }
             Err(error) => Err(error),
         };
@@ -237,7 +237,7 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
                 pauses = Pauses::default();
                 let mut changed = futures_util::future::select_all(watches);
                 // Java's leaders write no number, so the wait for it has an end. A candidate that cannot write it for so
-                // long has lost its session.
+                // long has lost its session, though a restart of the servers may have kept the node.
                 if is_early && timeout(patience, &mut changed).await.is_ok() {
                     continue;
                 }

@@ -124,7 +124,8 @@ pub struct Entry {
 /// The rules that an election must obey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// True if terms must rise from leader to leader, and in the reports of each observer.
+    /// True if terms must rise from leader to leader, and in the reports of each observer. A leader may resume its term
+    /// if no other has led since.
     pub rising_terms: bool,
     /// The limit of the time from [`Event::Revoked`] to the notification of the loss. `None`: not checked.
     pub prompt: Option<Duration>,
@@ -539,7 +540,10 @@ impl<'a> Checker<'a> {
         }
         // The term of a node that is gone excludes none, so a later one may have begun.
         if since.is_none() && self.rules.rising_terms {
-            if term <= self.newest {
+            let resumes = self.terms.last().is_some_and(|last| {
+                (last.candidate, last.term, last.node, last.stage) == (candidate, term, node, Stage::Ended)
+            });
+            if term <= self.newest && !resumes {
                 self.found.push(Violation::TermDoesNotRise { at, candidate, term, newest: self.newest });
             }
             self.newest = self.newest.max(term);
@@ -783,6 +787,19 @@ mod tests {
             assert_eq!(with(term).check(&rules().falling_terms()), []);
         }
         assert_eq!(with(6).check(&rules()), []);
+    }
+
+    #[test]
+    fn a_candidate_may_resume_the_newest_term() {
+        let resumes = |end: Event, candidate| {
+            let again = Event::Leads { candidate, term: 5, node: node(5) };
+            elections([(1, leads(FIRST, 5)), (2, end), (3, again)]).check(&rules())
+        };
+        let lost = || lost(FIRST, 5);
+        assert_eq!(resumes(lost(), FIRST), []);
+        assert!(matches!(resumes(lost(), SECOND)[..], [Violation::TermDoesNotRise { .. }]));
+        assert!(matches!(resumes(revoked(5), FIRST)[..], [Violation::BeganOnARevokedNode { .. }]));
+        assert!(matches!(resumes(seen(FIRST, 5), FIRST)[..], [Violation::TermDoesNotRise { .. }]));
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct Campaigner {
     pub path: String,
     pub random: StdRng,
     pub rounds: u32,
+    /// It often hands over what it leads.
+    pub hands_over: bool,
 }
 
 impl Campaigner {

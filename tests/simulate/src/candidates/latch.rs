@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_recipes::{CloseMode, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderState};
+use curator_recipes::{CloseMode, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderState, Leadership};
 use curator_test::elections::Candidate;
 use rand::Rng;
 use tokio::sync::watch;
@@ -60,8 +60,7 @@ impl Campaigner {
                 let soon = self.time(0..6000);
                 match timeout(soon, latch.leading()).await {
                     Ok(Ok(leadership)) => {
-                        let time = self.term();
-                        self.rule(&leadership, time).await;
+                        self.reign(latch, &leadership).await;
                     }
                     Ok(Err(error)) => self.scribe.error(&error),
                     Err(_) => {}
@@ -71,8 +70,7 @@ impl Campaigner {
                 let budget = self.time(0..6000);
                 match latch.await_leadership(budget).await {
                     Ok(Some(leadership)) => {
-                        let time = self.term();
-                        self.rule(&leadership, time).await;
+                        self.reign(latch, &leadership).await;
                     }
                     Ok(None) => {}
                     Err(error) => self.scribe.error(&error),
@@ -93,10 +91,17 @@ impl Campaigner {
             12 => self.scribe.may_fail(latch.leader().await),
             _ => {
                 if let Some(leadership) = latch.leadership() {
-                    let time = self.term();
-                    self.rule(&leadership, time).await;
+                    self.reign(latch, &leadership).await;
                 }
             }
+        }
+    }
+
+    async fn reign(&mut self, latch: &LeaderLatch, leadership: &Leadership) {
+        let time = self.term();
+        self.rule(leadership, time).await;
+        if self.hands_over && self.one_of(3) > 0 {
+            self.hand_over(latch).await;
         }
     }
 
@@ -125,7 +130,8 @@ impl Campaigner {
         let budget = self.time(0..4000);
         let soon = if self.one_of(4) == 0 { self.time(0..200) } else { Duration::MAX };
         self.scribe.note(format_args!("{:?} hands over to {}", self.name, to.path));
-        match timeout(soon, latch.resign_to(to, budget)).await {
+        let outcome = self.scribe.during_hand_over(timeout(soon, latch.resign_to(to, budget))).await;
+        match outcome {
             Ok(Ok(done)) => self.scribe.note(format_args!("{:?} handed over: {done}", self.name)),
             // It may choose itself.
             Ok(Err(LeaderError::InvalidArgument { .. })) => {}
@@ -183,7 +189,9 @@ async fn follow(scribe: Scribe, candidate: Candidate, mut states: watch::Receive
             }
             LeaderState::Failed(error) => scribe.wrong(format!("{candidate:?} has failed: {error}")),
             LeaderState::Closed => return,
-            _ => {}
+            LeaderState::Leading(_) => {}
+            // It may resume its term.
+            _ => newest = None,
         }
         if states.changed().await.is_err() {
             return;

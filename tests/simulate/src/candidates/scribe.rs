@@ -30,6 +30,8 @@ struct Book {
     candidates: BTreeMap<Candidate, (ClientId, Presence)>,
     /// All terms so far, each of which may still believe that it leads.
     terms: Vec<(Candidate, Leadership)>,
+    /// The number of hand-overs that go on.
+    hand_overs: u32,
 }
 
 /// Writes down an election.
@@ -98,6 +100,7 @@ impl Scribe {
             book.next += 1;
             let candidate = Candidate(book.next);
             book.candidates.insert(candidate, (client, Presence::Joined));
+            book.note(now, format_args!("{candidate:?} is at {client:?}"));
             book.event(now, Event::Joined(candidate));
             candidate
         })
@@ -151,6 +154,19 @@ impl Scribe {
         let book = self.book.lock();
         let (candidate, leadership) = book.terms.iter().rfind(|(_, leadership)| leadership.is_leader())?;
         Some((book.candidates.get(candidate)?.0, name(leadership.path()).to_owned()))
+    }
+
+    /// Counts a hand-over while it goes on.
+    pub async fn during_hand_over<T>(&self, hand_over: impl Future<Output = T>) -> T {
+        self.book.lock().hand_overs += 1;
+        let outcome = hand_over.await;
+        self.book.lock().hand_overs -= 1;
+        outcome
+    }
+
+    /// Returns whether a leader hands over.
+    pub fn hands_over(&self) -> bool {
+        self.book.lock().hand_overs > 0
     }
 
     /// Notes an error: only connections, sessions and terms may fail.

@@ -54,6 +54,7 @@ impl Campaigner {
             path: self.path.clone(),
             random,
             rounds: 1,
+            hands_over: false,
         };
         (deputy, candidate)
     }

@@ -26,7 +26,8 @@ const OBSERVER: ClientId = ClientId(110);
 pub(super) async fn storm(seed: u64, election: Election) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed ^ 300 << 32);
     let latency = Duration::from_millis(random.random_range(0..60));
-    let weather = Weather::of(seed);
+    let weather = Weather { gives_up: seed % 8 == 5, ..Weather::of(seed) };
+    let hands_over = seed % 8 > 5;
     let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
     ensemble.record_children(PATH);
     let scribe = Scribe::new(ensemble.clone(), RECOVERY);
@@ -40,7 +41,8 @@ pub(super) async fn storm(seed: u64, election: Election) -> Outcome {
         for worker in 0..weather.workers {
             let random = StdRng::seed_from_u64(seed ^ (u64::from(id * WORKERS + worker) + 301) << 32);
             let (scribe, client, path) = (scribe.clone(), client.clone(), path.to_owned());
-            let campaigner = Campaigner { scribe, client, name: ClientId(id), path, random, rounds: ROUNDS };
+            let campaigner =
+                Campaigner { scribe, client, name: ClientId(id), path, random, rounds: ROUNDS, hands_over };
             workers.spawn(campaigner.campaign(election));
         }
         if let Some(longest) = weather.reads {

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, ExponentialBackoffRetry, RetryNTimes};
+use curator_framework::{
+    CuratorFramework, CuratorFrameworkBuilder, ExponentialBackoffRetry, RetryNTimes, StandardConnectionStateErrorPolicy,
+};
 use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -42,6 +44,8 @@ pub(super) struct Weather {
     pub(super) reaps: Option<Duration>,
     /// Some clients have a namespace.
     pub(super) namespace: bool,
+    /// Some clients give up what they hold with each lost connection.
+    pub(super) gives_up: bool,
     /// The smallest session timeout is two ticks.
     pub(super) tick: Duration,
 }
@@ -58,6 +62,7 @@ impl Weather {
             uneven: seed % 6 == 4,
             reaps: (seed % 17 < 5).then_some(Duration::from_secs(2 + seed % 3)),
             namespace: seed % 19 < 4,
+            gives_up: false,
             tick: if seed % 13 == 0 { SESSION / 6 } else { SESSION / 2 },
         }
     }
@@ -132,6 +137,9 @@ pub(super) fn start_client(
     if weather.namespace && id % 2 == 1 {
         options = options.namespace(NAMESPACE.0);
         path = NAMESPACE.1;
+    }
+    if weather.gives_up && id % 2 == 1 {
+        options = options.connection_state_error_policy(StandardConnectionStateErrorPolicy);
     }
     let client = if random.random() {
         options.retry_policy(RetryNTimes::new(100, Duration::from_millis(200))).build()

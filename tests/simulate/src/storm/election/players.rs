@@ -23,6 +23,9 @@ pub(super) fn play(
     workers: &mut JoinSet<()>,
 ) -> Vec<CuratorFramework> {
     let random = StdRng::seed_from_u64(seed ^ 500 << 32);
+    if seed % 8 == 7 {
+        workers.spawn(betray(field.clone(), StdRng::seed_from_u64(seed ^ 501 << 32)));
+    }
     let field = field.clone();
     match seed % 7 {
         0 | 4 => drop(workers.spawn(depose(field, random))),
@@ -34,7 +37,7 @@ pub(super) fn play(
             for number in 0..2 {
                 let random = StdRng::seed_from_u64(seed ^ (510 + number) << 32);
                 let (scribe, client, path) = (field.scribe.clone(), client.clone(), PATH.to_owned());
-                let visitor = Campaigner { scribe, client, name: VISITOR, path, random, rounds: 3 };
+                let visitor = Campaigner { scribe, client, name: VISITOR, path, random, rounds: 3, hands_over: false };
                 workers.spawn(visitor.campaign(election));
             }
             workers.spawn(confuse(field, random));
@@ -72,6 +75,27 @@ async fn depose(field: Elections, mut random: StdRng) {
             }
         }
         before = leader;
+    }
+}
+
+/// Ends the leader's session or node while it hands over.
+async fn betray(field: Elections, mut random: StdRng) {
+    for _ in 0..2000 {
+        sleep(Duration::from_millis(20)).await;
+        if !field.scribe.hands_over() {
+            continue;
+        }
+        let Some((client, node)) = field.scribe.leader() else { continue };
+        let node = format!("{PATH}/{node}");
+        sleep(Duration::from_millis(random.random_range(0..300))).await;
+        let Some(session) = field.ensemble.owner(&node) else { continue };
+        field.end(format_args!("the leader at {client:?} ends while it hands over"));
+        if random.random() {
+            field.kill(session);
+        } else {
+            field.delete(&node);
+        }
+        sleep(Duration::from_millis(500)).await;
     }
 }
 

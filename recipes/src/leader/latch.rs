@@ -45,7 +45,7 @@ pub enum LeaderState {
     /// An attempt failed with an error that waiting cannot mend, such as a missing permission. The latch tries again,
     /// with growing pauses of up to 30 s.
     Failed(LeaderError),
-    /// The latch or its client was closed.
+    /// The latch or its client was closed, or the runtime of the latch has ended.
     Closed,
 }
 
@@ -163,7 +163,8 @@ pub(super) struct Shared {
 /// `LeaderLatch` and this one share one queue. The data of the path itself is empty until a leader
 /// [proclaims](Leadership::proclaim), [hands over](Self::resign_to), or has
 /// [a delay](LeaderLatchOptions::delay_after_unclean_loss). Then it is one line of text (`election/1 term=… leader=…`)
-/// with the proclaimed data behind it.
+/// with the proclaimed data behind it. To call the candidate of a hand-over, its leader creates and deletes
+/// `<candidate's node>-call` in one transaction, so no listing shows that node.
 ///
 /// # Cost
 ///
@@ -176,7 +177,8 @@ pub(super) struct Shared {
 /// | the candidate ahead leaves without having led | 3 in 2 round trips: listing and read, then a watch on the next one |
 /// | hand-off | 3: delete, then listing and a read of the path's data in one round trip (Curator 5.4: 2, later 3) |
 /// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node behind a [hand-over](Self::resign_to) | 1 more: a transaction that writes the record |
-/// | [`resign_to`](Self::resign_to) | 8 of the leader, 11 of the candidate up to its term |
+/// | [`resign_to`](Self::resign_to) | 8 of the leader, 11 of the candidate up to its term, 3 of each candidate directly behind the two |
+/// | wait or lead | the session's heartbeat: a write each eighth of the timeout, one for all locks and elections |
 /// | lost connection | none of its own, apart from the watches that the session sets anew |
 /// | [`leader`](Self::leader), [`participants`](Self::participants) | a listing, and one read for each candidate |
 #[derive(Clone)]
@@ -397,16 +399,17 @@ impl LeaderLatch {
     }
 
     /// Ends the term of a leading latch and deletes its node. The latch joins again at the back of the queue. Returns
-    /// `false` if the latch did not lead.
+    /// `false` if the latch did not lead, or the leadership is lost.
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss`: the retry policy gave up before the node was deleted. The term is over all the same,
-    /// and the session deletes the node in the background.
+    /// * `Error::ConnectionLoss`: the retry policy gave up before the node was deleted. The term is over all the same,
+    ///   and the session deletes the node in the background.
+    /// * `LeaderError::Closed`: the latch's runtime has ended.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the term is over, and the session deletes the node in the background.
+    /// When the future is dropped, the term is over, and the latch goes on deleting the node.
     pub async fn resign(&self) -> LeaderResult<bool> {
         let Some(leadership) = self.leadership() else { return Ok(false) };
         Ok(leadership.term_of().resigned().await? == Release::Released)
@@ -428,7 +431,7 @@ impl LeaderLatch {
     ///
     /// The budget counts from the moment when the wish is written. The candidate must be a latch of this crate over the
     /// default client. Other latches, such as Java's, ignore the wish, so the budget ends. A candidate notices the wish
-    /// at once, or a tenth of its session timeout after its join.
+    /// at once, or within a fifth of the session timeout if it has just joined.
     ///
     /// # Errors
     ///
@@ -437,8 +440,8 @@ impl LeaderLatch {
     /// * `LeaderError::InvalidArgument`: the participant is this latch itself or not a latch of this path; or the
     ///   sequence numbers of the path are near their end.
     /// * `Error::Unsupported`: the client is `zookeeper-async`, which has no transactions.
-    /// * `Error::NoAuth`, or `Error::Transaction` with that cause: the ACL forbids writing the path, or creating and
-    ///   deleting nodes there.
+    /// * `Error::NoAuth`, or `Error::Transaction` with that cause: the ACL forbids reading or writing the path, or
+    ///   creating and deleting nodes there.
     /// * `Error::ConnectionLoss`: the latch goes on leading, but the wish may stand. Call again.
     ///
     /// # Cancel safety

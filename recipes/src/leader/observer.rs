@@ -49,7 +49,7 @@ pub enum Observed {
     /// The server refuses a read, for example for a missing permission. The observer tries again, with growing pauses
     /// of up to 30 s.
     Failed(LeaderError),
-    /// The observer or its client was closed.
+    /// The observer or its client was closed, or the runtime of the observer has ended.
     Closed,
 }
 

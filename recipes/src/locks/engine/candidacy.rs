@@ -102,8 +102,8 @@ impl LockInternalsDriver for LatchDriver {
 }
 
 /// Returns the operations that call a candidate: a node is created and deleted at a path that the candidate watches. No
-/// listing ever shows that node. A write of the candidate's own node would call it too, but also the latch behind it, and
-/// Java's takes only a deletion into account and sets no other watch.
+/// listing ever shows that node. A write of the candidate's own node would call it too, but also the latch behind it,
+/// and Java's takes only a deletion into account and sets no other watch.
 pub(crate) fn call(session: &Session, base_path: &str, candidate: &str) -> [Operation; 2] {
     let path = call_path(base_path, candidate);
     let (acl, mode) = (session.acl_for(&path), CreateMode::Ephemeral);

@@ -170,6 +170,8 @@ impl Drop for Candidate {
         // However the task ends: it may be aborted, or panic in code of the program.
         self.shared.candidacy.begin();
         self.shared.state.end(LeaderState::Closed);
+        // A listener may own its latch.
+        self.shared.listeners.close();
     }
 }
 
@@ -233,8 +235,9 @@ impl Candidate {
             Ok(acquired) => acquired,
             Err(attempt) => return attempt,
         };
+        let mut has_led = false;
         loop {
-            acquired = match self.term(acquired).await {
+            acquired = match self.term(acquired, &mut has_led).await {
                 Attempt::Suspended(owned) => match self.resume(*owned).await {
                     Ok(acquired) => acquired,
                     Err(attempt) => return attempt,
@@ -244,8 +247,8 @@ impl Candidate {
         }
     }
 
-    /// Leads for one term.
-    async fn term(&mut self, acquired: Acquired) -> Attempt {
+    /// Leads for one term. `has_led` tells whether an earlier term had the same node.
+    async fn term(&mut self, acquired: Acquired, has_led: &mut bool) -> Attempt {
         let Self { internals, shared, standing, options } = self;
         let czxid = acquired.fencing_token;
         let caller = Caller { owner: None, at: Location::caller() };
@@ -256,7 +259,7 @@ impl Candidate {
             biased;
             leave = standing.leave() => return Attempt::Left(leave),
             _ = share.lost() => return lost(&share),
-            begun = begin(internals, &shared.candidacy, &share, czxid, options) => begun,
+            begun = begin(internals, &shared.candidacy, &share, (czxid, *has_led), options) => begun,
         };
         let (number, marks) = match begun {
             Ok(begun) => begun,
@@ -268,6 +271,7 @@ impl Candidate {
             Err(error) => return Attempt::Failed(error),
         };
         let tenure = Tenure(Term::new(share, number, internals.base_path(), internals.client().clone(), marks));
+        *has_led = true;
         self.lead(&tenure).await
     }
 
@@ -386,7 +390,7 @@ async fn begin(
     internals: &LockInternals,
     candidacy: &Candidacy,
     share: &HoldShare,
-    czxid: i64,
+    (czxid, has_led): (i64, bool),
     options: &LeaderLatchOptions,
 ) -> LeaderResult<(i64, Option<Found>)> {
     let (client, path) = (internals.client(), internals.base_path());
@@ -396,6 +400,11 @@ async fn begin(
         None => record_io::read(&session, &mut retries, path).await?,
     };
     let own = node_from_path(share.path());
+    if has_led {
+        // No other candidate has led meanwhile: the number stays, and the proclaimed data with it.
+        let number = found.record_by(own).map_or(czxid, |record| record.term(&found.stat).max(czxid));
+        return Ok((number, found.record.is_some().then_some(found)));
+    }
     let Some(delay) = options.delay else {
         let marks = found.record.is_some().then(|| found.clone());
         return Ok(match found.highest_term() > czxid {

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use curator_framework::{CreateMode, LossReason};
-use curator_integration::env::in_time;
+use curator_framework::{ConnectionState, CreateMode, LossReason, StandardConnectionStateErrorPolicy};
+use curator_integration::env::{builder, connected, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{InterProcessMutex, LeaderError, LeaderLatch, LeaderLatchOptions, Participant, TermEnd};
+use curator_recipes::{
+    InterProcessMutex, LeaderError, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderState, Participant, TermEnd,
+};
 
-use crate::stage::{Call, Calls, end_of, leaders, leads, named, one_leads, sees, started_with, three};
+use crate::stage::{Call, Calls, LONG, becomes, end_of, leaders, leads, named, one_leads, sees, started_with, three};
 
 const BUDGET: Duration = Duration::from_secs(20);
 
@@ -123,6 +125,30 @@ on_every_server! {
         assert!(!last.has_leadership());
         clients[0].delete().for_path(&java).await.unwrap();
         assert!(leads(&last).await.term() > leadership.term());
+    }
+
+    /// The delay is for the work of another process.
+    async fn leader_does_not_wait_for_its_own_suspended_term(env) {
+        let (proxy, direct, path) = (env.proxy(), env.client().await, env.path("latch"));
+        let options = builder(proxy.address()).session_timeout(LONG);
+        let client = connected(options.connection_state_error_policy(StandardConnectionStateErrorPolicy)).await;
+        let delay = Duration::from_secs(5);
+        let latch = started_with(&client, &path, LeaderLatchOptions::new().delay_after_unclean_loss(delay));
+        let before = leads(&latch).await;
+        in_time(before.proclaim("kept")).await.unwrap();
+        let observer = LeaderObserver::start(direct.clone(), &path).unwrap();
+        for _ in 0..2 {
+            proxy.reset();
+            becomes(&client, ConnectionState::Suspended).await;
+            let begun = Instant::now();
+            let states = |state: &LeaderState| matches!(state, LeaderState::Leading(term) if term.is_leader());
+            in_time(latch.watch().wait_for(states)).await.unwrap();
+            assert!(begun.elapsed() < delay, "led again after {:?}", begun.elapsed());
+            assert_eq!(latch.leadership().unwrap().term(), before.term());
+            let seen = sees(&mut observer.watch(), |leader| leader.term == before.term()).await;
+            assert_eq!(seen.data.as_deref(), Some(&b"kept"[..]));
+        }
+        env.wait_for_children(&direct, &path, 1).await;
     }
 
     async fn candidate_waits_after_an_unclean_loss_only(env) {

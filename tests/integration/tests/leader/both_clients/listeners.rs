@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use curator_integration::env::{children, eventually, in_time};
+use curator_integration::kinds::poll_and_drop;
 use curator_integration::on_every_server;
 use curator_recipes::{CloseMode, LeaderLatch, LeaderLatchListener, LeaderLatchOptions, LeaderState};
 use parking_lot::Mutex;
@@ -166,6 +167,26 @@ on_every_server! {
         assert_eq!(children(&client, &path).await, [""; 0]);
         assert_eq!(seen_by_first.try_iter().count(), 1);
         drop(release);
+    }
+
+    /// A listener may own handles of its latch and of its client.
+    async fn listeners_are_dropped_with_the_end_of_their_latch(env) {
+        let path = env.path("latch");
+        for end in ["a dropped close", "the client", "a latch that was not started"] {
+            let client = env.client().await;
+            let latch = LeaderLatch::new(client.clone(), &path).unwrap();
+            let calls = Calls::of(&latch);
+            if end != "a latch that was not started" {
+                latch.start().unwrap();
+                leads(&latch).await;
+            }
+            match end {
+                "a dropped close" => drop(poll_and_drop(latch.close(), 1).await),
+                "the client" => in_time(client.close()).await,
+                _ => in_time(latch.close()).await,
+            }
+            assert!(calls.all().await.len() <= 2, "{end}");
+        }
     }
 
     async fn removed_listener_is_called_no_more(env) {

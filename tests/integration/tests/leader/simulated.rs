@@ -501,3 +501,116 @@ fn session_that_ends_at_any_moment_of_a_hand_over_leaves_one_leader() {
         });
     }
 }
+
+/// The server deletes the nodes of two latches of one session in one transaction, and notifies of them in any order.
+#[test]
+fn two_latches_of_one_session_do_not_lead_at_once_behind_its_end() {
+    for seed in 0..60 {
+        play(seed, async |ensemble| {
+            let one = client(&ensemble, ONE).await;
+            let latches = [started(&one, PATH), started(&one, PATH)];
+            until("both are in the queue", || ensemble.children(PATH).len() == 2).await;
+            for round in 0..4 {
+                until("one leads", || leaders(&latches).len() == 1).await;
+                let leadership = leads(&latches[leaders(&latches)[0]]).await;
+                ensemble.kill_session(ensemble.owner(leadership.path()).unwrap());
+                let at = Instant::now();
+                while leadership.is_leader() || leaders(&latches).is_empty() {
+                    assert!(leaders(&latches).len() <= 1, "seed {seed}, round {round}: two leaders");
+                    assert!(at.elapsed() < PATIENCE, "seed {seed}, round {round}: no leader");
+                    tokio::task::yield_now().await;
+                    sleep(Duration::from_micros(100)).await;
+                }
+                let next = leads(&latches[leaders(&latches)[0]]).await;
+                assert!(ensemble.owner(next.path()).is_some() || !next.is_leader(), "seed {seed}: led without a node");
+                assert!(next.term() > leadership.term(), "seed {seed}");
+                until("both are in the queue", || ensemble.children(PATH).len() == 2).await;
+            }
+        });
+    }
+}
+
+/// Two hand-overs, a proclamation and a resignation of one leader at once.
+#[test]
+fn moves_of_one_leader_at_once_leave_one_leader() {
+    for seed in 0..60 {
+        play(seed, async |ensemble| {
+            let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+            let three = client(&ensemble, ClientId(3)).await;
+            let mut latches = Vec::new();
+            for (client, id) in [(&one, "leader"), (&two, "b"), (&three, "c")] {
+                latches.push(named(client, PATH, id));
+                until("it is in the queue", || ensemble.children(PATH).len() == latches.len()).await;
+            }
+            let old = leads(&latches[0]).await;
+            sleep(SESSION).await;
+            let participants = latches[0].participants().await.unwrap();
+            let leader = &latches[0];
+            let later = async |millis| sleep(Duration::from_millis(millis)).await;
+            let (to_b, to_c, proclaimed, resigned) = soon(async {
+                tokio::join!(
+                    leader.resign_to(&participants[1], SESSION),
+                    async {
+                        later(seed % 7).await;
+                        leader.resign_to(&participants[2], SESSION).await
+                    },
+                    async {
+                        later(seed % 11).await;
+                        old.proclaim("data").await
+                    },
+                    async {
+                        later(20 + seed).await;
+                        if seed % 3 == 0 { leader.resign().await } else { Ok(false) }
+                    },
+                )
+            })
+            .await;
+            let outcome = format!("seed {seed}: {to_b:?}, {to_c:?}, {proclaimed:?}, {resigned:?}");
+            until("all are in the queue", || ensemble.children(PATH).len() == 3).await;
+            sleep(SESSION).await;
+            assert_eq!(leaders(&latches).len(), 1, "{outcome}");
+            let mut term = old.term();
+            while !latches.is_empty() {
+                until("one leads", || leaders(&latches).len() == 1).await;
+                let latch = latches.remove(leaders(&latches)[0]);
+                let next = leads(&latch).await.term();
+                assert!(next >= term, "{outcome}: {next} behind {term}");
+                term = next;
+                soon(latch.close()).await;
+            }
+            assert_eq!(ensemble.children(PATH), [""; 0], "{outcome}");
+        });
+    }
+}
+
+/// The chosen candidate leaves the queue at any moment of the hand-over.
+#[test]
+fn candidate_that_leaves_at_any_moment_of_a_hand_over_leaves_one_leader() {
+    for millis in 0..160 {
+        play(millis, async |ensemble| {
+            let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+            let mut latches = Vec::new();
+            for (client, id) in [(&one, "leader"), (&one, "between"), (&two, "chosen")] {
+                latches.push(named(client, PATH, id));
+                until("it is in the queue", || ensemble.children(PATH).len() == latches.len()).await;
+            }
+            let old = leads(&latches[0]).await;
+            sleep(SESSION).await;
+            let chosen = latches[0].participants().await.unwrap().pop().unwrap();
+            let (leader, target) = (latches[0].clone(), chosen.clone());
+            let handing_over = tokio::spawn(async move { leader.resign_to(&target, SESSION).await });
+            sleep(Duration::from_millis(millis / 2)).await;
+            match millis % 2 {
+                0 => latches[2].abstain(SESSION * 3),
+                _ => soon(latches.remove(2).close()).await,
+            }
+            let handed_over = soon(handing_over).await.unwrap();
+            sleep(SESSION).await;
+            assert_eq!(leaders(&latches).len(), 1, "after {millis} ms: {handed_over:?}");
+            assert_eq!(ensemble.children(PATH).len(), 2, "after {millis} ms: {handed_over:?}");
+            if matches!(handed_over, Ok(true)) {
+                assert!(!old.is_leader(), "after {millis} ms");
+            }
+        });
+    }
+}

@@ -280,6 +280,25 @@ on_every_server! {
         assert!(leads(&latch).await.term() > next.term());
     }
 
+    /// The registry of the session marks the leader's node before the waiter of the same client wakes.
+    async fn two_latches_of_one_client_do_not_lead_at_once_behind_a_deletion(env) {
+        let (client, other, path) = (env.client().await, env.client().await, env.path("latch"));
+        let mut pair = [started(&client, &path), started(&client, &path)];
+        for _ in 0..20 {
+            env.wait_for_children(&other, &path, 2).await;
+            let leadership = leads(&pair[one_leads(&pair).await]).await;
+            if pair[1].has_leadership() {
+                pair.reverse();
+            }
+            let waiter = pair[1].clone();
+            let next = tokio::spawn(async move { leads(&waiter).await });
+            other.delete().for_path(leadership.path()).await.unwrap();
+            let next = in_time(next).await.unwrap();
+            assert!(!leadership.is_leader() && !pair[0].has_leadership(), "two leaders at once");
+            assert!(next.is_leader() && next.term() > leadership.term());
+        }
+    }
+
     async fn waiter_whose_node_is_deleted_joins_again(env) {
         let (client, other, path) = (env.client().await, env.client().await, env.path("latch"));
         let first = started(&other, &path);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use curator_framework::{Acl, ConnectionState, Error, LossReason, Permission, RetryForever};
+use curator_framework::{Acl, ConnectionState, Error, LossReason, Permission, RetryForever, RetryNTimes};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
@@ -450,6 +450,35 @@ on_every_server! {
         terms.begins().await;
         in_time(selector.close()).await;
         in_time(run).await.unwrap().unwrap();
+    }
+
+    /// Also if its retry policy gives up at once.
+    async fn waiting_selector_whose_node_is_deleted_joins_again(env) {
+        let (observer, path) = (env.client().await, env.path("selector"));
+        let client = connected(builder(env.address()).retry_policy(RetryNTimes::new(0, Duration::ZERO))).await;
+        let mut terms = Terms::new();
+        let first = selector(&observer, &path, "first");
+        let holding = terms.run(&first, "first");
+        let Report::Began { path: held, .. } = terms.next().await else { panic!("a term ended") };
+        let waiter = selector(&client, &path, "waiter");
+        let waiting = terms.run(&waiter, "waiter");
+        for _ in 0..2 {
+            let nodes = env.wait_for_children(&observer, &path, 2).await;
+            let node = nodes.iter().find(|node| !held.ends_with(node.as_str())).unwrap().clone();
+            observer.delete().for_path(&format!("{path}/{node}")).await.unwrap();
+            eventually("the waiter is back", async || {
+                let now = children(&observer, &path).await;
+                now.len() == 2 && !now.contains(&node)
+            })
+            .await;
+            assert!(!waiting.is_finished());
+        }
+        in_time(first.close()).await;
+        in_time(holding).await.unwrap().unwrap();
+        assert_eq!(terms.ends().await, "first");
+        assert_eq!(terms.begins().await.0, "waiter");
+        in_time(waiter.close()).await;
+        in_time(waiting).await.unwrap().unwrap();
     }
 
     async fn connection_that_is_reset_costs_no_term_of_a_selector(env) {

@@ -53,11 +53,12 @@ impl Campaigner {
 
     async fn step(&mut self, standing: &Standing) {
         let latch = &standing.latch;
-        match self.one_of(14) {
+        let waits = self.hands_over && self.one_of(3) > 0;
+        match if waits { 3 } else { self.one_of(14) } {
             0..=2 => self.pause(0..4000).await,
             3 | 4 => {
                 // A wait that is dropped has no effect.
-                let soon = self.time(0..6000);
+                let soon = if waits { self.time(4000..12_000) } else { self.time(0..6000) };
                 match timeout(soon, latch.leading()).await {
                     Ok(Ok(leadership)) => {
                         self.reign(latch, &leadership).await;
@@ -98,9 +99,9 @@ impl Campaigner {
     }
 
     async fn reign(&mut self, latch: &LeaderLatch, leadership: &Leadership) {
-        let time = self.term();
+        let time = if self.hands_over { self.time(0..600) } else { self.term() };
         self.rule(leadership, time).await;
-        if self.hands_over && self.one_of(3) > 0 {
+        if self.hands_over && self.one_of(4) > 0 {
             self.hand_over(latch).await;
         }
     }
@@ -125,7 +126,9 @@ impl Campaigner {
             Ok(participants) => participants,
             Err(error) => return self.scribe.error(&error),
         };
-        let chosen = self.random.random_range(0..participants.len().max(1));
+        // Best to one that has another ahead.
+        let first = if self.hands_over && participants.len() > 2 { 2 } else { 0 };
+        let chosen = self.random.random_range(first..participants.len().max(1));
         let Some(to) = participants.get(chosen) else { return };
         let budget = self.time(0..4000);
         let soon = if self.one_of(4) == 0 { self.time(0..200) } else { Duration::MAX };

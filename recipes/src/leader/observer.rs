@@ -70,7 +70,7 @@ impl Observed {
 /// for less than a round trip. Without a connection the last leader stays: see [`CuratorFramework::is_connected`].
 ///
 /// Java's leaders write no number. Behind a [hand-over](crate::LeaderLatch::resign_to) their terms may be smaller, and
-/// the observer shows such a leader only after two session timeouts.
+/// the observer shows such a leader only after four session timeouts.
 ///
 /// Clones are cheap, and all clones are one observer. The drop of the last one closes it. An observer keeps its client
 /// open.

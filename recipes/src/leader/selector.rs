@@ -30,7 +30,7 @@ use crate::standing::Pauses;
 pub enum TermOutcome<T> {
     /// The work was done, and the leadership held until then.
     Done(T),
-    /// The leadership was lost, and the unfinished work was dropped.
+    /// The leadership was lost. The unfinished work was dropped, or its last step ended behind the loss.
     Lost(LossReason),
     /// [`interrupt_leadership`](LeaderSelector::interrupt_leadership) or [`close`](LeaderSelector::close) has dropped
     /// the unfinished work.
@@ -301,6 +301,10 @@ impl LeaderSelector {
         };
         let end = match ended {
             Ok(output) => {
+                // The last poll may have lasted longer than the term.
+                if let Some(reason) = tenure.term.loss() {
+                    return Ok(TermOutcome::Lost(reason));
+                }
                 // The node is deleted in the background if it cannot be deleted now.
                 if let Err(error) = tenure.term.release().await {
                     tracing::debug!(%error, path, "the node of a term is deleted in the background");

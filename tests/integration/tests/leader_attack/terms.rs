@@ -3,12 +3,14 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use curator_framework::{FixedEnsembleProvider, LossReason};
 use curator_integration::env::{connected, in_time};
-use curator_integration::in_process::{client, options, server};
-use curator_recipes::{LeaderError, TermEnd};
-use curator_test::FaultProxy;
+use curator_integration::in_process::{client, options, server, simulated};
+use curator_integration::lock_stage::play;
+use curator_recipes::{LeaderError, LeaderSelector, TermEnd, TermOutcome};
+use curator_test::{ClientId, FaultProxy, SimulatedEnsemble};
 
 use crate::moves::{participant, started};
 
@@ -48,4 +50,16 @@ async fn a_resign_that_is_not_polled_holds_nothing_up() {
     in_time(other.leading()).await.unwrap();
     in_time(latch.close()).await;
     assert!(in_time(resigning).await.unwrap());
+}
+
+/// The work blocks its thread until the session is over, and returns.
+#[test]
+fn work_that_ends_behind_the_loss_is_not_done_in_its_term() {
+    play(async {
+        let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(3));
+        let selector = LeaderSelector::new(simulated(&ensemble, 0).await, "/election").unwrap();
+        let work = async |_| ensemble.skip_clock(ClientId(0), Duration::from_secs(100));
+        let outcome = selector.run_once(work).await.unwrap();
+        assert!(matches!(outcome, TermOutcome::Lost(_)), "{outcome:?}");
+    });
 }

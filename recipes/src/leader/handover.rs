@@ -158,6 +158,7 @@ impl Term {
             Operation::Check { path: make_path(self.path(), self.node_name()), version: None },
             written.write(self.path(), &record),
         ];
+        self.begins_to_write();
         match session.transaction(operations).await {
             Ok(done) => {
                 self.has_written(&done, record);

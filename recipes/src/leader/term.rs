@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::{
@@ -52,6 +53,8 @@ pub(super) struct Term {
     released: SetOnce<LeaderResult<Release>>,
     /// The path's data as the leader knows it, if its resignation is to be recorded there.
     marks: Mutex<Option<Found>>,
+    /// The path's data may be newer than the marks: a write is under way or had no reply, or a wish stands.
+    marks_may_be_old: AtomicBool,
 }
 
 impl Term {
@@ -63,8 +66,17 @@ impl Term {
         client: CuratorFramework,
         marks: Option<Found>,
     ) -> Arc<Self> {
-        let (path, marks, works) = (path.to_owned(), Mutex::new(marks), watch::Sender::new(0));
-        Arc::new(Self { share, number, path, client, over: SetOnce::new(), works, released: SetOnce::new(), marks })
+        Arc::new(Self {
+            share,
+            number,
+            path: path.to_owned(),
+            client,
+            over: SetOnce::new(),
+            works: watch::Sender::new(0),
+            released: SetOnce::new(),
+            marks: Mutex::new(marks),
+            marks_may_be_old: AtomicBool::new(false),
+        })
     }
 
     pub(super) fn path(&self) -> &str {
@@ -79,7 +91,7 @@ impl Term {
         self.share.hold().session()
     }
 
-    fn loss(&self) -> Option<LossReason> {
+    pub(super) fn loss(&self) -> Option<LossReason> {
         self.share.hold().loss()
     }
 
@@ -145,6 +157,12 @@ impl Term {
     pub(super) async fn release(&self) -> LeaderResult<Release> {
         self.resign();
         self.works_have_ended().await;
+        if self.marks_may_be_old.load(Ordering::SeqCst) {
+            // Without an answer the mark fails, and the end counts as a crash.
+            if let Ok((data, stat)) = self.session().get_data(&self.path).await {
+                self.keep(Found::new(&data, stat));
+            }
+        }
         let marked = |found: &Found| {
             let mut record = Record::of_leader(self.number, self.node_name()).above(found.highest_term());
             record.resigned = true;
@@ -191,6 +209,7 @@ impl Term {
                 found.write(&self.path, &record),
             ];
             operations.extend(others());
+            self.begins_to_write();
             let error = match session.transaction(operations).await {
                 Ok(done) => return Ok(self.has_written(&done, record)),
                 Err(error) => error,
@@ -217,13 +236,27 @@ impl Term {
             _ => None,
         });
         let found = Found { record: Some(record), stat: stat.unwrap_or_default(), is_foreign: false };
-        *self.marks.lock() = Some(found.clone());
+        self.keep(found.clone());
         found
+    }
+
+    /// Records that the path's data may become newer than the marks.
+    pub(super) fn begins_to_write(&self) {
+        self.marks_may_be_old.store(true, Ordering::SeqCst);
+    }
+
+    fn keep(&self, found: Found) {
+        if !found.is_foreign {
+            // A candidate that follows a wish writes the path's data.
+            let may_be_old = found.record.as_ref().is_some_and(|record| record.wish.is_some());
+            *self.marks.lock() = Some(found);
+            self.marks_may_be_old.store(may_be_old, Ordering::SeqCst);
+        }
     }
 
     /// Keeps the path's data as another client has written it.
     pub(super) fn has_read(&self, found: Found) {
-        *self.marks.lock() = Some(found);
+        self.keep(found);
     }
 
     /// Returns the loss of the term in place of the error that it has caused.

@@ -1,5 +1,8 @@
 //! The delay after an unclean loss.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use curator_framework::{CreateMode, FixedEnsembleProvider, make_path, node_from_path};
@@ -78,4 +81,61 @@ async fn a_new_session_reads_the_record_anew() {
     proxy.accept();
     in_time(latch.leading()).await.unwrap();
     assert!(since.elapsed() >= delay, "it leads after {:?}", since.elapsed());
+}
+
+/// Polls a future until a condition holds, and drops it.
+async fn drop_once(future: impl Future<Output: std::fmt::Debug>, mut holds: impl FnMut() -> bool) {
+    let mut future = pin!(future);
+    let mut looks = tokio::time::interval(Duration::from_millis(1));
+    in_time(poll_fn(|cx| {
+        let polled = future.as_mut().poll(cx);
+        assert!(polled.is_pending(), "{polled:?}");
+        while looks.poll_tick(cx).is_ready() {}
+        if holds() { Poll::Ready(()) } else { Poll::Pending }
+    }))
+    .await;
+}
+
+/// The record is newer than the leader knows, but its resignation is recorded all the same.
+#[tokio::test]
+async fn a_clean_end_behind_a_dropped_proclaim_has_no_delay() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let through = options(&server).ensemble_provider(FixedEnsembleProvider::new(proxy.connect_string()));
+    let (ours, theirs) = (connected(through).await, client(&server).await);
+    let delay = Duration::from_secs(60);
+    let leader = started(&ours, delay);
+    let leadership = in_time(leader.leading()).await.unwrap();
+    let next = started(&theirs, delay);
+    participant(&next).await;
+
+    proxy.latency(Duration::from_millis(100));
+    drop_once(leadership.proclaim("news"), || server.data(PATH).unwrap().ends_with(b"news")).await;
+    proxy.latency(Duration::ZERO);
+    in_time(leader.close()).await;
+    in_time(next.leading()).await.unwrap();
+}
+
+/// The candidate moves when the leader no longer waits for it.
+#[tokio::test]
+async fn a_clean_end_behind_a_dropped_hand_over_has_no_delay() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let through = options(&server).ensemble_provider(FixedEnsembleProvider::new(proxy.connect_string()));
+    let through = through.session_timeout(Duration::from_secs(10));
+    let (ours, theirs) = (client(&server).await, connected(through).await);
+    let delay = Duration::from_secs(60);
+    let leader = started(&ours, delay);
+    in_time(leader.leading()).await.unwrap();
+    let next = started(&theirs, delay);
+    let chosen = participant(&next).await;
+    let watches = async || theirs.watched_paths().iter().any(|path| path.ends_with("-call"));
+    eventually("the candidate watches for calls", watches).await;
+
+    proxy.latency(Duration::from_millis(300));
+    let wish = || String::from_utf8(server.data(PATH).unwrap()).unwrap().contains("wish=");
+    drop_once(leader.resign_to(&chosen, Duration::from_secs(60)), wish).await;
+    eventually("the candidate moves", async || next.our_path().is_some_and(|path| path != chosen.path)).await;
+    in_time(leader.close()).await;
+    in_time(next.leading()).await.unwrap();
 }

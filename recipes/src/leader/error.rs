@@ -54,13 +54,13 @@ pub enum LeaderError {
         path: PathText,
     },
     /// The latch was started before, or the selector is running.
-    #[error("the election at {path} was started before")]
+    #[error("this candidate of {path} runs already")]
     AlreadyStarted {
         /// The election's path.
         path: PathText,
     },
-    /// The latch, selector or observer was closed.
-    #[error("the election at {path} is closed")]
+    /// The latch, the selector or the client was closed.
+    #[error("this candidate of {path} is closed, or its client")]
     Closed {
         /// The election's path.
         path: PathText,
@@ -110,8 +110,33 @@ impl From<LockError> for LeaderError {
         match error {
             LockError::Framework(error) => Self::Framework(error),
             LockError::LockLost { path, reason } => Self::LeadershipLost { path, reason: TermEnd::Lost(reason) },
+            LockError::InvalidArgument { argument: "lock path", .. } => {
+                Self::InvalidArgument { argument: "election path", reason: "the root cannot be an election".to_owned() }
+            }
             LockError::InvalidArgument { argument, reason } => Self::InvalidArgument { argument, reason },
             other => Self::InvalidArgument { argument: "election", reason: other.to_string() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curator_framework::{CuratorFramework, RetryOneTime};
+
+    use crate::{LeaderLatch, LeaderSelector};
+
+    #[tokio::test]
+    async fn errors_name_the_candidate_and_the_election() {
+        let retry = RetryOneTime::new(std::time::Duration::ZERO);
+        let client = CuratorFramework::new_client("localhost:1", retry).unwrap();
+        let root = "invalid election path: the root cannot be an election";
+        assert_eq!(LeaderLatch::new(client.clone(), "/").unwrap_err().to_string(), root);
+        assert_eq!(LeaderSelector::new(client.clone(), "/").unwrap_err().to_string(), root);
+
+        let latch = LeaderLatch::new(client, "/e").unwrap();
+        latch.start().unwrap();
+        assert_eq!(latch.start().unwrap_err().to_string(), "this candidate of /e runs already");
+        latch.close().await;
+        assert_eq!(latch.leading().await.unwrap_err().to_string(), "this candidate of /e is closed, or its client");
     }
 }

@@ -64,6 +64,36 @@ impl LeaderState {
 /// The latch calls each listener on a thread apart from the runtime's, one call at a time, in order. A listener may
 /// block, panic, and call the latch. A call may come late: to stop work at the end of a term, use
 /// [`Leadership::protect`] or [`Leadership::lost`].
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::{LeaderLatch, LeaderLatchListener};
+///
+/// struct Lamp;
+///
+/// impl LeaderLatchListener for Lamp {
+///     fn is_leader(&self) {
+///         println!("on");
+///     }
+///     fn not_leader(&self) {
+///         println!("off");
+///     }
+/// }
+///
+/// let latch = LeaderLatch::new(client, "/leaders/indexer")?;
+/// latch.add_listener(Lamp); // before the start, so that no call is missed
+/// latch.start()?;
+/// # latch.leading().await?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait LeaderLatchListener: Send + Sync + 'static {
     /// Called when a term begins.
     fn is_leader(&self);

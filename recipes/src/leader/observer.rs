@@ -94,7 +94,9 @@ impl Observed {
 /// let mut observed = observer.watch();
 /// let with_data = |observed: &Observed| matches!(observed, Observed::Leader(leader) if leader.data.is_some());
 /// observed.wait_for(with_data).await?;
-/// assert_eq!(observer.leader().unwrap().id, "host-7");
+/// let leader = observer.leader().ok_or("the leader has gone")?;
+/// let address = String::from_utf8(leader.data.unwrap_or_default())?;
+/// assert_eq!((leader.id.as_str(), address.as_str()), ("host-7", "http://host-7:8080"));
 /// # latch.close().await;
 /// # Ok(())
 /// # }

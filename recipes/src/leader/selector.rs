@@ -202,6 +202,39 @@ impl LeaderSelector {
     /// An `Err` of `work` is logged. The selector then joins again after a [pause](LeaderSelectorOptions::back_off),
     /// which grows until a term succeeds. Returns `Ok` after [`close`](Self::close).
     ///
+    /// The run calls `work` for each term, so an async closure borrows its state: an `async move` closure with state does
+    /// not compile here. State that changes needs a lock, an atomic or a channel.
+    ///
+    /// # Examples
+    ///
+    /// A task that owns the state. The end of the block names the type of the error, for `?`:
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = curator_test::TestingServer::start()?;
+    /// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+    /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+    /// # client.start()?;
+    /// use curator_recipes::{LeaderError, LeaderSelector};
+    ///
+    /// let selector = LeaderSelector::new(client, "/leaders/report")?;
+    /// let (running, (begun, mut terms)) = (selector.clone(), tokio::sync::mpsc::unbounded_channel());
+    /// let run = tokio::spawn(async move {
+    ///     let work = running.run(async |leadership| {
+    ///         leadership.verify().await?;
+    ///         begun.send(leadership.term()).ok();
+    ///         Ok::<(), LeaderError>(())
+    ///     });
+    ///     work.await
+    /// });
+    /// println!("term {:?}", terms.recv().await);
+    /// selector.close().await;
+    /// run.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// * `LeaderError::AlreadyStarted`: another run of this selector has not ended.

@@ -114,6 +114,55 @@ async fn a_watch_replaces_one_of_another_mode() {
     .await;
 }
 
+/// The client relies on all of this where it serves a one-shot watch from a persistent one.
+#[tokio::test]
+async fn recursive_watch_keeps_its_events_beside_a_watch_of_the_children() {
+    compare(async |side| {
+        let watcher = side.connect(TIMEOUT_MS).await;
+        side.call(0, create("/a", 0)).await;
+        side.call(watcher, watch_children("/a")).await;
+        // It takes the watch of the children, which is set again behind it.
+        side.call(watcher, AddWatch("/a", RECURSIVE)).await;
+        side.call(0, create("/a/1", 0)).await;
+        side.events(watcher).await;
+        let nothing = Vec::new;
+        let children = || [nothing(), nothing(), vec!["/a"], nothing(), nothing()];
+        side.mark(watcher);
+        for _ in 0..2 {
+            side.call(watcher, SetWatches(OpCode::SetWatches, children())).await;
+            for write in [set("/a", -1), create("/a/2", 0), set("/a/2", -1), Delete("/a/2", -1)] {
+                side.call(0, write).await;
+                side.events(watcher).await;
+            }
+        }
+        side.call(watcher, watch_children("/a")).await;
+        side.call(watcher, Watches(OpCode::RemoveWatches, "/a", CHILDREN)).await;
+        for write in [create("/a/3", 0), set("/a/3", -1), Delete("/a/3", -1), set("/a", -1)] {
+            side.call(0, write).await;
+            side.events(watcher).await;
+        }
+        // A reconnect sets one-shot watches ahead of a persistent one, which takes their place.
+        side.mark(watcher);
+        for list in 3..5 {
+            let mut lists = [vec!["/a"], nothing(), vec!["/a"], nothing(), nothing()];
+            lists[list] = vec!["/a"];
+            side.call(watcher, SetWatches(OpCode::SetWatches2, lists)).await;
+            for write in [set("/a", -1), set("/a", -1), create("/a/4", 0), Delete("/a/4", -1)] {
+                side.call(0, write).await;
+                side.events(watcher).await;
+            }
+        }
+        side.call(watcher, Watches(OpCode::RemoveWatches, "/a", ANY)).await;
+        side.call(watcher, SetWatches(OpCode::SetWatches, [vec!["/a"], nothing(), nothing(), nothing(), nothing()]))
+            .await;
+        for _ in 0..2 {
+            side.call(0, set("/a", -1)).await;
+            side.events(watcher).await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn watches_are_found_and_removed() {
     compare(async |side| {

@@ -447,9 +447,10 @@ impl CuratorFramework {
 
     /// Sets a watch that stays when it fires: Curator's `watchers().add()`.
     ///
-    /// A server before 3.9 has one watch for each session and path (ZOOKEEPER-4466). There this watch may end without
-    /// an event when another watch of the session on the same path (of a read, a lock or another mode) fires or is
-    /// removed. With such a server watch a path in one way only, or with a client of its own.
+    /// Reads, locks and other recipes of the same client may watch the same path once: neither takes an event from the
+    /// other. A server before 3.9 has one watch for each session and path (ZOOKEEPER-4466). The client sends no watch
+    /// that would replace this one, and fires it from the events of this one. Watches of both modes on one path replace
+    /// each other on such a server: add only one of the two.
     ///
     /// # Errors
     ///

@@ -1,4 +1,9 @@
-//! The watches that the server keeps for the session, so that they can be set again on the next connection.
+//! The watches of the session, so that they can be set again on the next connection.
+//!
+//! Before 3.9 a server has one watch for each path and session in each of two tables, of data and of children, and the
+//! newest one replaces the others (ZOOKEEPER-4466). A one-shot watch that would replace a persistent one is therefore
+//! never sent: the persistent watch of the same path gets the same events and serves it. A recursive watch gets all of
+//! its events from the table of data, so a one-shot watch of the children takes nothing from it, and is sent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,6 +27,8 @@ const DATA: u8 = 1;
 /// A data watch on a missing node.
 const EXIST: u8 = 2;
 const CHILD: u8 = 4;
+/// The list of the watches on children in `setWatches`.
+const CHILDREN_LIST: usize = 2;
 
 type Subscriber = mpsc::UnboundedSender<PersistentEvent>;
 /// The subscribers of a persistent watch: their numbers and the senders of their events.
@@ -64,13 +71,7 @@ impl Armed {
 
     /// Removes a watch that the server has removed on request, or that is not set again.
     pub(super) fn disarm(&mut self, path: &str, kind: WatchKind) {
-        self.clear(
-            path,
-            match kind {
-                WatchKind::Data => DATA | EXIST,
-                WatchKind::Children => CHILD,
-            },
-        );
+        self.clear(path, bits_of(kind));
     }
 
     fn clear(&mut self, path: &str, bits: u8) {
@@ -106,17 +107,32 @@ impl Armed {
         was_armed
     }
 
-    /// Returns `true` if the path has no persistent watch: before 3.9 a server that removes a one-shot watch would
-    /// remove a persistent one too.
-    pub(super) fn can_remove(&self, path: &str) -> bool {
-        ![Persistent, PersistentRecursive]
-            .into_iter()
-            .any(|mode| self.persistent.contains_key(&(path.to_owned(), mode)))
+    fn has_persistent(&self, path: &str, mode: AddWatchMode) -> bool {
+        !self.persistent.is_empty() && self.persistent.contains_key(&(path.to_owned(), mode))
     }
 
-    /// Returns `true` if a read has left a watch at the path.
-    pub(super) fn has_one_shot(&self, path: &str) -> bool {
-        self.one_shot.contains_key(path)
+    /// Returns the one-shot watches that a persistent watch of the path serves. With watches of both modes only the
+    /// newest one may be left on the server, so only the events that both get count.
+    fn served(&self, path: &str) -> u8 {
+        match [Persistent, PersistentRecursive].map(|mode| self.has_persistent(path, mode)) {
+            [false, false] => 0,
+            [true, false] => DATA | EXIST | CHILD,
+            [_, true] => DATA | EXIST,
+        }
+    }
+
+    pub(super) fn has_subscribers(&self, path: &str) -> bool {
+        self.served(path) != 0
+    }
+
+    /// Returns `true` if a persistent watch of the path serves this one-shot watch, so that a read must not send it.
+    pub(super) fn serves(&self, path: &str, kind: WatchKind) -> bool {
+        self.served(path) & bits_of(kind) != 0
+    }
+
+    /// Returns `true` if the removal of a one-shot watch takes nothing from a persistent one.
+    pub(super) fn can_remove(&self, path: &str, kind: WatchKind) -> bool {
+        !self.serves(path, kind) && !self.has_persistent(path, Persistent)
     }
 
     pub(super) fn subscribe(&mut self, path: &str, mode: AddWatchMode, to: Subscriber) -> u64 {
@@ -125,16 +141,16 @@ impl Armed {
         self.next
     }
 
-    /// Removes a subscriber. Returns `true` if it was the last one of its watch.
+    /// Removes a subscriber. Returns `true` if its path has no persistent watch any more.
     pub(super) fn unsubscribe(&mut self, path: &str, mode: AddWatchMode, id: u64) -> bool {
         let key = (path.to_owned(), mode);
         let Some(subscribers) = self.persistent.get_mut(&key) else { return false };
         subscribers.retain(|(other, _)| *other != id);
-        let was_last = subscribers.is_empty();
-        if was_last {
-            self.persistent.remove(&key);
+        if !subscribers.is_empty() {
+            return false;
         }
-        was_last
+        self.persistent.remove(&key);
+        !self.has_subscribers(path)
     }
 
     /// Sends `Reset` to all subscribers: a persistent watch that is set again has missed the events in between.
@@ -150,25 +166,47 @@ impl Armed {
         let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
         let mut parts = Vec::new();
         let mut part = Part::default();
-        let one_shot = self.one_shot.iter().flat_map(|(path, bits)| {
-            [(DATA, 0), (EXIST, 1), (CHILD, 2)]
-                .into_iter()
-                .filter(|(bit, _)| bits.0 & bit != 0)
-                .map(move |(_, list)| (list, &**path))
-        });
-        // Persistent watches are last: before 3.9 a one-shot watch that is set later would replace one.
+        let one_shot = self.one_shot.iter().flat_map(|(path, bits)| lists_of(bits.0).map(|list| (list, &**path)));
+        // Before 3.9 the newest watch of a path counts. So each comes ahead of the watch that serves it, and one of the
+        // children behind the recursive watch, which would remove it.
+        let (behind, ahead): (Vec<_>, Vec<_>) =
+            one_shot.partition(|(list, path)| *list == CHILDREN_LIST && self.has_persistent(path, PersistentRecursive));
         let list_of = |mode: &AddWatchMode| if *mode == Persistent { 3 } else { 4 };
         let persistent = self.persistent.keys().map(|(path, mode)| (list_of(mode), path.as_str()));
-        for (list, path) in one_shot.chain(persistent) {
-            if part.length + path.len() + 4 > longest {
-                parts.extend(std::mem::take(&mut part).body(zxid));
+        for group in [ahead.into_iter().chain(persistent).collect(), behind] {
+            for (list, path) in group {
+                if part.length + path.len() + 4 > longest {
+                    parts.extend(std::mem::take(&mut part).body(zxid));
+                }
+                part.push(list, path);
             }
-            part.length += path.len() + 4;
-            part.lists[list].push(path);
+            // A server sets the persistent watches of a request last.
+            parts.extend(std::mem::take(&mut part).body(zxid));
         }
-        parts.extend(part.body(zxid));
         parts
     }
+
+    /// Returns the body of the request that sets the one-shot watches of a path again, but for those that are served.
+    /// The server replays the events since `zxid`.
+    pub(super) fn part_of(&self, path: &str, zxid: i64) -> Option<Vec<u8>> {
+        let armed = self.one_shot.get(path)?;
+        let mut part = Part::default();
+        lists_of(armed.0 & !self.served(path)).for_each(|list| part.push(list, path));
+        part.body(zxid).map(|(_, body)| body)
+    }
+}
+
+const fn bits_of(kind: WatchKind) -> u8 {
+    match kind {
+        WatchKind::Data => DATA | EXIST,
+        WatchKind::Children => CHILD,
+    }
+}
+
+/// Returns the lists of `setWatches` in which these one-shot watches stand.
+fn lists_of(bits: u8) -> impl Iterator<Item = usize> {
+    let lists = [(DATA, 0), (EXIST, 1), (CHILD, CHILDREN_LIST)];
+    lists.into_iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, list)| list)
 }
 
 /// Returns `true` if a path is `above` or below it.
@@ -182,7 +220,12 @@ struct Part<'a> {
     lists: [Vec<&'a str>; 5],
 }
 
-impl Part<'_> {
+impl<'a> Part<'a> {
+    fn push(&mut self, list: usize, path: &'a str) {
+        self.length += path.len() + 4;
+        self.lists[list].push(path);
+    }
+
     fn body(self, zxid: i64) -> Option<(bool, Vec<u8>)> {
         if self.length == 0 {
             return None;

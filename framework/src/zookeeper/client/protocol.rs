@@ -145,6 +145,8 @@ enum Waiting<T> {
     Request(Request, T),
     /// The removal of a watch, never sent ahead of a read that sets it.
     Forget(String, WatchKind),
+    /// The removal of a persistent watch, never sent ahead of the list that sets it again.
+    Unsubscribe(String),
 }
 
 /// A request without a reply.
@@ -165,10 +167,17 @@ enum Asked<T> {
         mode: AddWatchMode,
         id: u64,
         token: T,
+        /// The newest zxid when it was sent.
+        zxid: i64,
     },
     RemoveWatch {
         path: String,
         kind: Option<WatchKind>,
+        zxid: i64,
+    },
+    /// One-shot watches set again, with the events since this zxid.
+    SetAgain {
+        zxid: i64,
     },
     Sasl,
     Close,
@@ -287,11 +296,12 @@ impl<T> Protocol<T> {
         }
     }
 
-    fn send(&mut self, request: Request, token: T, now: Duration) -> Result<(), (T, Error)> {
+    fn send(&mut self, mut request: Request, token: T, now: Duration) -> Result<(), (T, Error)> {
         let (xid, begun) = (self.next_xid, self.output.len());
+        let served = watch_of(&mut request).is_some_and(|(path, kind, watch)| *watch && self.armed.serves(path, kind));
         self.frame(|to| {
             RequestHeader { xid, op: records::op_of(&request) }.encode(to);
-            records::encode(&request, to);
+            records::encode(&request, served, to);
         });
         let size = self.output.len() - begun - 4;
         if size > self.settings.max_frame {
@@ -321,11 +331,9 @@ impl<T> Protocol<T> {
                         self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
                     }
                 }
-                // A persistent watch may have been added meanwhile.
-                Some(Waiting::Forget(path, kind)) if self.armed.can_remove(&path) => {
-                    self.remove_watch(&path, Some(kind), now);
-                }
-                Some(Waiting::Forget(..)) => {}
+                Some(Waiting::Forget(path, kind)) => self.remove_one_shot(&path, kind, now),
+                Some(Waiting::Unsubscribe(path)) if self.armed.has_subscribers(&path) => {}
+                Some(Waiting::Unsubscribe(path)) => self.remove_watch(&path, None, now),
                 None => return,
             }
         }
@@ -372,31 +380,21 @@ impl<T> Protocol<T> {
         }
         // Subscribed before the reply, because the first event may arrive with it.
         let id = self.armed.subscribe(path, mode, to);
-        let asked = Asked::AddWatch { path: path.to_owned(), mode, id, token };
+        let asked = Asked::AddWatch { path: path.to_owned(), mode, id, token, zxid: self.last_seen };
         self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, mode, to));
         Ok(id)
     }
 
-    /// Removes a subscriber and, with the last one, its watch on the server, unless the path has a one-shot watch.
+    /// Removes a subscriber and, with the last one of its path, the watch on the server.
     pub(super) fn unsubscribe(&mut self, path: &str, mode: AddWatchMode, id: u64, now: Duration) {
-        let was_last = self.armed.unsubscribe(path, mode, id);
-        if was_last && self.is_ready() && !self.armed.has_one_shot(path) && !self.is_setting_one_shot(path) {
-            self.remove_watch(path, None, now);
+        if !self.armed.unsubscribe(path, mode, id) {
+            return;
         }
-    }
-
-    /// Returns `true` if a read that sets a watch at the path is outstanding: a removal would remove that watch too.
-    fn is_setting_one_shot(&self, path: &str) -> bool {
-        let sets = |outstanding: &Outstanding<T>| match &outstanding.asked {
-            Asked::Request(
-                Request::Exists { path: read, watch: true }
-                | Request::GetData { path: read, watch: true }
-                | Request::GetChildren { path: read, watch: true },
-                _,
-            ) => **read == *path,
-            _ => false,
-        };
-        self.connection.as_ref().is_some_and(|connection| connection.outstanding.iter().any(sets))
+        if self.is_ready() {
+            self.remove_watch(path, None, now);
+        } else if let Some(connection) = &mut self.connection {
+            connection.waiting.push_back(Waiting::Unsubscribe(path.to_owned()));
+        }
     }
 
     /// Removes a one-shot watch without waiters.
@@ -405,10 +403,23 @@ impl<T> Protocol<T> {
         match &mut self.connection {
             // The next connection does not set it again.
             None => self.armed.disarm(path, kind),
-            Some(_) if !self.armed.can_remove(path) => {}
-            Some(connection) if is_ready && connection.waiting.is_empty() => self.remove_watch(path, Some(kind), now),
+            Some(connection) if is_ready && connection.waiting.is_empty() => self.remove_one_shot(path, kind, now),
             // Sent behind the requests that wait, or behind the watches that are being set again.
             Some(connection) => connection.waiting.push_back(Waiting::Forget(path.to_owned(), kind)),
+        }
+    }
+
+    fn remove_one_shot(&mut self, path: &str, kind: WatchKind, now: Duration) {
+        if self.armed.can_remove(path, kind) {
+            return self.remove_watch(path, Some(kind), now);
+        }
+        self.armed.disarm(path, kind);
+        // Reads on their way have lost their waiters too: their replies must not arm it.
+        for outstanding in self.connection.iter_mut().flat_map(|connection| &mut connection.outstanding) {
+            let Asked::Request(request, _) = &mut outstanding.asked else { continue };
+            if let Some((_, _, watch)) = watch_of(request).filter(|(read, of, _)| (*read, *of) == (path, kind)) {
+                *watch = false;
+            }
         }
     }
 
@@ -418,8 +429,16 @@ impl<T> Protocol<T> {
             Some(WatchKind::Data) => WATCHER_DATA,
             None => WATCHER_ANY,
         };
-        let asked = Asked::RemoveWatch { path: path.to_owned(), kind };
+        let asked = Asked::RemoveWatch { path: path.to_owned(), kind, zxid: self.last_seen };
         self.numbered(OpCode::RemoveWatches, now, asked, |to| _ = to.string(path).int(watcher));
+    }
+
+    /// Sets the one-shot watches of a path again that the server has lost with the addition or the removal of a
+    /// persistent watch. It replays the events since that was sent, with zxid `zxid` as the newest one.
+    fn set_again(&mut self, path: &str, zxid: i64, now: Duration) {
+        if let Some(body) = self.armed.part_of(path, zxid) {
+            self.numbered(OpCode::SetWatches, now, Asked::SetAgain { zxid }, |to| _ = to.raw(&body));
+        }
     }
 
     /// Records whether the session owns nodes: if so, silence counts as a broken connection sooner.
@@ -533,6 +552,7 @@ impl<T> Protocol<T> {
         let Some(connection) = self.connection.take() else { return };
         let cause = cause.map(Arc::new);
         let was_ready = matches!(connection.phase, Phase::Ready);
+        let mut watch_base = self.last_seen;
         for Outstanding { offset, sent, asked, .. } in connection.outstanding {
             let left = offset < connection.written;
             let lost = |request: String| {
@@ -544,11 +564,12 @@ impl<T> Protocol<T> {
                 Asked::Request(request, token) => {
                     self.events.push_back(Event::Reply(token, lost(request.to_string())));
                 }
-                Asked::AddWatch { path, mode, id, token } => {
+                Asked::AddWatch { path, mode, id, token, .. } => {
                     self.armed.unsubscribe(&path, mode, id);
                     self.events.push_back(Event::Reply(token, lost(format!("addWatch {path}"))));
                 }
-                Asked::RemoveWatch { path, kind: Some(kind) } => self.armed.disarm(&path, kind),
+                Asked::RemoveWatch { path, kind: Some(kind), .. } => self.armed.disarm(&path, kind),
+                Asked::SetAgain { zxid } => watch_base = watch_base.min(zxid),
                 Asked::RemoveWatch { kind: None, .. } | Asked::Sasl | Asked::Close | Asked::Abandoned => {}
             }
         }
@@ -559,6 +580,7 @@ impl<T> Protocol<T> {
                     self.armed.disarm(&path, kind);
                     continue;
                 }
+                Waiting::Unsubscribe(_) => continue,
             };
             let error =
                 Error::ConnectionLoss { request: request.to_string().into(), sent: false, cause: cause.clone() };
@@ -569,7 +591,7 @@ impl<T> Protocol<T> {
             self.events.push_back(Event::Reply(token, Reply::not_sent(error)));
         }
         self.output.clear();
-        self.watch_base.get_or_insert(self.last_seen);
+        self.watch_base.get_or_insert(watch_base);
         // Only the read-only server knows this session.
         if was_ready && self.session.as_ref().is_some_and(|session| session.local) {
             self.end(SessionEnd::Expired);
@@ -685,9 +707,10 @@ impl<T> Protocol<T> {
                 if let (Some(event), Some(connection)) = (event, &mut self.connection) {
                     let was_armed = self.armed.fired(&event);
                     match connection.phase {
-                        // At most one event for each watch, however many the server sends.
+                        // At most one event for each watch, however many the server sends. The others are those of
+                        // subscribers.
                         Phase::Restoring { .. } if was_armed => self.held_back.push(event),
-                        Phase::Ready => self.events.push_back(Event::Notification(event)),
+                        Phase::Ready if was_armed => self.events.push_back(Event::Notification(event)),
                         _ => {}
                     }
                 }
@@ -713,9 +736,7 @@ impl<T> Protocol<T> {
                 Ok(())
             }
             XID_AUTH => self.restored(now, |credentials, _| credentials.checked_sub(1).map(|left| *credentials = left)),
-            XID_SET_WATCHES if header.err != 0 => {
-                Err(Violation(format!("the server answered {} to setWatches", header.err)))
-            }
+            XID_SET_WATCHES if header.err != 0 => Err(refused_watches(header.err)),
             XID_SET_WATCHES => self.restored(now, |_, parts| parts.checked_sub(1).map(|left| *parts = left)),
             _ => self.replied(header, &mut from, now),
         }
@@ -859,7 +880,8 @@ impl<T> Protocol<T> {
         };
         let Some(Outstanding { sent, asked, .. }) = outstanding.remove(index) else { return Ok(()) };
         self.send_waiting(now);
-        let reply = |result| Reply { sent: Some(sent), epoch: self.epoch, zxid: header.zxid, result };
+        let epoch = self.epoch;
+        let reply = |result| Reply { sent: Some(sent), epoch, zxid: header.zxid, result };
         match (asked, result) {
             (Asked::Request(request, token), Some(result)) => {
                 if let Some((path, left)) = left_by(&request, &result) {
@@ -871,17 +893,23 @@ impl<T> Protocol<T> {
                     self.end(SessionEnd::Expired);
                 }
             }
-            (Asked::AddWatch { path, mode, id, token }, _) => {
+            (Asked::AddWatch { path, mode, id, token, zxid }, _) => {
                 let result = match header.err {
-                    0 => Ok(Response::Acknowledged),
+                    0 => {
+                        self.set_again(&path, zxid, now);
+                        Ok(Response::Acknowledged)
+                    }
                     code => {
-                        self.armed.unsubscribe(&path, mode, id);
+                        // The reply to the removal sets the watches of reads again that rest on this one.
+                        self.unsubscribe(&path, mode, id, now);
                         Err(Error::of_code(&path, code, ADD_WATCH_NEEDS, || format!("addWatch {path}")))
                     }
                 };
                 self.events.push_back(Event::Reply(token, reply(result)));
             }
-            (Asked::RemoveWatch { path, kind: Some(kind) }, _) => self.armed.disarm(&path, kind),
+            (Asked::RemoveWatch { path, kind: Some(kind), .. }, _) => self.armed.disarm(&path, kind),
+            (Asked::RemoveWatch { path, kind: None, zxid }, _) => self.set_again(&path, zxid, now),
+            (Asked::SetAgain { .. }, _) if header.err != 0 => return Err(refused_watches(header.err)),
             (Asked::Sasl, _) => return self.logged_in(header.err, from, now),
             (Asked::Close, _) => self.events.push_back(Event::Closed),
             _ => {}
@@ -921,7 +949,20 @@ fn without_data(mut request: Request) -> Request {
     request
 }
 
-/// Returns the watch that a read has left on the server.
+fn refused_watches(err: i32) -> Violation {
+    Violation(format!("the server answered {err} to setWatches"))
+}
+
+/// Returns path and kind of the one-shot watch that a read can set, and `true` if it sets it.
+fn watch_of(request: &mut Request) -> Option<(&str, WatchKind, &mut bool)> {
+    match request {
+        Request::Exists { path, watch } | Request::GetData { path, watch } => Some((path, WatchKind::Data, watch)),
+        Request::GetChildren { path, watch } => Some((path, WatchKind::Children, watch)),
+        _ => None,
+    }
+}
+
+/// Returns the watch that a read has left.
 fn left_by<'a>(request: &'a Request, result: &Result<Response, Error>) -> Option<(&'a Arc<str>, Left)> {
     match (request, result) {
         (Request::Exists { path, watch: true }, Ok(Response::Exists(Some(_)))) => Some((path, Left::Data)),

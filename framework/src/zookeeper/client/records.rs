@@ -40,13 +40,13 @@ fn op_of_create(mode: CreateMode) -> OpCode {
     }
 }
 
-/// Writes the body of a request.
-pub(super) fn encode(request: &Request, to: &mut Writer) {
+/// Writes the body of a request, without its watch if that is `served` otherwise.
+pub(super) fn encode(request: &Request, served: bool, to: &mut Writer) {
     match request {
         Request::Create { path, data, acl, mode } => encode_create(path, data, acl, *mode, to),
         Request::Delete { path, version } => _ = to.string(path).int(version.unwrap_or(ANY)),
         Request::Exists { path, watch } | Request::GetData { path, watch } | Request::GetChildren { path, watch } => {
-            _ = to.string(path).bool(*watch);
+            _ = to.string(path).bool(*watch && !served);
         }
         Request::SetData { path, data, version } => _ = to.string(path).buffer(data).int(version.unwrap_or(ANY)),
         Request::GetAcl { path } | Request::Sync { path } => _ = to.string(path),

@@ -321,7 +321,16 @@ impl Player {
     fn receive(&mut self, frame: &[u8]) {
         let bytes = [&u32::try_from(frame.len()).unwrap().to_be_bytes(), frame].concat();
         assert_eq!(self.protocol.receive(&bytes, NOW), Ok(bytes.len()));
+        let heard = self.subscribers.iter_mut().filter_map(|(.., events)| match events.try_recv() {
+            Ok(PersistentEvent::Changed(event)) => Some(event),
+            _ => None,
+        });
+        // A frame has one event at most, for subscribers, waiters or both.
+        let mut heard = heard.last();
         while let Some(event) = self.protocol.next_event() {
+            if matches!(event, Event::Notification(_)) {
+                heard = None;
+            }
             let value = match event {
                 Event::Connected { reattached, .. } => {
                     let session = self.protocol.session.as_ref().unwrap();
@@ -329,23 +338,26 @@ impl Player {
                     format!("session {} password {password} timeout {}", session.id, reattached.timeout.as_millis())
                 }
                 Event::Reply(_, reply) => describe(reply.result),
-                Event::Notification(event) => {
-                    let kind = match event.event_type {
-                        EventType::NodeCreated => 1,
-                        EventType::NodeDeleted => 2,
-                        EventType::NodeDataChanged => 3,
-                        EventType::NodeChildrenChanged => 4,
-                    };
-                    format!("event {kind} {}", event.path)
-                }
+                Event::Notification(event) => event_text(&event),
                 Event::Ended(SessionEnd::Expired) => "expired".to_owned(),
                 Event::Ended(SessionEnd::AuthFailed) => "auth failed".to_owned(),
                 Event::Ended(_) | Event::Closed | Event::Shortened { .. } => continue,
             };
             self.values.push(value);
         }
+        self.values.extend(heard.as_ref().map(event_text));
         self.take_output();
     }
+}
+
+fn event_text(event: &WatchedEvent) -> String {
+    let kind = match event.event_type {
+        EventType::NodeCreated => 1,
+        EventType::NodeDeleted => 2,
+        EventType::NodeDataChanged => 3,
+        EventType::NodeChildrenChanged => 4,
+    };
+    format!("event {kind} {}", event.path)
 }
 
 fn hex(bytes: &[u8]) -> String {

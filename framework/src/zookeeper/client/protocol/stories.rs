@@ -449,9 +449,9 @@ fn watch_is_armed_by_the_reply_and_used_up_by_its_event() {
     let mut stat = Writer::new();
     WireStat::default().encode(&mut stat);
     story.reply(xid, 1, &stat.into_bytes());
-    assert!(story.protocol.armed.has_one_shot("/a"));
+    assert!(story.protocol.armed.part_of("/a", 1).is_some());
     story.notify(2, "/a");
-    assert!(!story.protocol.armed.has_one_shot("/a"));
+    assert!(story.protocol.armed.part_of("/a", 1).is_none());
 }
 
 #[test]
@@ -690,15 +690,345 @@ fn requests_beyond_the_window_wait_and_are_known_to_be_unsent() {
     assert_eq!(story.events().iter().filter(|event| unsent(event)).count(), 1);
 }
 
+/// A persistent watch.
+struct Subscription {
+    path: &'static str,
+    mode: AddWatchMode,
+    id: u64,
+    events: mpsc::UnboundedReceiver<PersistentEvent>,
+    /// The number of the request that adds the watch.
+    xid: i32,
+}
+
+impl Subscription {
+    fn heard(&mut self) -> Vec<PersistentEvent> {
+        std::iter::from_fn(|| self.events.try_recv().ok()).collect()
+    }
+}
+
+/// The reads that set a watch, and the successful reply to each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watching {
+    Exists,
+    Data,
+    Children,
+}
+
+impl Watching {
+    fn request(self, path: &str) -> Request {
+        let (path, watch) = (path.into(), true);
+        match self {
+            Self::Exists => Request::Exists { path, watch },
+            Self::Data => Request::GetData { path, watch },
+            Self::Children => Request::GetChildren { path, watch },
+        }
+    }
+
+    fn body(self) -> Vec<u8> {
+        let mut body = Writer::new();
+        match self {
+            Self::Exists => WireStat::default().encode(&mut body),
+            Self::Data => WireStat::default().encode(body.buffer(b"x")),
+            Self::Children => _ = body.int(0),
+        }
+        body.into_bytes()
+    }
+}
+
+impl Story {
+    /// Sends a request for a persistent watch.
+    fn subscribe(&mut self, path: &'static str, mode: AddWatchMode) -> Subscription {
+        let (to, events) = mpsc::unbounded_channel();
+        let id = self.protocol.add_watch(path, mode, to, "add", self.now).map_err(|(_, error)| error).unwrap();
+        Subscription { path, mode, id, events, xid: self.requests()[0].xid }
+    }
+
+    fn subscribed(&mut self, path: &'static str, mode: AddWatchMode) -> Subscription {
+        let subscription = self.subscribe(path, mode);
+        self.reply(subscription.xid, 1, &[0; 4]);
+        self.events();
+        subscription
+    }
+
+    fn drop_subscription(&mut self, subscription: &Subscription) {
+        self.protocol.unsubscribe(subscription.path, subscription.mode, subscription.id, self.now);
+    }
+
+    /// Sends a read that sets a watch. Returns the number of the request, and `true` if the server sets the watch.
+    fn read(&mut self, read: Watching, path: &str) -> (i32, bool) {
+        self.submit(read.request(path), "read");
+        let seen = self.requests().pop().unwrap();
+        (seen.xid, *seen.body.last().unwrap() == 1)
+    }
+
+    /// Leaves a watch. Returns `true` if the server has set it.
+    fn watch(&mut self, read: Watching, path: &str, zxid: i64) -> bool {
+        let (xid, is_sent) = self.read(read, path);
+        self.reply(xid, zxid, &read.body());
+        self.events();
+        is_sent
+    }
+
+    /// Returns the events that wake waiters.
+    fn notifications(&mut self) -> Vec<(EventType, String)> {
+        let notification = |event| match event {
+            Event::Notification(WatchedEvent { event_type, path }) => Some((event_type, path)),
+            _ => None,
+        };
+        self.events().into_iter().filter_map(notification).collect()
+    }
+
+    /// Returns the zxid and the lists of the only request, which sets watches again.
+    fn set_again(&mut self) -> (i64, Vec<usize>) {
+        let requests = self.requests();
+        let [seen] = &requests[..] else { panic!("{requests:?}") };
+        assert_eq!(seen.op, OpCode::SetWatches);
+        watches(seen)
+    }
+}
+
+const CREATED: i32 = 1;
+const DELETED: i32 = 2;
+const DATA_CHANGED: i32 = 3;
+const CHILDREN_CHANGED: i32 = 4;
+
 #[test]
-fn dropped_persistent_watch_leaves_the_watch_of_an_outstanding_read() {
+fn watch_that_would_replace_a_persistent_one_is_not_sent() {
+    use Watching::{Children, Data, Exists};
+    for (mode, read, is_sent) in [
+        (Persistent, Exists, false),
+        (Persistent, Data, false),
+        (Persistent, Children, false),
+        (PersistentRecursive, Exists, false),
+        (PersistentRecursive, Data, false),
+        // The server has no watch of the recursive one for it.
+        (PersistentRecursive, Children, true),
+    ] {
+        let mut story = Story::connected();
+        assert!(story.watch(read, "/a", 1), "there is no persistent watch yet");
+        let subscription = story.subscribe("/a", mode);
+        assert_eq!(story.read(read, "/a").1, is_sent, "{mode:?} {read:?}, ahead of the reply");
+        story.reply(subscription.xid, 1, &[0; 4]);
+        assert_eq!(story.read(read, "/a").1, is_sent, "{mode:?} {read:?}");
+        for other in ["/", "/a/b", "/ab"] {
+            assert!(story.read(read, other).1, "{other}");
+        }
+        story.drop_subscription(&subscription);
+        assert!(story.read(read, "/a").1, "{mode:?} {read:?}, without the subscription");
+    }
+}
+
+#[test]
+fn served_watch_fires_once_and_the_subscriber_hears_every_event() {
+    use Watching::{Children, Data, Exists};
+    for (mode, read, kind) in [
+        (Persistent, Exists, CREATED),
+        (Persistent, Data, DELETED),
+        (Persistent, Children, CHILDREN_CHANGED),
+        (Persistent, Children, DELETED),
+        (PersistentRecursive, Exists, CREATED),
+        (PersistentRecursive, Exists, DATA_CHANGED),
+        (PersistentRecursive, Data, DELETED),
+    ] {
+        let mut story = Story::connected();
+        let mut subscription = story.subscribed("/a", mode);
+        story.notify(kind, "/a");
+        assert_eq!(story.notifications().len(), 0, "no read has set a watch");
+        let (xid, is_sent) = story.read(read, "/a");
+        assert!(!is_sent);
+        story.notify(kind, "/a");
+        assert_eq!(story.notifications().len(), 0, "the read reflects it");
+        story.reply(xid, 5, &read.body());
+        story.events();
+        for expected in [1, 0] {
+            story.notify(kind, "/a");
+            assert_eq!(story.notifications().len(), expected, "{mode:?} {read:?} {kind}");
+        }
+        assert_eq!(subscription.heard().len(), 4);
+    }
+}
+
+#[test]
+fn children_watch_that_a_recursive_one_removes_is_set_again() {
+    for is_lost in [false, true] {
+        let mut story = Story::connected();
+        story.watch_children("/a", 10);
+        story.watch(Watching::Data, "/a", 11);
+        let subscription = story.subscribe("/a", PersistentRecursive);
+        story.reply(subscription.xid, 15, &[0; 4]);
+        assert_eq!(story.set_again(), (11, vec![0, 0, 1]), "from the zxid before the recursive one");
+        let again = story.protocol.next_xid - 1;
+        story.events();
+        story.notify(DATA_CHANGED, "/a");
+        assert_eq!(story.notifications(), [(EventType::NodeDataChanged, "/a".to_owned())], "served");
+        if is_lost {
+            story.submit(delete("/b"), "later");
+            story.lose();
+            story.open();
+            story.accept(TIMEOUT);
+            assert_eq!(watches(&story.requests()[0]).0, 11, "the events since 11 may be unknown");
+        } else {
+            story.reply(again, 16, &[]);
+            story.notify(CHILDREN_CHANGED, "/a");
+            assert_eq!(story.notifications(), [(EventType::NodeChildrenChanged, "/a".to_owned())]);
+        }
+    }
+}
+
+#[test]
+fn watches_that_a_dropped_subscription_served_are_set_again() {
+    for mode in [Persistent, PersistentRecursive] {
+        let mut story = Story::connected();
+        let subscription = story.subscribed("/a", mode);
+        story.watch(Watching::Data, "/a", 20);
+        story.watch(Watching::Children, "/a", 20);
+        let (read, is_sent) = story.read(Watching::Exists, "/a");
+        assert!(!is_sent);
+        story.drop_subscription(&subscription);
+        let removal = story.requests();
+        assert_eq!((removal[0].op, removal.len()), (OpCode::RemoveWatches, 1));
+        // A missing node.
+        story.try_reply(read, 30, ErrorCode::NoNode.code(), &[]).unwrap();
+        assert!(story.requests().is_empty());
+        story.reply(removal[0].xid, 30, &[]);
+        assert_eq!(story.set_again(), (20, vec![1, 1, 1]), "from the zxid before the removal");
+        story.events();
+        let again = story.protocol.next_xid - 1;
+        story.notify(DATA_CHANGED, "/a");
+        assert_eq!(story.notifications().len(), 1);
+        assert!(violation(story.try_reply(again, 31, -1, &[])).contains("setWatches"));
+    }
+}
+
+#[test]
+fn dropped_subscription_leaves_the_watch_of_another_mode_on_its_path() {
     let mut story = Story::connected();
-    let (to, _events) = mpsc::unbounded_channel();
-    let id = story.protocol.add_watch("/a", Persistent, to, "add", story.now).map_err(|(_, error)| error).unwrap();
-    let added = story.requests()[0].xid;
-    story.reply(added, 1, &[0; 4]);
-    story.submit(Request::GetData { path: "/a".into(), watch: true }, "read");
-    assert_eq!(story.requests().len(), 1);
-    story.protocol.unsubscribe("/a", Persistent, id, story.now);
-    assert!(story.requests().is_empty(), "the removal would take the watch of the read too");
+    let recursive = story.subscribed("/a", PersistentRecursive);
+    let mut persistent = story.subscribed("/a", Persistent);
+    story.drop_subscription(&recursive);
+    assert!(story.requests().is_empty());
+    story.notify(DATA_CHANGED, "/a");
+    assert_eq!(persistent.heard().len(), 1);
+    story.drop_subscription(&persistent);
+    assert_eq!(story.requests()[0].op, OpCode::RemoveWatches);
+}
+
+#[test]
+fn watch_that_a_refused_subscription_should_serve_is_set_by_itself() {
+    let mut story = Story::connected();
+    let subscription = story.subscribe("/a", PersistentRecursive);
+    let (read, is_sent) = story.read(Watching::Data, "/a");
+    assert!(!is_sent);
+    story.try_reply(subscription.xid, 40, ErrorCode::NoAuth.code(), &[]).unwrap();
+    let removal = story.requests()[0].xid;
+    story.reply(read, 50, &Watching::Data.body());
+    story.try_reply(removal, 60, ErrorCode::NoWatcher.code(), &[]).unwrap();
+    assert_eq!(story.set_again(), (40, vec![1, 0, 0]), "no watch has covered the time since 50");
+}
+
+#[test]
+fn served_watches_are_set_from_the_frozen_base_and_ahead_of_the_subscription() {
+    let mut story = Story::connected();
+    let mut recursive = story.subscribed("/a", PersistentRecursive);
+    let _persistent = story.subscribed("/b", Persistent);
+    for path in ["/a", "/b"] {
+        story.watch(Watching::Data, path, 70);
+        story.watch(Watching::Children, path, 70);
+    }
+    story.lose();
+    story.open();
+    story.accept(TIMEOUT);
+    let parts: Vec<_> = story.requests().iter().map(|part| (part.op, watches(part))).collect();
+    let all = (OpCode::SetWatches2, (70, vec![2, 0, 1, 1, 1]));
+    let behind = (OpCode::SetWatches, (70, vec![0, 0, 1]));
+    assert_eq!(parts, [all, behind], "the recursive watch would remove the one of the children of its path");
+    story.notify(DATA_CHANGED, "/a");
+    for _part in &parts {
+        story.reply(XID_SET_WATCHES, 80, &[]);
+    }
+    assert_eq!(story.notifications(), [(EventType::NodeDataChanged, "/a".to_owned())]);
+    assert!(matches!(recursive.heard()[..], [PersistentEvent::Changed(_), PersistentEvent::Reset]));
+    assert!(!story.read(Watching::Data, "/a").1, "served on this connection too");
+}
+
+#[test]
+fn served_watch_without_waiters_is_not_set_again() {
+    for mode in [Persistent, PersistentRecursive] {
+        let mut story = Story::connected();
+        let subscription = story.subscribed("/a", mode);
+        story.watch(Watching::Data, "/a", 1);
+        story.protocol.forget("/a", WatchKind::Data, story.now);
+        assert!(story.requests().is_empty(), "the removal would take the persistent watch too");
+        story.notify(DATA_CHANGED, "/a");
+        assert_eq!(story.notifications().len(), 0);
+        story.drop_subscription(&subscription);
+        let removal = story.requests()[0].xid;
+        story.reply(removal, 2, &[]);
+        assert!(story.requests().is_empty());
+    }
+}
+
+#[test]
+fn served_watch_that_is_forgotten_ahead_of_its_reply_is_not_armed() {
+    let mut story = Story::connected();
+    let _subscription = story.subscribed("/a", Persistent);
+    let data = story.read(Watching::Data, "/a").0;
+    let children = story.read(Watching::Children, "/a").0;
+    story.protocol.forget("/a", WatchKind::Data, story.now);
+    story.reply(data, 1, &Watching::Data.body());
+    story.reply(children, 1, &Watching::Children.body());
+    story.events();
+    story.notify(DATA_CHANGED, "/a");
+    assert_eq!(story.notifications().len(), 0);
+    story.notify(CHILDREN_CHANGED, "/a");
+    assert_eq!(story.notifications().len(), 1);
+}
+
+#[test]
+fn subscription_that_is_dropped_while_it_is_set_again_is_removed_behind_that() {
+    for is_back in [false, true] {
+        let mut story = Story::connected();
+        let subscription = story.subscribed("/a", Persistent);
+        story.watch(Watching::Data, "/a", 1);
+        story.lose();
+        story.open();
+        story.accept(TIMEOUT);
+        assert_eq!(watches(&story.requests()[0]).1, [1, 0, 0, 1, 0]);
+        story.drop_subscription(&subscription);
+        let (to, _events) = mpsc::unbounded_channel();
+        if is_back {
+            story.protocol.armed.subscribe("/a", PersistentRecursive, to);
+        }
+        story.reply(XID_SET_WATCHES, 5, &[]);
+        let removal = story.requests();
+        assert_eq!(
+            removal.iter().map(|seen| seen.op).collect::<Vec<_>>(),
+            if is_back { vec![] } else { vec![OpCode::RemoveWatches] }
+        );
+        if let [removal] = &removal[..] {
+            story.reply(removal.xid, 6, &[]);
+            assert_eq!(story.set_again(), (5, vec![1, 0, 0]));
+        }
+    }
+}
+
+#[test]
+fn children_watch_at_a_recursive_one_is_removed_on_its_own() {
+    let mut story = Story::connected();
+    let _recursive = story.subscribed("/a", PersistentRecursive);
+    story.watch_children("/a", 1);
+    story.protocol.forget("/a", WatchKind::Children, story.now);
+    let removal = story.requests();
+    assert_eq!((removal[0].op, &removal[0].body[6..]), (OpCode::RemoveWatches, &WATCHER_CHILDREN.to_be_bytes()[..]));
+}
+
+#[test]
+fn end_of_the_session_ends_its_subscriptions_and_what_they_serve() {
+    let mut story = Story::connected();
+    let mut subscription = story.subscribed("/a", PersistentRecursive);
+    story.watch(Watching::Data, "/a", 1);
+    story.protocol.close(story.now);
+    assert_eq!(story.end(), SessionEnd::Closed);
+    assert!(subscription.heard().is_empty() && subscription.events.is_closed());
+    assert_eq!(story.requests().len(), 1, "the close alone");
 }

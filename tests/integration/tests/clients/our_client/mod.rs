@@ -10,6 +10,7 @@ mod read_only;
 mod reconfig;
 mod secure;
 mod sessions;
+mod subscriptions;
 mod transactions;
 mod unsupported;
 mod watches;

@@ -1,14 +1,12 @@
 //! Watches: in order, removed when nobody waits, and those that stay.
 
-use std::net::SocketAddr;
-
 use curator_framework::{
-    AddWatchMode, ConnectionState, Error, EventType, PersistentEvent, PersistentWatcher, WakeReason, WatchedEvent,
+    AddWatchMode, ConnectionState, Error, EventType, PersistentEvent, PersistentWatcher, WatchedEvent,
 };
 use curator_integration::env::{connected as connect, eventually, in_time};
 use curator_integration::on_every_server;
+use curator_test::TestingServer;
 use curator_test::wire::OpCode;
-use curator_test::{ApacheServer, TestingServer};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::{connected, second};
@@ -203,43 +201,4 @@ async fn unread_watch_does_not_keep_the_session_open() {
     in_time(client.close()).await;
     eventually("the session is closed", async || server.sessions().is_empty()).await;
     drop(adding);
-}
-
-/// ZOOKEEPER-4466: before 3.9 a server has one watch for each session and path, and the newest kind counts. The docs of
-/// `add_watch` say what that means.
-async fn persistent_and_other_watches_meet(address: SocketAddr, apart: bool) {
-    let (client, other) = (connected(address).await, connected(address).await);
-    for path in ["/fired", "/given-up", "/alone", "/mark"] {
-        other.create().for_path(path).await.unwrap();
-    }
-    let add = async |path| client.add_watch(path, AddWatchMode::Persistent).await.unwrap();
-    let mut watchers = [add("/fired").await, add("/given-up").await, add("/alone").await, add("/mark").await];
-    let [fired, given_up, alone, mark] = &mut watchers;
-    // One fires, and one is given up. Both kinds are notified of what happens first.
-    let once = client.get_data().watched().for_path("/fired").await.unwrap().1;
-    other.set_data().for_path("/fired", "x").await.unwrap();
-    assert_eq!(in_time(once).await, WakeReason::Event(EventType::NodeDataChanged));
-    assert_eq!(changed(fired).await, (EventType::NodeDataChanged, "/fired".to_owned()));
-    drop(client.get_data().watched().for_path("/given-up").await.unwrap().1);
-    client.sync("/").await.unwrap();
-    for path in ["/fired", "/given-up", "/alone", "/mark"] {
-        other.set_data().for_path(path, "x").await.unwrap();
-    }
-    assert_eq!(changed(mark).await, (EventType::NodeDataChanged, "/mark".to_owned()));
-    // Events come in order, so what is not here now was never sent.
-    assert_eq!(changed(alone).await, (EventType::NodeDataChanged, "/alone".to_owned()));
-    // The watch that was given up is left on the server, as a removal would take the persistent one with it.
-    for (watcher, hears) in [(fired, apart), (given_up, true)] {
-        let heard = futures_util::poll!(Box::pin(watcher.next())).is_ready();
-        assert_eq!(heard, hears, "{}", watcher.path());
-    }
-}
-
-#[tokio::test]
-async fn before_3_9_a_persistent_watch_ends_with_another_one_on_its_path() {
-    let server = TestingServer::start().unwrap();
-    persistent_and_other_watches_meet(server.address(), false).await;
-    let server = tokio::task::spawn_blocking(|| ApacheServer::builder().start().unwrap()).await.unwrap();
-    let version = server.version().split('.').map(|part| part.parse().unwrap()).collect::<Vec<u32>>();
-    persistent_and_other_watches_meet(server.address(), version >= vec![3, 9]).await;
 }

@@ -1,0 +1,328 @@
+//! Persistent watches beside the one-shot watches of the same client: neither takes an event from the other. A server
+//! before 3.9 has one watch for each path and session (ZOOKEEPER-4466).
+
+use std::task::Poll;
+
+use curator_framework::{
+    Acl, AddWatchMode, CreateMode, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Session,
+    WakeReason, Watch, WatchedEvent,
+};
+use curator_integration::env::{self, Env, eventually, in_time};
+use curator_integration::kinds::Which;
+use curator_integration::on_every_server;
+use curator_recipes::{LeaderLatch, LeaderLatchOptions, LeaderObserver, Observed, SharedValue};
+use curator_test::TestingServer;
+use curator_test::wire::OpCode;
+use tokio::task::coop::unconstrained;
+
+use super::{connected, second};
+
+const MODES: [AddWatchMode; 2] = [AddWatchMode::Persistent, AddWatchMode::PersistentRecursive];
+
+type Heard = (EventType, String);
+
+async fn changed(watcher: &mut PersistentWatcher) -> Heard {
+    match in_time(watcher.next()).await.unwrap() {
+        PersistentEvent::Changed(WatchedEvent { event_type, path }) => (event_type, path),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns the events that have arrived.
+async fn heard(watcher: &mut PersistentWatcher) -> Vec<Heard> {
+    let mut heard = Vec::new();
+    // tokio's budget would end it early.
+    while let Poll::Ready(event) = futures_util::poll!(unconstrained(std::pin::pin!(watcher.next()))) {
+        match event.unwrap() {
+            PersistentEvent::Changed(WatchedEvent { event_type, path }) => heard.push((event_type, path)),
+            other => panic!("{other:?}"),
+        }
+    }
+    heard
+}
+
+async fn create(client: &CuratorFramework, path: &str) {
+    client.create().creating_parents_if_needed().for_path(path).await.unwrap();
+}
+
+/// The reads that set a watch on a node that exists.
+const READS: [&str; 3] = ["exists", "getData", "getChildren"];
+
+async fn watch(session: &Session, read: &str, path: &str) -> Watch {
+    match read {
+        "exists" => session.exists_watched(path).await.unwrap().1,
+        "getData" => session.get_data_watched(path).await.unwrap().watch,
+        _ => session.get_children_watched(path).await.unwrap().1,
+    }
+}
+
+/// Makes a change that fires the watch of a read.
+async fn fire(by: &CuratorFramework, read: &str, path: &str, round: usize) -> EventType {
+    if read == "getChildren" {
+        create(by, &format!("{path}/{round}")).await;
+        return EventType::NodeChildrenChanged;
+    }
+    by.set_data().for_path(path, "x").await.unwrap();
+    EventType::NodeDataChanged
+}
+
+/// Returns the event that a persistent watch gets for a change.
+fn heard_of(mode: AddWatchMode, event: EventType, path: &str, round: usize) -> Heard {
+    match (mode, event) {
+        (AddWatchMode::PersistentRecursive, EventType::NodeChildrenChanged) => {
+            (EventType::NodeCreated, format!("{path}/{round}"))
+        }
+        _ => (event, path.to_owned()),
+    }
+}
+
+on_every_server! {
+    async fn persistent_watch_and_one_shot_watches_of_its_path_hear_every_change(env) {
+        let (client, other) = (connected(env.address()).await, env.client().await);
+        let session = client.session().await.unwrap();
+        for (number, mode) in MODES.into_iter().enumerate() {
+            let path = env.path(&number.to_string());
+            create(&other, &path).await;
+            let mut watcher = client.add_watch(&path, mode).await.unwrap();
+            for round in 0..6 {
+                let read = READS[round % 3];
+                let once = watch(&session, read, &path).await;
+                let event = fire(&other, read, &path, round).await;
+                assert_eq!(in_time(once).await, WakeReason::Event(event), "{mode:?} {read}");
+                assert_eq!(changed(&mut watcher).await, heard_of(mode, event, &path, round), "{mode:?} {read}");
+                // One that is dropped takes nothing with it.
+                drop(watch(&session, read, &path).await);
+                client.sync("/").await.unwrap();
+                let event = fire(&other, read, &path, round + 10).await;
+                assert_eq!(changed(&mut watcher).await, heard_of(mode, event, &path, round + 10), "{mode:?} {read}");
+            }
+            let gone = watch(&session, "exists", &env.path("missing")).await;
+            create(&other, &env.path("missing")).await;
+            in_time(gone).await;
+            other.delete().for_path(&env.path("missing")).await.unwrap();
+        }
+    }
+
+    async fn watch_of_a_missing_node_fires_once_from_a_subscription(env) {
+        let (client, other) = (connected(env.address()).await, env.client().await);
+        create(&other, &env.path("parent")).await;
+        let path = env.path("parent/node");
+        for mode in MODES {
+            let mut watcher = client.add_watch(&path, mode).await.unwrap();
+            let (stat, created) = client.check_exists().watched().for_path(&path).await.unwrap();
+            assert!(stat.is_none());
+            create(&other, &path).await;
+            assert_eq!(in_time(created).await, WakeReason::Event(EventType::NodeCreated));
+            other.set_data().for_path(&path, "x").await.unwrap();
+            let deleted = client.get_data().watched().for_path(&path).await.unwrap().1;
+            let children = client.get_children().watched().for_path(&path).await.unwrap().1;
+            other.delete().for_path(&path).await.unwrap();
+            for watch in [deleted, children] {
+                assert_eq!(in_time(watch).await, WakeReason::Event(EventType::NodeDeleted));
+            }
+            for event_type in [EventType::NodeCreated, EventType::NodeDataChanged, EventType::NodeDeleted] {
+                assert_eq!(changed(&mut watcher).await, (event_type, path.clone()), "{mode:?}");
+            }
+        }
+    }
+
+    async fn one_shot_watches_outlive_a_subscription_that_is_added_behind_them_and_dropped(env) {
+        let (client, other) = (connected(env.address()).await, env.client().await);
+        let session = client.session().await.unwrap();
+        for (number, mode) in MODES.into_iter().enumerate() {
+            for (round, read) in READS.into_iter().chain(READS).chain(READS).enumerate() {
+                let path = env.path(&format!("{number}-{round}"));
+                create(&other, &path).await;
+                // Set before, or within, or before a subscription that is dropped.
+                let before = if round / 3 == 1 { None } else { Some(watch(&session, read, &path).await) };
+                let watcher = client.add_watch(&path, mode).await.unwrap();
+                let within = if round / 3 == 0 { None } else { Some(watch(&session, read, &path).await) };
+                let kept = if round / 3 == 0 { Some(watcher) } else { None };
+                client.sync("/").await.unwrap();
+                let event = fire(&other, read, &path, round).await;
+                for watch in before.into_iter().chain(within) {
+                    assert_eq!(in_time(watch).await, WakeReason::Event(event), "{mode:?} {read} {round}");
+                }
+                drop(kept);
+            }
+        }
+    }
+
+    async fn served_watches_hear_of_a_change_while_the_connection_was_lost(env) {
+        let proxy = env.proxy();
+        let (client, other) = (env::connected(second(proxy.address())).await, env.client().await);
+        let session = client.session().await.unwrap();
+        for (round, mode) in MODES.into_iter().enumerate() {
+            for (changes, read) in READS.into_iter().enumerate().chain(READS.into_iter().enumerate()) {
+                let path = env.path(&format!("{round}-{changes}-{read}"));
+                let is_first = client.check_exists().for_path(&path).await.unwrap().is_none();
+                if is_first {
+                    create(&other, &path).await;
+                }
+                let mut watcher = client.add_watch(&path, mode).await.unwrap();
+                let once = watch(&session, read, &path).await;
+                let epoch = session.epoch();
+                proxy.refuse();
+                proxy.reset();
+                eventually("disconnected", async || !session.is_connected()).await;
+                let mut event = None;
+                if is_first {
+                    event = Some(fire(&other, read, &path, 20).await);
+                }
+                proxy.accept();
+                eventually("attached again", async || session.epoch() > epoch).await;
+                // The other change is one of the next connection.
+                let event = match event {
+                    Some(event) => event,
+                    None => fire(&other, read, &path, 21).await,
+                };
+                assert_eq!(in_time(once).await, WakeReason::Event(event), "{mode:?} {read}");
+                while !matches!(in_time(watcher.next()).await, Ok(PersistentEvent::Reset)) {}
+                let event = fire(&other, read, &path, 30 + usize::from(is_first)).await;
+                let expected = heard_of(mode, event, &path, 30 + usize::from(is_first));
+                while changed(&mut watcher).await != expected {}
+            }
+        }
+    }
+
+    /// So the change of the children cannot be derived from the events below: a server sends none of a node that the
+    /// session must not read.
+    async fn children_watch_of_a_subscribed_path_fires_for_a_child_that_the_session_must_not_read(env) {
+        let client = connected(env.address()).await;
+        let other = env::connected(second(env.address()).authorization("digest", "other:secret")).await;
+        let path = env.path("parent");
+        create(&other, &path).await;
+        let mut watcher = client.add_watch(&path, AddWatchMode::PersistentRecursive).await.unwrap();
+        let children = client.get_children().watched().for_path(&path).await.unwrap().1;
+        let session = other.session().await.unwrap();
+        let hidden = format!("{path}/hidden");
+        session.create(&hidden, Vec::new(), Acl::creator_all(), CreateMode::Persistent).await.unwrap();
+        assert_eq!(in_time(children).await, WakeReason::Event(EventType::NodeChildrenChanged));
+        create(&other, &format!("{path}/shown")).await;
+        assert_eq!(changed(&mut watcher).await, (EventType::NodeCreated, format!("{path}/shown")));
+    }
+
+    async fn recipes_work_below_a_subscription_which_hears_every_change(env) {
+        let root = env.path("tree");
+        assert_recipes_and_subscriptions_are_apart(&env, vec![root.clone()], &root).await;
+    }
+
+    async fn recipes_work_at_subscribed_paths_and_every_change_is_heard(env) {
+        let root = env.path("tree");
+        let mut paths: Vec<_> = Which::ALL.iter().flat_map(|which| which.folders(&root)).collect();
+        paths.extend([format!("{root}/value"), format!("{root}/leaders")]);
+        assert_recipes_and_subscriptions_are_apart(&env, paths, &root).await;
+    }
+}
+
+async fn assert_recipes_and_subscriptions_are_apart(env: &Env, paths: Vec<String>, root: &str) {
+    // The witness has no one-shot watches.
+    let (client, witness, other) = (connected(env.address()).await, connected(env.address()).await, env.client().await);
+    create(&other, root).await;
+    let mut watchers = Vec::new();
+    for path in &paths {
+        let of_client = client.add_watch(path, AddWatchMode::PersistentRecursive).await.unwrap();
+        watchers.push((of_client, witness.add_watch(path, AddWatchMode::PersistentRecursive).await.unwrap()));
+    }
+    for which in Which::ALL {
+        contend(which, &client, &other, root).await;
+    }
+    share_a_value(&client, &other, &format!("{root}/value")).await;
+    elect(&client, &other, &format!("{root}/leaders")).await;
+    for path in &paths {
+        create(&other, &format!("{path}/mark")).await;
+    }
+    // Events of a change precede the reply to a sync behind it.
+    for client in [&client, &witness] {
+        client.sync("/").await.unwrap();
+    }
+    let mut deaf = Vec::new();
+    for (watcher, witness) in &mut watchers {
+        let (all, heard) = (heard(witness).await, heard(watcher).await);
+        let mark = format!("{}/mark", watcher.path());
+        assert!(all.len() > 4 && all.last().is_some_and(|(_, path)| *path == mark), "{:?}", all.last());
+        if heard != all {
+            deaf.push(format!("{}: {} of {} events", watcher.path(), heard.len(), all.len()));
+        }
+    }
+    assert!(deaf.is_empty(), "{}", deaf.join("\n"));
+}
+
+/// Passes a lock around: two owners of one client and one of another.
+async fn contend(which: Which, client: &CuratorFramework, other: &CuratorFramework, root: &str) {
+    let contenders = [client, client, other].map(|client| {
+        let lock = which.lock(client, root);
+        tokio::spawn(async move {
+            for _round in 0..4 {
+                let guard = lock.acquire().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        })
+    });
+    for contender in contenders {
+        in_time(contender).await.unwrap();
+    }
+    which.wait_until_free(other, root).await;
+}
+
+async fn share_a_value(client: &CuratorFramework, other: &CuratorFramework, path: &str) {
+    let [ours, theirs] = [client, other].map(|client| SharedValue::new(client.clone(), path, "seed").unwrap());
+    for value in [&ours, &theirs] {
+        in_time(value.start()).await.unwrap();
+    }
+    for round in 0..4 {
+        for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
+            let text = format!("{round}");
+            in_time(from.set_value(text.clone())).await.unwrap();
+            let mut watch = to.watch();
+            in_time(watch.wait_for(|value| *value.value() == text.as_bytes())).await.unwrap();
+        }
+    }
+    for value in [ours, theirs] {
+        in_time(value.close()).await;
+    }
+}
+
+async fn elect(client: &CuratorFramework, other: &CuratorFramework, path: &str) {
+    let observer = LeaderObserver::start(client.clone(), path).unwrap();
+    let mut observed = observer.watch();
+    let mut last = None;
+    for (round, client) in [client, other, client, other].into_iter().enumerate() {
+        let id = round.to_string();
+        let latch = LeaderLatch::with_options(client.clone(), path, LeaderLatchOptions::new().id(&id)).unwrap();
+        latch.start().unwrap();
+        if let Some(latch) = last.replace(latch.clone()) {
+            eventually("it waits", async || latch.participants().await.unwrap().len() == 2).await;
+            in_time(latch.close()).await;
+        }
+        in_time(latch.leading()).await.unwrap();
+        let is_leader = |observed: &Observed| matches!(observed, Observed::Leader(leader) if leader.id == id);
+        drop(in_time(observed.wait_for(is_leader)).await.unwrap());
+    }
+    if let Some(latch) = last {
+        in_time(latch.close()).await;
+    }
+    drop(in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap());
+    in_time(observer.close()).await;
+}
+
+#[tokio::test]
+async fn subscription_leaves_nothing_on_the_server_but_the_watches_that_it_served() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(server.address()).await;
+    client.create().for_path("/a").await.unwrap();
+    for mode in MODES {
+        let watcher = client.add_watch("/a", mode).await.unwrap();
+        server.clear_requests();
+        let data = client.get_data().watched().for_path("/a").await.unwrap().1;
+        let children = client.get_children().watched().for_path("/a").await.unwrap().1;
+        drop(watcher);
+        let has = |op| server.requests().iter().any(|request| request.op == op);
+        eventually("they are set again", async || has(OpCode::SetWatches)).await;
+        assert_eq!(server.watch_count(), 2);
+        drop((data, children));
+        eventually("they are removed", async || server.watch_count() == 0).await;
+    }
+    let error = client.get_data().watched().for_path("/none").await.map(drop);
+    assert!(matches!(error, Err(Error::NoNode { .. })), "{error:?}");
+}

@@ -123,9 +123,11 @@
 //!
 //! | level | event | fields |
 //! | --- | --- | --- |
+//! | info | `a term has begun`: of a latch | `path`, `node`, `term` |
 //! | info | `a term has ended`: by a loss or a resignation of a latch | `path`, `reason` |
 //! | info | `the earlier leader did not resign`: a latch waits out its delay | `path`, `delay_s` |
-//! | warn | `a latch cannot join`: its last attempt failed | `path`, `error`, `pause_s` |
+//! | warn | `a latch cannot join`: an error that waiting cannot mend, such as a missing permission | `path`, `error`, `pause_s` |
+//! | debug | `a latch joins later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
 //! | warn | `a term has failed`: the work of a selector returned an error | `path`, `error`, `pause_s` |
 //! | warn | `an election cannot be observed` | `path`, `error` |
 //! | debug | `the node of a term is deleted in the background` | `path`, `error` |

@@ -210,14 +210,15 @@ impl Candidate {
                 }
                 Attempt::Failed(error) => error,
             };
-            let pause = match &error {
-                LeaderError::Framework(error) => pauses.after(error),
-                _ => pauses.after(&Error::NotEmpty { path: self.internals.base_path().into() }),
-            };
-            tracing::warn!(%error, path = self.internals.base_path(), pause_s = pause.as_secs_f64(), "a latch cannot join");
-            // Without its node a candidate joins again, though the policy has given up on that attempt.
-            let is_gone = matches!(error, LeaderError::Framework(Error::NoNode { .. }));
-            if !error.is_retryable() && !is_gone {
+            // Without its node a candidate joins again, though the policy has given up on that attempt. The client may
+            // be started later.
+            let may_pass = error.is_retryable()
+                || matches!(error, LeaderError::Framework(Error::NoNode { .. } | Error::NotStarted));
+            let (path, pause) = (self.internals.base_path(), pauses.after(may_pass));
+            if may_pass {
+                tracing::debug!(%error, path, pause_s = pause.as_secs_f64(), "a latch joins later");
+            } else {
+                tracing::warn!(%error, path, pause_s = pause.as_secs_f64(), "a latch cannot join");
                 self.shared.state.publish(LeaderState::Failed(error));
             }
             let mut stop = self.standing.stop.clone();
@@ -333,6 +334,7 @@ impl Candidate {
         let Self { internals, shared, standing, .. } = self;
         let (term, path) = (&tenure.0, internals.base_path());
         shared.state.publish(LeaderState::Leading(term.view()));
+        tracing::info!(path, node = term.node_path(), term = term.number(), "a term has begun");
         shared.listeners.notify(|listener| listener.is_leader());
         let ended = tokio::select! {
             biased;
@@ -360,6 +362,8 @@ impl Candidate {
                 }
                 term.abandon();
             }
+            // Without a connection a close does not wait for the delete: the drop of the tenure leaves it to the session.
+            Err(Leave::Stopped) if !internals.client().is_connected() => term.works_have_ended().await,
             // The drop of the tenure has the session delete a node that cannot be deleted now.
             _ => {
                 let released = term.release().await;

@@ -38,6 +38,7 @@ impl Term {
     /// Hands the term over to a candidate. Returns `false` if the candidate does not follow within the budget.
     pub(super) async fn hand_over(self: &Arc<Self>, candidate: &Participant, budget: Duration) -> LeaderResult<bool> {
         self.check_candidate(candidate)?;
+        let _alone = self.writes_alone().await;
         let session = self.session().clone();
         let name = node_from_path(&candidate.path);
         let call = || {

@@ -249,11 +249,13 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
                 changed.await;
                 continue;
             }
-            Err(Error::Closed | Error::NotStarted) => return,
+            Err(Error::Closed) => return,
             Err(error) => error,
         };
-        let pause = pauses.after(&error);
-        if !error.is_retryable() {
+        // The client may be started later.
+        let may_pass = error.is_retryable() || matches!(error, Error::NotStarted);
+        let pause = pauses.after(may_pass);
+        if !may_pass {
             tracing::warn!(%error, path = internals.base_path(), "an election cannot be observed");
             let failed = Observed::Failed(error.into());
             if !failed.is_same(&published.newest()) {

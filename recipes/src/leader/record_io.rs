@@ -22,7 +22,12 @@ impl Found {
 
     /// Returns the highest term that any node of the path is recorded to have had.
     pub(super) fn highest_term(&self) -> i64 {
-        self.record.as_ref().map_or(0, |record| record.highest(&self.stat))
+        match &self.record {
+            Some(record) => record.highest(&self.stat),
+            // Another client has emptied the data: the term of the last record is not larger than that write.
+            None if !self.is_foreign && self.stat.version > 0 => self.stat.mzxid,
+            None => 0,
+        }
     }
 
     /// Returns the record, if it is that of this node.

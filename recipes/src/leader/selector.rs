@@ -271,7 +271,7 @@ impl LeaderSelector {
                 Err(LeaderError::Closed { .. }) => return Ok(()),
                 // Without its node a candidate joins again, though the policy has given up on that attempt.
                 Err(LeaderError::Framework(error)) if error.is_retryable() || matches!(error, Error::NoNode { .. }) => {
-                    pauses.after(&error)
+                    pauses.after(true)
                 }
                 Err(error) => return Err(error),
             };

@@ -51,6 +51,8 @@ pub(super) struct Term {
     works: watch::Sender<usize>,
     /// The end of the term's node, as the latch's task reports it.
     released: SetOnce<LeaderResult<Release>>,
+    /// Locked by a hand-over or a proclamation: they write the same record.
+    writing: tokio::sync::Mutex<()>,
     /// The path's data as the leader knows it, if its resignation is to be recorded there.
     marks: Mutex<Option<Found>>,
     /// The path's data may be newer than the marks: a write is under way or had no reply, or a wish stands.
@@ -71,6 +73,7 @@ impl Term {
             number,
             path: path.to_owned(),
             client,
+            writing: tokio::sync::Mutex::default(),
             over: SetOnce::new(),
             works: watch::Sender::new(0),
             released: SetOnce::new(),
@@ -79,8 +82,21 @@ impl Term {
         })
     }
 
+    /// Resolves when no other call of this term writes the path's record.
+    pub(super) async fn writes_alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.writing.lock().await
+    }
+
     pub(super) fn path(&self) -> &str {
         &self.path
+    }
+
+    pub(super) fn number(&self) -> i64 {
+        self.number
+    }
+
+    pub(super) fn node_path(&self) -> &str {
+        self.share.path()
     }
 
     pub(super) fn node_name(&self) -> &str {
@@ -113,7 +129,7 @@ impl Term {
 
     /// Resolves when all protected work is dropped: at the latest after a tenth of the session timeout, for work that
     /// blocks its thread or is not polled.
-    async fn works_have_ended(&self) {
+    pub(super) async fn works_have_ended(&self) {
         let mut works = self.works.subscribe();
         if timeout(self.session().timeout() / 10, works.wait_for(|&works| works == 0)).await.is_err() {
             tracing::warn!(path = self.path, "protected work has not ended with its term");
@@ -411,6 +427,7 @@ impl Leadership {
     /// When the future is dropped, the data may be written.
     pub async fn proclaim(&self, data: impl Into<Vec<u8>>) -> LeaderResult<()> {
         let data = data.into();
+        let _alone = self.term.writes_alone().await;
         self.term.write(|record| record.data = Some(data.clone()), Vec::new).await?;
         Ok(())
     }

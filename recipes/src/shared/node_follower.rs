@@ -192,7 +192,7 @@ impl NodeFollower {
                 Err(error) => error,
             };
             tracing::warn!(%error, path = self.cache.path, "a shared value cannot be read, the last one stays");
-            tokio::time::sleep(pauses.after(&error)).await;
+            tokio::time::sleep(pauses.after(error.is_retryable())).await;
         }
     }
 

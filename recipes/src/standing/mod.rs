@@ -9,7 +9,6 @@ pub(crate) mod listeners;
 use std::future::Future;
 use std::time::Duration;
 
-use curator_framework::Error;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -34,10 +33,10 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// Returns the pause after a failed attempt.
-    pub(crate) fn after(&mut self, error: &Error) -> Duration {
+    /// Returns the pause after a failed attempt. `may_pass` is true for errors that waiting can mend.
+    pub(crate) fn after(&mut self, may_pass: bool) -> Duration {
         let pause = self.next;
-        self.next = (pause * 2).min(if error.is_retryable() { LONGEST_PAUSE } else { LONGEST_PAUSE_WHEN_REFUSED });
+        self.next = (pause * 2).min(if may_pass { LONGEST_PAUSE } else { LONGEST_PAUSE_WHEN_REFUSED });
         pause
     }
 }
@@ -186,13 +185,11 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_the_limit_of_the_error() {
-        let loss = Error::ConnectionLoss { request: "create /a".into(), sent: false, cause: None };
-        let refused = Error::NoAuth { path: "/a".into() };
-        for (error, longest) in [(loss, LONGEST_PAUSE), (refused, LONGEST_PAUSE_WHEN_REFUSED)] {
+        for (may_pass, longest) in [(true, LONGEST_PAUSE), (false, LONGEST_PAUSE_WHEN_REFUSED)] {
             let mut pauses = Pauses::default();
-            assert_eq!(pauses.after(&error), FIRST_PAUSE);
-            assert_eq!(pauses.after(&error), FIRST_PAUSE * 2);
-            assert_eq!((0..20).map(|_| pauses.after(&error)).last(), Some(longest));
+            assert_eq!(pauses.after(may_pass), FIRST_PAUSE);
+            assert_eq!(pauses.after(may_pass), FIRST_PAUSE * 2);
+            assert_eq!((0..20).map(|_| pauses.after(may_pass)).last(), Some(longest));
         }
     }
 }

@@ -4,9 +4,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod both_clients;
+mod calls;
 mod cluster;
+mod delays;
+mod ends;
 mod handovers;
 mod in_process;
+mod moves;
 mod simulated;
 mod stage;
+mod suspended;
+mod terms;
 mod writes;

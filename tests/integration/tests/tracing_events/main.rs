@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use curator_framework::{
-    Acl, ConnectionState, CuratorFramework, Permission, RetryNTimes, StandardConnectionStateErrorPolicy,
+    Acl, ConnectionState, CuratorFramework, Permission, RetryNTimes, RetryOneTime, StandardConnectionStateErrorPolicy,
 };
 use curator_recipes::{
     InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector,
@@ -168,9 +168,13 @@ async fn lead_and_fail(client: &CuratorFramework, log: &Log) {
     leads(&latch).await;
     client.set_data().for_path("/overwritten", "of another program").await.unwrap();
     assert!(latch.resign().await.unwrap());
-    for name in ["the node is deleted without a mark", "a term has ended", "a latch cannot join"] {
+    for name in ["a term has begun", "the node is deleted without a mark", "a term has ended", "a latch cannot join"] {
         log.comes_to(name).await;
     }
+    let not_started = CuratorFramework::new_client("127.0.0.1:1", RetryOneTime::new(Duration::ZERO)).unwrap();
+    let early = cautious(&not_started, "/early");
+    log.comes_to("a latch joins later").await;
+    drop(early);
 
     let selector = LeaderSelector::new(client.clone(), "/selector").unwrap();
     tokio::select! {

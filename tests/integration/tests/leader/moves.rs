@@ -63,3 +63,49 @@ async fn a_candidate_follows_a_wish_in_spite_of_a_lost_request() {
     in_time(candidate.leading()).await.unwrap();
     assert_eq!(proxy.faults_done(), 1);
 }
+
+/// A leader may proclaim at any time, also between the move of the candidate and the leader's notice of it.
+#[tokio::test]
+async fn a_hand_over_succeeds_while_the_leader_proclaims() {
+    let server = server();
+    let options = || options(&server).session_timeout(Duration::from_secs(5));
+    let (one, two) = (connected(options()).await, connected(options()).await);
+    let mut latches = [started(&one), started(&two)];
+    in_time(latches[0].leading()).await.unwrap();
+    for round in 0..4 {
+        let [leader, candidate] = &latches;
+        let leadership = in_time(leader.leading()).await.unwrap();
+        let chosen = participant(candidate).await;
+        let proclaiming = async {
+            while leadership.proclaim(format!("{round}")).await.is_ok() {}
+            std::future::pending().await
+        };
+        let handed_over = tokio::select! {
+            handed_over = in_time(leader.resign_to(&chosen, BUDGET)) => handed_over,
+            never = proclaiming => never,
+        };
+        assert!(handed_over.unwrap(), "round {round}");
+        in_time(candidate.leading()).await.unwrap();
+        latches.reverse();
+    }
+}
+
+/// Another client that empties the path's data removes the highest term, but not its transaction.
+#[tokio::test]
+async fn terms_rise_although_the_record_of_a_hand_over_is_emptied() {
+    let server = server();
+    let options = || options(&server).session_timeout(Duration::from_secs(5));
+    let clients = [connected(options()).await, connected(options()).await, connected(options()).await];
+    let first = started(&clients[0]);
+    in_time(first.leading()).await.unwrap();
+    let older = started(&clients[1]);
+    participant(&older).await;
+    let chosen = started(&clients[2]);
+    let named = participant(&chosen).await;
+    assert!(in_time(first.resign_to(&named, BUDGET)).await.unwrap());
+    let moved = in_time(chosen.leading()).await.unwrap().term();
+    clients[0].set_data().for_path(PATH, "").await.unwrap();
+    in_time(chosen.close()).await;
+    let term = in_time(older.leading()).await.unwrap().term();
+    assert!(term > moved, "{term} behind {moved}");
+}

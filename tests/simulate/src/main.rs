@@ -1,7 +1,7 @@
 //! Runs every lock and elections through simulated storms, thousands of them, and checks what happened.
 //!
 //! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
-//! kinds of weather. Each seed also storms an election: two of three that of a latch, one that of a selector.
+//! kinds of weather. Half of the seeds also storm an election: two of three that of a latch, one that of a selector.
 //!
 //! ```text
 //! cargo run --release -p curator-simulate -- --seeds 10000

@@ -31,10 +31,16 @@ pub enum Storm {
 }
 
 impl Storm {
-    /// Returns the storms of one seed.
-    pub fn of(seed: u64) -> [Self; 4] {
-        let [first, second, third] = Recipe::of(seed).map(Self::Lock);
-        [first, second, third, Self::Election(Election::of(seed))]
+    /// Returns the storms of one seed: those of three locks, and for half of the seeds that of an election. A parity of
+    /// bits chooses them, so that they have all kinds of weather.
+    pub fn of(seed: u64) -> Vec<Self> {
+        let election = (seed.count_ones() % 2 == 1).then(|| Self::election(seed));
+        Recipe::of(seed).map(Self::Lock).into_iter().chain(election).collect()
+    }
+
+    /// Returns the storm of an election that a seed has or would have.
+    pub const fn election(seed: u64) -> Self {
+        Self::Election(Election::of(seed))
     }
 
     /// Runs the storm.

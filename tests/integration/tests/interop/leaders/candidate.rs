@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
@@ -200,7 +201,9 @@ async fn latch_term(client: &CuratorFramework, path: &str, ending: &str, using: 
 
 async fn selector_term(client: &CuratorFramework, path: &str, ending: &str, using: &mut Use) -> Answer<()> {
     let selector = selector(client, path, &using.id)?;
+    let has_begun = AtomicBool::new(false);
     let term = async |leadership: Leadership| {
+        has_begun.store(true, Ordering::Relaxed);
         using.term(&leadership).await?;
         match ending {
             "interrupt" => {
@@ -214,8 +217,9 @@ async fn selector_term(client: &CuratorFramework, path: &str, ending: &str, usin
             _ => Answer::Ok(()),
         }
     };
+    // A term that has begun tells the resource of its end.
     let stopped = async {
-        while !is_stopped(path) {
+        while has_begun.load(Ordering::Relaxed) || !is_stopped(path) {
             sleep(LOOK).await;
         }
     };

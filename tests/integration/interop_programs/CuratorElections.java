@@ -11,6 +11,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.BooleanSupplier;
 import java.util.stream.Collectors;
 import org.apache.curator.framework.CuratorFramework;
@@ -212,11 +213,11 @@ class CuratorElections {
 
         private void runSelector(String ending) throws Exception {
             Semaphore ended = new Semaphore(0);
-            String[] node = new String[1];
+            AtomicReference<String> node = new AtomicReference<>();
             LeaderSelector[] own = new LeaderSelector[1];
             own[0] = selector(client, path, id, () -> {
-                node[0] = nodeOf(own[0]);
-                term(node[0], own[0]::hasLeadership);
+                node.set(nodeOf(own[0]));
+                term(node.get(), own[0]::hasLeadership);
                 ended.release();
                 if (ending.equals("interrupt")) {
                     new CountDownLatch(1).await();
@@ -224,7 +225,8 @@ class CuratorElections {
             });
             own[0].start();
             boolean hasLed = false;
-            while (!hasLed && !stopped.contains(path)) {
+            // A term that has begun tells the resource of its end.
+            while (!hasLed && (node.get() != null || !stopped.contains(path))) {
                 hasLed = ended.tryAcquire(20, TimeUnit.MILLISECONDS);
             }
             if (ending.equals("client")) {
@@ -234,7 +236,7 @@ class CuratorElections {
                 own[0].interruptLeadership();
             }
             // The interrupt of a close may keep the selector from the deletion of its node.
-            while (hasLed && client.checkExists().forPath(node[0]) != null) {
+            while (hasLed && client.checkExists().forPath(node.get()) != null) {
                 Thread.sleep(1);
             }
             own[0].close();

@@ -354,6 +354,10 @@ impl Candidate {
         if ended != Err(Leave::Stopped) || standing.orders.borrow().close_mode == CloseMode::NotifyLeader {
             shared.listeners.notify(|listener| listener.not_leader());
         }
+        if ended != Ok(TermEnd::Lost(LossReason::ConnectionError)) {
+            // The latch has no node any more, as far as its owner is concerned.
+            shared.candidacy.begin();
+        }
         match ended {
             Ok(TermEnd::Lost(reason)) => {
                 term.was_released(Ok(Release::AlreadyLost(reason)));

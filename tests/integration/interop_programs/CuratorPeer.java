@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -7,6 +8,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
@@ -186,20 +188,29 @@ public class CuratorPeer {
                 }
                 return "done";
             }
-            case "await": {
-                int wanted = Integer.parseInt(words[4]);
-                long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(PATIENCE);
-                while (count.getCount() != wanted) {
-                    if (System.nanoTime() > end) {
-                        throw new IllegalStateException("the count is " + count.getCount());
-                    }
-                    Thread.sleep(2);
-                }
-                return "is " + wanted;
+            case "await":
+                return becomes(Integer.parseInt(words[4]), count::getCount);
+            case "limits": {
+                // The semaphore learns of a new limit by its listener, after the count of the same process.
+                Field limit = InterProcessSemaphoreV2.class.getDeclaredField("maxLeases");
+                limit.setAccessible(true);
+                InterProcessSemaphoreV2 semaphore = semaphore(words[3], words[5]);
+                return becomes(Integer.parseInt(words[4]), () -> limit.getInt(semaphore));
             }
             default:
                 throw new IllegalArgumentException(words[2]);
         }
+    }
+
+    private static String becomes(int wanted, Callable<Integer> value) throws Exception {
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(PATIENCE);
+        while (value.call() != wanted) {
+            if (System.nanoTime() > end) {
+                throw new IllegalStateException("the value is " + value.call());
+            }
+            Thread.sleep(2);
+        }
+        return "is " + wanted;
     }
 
     private static synchronized SharedCount count(String path) throws Exception {

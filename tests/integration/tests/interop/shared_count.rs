@@ -79,6 +79,7 @@ async fn a_limit_that_either_changes_counts_for_both() {
     // Java lowers it: who comes next waits until two of three are back.
     assert_eq!(sets.ask(&format!("count set {limit} 2")).await, "set");
     in_time(count.watch().wait_for(|now| *now.value() == 2)).await.unwrap();
+    assert_eq!(sets.ask(&format!("count limits {limit} 2 {path}")).await, "is 2");
     further.release().await.unwrap();
     assert!(in_time(semaphore.try_acquire()).await.unwrap().is_none());
     two.begin_to_acquire(&kind, &path);

@@ -292,6 +292,9 @@ on_every_server! {
             }
             let waiter = pair[1].clone();
             let next = tokio::spawn(async move { leads(&waiter).await });
+            // Without a watch, only the default client learns of the deletion by the waiter's listing.
+            let leader = leadership.path().to_owned();
+            eventually("the session watches the leader", async || client.watched_paths().contains(&leader)).await;
             other.delete().for_path(leadership.path()).await.unwrap();
             let next = in_time(next).await.unwrap();
             assert!(!leadership.is_leader() && !pair[0].has_leadership(), "two leaders at once");

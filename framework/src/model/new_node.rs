@@ -52,6 +52,13 @@ impl<'a> NodeSpec<'a> {
         self
     }
 
+    /// Sets the access control list.
+    #[must_use]
+    pub const fn with_acl(mut self, acl: &'a [Acl]) -> Self {
+        self.acl = Some(acl);
+        self
+    }
+
     /// Sets the treatment of missing parents. Default: [`Parents::Expected`].
     #[must_use]
     pub const fn with_parents(mut self, parents: Parents) -> Self {

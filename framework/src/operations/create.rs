@@ -235,20 +235,8 @@ impl<'a> CreateBuilder<'a> {
         path: &str,
         data: &[u8],
     ) -> Result<(String, Stat)> {
-        let acl = self.acl.clone().unwrap_or_else(|| session.acl_for(path));
-        if let Some(schemas) = self.client.schemas() {
-            schemas.check_create(path, self.mode, data, &acl)?;
-        }
-        let create = || session.create(path, data.to_vec(), acl.clone(), self.mode);
         loop {
-            let mut created = create().await;
-            for _ in 0..self.parents.max_create_attempts() {
-                let missing = matches!(created, Err(Error::NoNode { .. }));
-                if !missing || !session.create_parents(path, &self.node(data)).await? {
-                    break;
-                }
-                created = create().await;
-            }
+            let created = session.create_with_parents(path, self.mode, &self.node(data)).await;
             let (Err(Error::NodeExists { .. }), true) = (&created, self.existing != Existing::Refuse) else {
                 return created;
             };

@@ -37,6 +37,8 @@ pub(crate) enum PendingDelete {
     Claimed { parent: String, prefix: String, path: Option<String>, ephemeral: bool },
     /// The node of a guaranteed delete.
     Guaranteed { path: String, delete: Delete },
+    /// The ephemeral node at the path, if it belongs to the session.
+    OwnEphemeral { path: String },
 }
 
 /// The options of a delete.
@@ -51,7 +53,7 @@ pub(crate) struct Delete {
 impl PendingDelete {
     /// Returns `true` if the server deletes the node at the end of its session.
     fn goes_with_session(&self) -> bool {
-        matches!(self, Self::Claimed { ephemeral: true, .. })
+        matches!(self, Self::Claimed { ephemeral: true, .. } | Self::OwnEphemeral { .. })
     }
 }
 
@@ -487,6 +489,16 @@ async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
     match remains {
         PendingDelete::Guaranteed { path, delete } => delete_if_there(session, path, *delete).await,
         PendingDelete::Claimed { path: Some(path), .. } => delete_if_there(session, path, Delete::default()).await,
+        PendingDelete::OwnEphemeral { path } => {
+            // A server that lags could omit the node; after an answered write it does not.
+            session.write_barrier().await?;
+            match session.exists(path).await? {
+                Some(stat) if session.id() == Some(stat.ephemeral_owner) => {
+                    delete_if_there(session, path, Delete::default()).await
+                }
+                _ => Ok(()),
+            }
+        }
         PendingDelete::Claimed { parent, prefix, path: None, .. } => {
             // A server that lags could omit the node; after an answered write it does not.
             session.write_barrier().await?;

@@ -14,6 +14,7 @@ use crate::model::namespace::Namespace;
 use crate::model::new_node::{NodeSpec, Parents};
 use crate::model::path::parent_of;
 use crate::model::{Acl, AddWatchMode, CreateMode, Stat, WatchKind};
+use crate::session::background::{Delete, PendingDelete};
 use crate::session::watches::{Found, Watch};
 use crate::session::{Session, WatchedData};
 use crate::zookeeper::{CONFIG_NODE, DEFAULT_CLIENT};
@@ -181,6 +182,49 @@ impl Session {
             }
             other => Err(unexpected("create", path, &other)),
         }
+    }
+
+    /// Creates a node as [`create`](Self::create) does, and its missing parents if it wants them. No retry.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create); `Error::SchemaViolation`; `Error::NoNode` if the parents are deleted again and again.
+    ///
+    /// # Cancel safety
+    ///
+    /// After the future is dropped the node may still be created.
+    pub async fn create_with_parents(
+        &self,
+        path: &str,
+        mode: CreateMode,
+        node: &NodeSpec<'_>,
+    ) -> Result<(String, Stat)> {
+        let acl = node.acl.map_or_else(|| self.acl_for(path), <[_]>::to_vec);
+        if let Some(schemas) = self.schemas() {
+            schemas.check_create(path, mode, node.data, &acl)?;
+        }
+        let create = || self.create(path, node.data.to_vec(), acl.clone(), mode);
+        let mut created = create().await;
+        for _ in 0..node.parents.max_create_attempts() {
+            let missing = matches!(created, Err(Error::NoNode { .. }));
+            // Boxed: a rare branch must not enlarge the future.
+            if !missing || !Box::pin(self.create_parents(path, node)).await? {
+                break;
+            }
+            created = create().await;
+        }
+        created
+    }
+
+    /// Deletes a node in the background: of an ephemeral mode only the session's own one, of another mode whatever node
+    /// is there, if need be in a later session. Never blocks, and works outside of a runtime too.
+    pub fn delete_in_background(&self, path: &str, mode: CreateMode) {
+        let path = self.to_server_path(path).to_string();
+        let remains = match mode.is_ephemeral() {
+            true => PendingDelete::OwnEphemeral { path },
+            false => PendingDelete::Guaranteed { path, delete: Delete::default() },
+        };
+        self.background().clean(self, remains);
     }
 
     /// Returns the access control list for a node that is created without one. The client's

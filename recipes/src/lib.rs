@@ -28,6 +28,8 @@
 //! | [`LeaderLatch`] | one leader of several processes, until it resigns or is closed |
 //! | [`LeaderSelector`] | work that runs only while its process leads |
 //! | [`LeaderObserver`] | the leader, its term and its data, followed by any process |
+//! | [`PersistentNode`] | a registration: a node that stands as long as its process lives |
+//! | [`PersistentTtlNode`] | a node that outlives its process by a time to live |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //!
 //! # Examples
@@ -133,6 +135,17 @@
 //! | debug | `the node of a term is deleted in the background` | `path`, `error` |
 //! | debug | `the node is deleted without a mark`: the resignation is not recorded | `node`, `error` |
 //!
+//! Nodes that stand add:
+//!
+//! | level | event | fields |
+//! | --- | --- | --- |
+//! | info | `a node stands`: created, created again, or adopted | `path`, `czxid` |
+//! | warn | `a node is taken`: it waits for the node of another session to go | `path`, `session_id` |
+//! | warn | `a node cannot be created`: an error that waiting cannot mend, such as a missing permission | `path`, `error`, `pause_s` |
+//! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
+//! | warn | `a node's data cannot be written` | `path`, `error` |
+//! | debug | `a node is deleted in the background` | `path`, `error` |
+//!
 //! # Metrics
 //!
 //! With the cargo feature `metrics`, the recipes and the [framework](curator_framework#metrics) report to the program's
@@ -161,6 +174,7 @@ mod leader;
 mod locks;
 #[doc = include_str!("../docs/migration.md")]
 pub mod migration {}
+mod nodes;
 mod shared;
 mod standing;
 #[doc = include_str!("../docs/tutorial.md")]
@@ -180,6 +194,11 @@ pub use locks::{
     RevocationListener, RevokeOutcome, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, SortedChildren,
     StandardLockInternalsDriver, WriteGuard, WriteLock, standard_sequence,
 };
+pub use nodes::error::{NodeError, NodeResult};
+pub use nodes::options::{ForeignData, PersistentNodeOptions, PersistentTtlNodeOptions};
+pub use nodes::persistent_node::{NodeListenerId, PersistentNode, PersistentNodeListener};
+pub use nodes::state::{NodeState, Owner, StandingNode};
+pub use nodes::ttl_node::PersistentTtlNode;
 pub use shared::{
     SharedCount, SharedCountListener, SharedCountReader, SharedError, SharedListenerId, SharedValue,
     SharedValueListener, SharedValueReader, VersionedValue,

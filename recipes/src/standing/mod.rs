@@ -61,12 +61,22 @@ pub(crate) enum StartError {
     NoRuntime,
 }
 
-/// A task that outlives sessions. Its drop aborts the task.
+/// The end of a task whose owner was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AtDrop {
+    /// The task is aborted.
+    Abort,
+    /// The task is ordered to end, and goes on until it has cleaned up.
+    Stop,
+}
+
+/// A task that outlives sessions. Its drop ends it.
 #[derive(Debug)]
 pub(crate) struct StandingTask {
     life: Mutex<Life>,
     stop: watch::Sender<bool>,
     ended: watch::Sender<bool>,
+    at_drop: AtDrop,
 }
 
 #[derive(Debug)]
@@ -96,8 +106,19 @@ impl Drop for End {
 }
 
 impl StandingTask {
+    /// Returns a task that is aborted at the drop.
     pub(crate) fn new() -> Self {
-        Self { life: Mutex::new(Life::Latent), stop: watch::Sender::new(false), ended: watch::Sender::new(true) }
+        Self::ending_by(AtDrop::Abort)
+    }
+
+    /// Returns a task that is ordered to end at the drop, and cleans up.
+    pub(crate) fn that_cleans_up() -> Self {
+        Self::ending_by(AtDrop::Stop)
+    }
+
+    fn ending_by(at_drop: AtDrop) -> Self {
+        let (stop, ended) = (watch::Sender::new(false), watch::Sender::new(true));
+        Self { life: Mutex::new(Life::Latent), stop, ended, at_drop }
     }
 
     /// Starts the task, once.
@@ -138,7 +159,8 @@ impl StandingTask {
 
 impl Drop for StandingTask {
     fn drop(&mut self) {
-        if let Life::Started(task) = &*self.life.lock() {
+        // The drop of the sender orders the task to end.
+        if let (AtDrop::Abort, Life::Started(task)) = (self.at_drop, &*self.life.lock()) {
             task.abort();
         }
     }
@@ -175,6 +197,20 @@ mod tests {
         task.start(|_| std::future::pending()).unwrap();
         drop(task);
         ended.subscribe().wait_for(|&ended| ended).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_drop_lets_a_task_clean_up() {
+        let (task, cleaned) = (StandingTask::that_cleans_up(), watch::Sender::new(false));
+        let cleaning = cleaned.clone();
+        let work = |mut stop: Stop| async move {
+            stop.requested().await;
+            tokio::task::yield_now().await;
+            cleaning.send_replace(true);
+        };
+        task.start(work).unwrap();
+        drop(task);
+        cleaned.subscribe().wait_for(|&cleaned| cleaned).await.unwrap();
     }
 
     #[test]

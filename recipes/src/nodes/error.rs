@@ -1,0 +1,90 @@
+//! The errors of nodes that stand, and of groups.
+
+use curator_framework::PathText;
+
+use crate::standing::StartError;
+
+/// The result of operations of nodes and groups.
+pub type NodeResult<T, E = NodeError> = Result<T, E>;
+
+/// An error of a node that stands, or of a group.
+///
+/// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// An error of the framework: no connection, no permission, a closed client …
+    #[error(transparent)]
+    Framework(#[from] curator_framework::Error),
+    /// The object was not started.
+    #[error("{path} is not started")]
+    NotStarted {
+        /// The path.
+        path: PathText,
+    },
+    /// The object was started before, or runs.
+    #[error("{path} is started already")]
+    AlreadyStarted {
+        /// The path.
+        path: PathText,
+    },
+    /// The object or its client was closed.
+    #[error("{path} is closed, or its client")]
+    Closed {
+        /// The path.
+        path: PathText,
+    },
+    /// Another session has a node at the path. This node stands once that node is gone.
+    #[error("{path} is the node of session {session:#x}")]
+    TakenBy {
+        /// The path.
+        path: PathText,
+        /// The session; 0 for a node that is not ephemeral.
+        session: i64,
+    },
+    /// Another session has a member with this id. It can be that of an earlier process that has crashed: its node stands
+    /// until its session expires.
+    #[error("the group {group} has a member {id:?} of session {session:#x}")]
+    DuplicateMember {
+        /// The group's path.
+        group: PathText,
+        /// The id.
+        id: String,
+        /// The session of the other member.
+        session: i64,
+    },
+    /// An argument that cannot work.
+    #[error("invalid {argument}: {reason}")]
+    InvalidArgument {
+        /// The argument's name.
+        argument: &'static str,
+        /// The rule that it breaks.
+        reason: String,
+    },
+}
+
+impl NodeError {
+    /// Returns `true` if the same call may succeed later: see
+    /// [`Error::is_retryable`](curator_framework::Error::is_retryable). `true` for `TakenBy` and `DuplicateMember`.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Framework(error) => error.is_retryable(),
+            other => matches!(other, Self::TakenBy { .. } | Self::DuplicateMember { .. }),
+        }
+    }
+
+    /// Returns `true` if a write may have been applied although it failed with this error.
+    #[must_use]
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, Self::Framework(error) if error.outcome_unknown())
+    }
+
+    pub(crate) fn of_start(error: StartError, path: PathText) -> Self {
+        match error {
+            StartError::AlreadyStarted => Self::AlreadyStarted { path },
+            StartError::Closed => Self::Closed { path },
+            StartError::NoRuntime => curator_framework::Error::NoRuntime.into(),
+        }
+    }
+}

@@ -1,0 +1,608 @@
+//! The task that keeps one node standing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{
+    Acl, CreateMode, CuratorFramework, Error, EventType, NodeSpec, Operation, Parents, Session, Stat, WakeReason,
+    Watch, make_path,
+};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::options::ForeignData;
+use crate::nodes::persistent_node::PersistentNodeListener;
+use crate::nodes::state::{NodeState, StandingNode};
+use crate::nodes::verdict::{Facts, Known, Verdict};
+use crate::standing::changes::Published;
+use crate::standing::listeners::Listeners;
+use crate::standing::{Pauses, Stop};
+
+/// The time without a foreign change after which the next one is mended at once.
+const CALM: Duration = Duration::from_secs(5);
+
+/// The node to keep.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) path: String,
+    pub(super) mode: CreateMode,
+    pub(super) is_protected: bool,
+    pub(super) parents: Parents,
+    pub(super) acl: Option<Vec<Acl>>,
+    pub(super) foreign_data: ForeignData,
+    pub(super) touch: Option<Touch>,
+}
+
+impl Plan {
+    /// Returns the mode of a node with a known name.
+    const fn mode_of_name(&self) -> CreateMode {
+        match self.mode {
+            CreateMode::PersistentSequential => CreateMode::Persistent,
+            CreateMode::EphemeralSequential => CreateMode::Ephemeral,
+            CreateMode::PersistentSequentialWithTtl(ttl) => CreateMode::PersistentWithTtl(ttl),
+            mode => mode,
+        }
+    }
+
+    /// Returns the path if it is known before the first create.
+    fn known_path(&self) -> Option<String> {
+        (!self.mode.is_sequential() && !self.is_protected).then(|| self.path.clone())
+    }
+}
+
+/// The child of a node with a time to live, whose writes keep the node.
+#[derive(Debug)]
+pub(super) struct Touch {
+    pub(super) child: String,
+    pub(super) ttl: Duration,
+    pub(super) every: Duration,
+}
+
+/// The data that the node is to have.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) data: Arc<[u8]>,
+    /// The number of the data, from 1.
+    pub(super) generation: u64,
+}
+
+/// The newest data that the task has tried to write.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Written {
+    pub(super) generation: u64,
+    /// The reason why it is not on the server.
+    pub(super) refused: Option<NodeError>,
+}
+
+/// The state that a node shares with its task.
+pub(super) struct Shared {
+    pub(super) state: Published<NodeState>,
+    pub(super) listeners: Listeners<dyn PersistentNodeListener>,
+    pub(super) wanted: watch::Sender<Wanted>,
+    pub(super) written: watch::Sender<Written>,
+    pub(super) actual_path: watch::Sender<Option<String>>,
+}
+
+impl Shared {
+    pub(super) fn new(data: Vec<u8>, plan: &Plan) -> Self {
+        Self {
+            state: Published::new(NodeState::Latent),
+            listeners: Listeners::default(),
+            wanted: watch::Sender::new(Wanted { data: data.into(), generation: 1 }),
+            written: watch::Sender::default(),
+            actual_path: watch::Sender::new(plan.known_path()),
+        }
+    }
+
+    pub(super) fn publish(&self, state: NodeState) {
+        if !state.is_same(&self.state.newest()) {
+            self.state.publish(state);
+        }
+    }
+}
+
+/// Publishes the last state, however the task ends.
+pub(super) struct Ending(pub(super) Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.state.end(NodeState::Closed);
+        self.0.listeners.close();
+    }
+}
+
+/// The outcome of an attempt to place the node.
+enum Placed {
+    Standing(Watch),
+    Taken(Watch),
+    /// The node at the path has changed meanwhile.
+    Again,
+}
+
+/// The task of one node.
+pub(super) struct Keeper {
+    client: CuratorFramework,
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    wanted: watch::Receiver<Wanted>,
+    stop: Stop,
+    /// The session of the newest attempt.
+    session: Option<Session>,
+    known: Option<Known>,
+    /// The sessions in which the reply to a create was lost.
+    uncertain: BTreeSet<i64>,
+    /// The generation of the data in the newest attempt.
+    tried: u64,
+    /// The generation of the data on the server; 0 if it is not known.
+    written: u64,
+    foreign_data: Option<Vec<u8>>,
+    touched: Option<Instant>,
+    mended: Option<Instant>,
+    mend_pauses: Pauses,
+    pauses: Pauses,
+}
+
+impl Keeper {
+    pub(super) fn new(client: CuratorFramework, plan: Arc<Plan>, shared: Arc<Shared>, stop: Stop) -> Self {
+        Self {
+            client,
+            plan,
+            wanted: shared.wanted.subscribe(),
+            shared,
+            stop,
+            session: None,
+            known: None,
+            uncertain: BTreeSet::new(),
+            tried: 0,
+            written: 0,
+            foreign_data: None,
+            touched: None,
+            mended: None,
+            mend_pauses: Pauses::default(),
+            pauses: Pauses::default(),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let _ending = Ending(Arc::clone(&self.shared));
+        let mut stop = self.stop.clone();
+        loop {
+            self.tried = self.wanted.borrow_and_update().generation;
+            let session = tokio::select! {
+                biased;
+                () = stop.requested() => break,
+                session = self.client.session() => session,
+            };
+            let stood = match session {
+                // A create that is not cancelled: a node without protection cannot be found behind a lost reply.
+                Ok(session) if self.path().is_none() && !self.plan.is_protected => self.create_first(&session).await,
+                Ok(session) => tokio::select! {
+                    biased;
+                    () = stop.requested() => break,
+                    stood = self.stand(session) => stood,
+                },
+                Err(error) => Err(error.into()),
+            };
+            match stood {
+                Ok(()) => {}
+                Err(NodeError::Framework(Error::Closed)) => break,
+                Err(error) => tokio::select! {
+                    biased;
+                    () = stop.requested() => break,
+                    () = self.pause_after(error) => {}
+                },
+            }
+        }
+        self.delete().await;
+    }
+
+    fn path(&self) -> Option<String> {
+        self.shared.actual_path.borrow().clone()
+    }
+
+    fn report(&self, generation: u64, refused: Option<NodeError>) {
+        self.shared.written.send_replace(Written { generation, refused });
+    }
+
+    /// Waits before the next attempt. New data ends the pause, because it may be the cure.
+    async fn pause_after(&mut self, error: NodeError) {
+        // The client may be started later.
+        let may_pass = error.is_retryable() || matches!(error, NodeError::Framework(Error::NotStarted));
+        let (pause, path) = (self.pauses.after(may_pass), &self.plan.path);
+        let pause_s = pause.as_secs_f64();
+        if may_pass {
+            tracing::debug!(%error, path, pause_s, "a node is created later");
+        } else {
+            tracing::warn!(%error, path, pause_s, "a node cannot be created");
+            self.shared.publish(NodeState::Failed(error.clone()));
+            self.report(self.tried, Some(error));
+        }
+        tokio::select! {
+            () = sleep(pause) => {}
+            changed = self.wanted.changed() => if changed.is_err() { sleep(pause).await },
+        }
+    }
+
+    /// Places the node, and waits as long as it stands or another node is at its path.
+    async fn stand(&mut self, session: Session) -> NodeResult<()> {
+        self.session = Some(session.clone());
+        let Some(path) = self.path() else { return self.create_first(&session).await };
+        match self.place(&session, &path).await? {
+            Placed::Standing(watch) => self.hold(&session, &path, watch).await,
+            Placed::Taken(mut watch) => loop {
+                tokio::select! {
+                    _ = &mut watch => return Ok(()),
+                    changed = self.wanted.changed() => match changed {
+                        Ok(()) => self.report_taken(),
+                        Err(_no_owner) => return Ok(()),
+                    },
+                }
+            },
+            Placed::Again => Ok(()),
+        }
+    }
+
+    /// Creates the node of which the server, or the client, chooses the name.
+    async fn create_first(&mut self, session: &Session) -> NodeResult<()> {
+        let (wanted, plan) = (self.wanted.borrow_and_update().clone(), &self.plan);
+        let created = if plan.is_protected {
+            let mut create = self.client.create().with_mode(plan.mode).with_protection().with_data(&*wanted.data);
+            if plan.parents != Parents::Expected {
+                create = create.creating_parent_containers_if_needed();
+            }
+            if let Some(acl) = &plan.acl {
+                create = create.with_acl(acl.clone());
+            }
+            create.for_path_with_stat(&plan.path).await
+        } else {
+            let stored = self.client.to_stored_at(&plan.path, &wanted.data)?;
+            session.create_with_parents(&plan.path, plan.mode, &spec(plan, &stored)).await
+        };
+        let (path, stat) = created?;
+        self.adopt(&stat, false);
+        self.written = wanted.generation;
+        self.session = Some(session.clone());
+        self.shared.actual_path.send_replace(Some(path));
+        Ok(())
+    }
+
+    /// Creates the node, or finds it.
+    async fn place(&mut self, session: &Session, path: &str) -> NodeResult<Placed> {
+        let is_ephemeral = self.plan.mode.is_ephemeral();
+        let may_stand =
+            self.known.is_some_and(|known| !is_ephemeral || session.id().is_none_or(|id| id == known.session));
+        let (found, watch) = match may_stand {
+            true => session.exists_watched(path).await?,
+            false => self.create(session, path).await?,
+        };
+        let Some(found) = found else {
+            self.forget();
+            return Ok(Placed::Again);
+        };
+        let facts = Facts { is_ephemeral, session: session.id(), known: self.known, uncertain: &self.uncertain };
+        match facts.judge(&found) {
+            Verdict::Known => return self.check_data(session, path, &found, watch).await,
+            Verdict::Found => self.adopt(&found, false),
+            Verdict::Adopt => self.adopt(&found, self.uncertain.is_empty()),
+            Verdict::Dying => return self.replace(session, path, &found, watch).await,
+            Verdict::Taken => return Ok(self.give_way(&found, watch)),
+        }
+        Ok(Placed::Standing(watch))
+    }
+
+    fn adopt(&mut self, found: &Stat, adopted: bool) {
+        self.known = Some(Known::of(found, adopted));
+        self.uncertain.clear();
+        self.written = 0;
+        self.foreign_data = None;
+    }
+
+    fn forget(&mut self) {
+        self.known = None;
+        self.shared.publish(NodeState::Creating);
+    }
+
+    fn give_way(&mut self, found: &Stat, watch: Watch) -> Placed {
+        let (session, czxid) = (found.ephemeral_owner, found.czxid);
+        self.known = None;
+        let state = NodeState::TakenBy { session, czxid };
+        if !state.is_same(&self.shared.state.newest()) {
+            let session_id = tracing::field::display(format!("{session:#x}"));
+            tracing::warn!(path = self.plan.path, session_id, "a node is taken");
+        }
+        self.shared.publish(state);
+        self.report_taken();
+        Placed::Taken(watch)
+    }
+
+    /// Reports that the newest wanted data waits for another session's node to go.
+    fn report_taken(&mut self) {
+        let generation = self.wanted.borrow_and_update().generation;
+        if let NodeState::TakenBy { session, .. } = self.shared.state.newest() {
+            let path = self.client.path_text(&self.plan.path);
+            self.report(generation, Some(NodeError::TakenBy { path, session }));
+        }
+    }
+
+    /// Sends a create and, in the same write, a read that sets a watch. Returns the node at the path.
+    async fn create(&mut self, session: &Session, path: &str) -> NodeResult<(Option<Stat>, Watch)> {
+        let wanted = self.wanted.borrow_and_update().clone();
+        let stored = self.client.to_stored_at(path, &wanted.data)?;
+        let id = session.id().unwrap_or_default();
+        // Until the reply arrives the node may or may not exist, also if this future is dropped.
+        let was_certain = self.uncertain.insert(id);
+        let spec = spec(&self.plan, &stored);
+        let create = session.create_with_parents(path, self.plan.mode_of_name(), &spec);
+        let both = futures_util::future::join(create, session.exists_watched(path));
+        let (created, looked) = session.in_one_write(both).await;
+        if was_certain && !matches!(&created, Err(error) if error.outcome_unknown()) {
+            self.uncertain.remove(&id);
+        }
+        match created {
+            Ok((_, stat)) => {
+                self.adopt(&stat, false);
+                self.written = wanted.generation;
+                match looked? {
+                    // The parents were missing when the read was executed.
+                    (None, _) => Ok(session.exists_watched(path).await?),
+                    looked => Ok(looked),
+                }
+            }
+            Err(Error::NodeExists { .. }) => Ok(looked?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Replaces the node of an earlier session of this client, in one transaction: its name does not vanish meanwhile.
+    async fn replace(&mut self, session: &Session, path: &str, dying: &Stat, watch: Watch) -> NodeResult<Placed> {
+        let wanted = self.wanted.borrow_and_update().clone();
+        let data = self.client.to_stored_at(path, &wanted.data)?.into_owned();
+        let acl = self.plan.acl.clone().unwrap_or_else(|| session.acl_for(path));
+        let (path_of_new, mode) = (path.to_owned(), self.plan.mode_of_name());
+        let operations = vec![
+            Operation::Delete { path: path.to_owned(), version: Some(dying.version) },
+            Operation::Create { path: path_of_new, data, acl, mode },
+        ];
+        self.uncertain.insert(session.id().unwrap_or_default());
+        match session.transaction(operations).await {
+            // The watch on the old node has fired. The next attempt finds the new node.
+            Ok(_) => {
+                drop(watch);
+                let (found, watch) = session.exists_watched(path).await?;
+                match found {
+                    Some(found) if session.id() == Some(found.ephemeral_owner) => {
+                        self.adopt(&found, false);
+                        self.written = wanted.generation;
+                        Ok(Placed::Standing(watch))
+                    }
+                    _ => Ok(Placed::Again),
+                }
+            }
+            Err(Error::Unsupported { .. }) => Ok(self.give_way(dying, watch)),
+            Err(Error::Transaction { cause, .. }) => match *cause {
+                Error::NoNode { .. } | Error::BadVersion { .. } | Error::NodeExists { .. } => Ok(Placed::Again),
+                cause => Err(cause.into()),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits as long as the node stands.
+    async fn hold(&mut self, session: &Session, path: &str, mut watch: Watch) -> NodeResult<()> {
+        loop {
+            if !self.write(session, path).await? {
+                self.forget();
+                return Ok(());
+            }
+            let touch_at = self.touch(session, path).await?;
+            self.publish_standing(path);
+            let woken = tokio::select! {
+                biased;
+                woken = &mut watch => woken,
+                changed = self.wanted.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_no_owner) => return Ok(()),
+                },
+                () = wait_until(touch_at) => continue,
+            };
+            match woken {
+                WakeReason::SessionEnded(_) => {
+                    self.shared.publish(NodeState::Creating);
+                    return Ok(());
+                }
+                WakeReason::Event(EventType::NodeDeleted) => {
+                    self.forget();
+                    return Ok(());
+                }
+                _ => {}
+            }
+            match self.place(session, path).await? {
+                Placed::Standing(again) => watch = again,
+                // The next attempt finds the other node.
+                Placed::Taken(_) | Placed::Again => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads the data of the known node if another client may have written it.
+    async fn check_data(&mut self, session: &Session, path: &str, found: &Stat, watch: Watch) -> NodeResult<Placed> {
+        let Some(known) = self.known.filter(|known| known.version != found.version) else {
+            return Ok(Placed::Standing(watch));
+        };
+        let read = match session.get_data_watched(path).await {
+            Ok(read) => read,
+            Err(Error::NoNode { .. }) => return Ok(Placed::Again),
+            // It may be written, but not read.
+            Err(Error::NoAuth { .. }) => {
+                self.known = Some(Known { version: found.version, ..known });
+                return Ok(Placed::Standing(watch));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if read.stat.czxid != known.czxid {
+            return Ok(Placed::Again);
+        }
+        self.known = Some(Known { version: read.stat.version, ..known });
+        let wanted = self.wanted.borrow().clone();
+        let data = self.client.from_stored(path, read.data.clone(), None).unwrap_or(read.data);
+        if *data == *wanted.data {
+            // Also the write of this task whose reply was lost.
+            self.written = wanted.generation;
+            self.foreign_data = None;
+        } else if self.written == wanted.generation {
+            match self.plan.foreign_data {
+                ForeignData::Keep => self.foreign_data = Some(data),
+                ForeignData::Mend => {
+                    self.pause_before_mending().await;
+                    self.written = 0;
+                }
+            }
+        }
+        Ok(Placed::Standing(read.watch))
+    }
+
+    async fn pause_before_mending(&mut self) {
+        if self.mended.is_some_and(|last| last.elapsed() < CALM) {
+            sleep(self.mend_pauses.after(true)).await;
+        } else {
+            self.mend_pauses = Pauses::default();
+        }
+        self.mended = Some(Instant::now());
+    }
+
+    /// Writes the wanted data, unless the server has it. Returns `false` if the node has gone.
+    async fn write(&mut self, session: &Session, path: &str) -> NodeResult<bool> {
+        loop {
+            let wanted = self.wanted.borrow_and_update().clone();
+            let Some(known) = self.known else { return Ok(false) };
+            if self.written == wanted.generation {
+                self.report(wanted.generation, None);
+                return Ok(true);
+            }
+            let stored = self.client.to_stored_at(path, &wanted.data)?.into_owned();
+            match session.set_data(path, stored, Some(known.version)).await {
+                Ok(stat) if stat.czxid == known.czxid => {
+                    self.known = Some(Known { version: stat.version, ..known });
+                    self.written = wanted.generation;
+                    self.foreign_data = None;
+                }
+                Ok(_) | Err(Error::NoNode { .. }) => return Ok(false),
+                Err(Error::BadVersion { .. }) => match session.exists(path).await? {
+                    Some(stat) if stat.czxid == known.czxid => {
+                        self.known = Some(Known { version: stat.version, ..known });
+                    }
+                    _ => return Ok(false),
+                },
+                Err(error) if error.is_retryable() || !self.stands() => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!(%error, path, "a node's data cannot be written");
+                    self.written = wanted.generation;
+                    self.report(wanted.generation, Some(error.into()));
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn stands(&self) -> bool {
+        matches!(self.shared.state.newest(), NodeState::Standing(_))
+    }
+
+    /// Writes the child that keeps a node with a time to live, if that is due. Returns the time of the next write.
+    async fn touch(&mut self, session: &Session, path: &str) -> NodeResult<Option<Instant>> {
+        let Some(touch) = &self.plan.touch else { return Ok(None) };
+        if let Some(next) = self.touched.map(|last| last + touch.every).filter(|&next| next > Instant::now()) {
+            return Ok(Some(next));
+        }
+        let (child, data) = (make_path(path, &touch.child), self.client.default_data().to_vec());
+        let begun = Instant::now();
+        match session.set_data(&child, data.clone(), None).await {
+            Err(Error::NoNode { .. }) => {
+                let acl = self.plan.acl.clone().unwrap_or_else(|| session.acl_for(&child));
+                match session.create(&child, data, acl, CreateMode::PersistentWithTtl(touch.ttl)).await {
+                    // Without its parent: the watch on that reports the deletion.
+                    Ok(_) | Err(Error::NodeExists { .. } | Error::NoNode { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            written => drop(written?),
+        }
+        self.touched = Some(begun);
+        Ok(Some(begun + touch.every))
+    }
+
+    fn publish_standing(&mut self, path: &str) {
+        let Some(known) = self.known else { return };
+        let before = match self.shared.state.newest() {
+            NodeState::Standing(node) => Some(node.czxid),
+            _ => None,
+        };
+        self.pauses = Pauses::default();
+        let Known { czxid, session, adopted, .. } = known;
+        let foreign_data = self.foreign_data.clone();
+        self.shared.publish(NodeState::Standing(StandingNode {
+            path: path.to_owned(),
+            czxid,
+            session,
+            adopted,
+            foreign_data,
+        }));
+        if before != Some(czxid) {
+            tracing::info!(path, czxid, "a node stands");
+            let path = path.to_owned();
+            self.shared.listeners.notify(move |listener| listener.node_created(&path));
+        }
+    }
+
+    /// Deletes the node at the end of the task. What cannot be deleted now is left to the background task of the client.
+    async fn delete(&mut self) {
+        let (Some(path), Some(session)) = (self.path(), self.session.take()) else { return };
+        if self.plan.touch.is_some() || (self.known.is_none() && self.uncertain.is_empty()) {
+            return;
+        }
+        let (mode, id) = (self.plan.mode, session.id());
+        if mode.is_ephemeral() && session.end_reason().is_some() {
+            return;
+        }
+        let is_certain = id.is_none_or(|id| !self.uncertain.contains(&id));
+        let is_of_session = |known: &Known| !mode.is_ephemeral() || id.is_none_or(|id| id == known.session);
+        let Some(known) = self.known.filter(|known| is_certain && is_of_session(known)) else {
+            return session.delete_in_background(&path, mode);
+        };
+        let mut version = known.version;
+        let deleted = loop {
+            match session.delete(&path, Some(version)).await {
+                Err(Error::BadVersion { .. }) => match session.exists(&path).await {
+                    Ok(Some(stat)) if stat.czxid == known.czxid => version = stat.version,
+                    Ok(_) => break Ok(()),
+                    Err(error) => break Err(error),
+                },
+                deleted => break deleted,
+            }
+        };
+        match deleted {
+            Ok(()) | Err(Error::NoNode { .. }) => {}
+            Err(error) => {
+                tracing::debug!(%error, path, "a node is deleted in the background");
+                session.delete_in_background(&path, mode);
+            }
+        }
+    }
+}
+
+fn spec<'a>(plan: &'a Plan, stored: &'a [u8]) -> NodeSpec<'a> {
+    let spec = NodeSpec::new(stored).with_parents(plan.parents);
+    match &plan.acl {
+        Some(acl) => spec.with_acl(acl),
+        None => spec,
+    }
+}
+
+async fn wait_until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,9 @@
+//! Nodes that stand: a task creates each in every session, and again when another client deletes it.
+
+pub(crate) mod error;
+mod keeper;
+pub(crate) mod options;
+pub(crate) mod persistent_node;
+pub(crate) mod state;
+pub(crate) mod ttl_node;
+mod verdict;

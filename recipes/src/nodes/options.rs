@@ -1,0 +1,111 @@
+//! The options of nodes that stand.
+
+use curator_framework::{Acl, Parents};
+
+/// The treatment of data that another client writes into the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ForeignData {
+    /// The data stays, and the state reports it: see [`StandingNode::foreign_data`](crate::StandingNode::foreign_data).
+    #[default]
+    Keep,
+    /// The node's own data is written again, with growing pauses if the other client does not stop.
+    Mend,
+}
+
+/// The options of a [`PersistentNode`](crate::PersistentNode).
+///
+/// # Examples
+///
+/// ```
+/// use curator_recipes::{ForeignData, PersistentNodeOptions};
+///
+/// let options = PersistentNodeOptions::new().protected().foreign_data(ForeignData::Mend);
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "options do nothing by themselves"]
+pub struct PersistentNodeOptions {
+    pub(super) protected: bool,
+    pub(super) parents: Parents,
+    pub(super) acl: Option<Vec<Acl>>,
+    pub(super) foreign_data: ForeignData,
+}
+
+impl Default for PersistentNodeOptions {
+    fn default() -> Self {
+        Self { protected: false, parents: Parents::Containers, acl: None, foreign_data: ForeignData::default() }
+    }
+}
+
+impl PersistentNodeOptions {
+    /// Returns the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts an id into the node's name, `_c_<uuid>-<name>`: Curator's `useProtection`. A lost reply then leaves no
+    /// second node of a sequential mode. The name stays the same in later sessions.
+    pub fn protected(mut self) -> Self {
+        self.protected = true;
+        self
+    }
+
+    /// Expects the parents to exist. Default: missing parents are created, as containers.
+    pub fn without_parents(mut self) -> Self {
+        self.parents = Parents::Expected;
+        self
+    }
+
+    /// Sets the access control list of the node. Default: that of the client's
+    /// [`AclProvider`](curator_framework::AclProvider).
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.acl = Some(acl.into());
+        self
+    }
+
+    /// Sets the treatment of data that another client writes. Default: [`Keep`](ForeignData::Keep).
+    pub fn foreign_data(mut self, treatment: ForeignData) -> Self {
+        self.foreign_data = treatment;
+        self
+    }
+}
+
+/// The options of a [`PersistentTtlNode`](crate::PersistentTtlNode).
+#[derive(Debug, Clone)]
+#[must_use = "options do nothing by themselves"]
+pub struct PersistentTtlNodeOptions {
+    pub(super) child: String,
+    pub(super) touch_factor: u32,
+    pub(super) parents: Parents,
+}
+
+impl Default for PersistentTtlNodeOptions {
+    fn default() -> Self {
+        Self { child: "touch".to_owned(), touch_factor: 2, parents: Parents::Containers }
+    }
+}
+
+impl PersistentTtlNodeOptions {
+    /// Returns the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the name of the child that is written again and again. Default: `touch`.
+    pub fn child(mut self, name: impl Into<String>) -> Self {
+        self.child = name.into();
+        self
+    }
+
+    /// Sets how often the child is written within the time to live. Default: 2.
+    pub fn touch_factor(mut self, times: u32) -> Self {
+        self.touch_factor = times;
+        self
+    }
+
+    /// Expects the parents to exist. Default: missing parents are created, as containers.
+    pub fn without_parents(mut self) -> Self {
+        self.parents = Parents::Expected;
+        self
+    }
+}

@@ -1,0 +1,351 @@
+//! A node that stands.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{CreateMode, CuratorFramework, validate_path};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::keeper::{Ending, Keeper, Plan, Shared, Wanted};
+use crate::nodes::options::PersistentNodeOptions;
+use crate::nodes::state::{NodeState, Owner, StandingNode};
+use crate::standing::StandingTask;
+use crate::standing::changes::Changes;
+
+/// The callback of a node that stands: Curator's `PersistentNodeListener`. It is called on a thread apart from the
+/// runtime's, one call at a time, in order. It may block, and panic.
+pub trait PersistentNodeListener: Send + Sync + 'static {
+    /// Called each time when the node was created, or adopted.
+    fn node_created(&self, path: &str);
+}
+
+/// The id of a listener of a node, for its removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NodeListenerId(u64);
+
+/// A node that stands: created in each session, and again when another client deletes it. Curator's `PersistentNode`.
+///
+/// For registrations: an ephemeral node stands as long as its process lives. Clones are cheap, and all clones are one
+/// node. [`close`](Self::close) deletes it, and so does the drop of the last clone, in the background. A node keeps its
+/// client open.
+///
+/// # A path that is taken
+///
+/// | node at the path | of an ephemeral mode | of another mode |
+/// | --- | --- | --- |
+/// | of another session, or of another object of this client | waits: [`TakenBy`](NodeState::TakenBy) | waits |
+/// | of an earlier session of this node | is replaced in one transaction, so the name does not vanish | – |
+/// | not ephemeral | waits | is adopted, with its data replaced |
+///
+/// Over `zookeeper-async`, which has no transactions, a node waits for the end of its own earlier session too.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_framework::CreateMode;
+/// use curator_recipes::PersistentNode;
+///
+/// let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, "/workers/host-7", "http://host-7:8080")?;
+/// node.start()?;
+/// let standing = node.created().await?;
+/// assert_eq!(standing.path, "/workers/host-7");
+///
+/// node.set_data("http://host-7:9090").await?;
+/// assert_eq!(client.get_data().for_path("/workers/host-7").await?.0, b"http://host-7:9090");
+/// node.close().await;
+/// assert!(client.check_exists().for_path("/workers/host-7").await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from Curator
+///
+/// * An ephemeral node of another session is never taken for this one. Curator writes its data into it, reports the
+///   node as created, and loses it with the other session.
+/// * After a lost session the node does not vanish while the server still has the old one.
+/// * Data that another client writes is [reported or replaced](crate::ForeignData). Curator does neither.
+/// * An error that waiting cannot mend reaches [`created`](Self::created), and attempts pause. Curator sends creates
+///   without a pause after some errors, and none at all after others.
+/// * [`set_data`](Self::set_data) works before the first create. Curator's throws.
+///
+/// # ZooKeeper layout
+///
+/// The node at the path, with Curator's names: a number behind it in a sequential mode, `_c_<uuid>-` before it with
+/// [`protected`](PersistentNodeOptions::protected). Number and id stay through sessions, as in Curator.
+///
+/// # Cost
+///
+/// | case | requests |
+/// | --- | --- |
+/// | first create, new session, deletion by another client | 2 in 1 round trip: create, and a read that sets a watch |
+/// | first create of a sequential or protected node | 2 in 2 round trips |
+/// | first create with missing parents | 2 more, and 1 for each parent |
+/// | earlier session's node is still there | 4 in 3 round trips |
+/// | [`set_data`](Self::set_data) | 2: the write, and a read that sets the watch again |
+/// | data written by another client | 2, and 2 to [mend](crate::ForeignData::Mend) it |
+/// | lost connection | none, apart from the watch that the session sets again |
+/// | wait behind another session's node | none; 2 for each change of that node |
+/// | close | 1 |
+///
+/// The node needs no heartbeat beside the session's pings: it excludes no other client from anything.
+#[derive(Clone)]
+pub struct PersistentNode {
+    owner: Arc<OwnerOfNode>,
+}
+
+struct OwnerOfNode {
+    client: CuratorFramework,
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    task: StandingTask,
+}
+
+impl PersistentNode {
+    /// Creates a node that is to stand at a path, without a request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`; `NodeError::InvalidArgument` for the root.
+    pub fn new(
+        client: CuratorFramework,
+        mode: CreateMode,
+        path: impl Into<String>,
+        data: impl Into<Vec<u8>>,
+    ) -> NodeResult<Self> {
+        Self::with_options(client, mode, path, data, PersistentNodeOptions::new())
+    }
+
+    /// Creates a node with options.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    pub fn with_options(
+        client: CuratorFramework,
+        mode: CreateMode,
+        path: impl Into<String>,
+        data: impl Into<Vec<u8>>,
+        options: PersistentNodeOptions,
+    ) -> NodeResult<Self> {
+        let PersistentNodeOptions { protected: is_protected, parents, acl, foreign_data } = options;
+        let path = path.into();
+        Self::of_plan(client, Plan { path, mode, is_protected, parents, acl, foreign_data, touch: None }, data.into())
+    }
+
+    pub(super) fn of_plan(client: CuratorFramework, plan: Plan, data: Vec<u8>) -> NodeResult<Self> {
+        validate_path(&plan.path)?;
+        if plan.path == "/" {
+            let reason = "the root cannot be created".to_owned();
+            return Err(NodeError::InvalidArgument { argument: "node path", reason });
+        }
+        let shared = Arc::new(Shared::new(data, &plan));
+        let task = StandingTask::that_cleans_up();
+        Ok(Self { owner: Arc::new(OwnerOfNode { client, plan: Arc::new(plan), shared, task }) })
+    }
+
+    /// Creates the node in the background, now or when the client is connected, and keeps it.
+    ///
+    /// # Errors
+    ///
+    /// * `NodeError::AlreadyStarted`: the node is kept.
+    /// * `NodeError::Closed`: create another object.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    pub fn start(&self) -> NodeResult<()> {
+        let OwnerOfNode { client, plan, shared, task } = &*self.owner;
+        // Does not keep the client: its last clone ends the task.
+        let (client, plan, shared) = (client.weak_clone(), Arc::clone(plan), Arc::clone(shared));
+        let started = task.start(move |stop| {
+            shared.publish(NodeState::Creating);
+            Keeper::new(client, plan, shared, stop).run()
+        });
+        started.map_err(|error| NodeError::of_start(error, self.path_text()))
+    }
+
+    /// Waits until the node stands. Waits also behind a node of another session.
+    ///
+    /// # Errors
+    ///
+    /// * `NodeError::NotStarted`: call [`start`](Self::start) first.
+    /// * `NodeError::Closed`: the node or the client is closed, perhaps meanwhile.
+    /// * The error of [`NodeState::Failed`], such as `Error::NoAuth`, at once. The node is tried again with pauses, so a
+    ///   later call may succeed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn created(&self) -> NodeResult<StandingNode> {
+        let mut states = self.watch();
+        loop {
+            let state = states.borrow_and_update().clone();
+            match state {
+                NodeState::Standing(node) => return Ok(node),
+                NodeState::Creating | NodeState::TakenBy { .. } => {}
+                NodeState::Latent => return Err(NodeError::NotStarted { path: self.path_text() }),
+                NodeState::Failed(error) => return Err(error),
+                NodeState::Closed => return Err(self.closed()),
+            }
+            if states.changed().await.is_err() {
+                return Err(self.closed());
+            }
+        }
+    }
+
+    /// Waits like [`created`](Self::created) for at most `budget`: Curator's `waitForInitialCreate`.
+    ///
+    /// # Errors
+    ///
+    /// * Those of [`created`](Self::created).
+    /// * `NodeError::TakenBy`: another session has the path at the end of the budget.
+    /// * `Error::ConnectionLoss`: the budget ended before the node was created. It is still to be created.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn wait_for_initial_create(&self, budget: Duration) -> NodeResult<StandingNode> {
+        let Some(end) = Instant::now().checked_add(budget) else { return self.created().await };
+        match timeout_at(end, self.created()).await {
+            Ok(created) => created,
+            Err(_elapsed) => match self.state() {
+                NodeState::Standing(node) => Ok(node),
+                NodeState::TakenBy { session, .. } => Err(NodeError::TakenBy { path: self.path_text(), session }),
+                _ => Err(self.owner.client.no_answer("create").into()),
+            },
+        }
+    }
+
+    /// Returns the present state.
+    #[must_use]
+    pub fn state(&self) -> NodeState {
+        self.owner.shared.state.newest()
+    }
+
+    /// Returns the state as a channel. It may skip states; [`changes`](Self::changes) does not.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<NodeState> {
+        self.owner.shared.state.watch()
+    }
+
+    /// Returns the changes of the state from now on, as a bounded stream.
+    #[must_use]
+    pub fn changes(&self) -> Changes<NodeState> {
+        self.owner.shared.state.changes()
+    }
+
+    /// Returns the owner of the node at the path, as far as it is known; `None` while this node does not stand, and
+    /// the path is not known to be taken.
+    #[must_use]
+    pub fn owner(&self) -> Option<Owner> {
+        match self.state() {
+            NodeState::Standing(_) => Some(Owner::Us),
+            NodeState::TakenBy { session, .. } => Some(Owner::Other(session)),
+            _ => None,
+        }
+    }
+
+    /// Returns the path that was asked for, without number and protection.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.owner.plan.path
+    }
+
+    /// Returns the node's own path: Curator's `getActualPath`. `None` until the first create has given its name.
+    #[must_use]
+    pub fn actual_path(&self) -> Option<String> {
+        self.owner.shared.actual_path.borrow().clone()
+    }
+
+    /// Returns the data that the node is to have.
+    #[must_use]
+    pub fn data(&self) -> Vec<u8> {
+        self.owner.shared.wanted.borrow().data.to_vec()
+    }
+
+    /// Sets the data of the node, at once for all later creates. Resolves when the server has this data, or newer data
+    /// of this object. Before [`start`](Self::start) it resolves at once.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::SchemaViolation`: the data stays as it was.
+    /// * `NodeError::TakenBy`, `Error::NoAuth` and other refusals: the data is kept for the next create.
+    /// * `NodeError::Closed`: the node or the client is closed, perhaps meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the data is written all the same.
+    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> NodeResult<()> {
+        let data = data.into();
+        let OwnerOfNode { client, plan, shared, .. } = &*self.owner;
+        client.check_change(&plan.path, &data)?;
+        let (mut states, mut written) = (self.watch(), shared.written.subscribe());
+        let mut generation = 0;
+        shared.wanted.send_modify(|wanted| {
+            generation = wanted.generation + 1;
+            *wanted = Wanted { data: data.into(), generation };
+        });
+        loop {
+            match &*states.borrow_and_update() {
+                NodeState::Latent => return Ok(()),
+                NodeState::Closed => return Err(self.closed()),
+                _ => {}
+            }
+            let newest = written.borrow_and_update().clone();
+            if newest.generation >= generation {
+                return newest.refused.map_or(Ok(()), Err);
+            }
+            tokio::select! {
+                changed = states.changed() => if changed.is_err() { return Err(self.closed()) },
+                changed = written.changed() => if changed.is_err() { return Err(self.closed()) },
+            }
+        }
+    }
+
+    /// Adds a listener, to be called for each later create.
+    pub fn add_listener(&self, listener: impl PersistentNodeListener) -> NodeListenerId {
+        NodeListenerId(self.owner.shared.listeners.add(Arc::new(listener)))
+    }
+
+    /// Removes a listener. A call that is already queued may still reach it.
+    pub fn remove_listener(&self, id: NodeListenerId) {
+        self.owner.shared.listeners.remove(id.0);
+    }
+
+    /// Ends the task and deletes the node. Resolves when the server has deleted it. Without a connection the client
+    /// deletes it later, in the background. Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        self.owner.task.stop();
+        self.owner.task.ended().await;
+        // If it was never started.
+        drop(Ending(Arc::clone(&self.owner.shared)));
+    }
+
+    fn path_text(&self) -> curator_framework::PathText {
+        self.owner.client.path_text(&self.owner.plan.path)
+    }
+
+    fn closed(&self) -> NodeError {
+        NodeError::Closed { path: self.path_text() }
+    }
+}
+
+impl fmt::Debug for PersistentNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PersistentNode")
+            .field("path", &self.path())
+            .field("mode", &self.owner.plan.mode)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,64 @@
+//! The states of a node that stands.
+
+use crate::nodes::error::NodeError;
+
+/// A node that stands on the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StandingNode {
+    /// The path, with the number and the id of the node's name.
+    pub path: String,
+    /// The zxid of the transaction that created the node. A node that was created again has another one.
+    pub czxid: i64,
+    /// The session that owns the node; 0 if the mode is not ephemeral.
+    pub session: i64,
+    /// The node existed before. Only nodes of modes that are not ephemeral are adopted.
+    pub adopted: bool,
+    /// The data that another client has written, if it is not the wanted data.
+    pub foreign_data: Option<Vec<u8>>,
+}
+
+/// The session that has a node at the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// The session of this client, or, in a mode that is not ephemeral, this node.
+    Us,
+    /// Another session; 0 for a node that is not ephemeral.
+    Other(i64),
+}
+
+/// The state of a [`PersistentNode`](crate::PersistentNode).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum NodeState {
+    /// The node was not started.
+    Latent,
+    /// The node does not stand: not yet, or no longer because its session has ended or another client has deleted it.
+    Creating,
+    /// The node stands. The state stays during a lost connection, until the session ends.
+    Standing(StandingNode),
+    /// Another node is at the path: an ephemeral node of another session, or one that is not ephemeral where this
+    /// one is to be. It is not touched. This node is created when the other one is gone.
+    TakenBy {
+        /// The session that owns the other node; 0 if that is not ephemeral.
+        session: i64,
+        /// The zxid of the transaction that created the other node.
+        czxid: i64,
+    },
+    /// An attempt failed with an error that waiting cannot mend, such as a missing permission or parent. The node tries
+    /// again, with growing pauses of up to 30 s.
+    Failed(NodeError),
+    /// The node or its client was closed, or the runtime of the node has ended.
+    Closed,
+}
+
+impl NodeState {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Standing(one), Self::Standing(other)) => one == other,
+            (Self::TakenBy { czxid: one, .. }, Self::TakenBy { czxid: other, .. }) => one == other,
+            (Self::Failed(one), Self::Failed(other)) => one.to_string() == other.to_string(),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A node with a time to live that stands.
+
+use std::time::Duration;
+
+use curator_framework::{CreateMode, CuratorFramework, make_path, validate_path};
+use tokio::sync::watch;
+
+use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::keeper::{Plan, Touch};
+use crate::nodes::options::{ForeignData, PersistentTtlNodeOptions};
+use crate::nodes::persistent_node::{NodeListenerId, PersistentNode, PersistentNodeListener};
+use crate::nodes::state::{NodeState, StandingNode};
+use crate::standing::changes::Changes;
+
+/// A node that outlives its process by a time to live: Curator's `PersistentTtlNode`.
+///
+/// The server deletes the node when its child `touch` was not written for that time. The task writes the child more
+/// often. The server must allow such nodes (`extendedTypesEnabled`), and `zookeeper-async` cannot create them.
+///
+/// Clones are cheap, and all clones are one node. [`close`](Self::close) and the drop of the last clone end the writes
+/// and leave both nodes to the server.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::builder().extended_types(true).start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_recipes::PersistentTtlNode;
+///
+/// let node = PersistentTtlNode::new(client, "/jobs/42", Duration::from_secs(60), "running")?;
+/// node.start()?;
+/// node.created().await?;
+/// node.close().await; // the server deletes the node a minute later
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from Curator
+///
+/// * The child is written before the node counts as created. In Curator a process that ends before the first write
+///   leaves the node for ever.
+/// * A write that the server refuses is reported: [`NodeState::Failed`]. Curator ignores it.
+///
+/// # ZooKeeper layout
+///
+/// The node at the path and its child `touch`, both of mode `PERSISTENT_WITH_TTL` with the same time, as in Curator.
+///
+/// # Cost
+///
+/// That of a [`PersistentNode`], and one write of the child in each half of the time to live. The first one needs a
+/// create in addition.
+#[derive(Debug, Clone)]
+pub struct PersistentTtlNode {
+    node: PersistentNode,
+}
+
+impl PersistentTtlNode {
+    /// Creates a node that is to stand at a path, without a request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`; `NodeError::InvalidArgument` for the root, and for a time to live below a millisecond.
+    pub fn new(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        ttl: Duration,
+        data: impl Into<Vec<u8>>,
+    ) -> NodeResult<Self> {
+        Self::with_options(client, path, ttl, data, PersistentTtlNodeOptions::new())
+    }
+
+    /// Creates a node with options.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new); `NodeError::InvalidArgument` for a touch factor of 0.
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        ttl: Duration,
+        data: impl Into<Vec<u8>>,
+        options: PersistentTtlNodeOptions,
+    ) -> NodeResult<Self> {
+        let PersistentTtlNodeOptions { child, touch_factor, parents } = options;
+        let path = path.into();
+        validate_path(&path)?;
+        validate_path(&make_path(&path, &child))?;
+        let invalid = |argument, reason: &str| Err(NodeError::InvalidArgument { argument, reason: reason.to_owned() });
+        if ttl < Duration::from_millis(1) {
+            return invalid("time to live", "it is below a millisecond");
+        }
+        if child.contains('/') || child.is_empty() {
+            return invalid("child", "it is not the name of one node");
+        }
+        let Some(every) = ttl.checked_div(touch_factor) else { return invalid("touch factor", "it is 0") };
+        let plan = Plan {
+            path,
+            mode: CreateMode::PersistentWithTtl(ttl),
+            is_protected: false,
+            parents,
+            acl: None,
+            foreign_data: ForeignData::Keep,
+            touch: Some(Touch { child, ttl, every }),
+        };
+        Ok(Self { node: PersistentNode::of_plan(client, plan, data.into())? })
+    }
+
+    /// Creates both nodes in the background, and keeps them: see [`PersistentNode::start`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PersistentNode::start`].
+    pub fn start(&self) -> NodeResult<()> {
+        self.node.start()
+    }
+
+    /// Waits until both nodes stand: see [`PersistentNode::created`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PersistentNode::created`]; `Error::Unsupported`: the server or the client has no such nodes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn created(&self) -> NodeResult<StandingNode> {
+        self.node.created().await
+    }
+
+    /// Waits for at most `budget`: see [`PersistentNode::wait_for_initial_create`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`created`](Self::created), and `Error::ConnectionLoss` at the end of the budget.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn wait_for_initial_create(&self, budget: Duration) -> NodeResult<StandingNode> {
+        self.node.wait_for_initial_create(budget).await
+    }
+
+    /// Returns the present state.
+    #[must_use]
+    pub fn state(&self) -> NodeState {
+        self.node.state()
+    }
+
+    /// Returns the state as a channel.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<NodeState> {
+        self.node.watch()
+    }
+
+    /// Returns the changes of the state from now on, as a bounded stream.
+    #[must_use]
+    pub fn changes(&self) -> Changes<NodeState> {
+        self.node.changes()
+    }
+
+    /// Returns the path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.node.path()
+    }
+
+    /// Returns the data that the node is to have.
+    #[must_use]
+    pub fn data(&self) -> Vec<u8> {
+        self.node.data()
+    }
+
+    /// Sets the data of the node: see [`PersistentNode::set_data`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PersistentNode::set_data`].
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the data is written all the same.
+    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> NodeResult<()> {
+        self.node.set_data(data).await
+    }
+
+    /// Adds a listener, to be called for each later create.
+    pub fn add_listener(&self, listener: impl PersistentNodeListener) -> NodeListenerId {
+        self.node.add_listener(listener)
+    }
+
+    /// Removes a listener. A call that is already queued may still reach it.
+    pub fn remove_listener(&self, id: NodeListenerId) {
+        self.node.remove_listener(id);
+    }
+
+    /// Ends the writes, and leaves both nodes to the server. Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        self.node.close().await;
+    }
+}

@@ -29,6 +29,7 @@
 //! | [`LeaderSelector`] | work that runs only while its process leads |
 //! | [`LeaderObserver`] | the leader, its term and its data, followed by any process |
 //! | [`PersistentNode`] | a registration: a node that stands as long as its process lives |
+//! | [`GroupMember`], [`Group`] | the members of a group with their data, followed by any process |
 //! | [`PersistentTtlNode`] | a node that outlives its process by a time to live |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //!
@@ -145,6 +146,7 @@
 //! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | debug | `a node is deleted in the background` | `path`, `error` |
+//! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
 //!
 //! # Metrics
 //!
@@ -169,6 +171,7 @@
 
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
+mod groups;
 pub mod how_it_works;
 mod leader;
 mod locks;
@@ -181,6 +184,9 @@ mod standing;
 pub mod tutorial {}
 
 pub use curator_framework::LossReason;
+pub use groups::group::Group;
+pub use groups::member::{GroupMember, GroupMemberOptions};
+pub use groups::members::{GroupState, Member, MemberChange, MemberChanges, Members};
 pub use leader::{
     CloseMode, Leader, LeaderError, LeaderLatch, LeaderLatchListener, LeaderLatchOptions, LeaderListenerId,
     LeaderObserver, LeaderResult, LeaderSelector, LeaderSelectorOptions, LeaderState, Leadership, Observed, TermEnd,

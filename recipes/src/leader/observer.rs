@@ -15,7 +15,7 @@ use crate::locks::LockOptions;
 use crate::locks::engine::{LockInternals, LockSpec};
 use crate::locks::mutex::LOCK_NAME;
 use crate::standing::changes::{Changes, Published};
-use crate::standing::{Pauses, StandingTask, Stop};
+use crate::standing::{Pauses, StandingTask, Stop, catch_up};
 
 /// A leader as an observer sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -274,11 +274,7 @@ async fn look_in(
     known: &Observed,
 ) -> Result<Look, Error> {
     if *synced_in != Some(session.number()) {
-        match session.sync(internals.base_path()).await {
-            // Such a client sends a write in place of it.
-            Err(Error::Unsupported { .. }) => session.write_barrier().await?,
-            synced => synced?,
-        }
+        catch_up(session, internals.base_path()).await?;
         *synced_in = Some(session.number());
     }
     loop {

@@ -9,9 +9,20 @@ pub(crate) mod listeners;
 use std::future::Future;
 use std::time::Duration;
 
+use curator_framework::{Error, Session};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+
+/// Waits until the session's server has all that was committed before. A new session may be on a server that lags
+/// behind that of an earlier one.
+pub(crate) async fn catch_up(session: &Session, path: &str) -> curator_framework::Result<()> {
+    match session.sync(path).await {
+        // Such a client sends a write in place of it.
+        Err(Error::Unsupported { .. }) => session.write_barrier().await,
+        synced => synced,
+    }
+}
 
 /// The first pause after a failed attempt. It doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,316 @@
+//! The members of a group, followed by any process.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use curator_framework::{
+    CuratorFramework, Error, PathText, Session, WakeReason, Watch, WatchedData, make_path, validate_path,
+};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::groups::members::{GroupState, Member, MemberChanges, Members};
+use crate::nodes::error::{NodeError, NodeResult};
+use crate::standing::{Pauses, StandingTask, Stop, catch_up};
+
+/// The number of members that are read at once.
+const READS_AT_ONCE: usize = 32;
+
+/// The members of a group, as any process can follow them: the part of Curator's `GroupMember` that reads.
+///
+/// Each child of the path is a member, also those of Java's `GroupMember`. Clones are cheap, and all clones are one
+/// object. [`close`](Self::close), or the drop of the last clone, ends it. It keeps its client open.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::{Group, GroupMember, MemberChange};
+///
+/// let group = Group::observe(client.clone(), "/workers")?;
+/// let member = GroupMember::new(client, "/workers", "host-7")?;
+/// member.start()?;
+///
+/// let mut changes = group.changes();
+/// match changes.next().await {
+///     Some(MemberChange::Joined(member)) => assert_eq!(member.id, "host-7"),
+///     other => panic!("{other:?}"),
+/// }
+/// # member.close().await;
+/// # group.close().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cost
+///
+/// | case | requests |
+/// | --- | --- |
+/// | start, new session | 2, and 1 for each member: `sync` (a write over `zookeeper-async`), a listing with a watch, the members' data with watches |
+/// | a member joins | 2: a listing, and a read |
+/// | a member leaves | 1: a listing; 2 if the notifications do not arrive together |
+/// | a member changes its data | 1 |
+/// | lost connection | none, apart from the watches that the session sets again; over `zookeeper-async` those of a start without `sync` |
+#[derive(Clone)]
+pub struct Group {
+    owner: Arc<Owner>,
+}
+
+struct Owner {
+    /// Keeps the client open.
+    client: CuratorFramework,
+    path: String,
+    state: watch::Sender<GroupState>,
+    task: StandingTask,
+}
+
+impl Group {
+    /// Starts to follow a group, in the background, now or when the client is connected.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::InvalidPath`.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    pub fn observe(client: CuratorFramework, path: impl Into<String>) -> NodeResult<Self> {
+        let group = Self::latent(client, path.into())?;
+        group.start()?;
+        Ok(group)
+    }
+
+    /// Returns a group that is to be started.
+    pub(super) fn latent(client: CuratorFramework, path: String) -> NodeResult<Self> {
+        validate_path(&path)?;
+        let state = watch::Sender::new(GroupState::Unknown);
+        Ok(Self { owner: Arc::new(Owner { client, path, state, task: StandingTask::new() }) })
+    }
+
+    pub(super) fn start(&self) -> NodeResult<()> {
+        let Owner { client, path, state, task } = &*self.owner;
+        // Does not keep the client: its last clone ends the task.
+        let follower = Follower::new(client.weak_clone(), path.clone(), state.clone());
+        task.start(move |stop| follower.run(stop)).map_err(|error| NodeError::of_start(error, self.path_text()))
+    }
+
+    /// Returns the group's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.owner.path
+    }
+
+    pub(super) fn path_text(&self) -> PathText {
+        self.owner.client.path_text(&self.owner.path)
+    }
+
+    /// Returns the members; `None` in every other [state](GroupState).
+    #[must_use]
+    pub fn members(&self) -> Option<Members> {
+        match &*self.owner.state.borrow() {
+            GroupState::Known(members) => Some(members.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns the state as a channel, which may skip states.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<GroupState> {
+        self.owner.state.subscribe()
+    }
+
+    /// Returns the changes, beginning with those members that are present.
+    #[must_use]
+    pub fn changes(&self) -> MemberChanges {
+        MemberChanges::new(self.watch())
+    }
+
+    /// Ends the task, the streams of changes and the watches. Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        self.owner.task.stop();
+        self.owner.task.ended().await;
+        self.owner.state.send_replace(GroupState::Closed);
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("path", &self.path()).field("state", &self.owner.state.borrow()).finish()
+    }
+}
+
+/// A watch on a member, which resolves with its id.
+struct MemberWatch {
+    id: String,
+    watch: Watch,
+}
+
+impl Future for MemberWatch {
+    type Output = (String, WakeReason);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.watch).poll(cx).map(|reason| (std::mem::take(&mut self.id), reason))
+    }
+}
+
+/// The watches on members in one session.
+#[derive(Default)]
+struct Watches {
+    /// The members whose data and watch are up to date, as far as the events that were handled say.
+    watched: BTreeSet<String>,
+    events: FuturesUnordered<MemberWatch>,
+}
+
+/// Publishes the last state, however the task ends.
+struct Ending(watch::Sender<GroupState>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.send_replace(GroupState::Closed);
+    }
+}
+
+/// The task of one group.
+struct Follower {
+    client: CuratorFramework,
+    path: String,
+    state: watch::Sender<GroupState>,
+    members: Members,
+    pauses: Pauses,
+    /// The number of the session that has caught up with the server.
+    caught_up_in: Option<u64>,
+}
+
+impl Follower {
+    fn new(client: CuratorFramework, path: String, state: watch::Sender<GroupState>) -> Self {
+        Self { client, path, state, members: Members::default(), pauses: Pauses::default(), caught_up_in: None }
+    }
+
+    async fn run(mut self, mut stop: Stop) {
+        let _ending = Ending(self.state.clone());
+        tokio::select! {
+            biased;
+            () = stop.requested() => {}
+            () = self.follow() => {}
+        }
+    }
+
+    /// Follows the group until the client is closed.
+    async fn follow(&mut self) {
+        loop {
+            let followed = match self.client.session().await {
+                Ok(session) => self.follow_in(&session).await,
+                Err(error) => Err(error),
+            };
+            let error = match followed {
+                Ok(()) => continue,
+                Err(Error::Closed) => return,
+                Err(error) => error,
+            };
+            // The client may be started later.
+            let may_pass = error.is_retryable() || matches!(error, Error::NotStarted);
+            let pause = self.pauses.after(may_pass);
+            if !may_pass {
+                tracing::warn!(%error, path = self.path, pause_s = pause.as_secs_f64(), "a group cannot be read");
+                self.state.send_replace(GroupState::Failed(error.into()));
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// Follows the group until the session ends, or the path is created or deleted.
+    async fn follow_in(&mut self, session: &Session) -> Result<(), Error> {
+        if self.caught_up_in != Some(session.number()) {
+            catch_up(session, &self.path).await?;
+            self.caught_up_in = Some(session.number());
+        }
+        let mut watches = Watches::default();
+        loop {
+            let (names, mut listing) = match session.get_children_watched(&self.path).await {
+                Err(Error::NoNode { .. }) => return self.wait_for_path(session).await,
+                listed => listed?,
+            };
+            let names: BTreeSet<String> = names.into_iter().collect();
+            self.members.retain(&names);
+            watches.watched.retain(|id| names.contains(id));
+            let unread = names.difference(&watches.watched).cloned().collect();
+            self.read(session, unread, &mut watches).await?;
+            loop {
+                self.publish();
+                let (id, reason) = tokio::select! {
+                    // The listing first: it spares the reads of members that have left.
+                    biased;
+                    reason = &mut listing => match reason {
+                        WakeReason::Event(_) => break,
+                        _ => return Ok(()),
+                    },
+                    Some(event) = watches.events.next() => event,
+                };
+                match reason {
+                    WakeReason::Event(_) if watches.watched.remove(&id) => {
+                        self.read(session, vec![id], &mut watches).await?;
+                    }
+                    // The event of a member that has left.
+                    WakeReason::Event(_) => {}
+                    _ => return Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Waits until the path of the group is created.
+    async fn wait_for_path(&mut self, session: &Session) -> Result<(), Error> {
+        let (stat, created) = session.exists_watched(&self.path).await?;
+        if stat.is_none() {
+            self.members = Members::default();
+            self.publish();
+            created.await;
+        }
+        Ok(())
+    }
+
+    /// Reads members, and sets watches on them.
+    async fn read(&mut self, session: &Session, ids: Vec<String>, watches: &mut Watches) -> Result<(), Error> {
+        let path = &self.path;
+        let reads = futures_util::stream::iter(ids).map(|id| async move {
+            let read = session.get_data_watched(&make_path(path, &id)).await;
+            (id, read)
+        });
+        let mut reads = reads.buffer_unordered(READS_AT_ONCE);
+        while let Some((id, read)) = reads.next().await {
+            let WatchedData { data, stat, watch } = match read {
+                Ok(read) => read,
+                // The watch on the listing reports it if the member joins again.
+                Err(Error::NoNode { .. }) => {
+                    self.members.remove(&id);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let data = self.client.from_stored(&make_path(path, &id), data.clone(), None).unwrap_or(data);
+            watches.watched.insert(id.clone());
+            watches.events.push(MemberWatch { id: id.clone(), watch });
+            self.members.set(Member { id, data, session: stat.ephemeral_owner, czxid: stat.czxid });
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        self.pauses = Pauses::default();
+        let is_known = matches!(&*self.state.borrow(), GroupState::Known(members) if *members == self.members);
+        if !is_known {
+            self.state.send_replace(GroupState::Known(self.members.clone()));
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! A member of a group.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{CreateMode, CuratorFramework, make_path, validate_path};
+use tokio::sync::watch;
+
+use crate::groups::group::Group;
+use crate::groups::members::{GroupState, Member, MemberChanges, Members};
+use crate::nodes::error::{NodeError, NodeResult};
+use crate::nodes::persistent_node::PersistentNode;
+use crate::nodes::state::{NodeState, StandingNode};
+
+/// The options of a [`GroupMember`].
+#[derive(Debug, Clone, Default)]
+#[must_use = "options do nothing by themselves"]
+pub struct GroupMemberOptions {
+    data: Option<Vec<u8>>,
+}
+
+impl GroupMemberOptions {
+    /// Returns the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the member's data. Default: that of the client, this host's address.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+}
+
+/// A member of a group, which also follows the group: Curator's `GroupMember`.
+///
+/// The member stands as a [`PersistentNode`] under its id. It joins again in each session, and when another client
+/// deletes its node. Clones are cheap, and all clones are one member. [`close`](Self::close), or the drop of the last
+/// clone, takes it out of the group. It keeps its client open.
+///
+/// # Two members with one id
+///
+/// The second one is not in the group, and its node is not touched: [`join_within`](Self::join_within) fails with
+/// [`DuplicateMember`](NodeError::DuplicateMember). It joins when the first one has left. After a crash the earlier
+/// process is such a first one, up to the end of its session. So give a budget of more than the session timeout.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_recipes::{GroupMember, GroupMemberOptions};
+///
+/// let options = GroupMemberOptions::new().data("http://host-7:8080");
+/// let member = GroupMember::with_options(client, "/workers", "host-7", options)?;
+/// member.start()?;
+/// member.join_within(Duration::from_secs(90)).await?;
+/// for member in member.members().iter().flat_map(|members| members.iter()) {
+///     println!("{} of session {:#x}", member.id, member.session);
+/// }
+/// member.close().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from Curator
+///
+/// * [`members`](Self::members) has what stands on the server. Curator always adds the own id, also when its node does
+///   not exist.
+/// * Two processes with one id are told so. In Curator both are members, and the last data wins.
+/// * [`changes`](Self::changes) and the session and `czxid` of each member. Curator has neither (CURATOR-314).
+/// * [`node`](Self::node) gives access to the member's node (CURATOR-485).
+///
+/// # ZooKeeper layout
+///
+/// `<path>/<id>`, ephemeral, below containers, with the member's data, as in Curator. Java's `GroupMember` and this one
+/// share one group.
+///
+/// # Cost
+///
+/// That of a [`PersistentNode`] and of a [`Group`].
+#[derive(Clone)]
+pub struct GroupMember {
+    owner: Arc<Owner>,
+}
+
+struct Owner {
+    id: String,
+    node: PersistentNode,
+    group: Group,
+}
+
+impl GroupMember {
+    /// Creates a member of the group at a path, without a request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`; `NodeError::InvalidArgument` for an id that is not the name of a node.
+    pub fn new(client: CuratorFramework, path: impl Into<String>, id: impl Into<String>) -> NodeResult<Self> {
+        Self::with_options(client, path, id, GroupMemberOptions::new())
+    }
+
+    /// Creates a member with options.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        id: impl Into<String>,
+        options: GroupMemberOptions,
+    ) -> NodeResult<Self> {
+        let (path, id) = (path.into(), id.into());
+        validate_path(&path)?;
+        if id.is_empty() || id.contains('/') {
+            let reason = format!("{id:?} is not the name of one node");
+            return Err(NodeError::InvalidArgument { argument: "id", reason });
+        }
+        let data = options.data.unwrap_or_else(|| client.default_data().to_vec());
+        let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, make_path(&path, &id), data)?;
+        Ok(Self { owner: Arc::new(Owner { id, node, group: Group::latent(client, path)? }) })
+    }
+
+    /// Joins the group in the background, now or when the client is connected, and follows it.
+    ///
+    /// # Errors
+    ///
+    /// * `NodeError::AlreadyStarted`: the member runs.
+    /// * `NodeError::Closed`: create another object.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    pub fn start(&self) -> NodeResult<()> {
+        self.owner.node.start()?;
+        self.owner.group.start()
+    }
+
+    /// Waits until the member is in the group, and in [`members`](Self::members). Waits also behind another member with
+    /// its id.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PersistentNode::created`]. An error that keeps the group from being read, such as `Error::NoAuth`, is
+    /// not one of them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn join(&self) -> NodeResult<Member> {
+        let standing = self.owner.node.created().await?;
+        Ok(self.seen(standing).await)
+    }
+
+    /// Waits like [`join`](Self::join) for at most `budget`.
+    ///
+    /// # Errors
+    ///
+    /// * Those of [`join`](Self::join).
+    /// * `NodeError::DuplicateMember`: another session has a member with this id at the end of the budget.
+    /// * `Error::ConnectionLoss`: the budget ended before the member had joined. It still joins.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn join_within(&self, budget: Duration) -> NodeResult<Member> {
+        match self.owner.node.wait_for_initial_create(budget).await {
+            Ok(standing) => Ok(self.seen(standing).await),
+            Err(NodeError::TakenBy { session, .. }) => Err(self.duplicate(session)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until the group shows the member, as long as its node stands and the group can be read.
+    async fn seen(&self, standing: StandingNode) -> Member {
+        let StandingNode { session, czxid, .. } = standing;
+        let (mut group, mut node) = (self.watch(), self.owner.node.watch());
+        let is_seen = |state: &GroupState| match state {
+            GroupState::Known(members) => members.get(&self.owner.id).is_some_and(|member| member.czxid >= czxid),
+            GroupState::Unknown => false,
+            GroupState::Failed(_) | GroupState::Closed => true,
+        };
+        tokio::select! {
+            _ = group.wait_for(is_seen) => {}
+            _ = node.wait_for(|state| !matches!(state, NodeState::Standing(_))) => {}
+        }
+        Member { id: self.owner.id.clone(), data: self.owner.node.data(), session, czxid }
+    }
+
+    fn duplicate(&self, session: i64) -> NodeError {
+        let group = self.owner.group.path_text();
+        NodeError::DuplicateMember { group, id: self.owner.id.clone(), session }
+    }
+
+    /// Returns the member's id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.owner.id
+    }
+
+    /// Returns the group's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.owner.group.path()
+    }
+
+    /// Returns the group as the member sees it.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.owner.group
+    }
+
+    /// Returns the member's node, for its state, its owner and its listeners.
+    #[must_use]
+    pub fn node(&self) -> &PersistentNode {
+        &self.owner.node
+    }
+
+    /// Returns the members: see [`Group::members`].
+    #[must_use]
+    pub fn members(&self) -> Option<Members> {
+        self.owner.group.members()
+    }
+
+    /// Returns the state of the group as a channel: see [`Group::watch`].
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<GroupState> {
+        self.owner.group.watch()
+    }
+
+    /// Returns the changes of the group: see [`Group::changes`].
+    #[must_use]
+    pub fn changes(&self) -> MemberChanges {
+        self.owner.group.changes()
+    }
+
+    /// Sets the member's data, also before it has joined: Curator's `setThisData`, see [`PersistentNode::set_data`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PersistentNode::set_data`], with `NodeError::DuplicateMember` in place of `TakenBy`.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the data is written all the same.
+    pub async fn set_data(&self, data: impl Into<Vec<u8>>) -> NodeResult<()> {
+        match self.owner.node.set_data(data).await {
+            Err(NodeError::TakenBy { session, .. }) => Err(self.duplicate(session)),
+            set => set,
+        }
+    }
+
+    /// Leaves the group, and ends the following. Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        futures_util::future::join(self.owner.node.close(), self.owner.group.close()).await;
+    }
+}
+
+impl fmt::Debug for GroupMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupMember")
+            .field("id", &self.owner.id)
+            .field("node", &self.owner.node)
+            .field("group", &self.owner.group)
+            .finish()
+    }
+}

@@ -167,7 +167,7 @@ impl Future for MemberWatch {
 /// The watches on members in one session.
 #[derive(Default)]
 struct Watches {
-    /// The members whose data and watch are up to date, as far as the events that were handled say.
+    /// The members with a watch that has not fired, as far as the events were handled.
     watched: BTreeSet<String>,
     events: FuturesUnordered<MemberWatch>,
 }

@@ -123,8 +123,11 @@ impl GroupMember {
             let reason = format!("{id:?} is not the name of one node");
             return Err(NodeError::InvalidArgument { argument: "id", reason });
         }
-        let data = options.data.unwrap_or_else(|| client.default_data().to_vec());
-        let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, make_path(&path, &id), data)?;
+        let (client_of_node, path_of_node) = (client.clone(), make_path(&path, &id));
+        let node = match options.data {
+            Some(data) => PersistentNode::new(client_of_node, CreateMode::Ephemeral, path_of_node, data)?,
+            None => PersistentNode::with_default_data(client_of_node, path_of_node)?,
+        };
         Ok(Self { owner: Arc::new(Owner { id, node, group: Group::latent(client, path)? }) })
     }
 

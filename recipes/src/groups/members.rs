@@ -60,7 +60,7 @@ impl Members {
         self.0.keys().map(String::as_str)
     }
 
-    /// Removes the members whose ids are not listed.
+    /// Keeps the members with these ids.
     pub(super) fn retain(&mut self, ids: &BTreeSet<String>) {
         if self.0.keys().any(|id| !ids.contains(id)) {
             Arc::make_mut(&mut self.0).retain(|id, _| ids.contains(id));

@@ -52,7 +52,7 @@ impl Plan {
     }
 }
 
-/// The child of a node with a time to live, whose writes keep the node.
+/// The child of a node with a time to live. Writes of the child keep the node.
 #[derive(Debug)]
 pub(super) struct Touch {
     pub(super) child: String,
@@ -66,6 +66,8 @@ pub(super) struct Wanted {
     pub(super) data: Arc<[u8]>,
     /// The number of the data, from 1.
     pub(super) generation: u64,
+    /// The data is the client's default data, which is known with the first session.
+    pub(super) is_default: bool,
 }
 
 /// The newest data that the task has tried to write.
@@ -86,11 +88,14 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(data: Vec<u8>, plan: &Plan) -> Self {
+    /// Returns the state before the start. Without data the node gets the client's default data.
+    pub(super) fn new(data: Option<Vec<u8>>, plan: &Plan) -> Self {
+        let is_default = data.is_none();
+        let wanted = Wanted { data: data.unwrap_or_default().into(), generation: 1, is_default };
         Self {
             state: Published::new(NodeState::Latent),
             listeners: Listeners::default(),
-            wanted: watch::Sender::new(Wanted { data: data.into(), generation: 1 }),
+            wanted: watch::Sender::new(wanted),
             written: watch::Sender::default(),
             actual_path: watch::Sender::new(plan.known_path()),
         }
@@ -175,6 +180,7 @@ impl Keeper {
                 () = stop.requested() => break,
                 session = self.client.session() => session,
             };
+            self.fill_in_default_data();
             let stood = match session {
                 // A create that is not cancelled: a node without protection cannot be found behind a lost reply.
                 Ok(session) if self.path().is_none() && !self.plan.is_protected => self.create_first(&session).await,
@@ -200,6 +206,16 @@ impl Keeper {
 
     fn path(&self) -> Option<String> {
         self.shared.actual_path.borrow().clone()
+    }
+
+    fn fill_in_default_data(&self) {
+        self.shared.wanted.send_if_modified(|wanted| {
+            if wanted.is_default {
+                wanted.data = self.client.default_data().into();
+            }
+            // Other data is a change; this is the data that was wanted from the beginning.
+            false
+        });
     }
 
     fn report(&self, generation: u64, refused: Option<NodeError>) {
@@ -448,7 +464,7 @@ impl Keeper {
         let wanted = self.wanted.borrow().clone();
         let data = self.client.from_stored(path, read.data.clone(), None).unwrap_or(read.data);
         if *data == *wanted.data {
-            // Also the write of this task whose reply was lost.
+            // Also a write of this task with a lost reply.
             self.written = wanted.generation;
             self.foreign_data = None;
         } else if self.written == wanted.generation {

@@ -136,12 +136,15 @@ impl PersistentNode {
         data: impl Into<Vec<u8>>,
         options: PersistentNodeOptions,
     ) -> NodeResult<Self> {
-        let PersistentNodeOptions { protected: is_protected, parents, acl, foreign_data } = options;
-        let path = path.into();
-        Self::of_plan(client, Plan { path, mode, is_protected, parents, acl, foreign_data, touch: None }, data.into())
+        Self::of_plan(client, plan(path.into(), mode, options), Some(data.into()))
     }
 
-    pub(super) fn of_plan(client: CuratorFramework, plan: Plan, data: Vec<u8>) -> NodeResult<Self> {
+    /// Creates an ephemeral node with the client's default data.
+    pub(crate) fn with_default_data(client: CuratorFramework, path: String) -> NodeResult<Self> {
+        Self::of_plan(client, plan(path, CreateMode::Ephemeral, PersistentNodeOptions::new()), None)
+    }
+
+    pub(super) fn of_plan(client: CuratorFramework, plan: Plan, data: Option<Vec<u8>>) -> NodeResult<Self> {
         validate_path(&plan.path)?;
         if plan.path == "/" {
             let reason = "the root cannot be created".to_owned();
@@ -240,8 +243,7 @@ impl PersistentNode {
         self.owner.shared.state.changes()
     }
 
-    /// Returns the owner of the node at the path, as far as it is known; `None` while this node does not stand, and
-    /// the path is not known to be taken.
+    /// Returns the owner of the node at the path; `None` as long as neither this node nor another one is known to stand.
     #[must_use]
     pub fn owner(&self) -> Option<Owner> {
         match self.state() {
@@ -289,7 +291,7 @@ impl PersistentNode {
         let mut generation = 0;
         shared.wanted.send_modify(|wanted| {
             generation = wanted.generation + 1;
-            *wanted = Wanted { data: data.into(), generation };
+            *wanted = Wanted { data: data.into(), generation, is_default: false };
         });
         loop {
             match &*states.borrow_and_update() {
@@ -338,6 +340,11 @@ impl PersistentNode {
     fn closed(&self) -> NodeError {
         NodeError::Closed { path: self.path_text() }
     }
+}
+
+fn plan(path: String, mode: CreateMode, options: PersistentNodeOptions) -> Plan {
+    let PersistentNodeOptions { protected: is_protected, parents, acl, foreign_data } = options;
+    Plan { path, mode, is_protected, parents, acl, foreign_data, touch: None }
 }
 
 impl fmt::Debug for PersistentNode {

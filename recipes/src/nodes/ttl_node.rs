@@ -107,7 +107,7 @@ impl PersistentTtlNode {
             foreign_data: ForeignData::Keep,
             touch: Some(Touch { child, ttl, every }),
         };
-        Ok(Self { node: PersistentNode::of_plan(client, plan, data.into())? })
+        Ok(Self { node: PersistentNode::of_plan(client, plan, Some(data.into()))? })
     }
 
     /// Creates both nodes in the background, and keeps them: see [`PersistentNode::start`].

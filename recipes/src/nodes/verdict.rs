@@ -37,7 +37,7 @@ pub(super) struct Facts<'a> {
 pub(super) enum Verdict {
     /// The node is the known one.
     Known,
-    /// A create of the present session whose reply was lost has made the node.
+    /// A create of the present session has made the node, and its reply was lost.
     Found,
     /// The node is that of an earlier session of this client, and goes with it.
     Dying,

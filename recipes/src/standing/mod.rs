@@ -72,7 +72,7 @@ pub(crate) enum StartError {
     NoRuntime,
 }
 
-/// The end of a task whose owner was dropped.
+/// The end of a task at the drop of its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AtDrop {
     /// The task is aborted.

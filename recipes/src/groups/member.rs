@@ -84,7 +84,8 @@ impl GroupMemberOptions {
 ///
 /// # Cost
 ///
-/// That of a [`PersistentNode`] and of a [`Group`].
+/// That of a [`PersistentNode`] and of a [`Group`]. A process that does not read the group needs only the former, at the
+/// path of the member.
 #[derive(Clone)]
 pub struct GroupMember {
     owner: Arc<Owner>,

@@ -20,7 +20,7 @@ use crate::standing::changes::Published;
 use crate::standing::listeners::Listeners;
 use crate::standing::{Pauses, Stop};
 
-/// The time without a foreign change after which the next one is mended at once.
+/// The time without a foreign change after which the next one is undone at once.
 const CALM: Duration = Duration::from_secs(5);
 
 /// The node to keep.
@@ -120,8 +120,8 @@ impl Drop for Ending {
 
 /// The outcome of an attempt to place the node.
 enum Placed {
-    Standing(Watch),
-    Taken(Watch),
+    Standing,
+    Taken,
     /// The node at the path has changed meanwhile.
     Again,
 }
@@ -136,17 +136,42 @@ pub(super) struct Keeper {
     /// The session of the newest attempt.
     session: Option<Session>,
     known: Option<Known>,
+    /// The watch on the node at the path.
+    watch: Option<Watch>,
+    /// A notification has reported the deletion of the node. It may be late, and that of an earlier node.
+    may_be_gone: bool,
+    /// The node of which the listeners know.
+    announced: Option<i64>,
     /// The sessions in which the reply to a create was lost.
     uncertain: BTreeSet<i64>,
     /// The generation of the data in the newest attempt.
     tried: u64,
     /// The generation of the data on the server; 0 if it is not known.
     written: u64,
+    /// The newest data that the server has accepted.
+    accepted: Option<Arc<[u8]>>,
     foreign_data: Option<Vec<u8>>,
     touched: Option<Instant>,
-    mended: Option<Instant>,
-    mend_pauses: Pauses,
+    contest: Contest,
     pauses: Pauses,
+}
+
+/// The pauses before foreign changes are undone, so that two clients that undo each other's changes do not spin.
+#[derive(Default)]
+struct Contest {
+    last: Option<Instant>,
+    pauses: Pauses,
+}
+
+impl Contest {
+    async fn pause(&mut self) {
+        if self.last.is_some_and(|last| last.elapsed() < CALM) {
+            sleep(self.pauses.after(true)).await;
+        } else {
+            self.pauses = Pauses::default();
+        }
+        self.last = Some(Instant::now());
+    }
 }
 
 impl Keeper {
@@ -159,13 +184,16 @@ impl Keeper {
             stop,
             session: None,
             known: None,
+            watch: None,
+            may_be_gone: false,
+            announced: None,
             uncertain: BTreeSet::new(),
             tried: 0,
             written: 0,
+            accepted: None,
             foreign_data: None,
             touched: None,
-            mended: None,
-            mend_pauses: Pauses::default(),
+            contest: Contest::default(),
             pauses: Pauses::default(),
         }
     }
@@ -245,18 +273,30 @@ impl Keeper {
     async fn stand(&mut self, session: Session) -> NodeResult<()> {
         self.session = Some(session.clone());
         let Some(path) = self.path() else { return self.create_first(&session).await };
-        match self.place(&session, &path).await? {
-            Placed::Standing(watch) => self.hold(&session, &path, watch).await,
-            Placed::Taken(mut watch) => loop {
-                tokio::select! {
-                    _ = &mut watch => return Ok(()),
-                    changed = self.wanted.changed() => match changed {
-                        Ok(()) => self.report_taken(),
-                        Err(_no_owner) => return Ok(()),
-                    },
+        loop {
+            match self.place(&session, &path).await? {
+                Placed::Standing => {
+                    self.hold(&session, &path).await?;
+                    if session.end_reason().is_some() {
+                        return Ok(());
+                    }
                 }
-            },
-            Placed::Again => Ok(()),
+                Placed::Taken => return self.wait_for_other().await,
+                Placed::Again => {}
+            }
+        }
+    }
+
+    /// Waits as long as the other node at the path does not change.
+    async fn wait_for_other(&mut self) -> NodeResult<()> {
+        loop {
+            tokio::select! {
+                _ = woken(&mut self.watch) => return Ok(()),
+                changed = self.wanted.changed() => match changed {
+                    Ok(()) => self.report_taken(),
+                    Err(_no_owner) => return Ok(()),
+                },
+            }
         }
     }
 
@@ -278,34 +318,35 @@ impl Keeper {
         };
         let (path, stat) = created?;
         self.adopt(&stat, false);
-        self.written = wanted.generation;
+        self.accept(&wanted);
         self.session = Some(session.clone());
         self.shared.actual_path.send_replace(Some(path));
         Ok(())
     }
 
-    /// Creates the node, or finds it.
+    /// Creates the node, or finds it. Leaves a watch on the node at the path.
     async fn place(&mut self, session: &Session, path: &str) -> NodeResult<Placed> {
         let is_ephemeral = self.plan.mode.is_ephemeral();
-        let may_stand =
-            self.known.is_some_and(|known| !is_ephemeral || session.id().is_none_or(|id| id == known.session));
+        let is_of_session = |known: Known| !is_ephemeral || session.id().is_none_or(|id| id == known.session);
+        let may_stand = !self.may_be_gone && self.known.is_some_and(is_of_session);
         let (found, watch) = match may_stand {
             true => session.exists_watched(path).await?,
             false => self.create(session, path).await?,
         };
+        (self.watch, self.may_be_gone) = (Some(watch), false);
         let Some(found) = found else {
             self.forget();
             return Ok(Placed::Again);
         };
         let facts = Facts { is_ephemeral, session: session.id(), known: self.known, uncertain: &self.uncertain };
         match facts.judge(&found) {
-            Verdict::Known => return self.check_data(session, path, &found, watch).await,
+            Verdict::Known => return self.check_data(session, path, &found).await,
             Verdict::Found => self.adopt(&found, false),
             Verdict::Adopt => self.adopt(&found, self.uncertain.is_empty()),
-            Verdict::Dying => return self.replace(session, path, &found, watch).await,
-            Verdict::Taken => return Ok(self.give_way(&found, watch)),
+            Verdict::Dying => return self.replace(session, path, &found).await,
+            Verdict::Taken => return Ok(self.give_way(&found)),
         }
-        Ok(Placed::Standing(watch))
+        Ok(Placed::Standing)
     }
 
     fn adopt(&mut self, found: &Stat, adopted: bool) {
@@ -320,7 +361,7 @@ impl Keeper {
         self.shared.publish(NodeState::Creating);
     }
 
-    fn give_way(&mut self, found: &Stat, watch: Watch) -> Placed {
+    fn give_way(&mut self, found: &Stat) -> Placed {
         let (session, czxid) = (found.ephemeral_owner, found.czxid);
         self.known = None;
         let state = NodeState::TakenBy { session, czxid };
@@ -330,7 +371,7 @@ impl Keeper {
         }
         self.shared.publish(state);
         self.report_taken();
-        Placed::Taken(watch)
+        Placed::Taken
     }
 
     /// Reports that the newest wanted data waits for another session's node to go.
@@ -359,7 +400,7 @@ impl Keeper {
         match created {
             Ok((_, stat)) => {
                 self.adopt(&stat, false);
-                self.written = wanted.generation;
+                self.accept(&wanted);
                 match looked? {
                     // The parents were missing when the read was executed.
                     (None, _) => Ok(session.exists_watched(path).await?),
@@ -372,7 +413,7 @@ impl Keeper {
     }
 
     /// Replaces the node of an earlier session of this client, in one transaction: its name does not vanish meanwhile.
-    async fn replace(&mut self, session: &Session, path: &str, dying: &Stat, watch: Watch) -> NodeResult<Placed> {
+    async fn replace(&mut self, session: &Session, path: &str, dying: &Stat) -> NodeResult<Placed> {
         let wanted = self.wanted.borrow_and_update().clone();
         let data = self.client.to_stored_at(path, &wanted.data)?.into_owned();
         let acl = self.plan.acl.clone().unwrap_or_else(|| session.acl_for(path));
@@ -383,20 +424,21 @@ impl Keeper {
         ];
         self.uncertain.insert(session.id().unwrap_or_default());
         match session.transaction(operations).await {
-            // The watch on the old node has fired. The next attempt finds the new node.
             Ok(_) => {
-                drop(watch);
+                // Its late notification must not fire the watch on the new node.
+                woken(&mut self.watch).await;
                 let (found, watch) = session.exists_watched(path).await?;
-                match found {
-                    Some(found) if session.id() == Some(found.ephemeral_owner) => {
+                self.watch = Some(watch);
+                match found.filter(|found| session.id() == Some(found.ephemeral_owner)) {
+                    Some(found) => {
                         self.adopt(&found, false);
-                        self.written = wanted.generation;
-                        Ok(Placed::Standing(watch))
+                        self.accept(&wanted);
+                        Ok(Placed::Standing)
                     }
-                    _ => Ok(Placed::Again),
+                    None => Ok(Placed::Again),
                 }
             }
-            Err(Error::Unsupported { .. }) => Ok(self.give_way(dying, watch)),
+            Err(Error::Unsupported { .. }) => Ok(self.give_way(dying)),
             Err(Error::Transaction { cause, .. }) => match *cause {
                 Error::NoNode { .. } | Error::BadVersion { .. } | Error::NodeExists { .. } => Ok(Placed::Again),
                 cause => Err(cause.into()),
@@ -406,46 +448,47 @@ impl Keeper {
     }
 
     /// Waits as long as the node stands.
-    async fn hold(&mut self, session: &Session, path: &str, mut watch: Watch) -> NodeResult<()> {
+    async fn hold(&mut self, session: &Session, path: &str) -> NodeResult<()> {
         loop {
-            if !self.write(session, path).await? {
-                self.forget();
-                return Ok(());
-            }
-            let touch_at = self.touch(session, path).await?;
-            self.publish_standing(path);
-            let woken = tokio::select! {
-                biased;
-                woken = &mut watch => woken,
-                changed = self.wanted.changed() => match changed {
-                    Ok(()) => continue,
-                    Err(_no_owner) => return Ok(()),
-                },
-                () = wait_until(touch_at) => continue,
-            };
-            match woken {
-                WakeReason::SessionEnded(_) => {
-                    self.shared.publish(NodeState::Creating);
-                    return Ok(());
+            if self.write(session, path).await? {
+                let touch_at = self.touch(session, path).await?;
+                self.publish_standing(path);
+                let woken = tokio::select! {
+                    biased;
+                    woken = woken(&mut self.watch) => woken,
+                    changed = self.wanted.changed() => match changed {
+                        Ok(()) => continue,
+                        Err(_no_owner) => return Ok(()),
+                    },
+                    () = wait_until(touch_at) => continue,
+                };
+                match woken {
+                    WakeReason::SessionEnded(_) => {
+                        self.shared.publish(NodeState::Creating);
+                        return Ok(());
+                    }
+                    WakeReason::Event(EventType::NodeDeleted) => {}
+                    _ => match self.place(session, path).await? {
+                        Placed::Standing => continue,
+                        // The next attempt finds the other node.
+                        Placed::Taken | Placed::Again => return Ok(()),
+                    },
                 }
-                WakeReason::Event(EventType::NodeDeleted) => {
-                    self.forget();
-                    return Ok(());
-                }
-                _ => {}
+            } else {
+                // Its late notification must not fire the watch on the next node.
+                woken(&mut self.watch).await;
             }
-            match self.place(session, path).await? {
-                Placed::Standing(again) => watch = again,
-                // The next attempt finds the other node.
-                Placed::Taken(_) | Placed::Again => return Ok(()),
-            }
+            self.may_be_gone = true;
+            self.shared.publish(NodeState::Creating);
+            self.contest.pause().await;
+            return Ok(());
         }
     }
 
     /// Reads the data of the known node if another client may have written it.
-    async fn check_data(&mut self, session: &Session, path: &str, found: &Stat, watch: Watch) -> NodeResult<Placed> {
+    async fn check_data(&mut self, session: &Session, path: &str, found: &Stat) -> NodeResult<Placed> {
         let Some(known) = self.known.filter(|known| known.version != found.version) else {
-            return Ok(Placed::Standing(watch));
+            return Ok(Placed::Standing);
         };
         let read = match session.get_data_watched(path).await {
             Ok(read) => read,
@@ -453,39 +496,30 @@ impl Keeper {
             // It may be written, but not read.
             Err(Error::NoAuth { .. }) => {
                 self.known = Some(Known { version: found.version, ..known });
-                return Ok(Placed::Standing(watch));
+                return Ok(Placed::Standing);
             }
             Err(error) => return Err(error.into()),
         };
         if read.stat.czxid != known.czxid {
             return Ok(Placed::Again);
         }
+        self.watch = Some(read.watch);
         self.known = Some(Known { version: read.stat.version, ..known });
         let wanted = self.wanted.borrow().clone();
         let data = self.client.from_stored(path, read.data.clone(), None).unwrap_or(read.data);
         if *data == *wanted.data {
             // Also a write of this task with a lost reply.
-            self.written = wanted.generation;
-            self.foreign_data = None;
+            self.accept(&wanted);
         } else if self.written == wanted.generation {
             match self.plan.foreign_data {
                 ForeignData::Keep => self.foreign_data = Some(data),
                 ForeignData::Mend => {
-                    self.pause_before_mending().await;
+                    self.contest.pause().await;
                     self.written = 0;
                 }
             }
         }
-        Ok(Placed::Standing(read.watch))
-    }
-
-    async fn pause_before_mending(&mut self) {
-        if self.mended.is_some_and(|last| last.elapsed() < CALM) {
-            sleep(self.mend_pauses.after(true)).await;
-        } else {
-            self.mend_pauses = Pauses::default();
-        }
-        self.mended = Some(Instant::now());
+        Ok(Placed::Standing)
     }
 
     /// Writes the wanted data, unless the server has it. Returns `false` if the node has gone.
@@ -501,8 +535,7 @@ impl Keeper {
             match session.set_data(path, stored, Some(known.version)).await {
                 Ok(stat) if stat.czxid == known.czxid => {
                     self.known = Some(Known { version: stat.version, ..known });
-                    self.written = wanted.generation;
-                    self.foreign_data = None;
+                    self.accept(&wanted);
                 }
                 Ok(_) | Err(Error::NoNode { .. }) => return Ok(false),
                 Err(Error::BadVersion { .. }) => match session.exists(path).await? {
@@ -514,12 +547,32 @@ impl Keeper {
                 Err(error) if error.is_retryable() || !self.stands() => return Err(error.into()),
                 Err(error) => {
                     tracing::warn!(%error, path, "a node's data cannot be written");
-                    self.written = wanted.generation;
-                    self.report(wanted.generation, Some(error.into()));
+                    self.refuse(&wanted, error.into());
                     return Ok(true);
                 }
             }
         }
+    }
+
+    /// Records that the server has the data.
+    fn accept(&mut self, wanted: &Wanted) {
+        self.written = wanted.generation;
+        self.accepted = Some(Arc::clone(&wanted.data));
+        self.foreign_data = None;
+    }
+
+    /// Takes back data that the server refuses: it must not keep the node from being created in a later session.
+    fn refuse(&mut self, refused: &Wanted, error: NodeError) {
+        self.written = refused.generation;
+        if let Some(accepted) = &self.accepted {
+            self.shared.wanted.send_if_modified(|wanted| {
+                if wanted.generation == refused.generation {
+                    wanted.data = Arc::clone(accepted);
+                }
+                false
+            });
+        }
+        self.report(refused.generation, Some(error));
     }
 
     fn stands(&self) -> bool {
@@ -551,10 +604,6 @@ impl Keeper {
 
     fn publish_standing(&mut self, path: &str) {
         let Some(known) = self.known else { return };
-        let before = match self.shared.state.newest() {
-            NodeState::Standing(node) => Some(node.czxid),
-            _ => None,
-        };
         self.pauses = Pauses::default();
         let Known { czxid, session, adopted, .. } = known;
         let foreign_data = self.foreign_data.clone();
@@ -565,7 +614,7 @@ impl Keeper {
             adopted,
             foreign_data,
         }));
-        if before != Some(czxid) {
+        if self.announced.replace(czxid) != Some(czxid) {
             tracing::info!(path, czxid, "a node stands");
             let path = path.to_owned();
             self.shared.listeners.notify(move |listener| listener.node_created(&path));
@@ -587,14 +636,17 @@ impl Keeper {
         let Some(known) = self.known.filter(|known| is_certain && is_of_session(known)) else {
             return session.delete_in_background(&path, mode);
         };
-        let mut version = known.version;
+        let mut version = (!self.may_be_gone).then_some(known.version);
         let deleted = loop {
-            match session.delete(&path, Some(version)).await {
-                Err(Error::BadVersion { .. }) => match session.exists(&path).await {
-                    Ok(Some(stat)) if stat.czxid == known.czxid => version = stat.version,
+            if version.is_none() {
+                version = match session.exists(&path).await {
+                    Ok(Some(stat)) if stat.czxid == known.czxid => Some(stat.version),
                     Ok(_) => break Ok(()),
                     Err(error) => break Err(error),
-                },
+                };
+            }
+            match session.delete(&path, version).await {
+                Err(Error::BadVersion { .. }) => version = None,
                 deleted => break deleted,
             }
         };
@@ -613,6 +665,14 @@ fn spec<'a>(plan: &'a Plan, stored: &'a [u8]) -> NodeSpec<'a> {
     match &plan.acl {
         Some(acl) => spec.with_acl(acl),
         None => spec,
+    }
+}
+
+/// Resolves when the watch fires.
+async fn woken(watch: &mut Option<Watch>) -> WakeReason {
+    match watch {
+        Some(watch) => watch.await,
+        None => std::future::pending().await,
     }
 }
 

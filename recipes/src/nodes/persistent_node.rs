@@ -71,7 +71,7 @@ pub struct NodeListenerId(u64);
 ///
 /// * An ephemeral node of another session is never taken for this one. Curator writes its data into it, reports the
 ///   node as created, and loses it with the other session.
-/// * After a lost session the node does not vanish while the server still has the old one.
+/// * If the server still has the node of the lost session, the new node takes its place without a gap.
 /// * Data that another client writes is [reported or replaced](crate::ForeignData). Curator does neither.
 /// * An error that waiting cannot mend reaches [`created`](Self::created), and attempts pause. Curator sends creates
 ///   without a pause after some errors, and none at all after others.
@@ -259,7 +259,8 @@ impl PersistentNode {
         &self.owner.plan.path
     }
 
-    /// Returns the node's own path: Curator's `getActualPath`. `None` until the first create has given its name.
+    /// Returns the node's own path: Curator's `getActualPath`. `None` for a sequential or protected node until its first
+    /// create has given it a name.
     #[must_use]
     pub fn actual_path(&self) -> Option<String> {
         self.owner.shared.actual_path.borrow().clone()
@@ -277,7 +278,8 @@ impl PersistentNode {
     /// # Errors
     ///
     /// * `Error::SchemaViolation`: the data stays as it was.
-    /// * `NodeError::TakenBy`, `Error::NoAuth` and other refusals: the data is kept for the next create.
+    /// * `Error::NoAuth`, `Error::RequestTooLarge` and other refusals of a node that stands: the data stays as it was.
+    /// * `NodeError::TakenBy`, and refusals of a node that does not stand: the data is kept for the next create.
     /// * `NodeError::Closed`: the node or the client is closed, perhaps meanwhile.
     ///
     /// # Cancel safety

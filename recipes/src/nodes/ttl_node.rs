@@ -48,7 +48,8 @@ use crate::standing::changes::Changes;
 ///
 /// # ZooKeeper layout
 ///
-/// The node at the path and its child `touch`, both of mode `PERSISTENT_WITH_TTL` with the same time, as in Curator.
+/// The node at the path and its child `touch`, both of mode `PERSISTENT_WITH_TTL` with the same time. Curator 5.4 makes a
+/// container of the first, which stays if the child was never written. Each adopts the other's node.
 ///
 /// # Cost
 ///

@@ -368,14 +368,7 @@ impl Candidate {
             }
             // Without a connection a close does not wait for the delete: the drop of the tenure leaves it to the session.
             Err(Leave::Stopped) if !internals.client().is_connected() => term.works_have_ended().await,
-            // The drop of the tenure has the session delete a node that cannot be deleted now.
-            _ => {
-                let released = term.release().await;
-                if let Err(error) = &released {
-                    tracing::debug!(%error, path, "the node of a term is deleted in the background");
-                }
-                term.was_released(released);
-            }
+            _ => term.was_released(term.release().await),
         }
         ended.map_or_else(Attempt::Left, |_| Attempt::Led)
     }

@@ -130,7 +130,7 @@ impl Term {
         let read = session.get_data_watched(self.path()).await?;
         let found = Found::new(&read.data, read.stat);
         if found.stat.version != written.stat.version {
-            self.has_read(found.clone());
+            self.keep(found.clone());
             // A candidate that moves writes the name of its new node, which has the leader's number.
             let number = |name: &str| standard_sequence(name, LATCH_NAME);
             let moved = found.record.as_ref().is_some_and(|record| {

@@ -338,23 +338,17 @@ impl LeaderSelector {
                 if let Some(reason) = tenure.term.loss() {
                     return Ok(TermOutcome::Lost(reason));
                 }
-                // The node is deleted in the background if it cannot be deleted now.
-                if let Err(error) = tenure.term.release().await {
-                    tracing::debug!(%error, path, "the node of a term is deleted in the background");
-                }
+                // If that fails, the session deletes the node later.
+                let _released = tenure.term.release().await;
                 return Ok(TermOutcome::Done(output));
             }
-            Err(end) => match end {
-                Some(end) => end,
-                None => leadership.lost().await,
-            },
+            Err(Some(end)) => end,
+            Err(None) => leadership.lost().await,
         };
         match end {
             TermEnd::Lost(reason) => Ok(TermOutcome::Lost(reason)),
             TermEnd::Resigned => {
-                if let Err(error) = tenure.term.release().await {
-                    tracing::debug!(%error, path, "the node of a term is deleted in the background");
-                }
+                let _released = tenure.term.release().await;
                 Ok(TermOutcome::Interrupted)
             }
         }

@@ -168,8 +168,8 @@ impl Term {
         self.end().map_or(Ok(()), |end| Err(self.over(end)))
     }
 
-    /// Ends the term, waits for the end of protected work, and deletes the node. Records in the path's data that the leader has resigned, if the term wants
-    /// that.
+    /// Ends the term, waits for the end of protected work, and deletes the node. Records in the path's data that the
+    /// leader has resigned, if the term wants that. The session deletes a node that cannot be deleted now.
     pub(super) async fn release(&self) -> LeaderResult<Release> {
         self.resign();
         self.works_have_ended().await;
@@ -187,7 +187,10 @@ impl Term {
         let mark = self.marks.lock().as_ref().map(marked);
         // Views may keep the term, so a release that fails or is dropped must not keep the node.
         let _in_any_case = InBackground(&self.share);
-        Ok(self.share.release_with(mark).await?)
+        let released = self.share.release_with(mark).await;
+        Ok(released.inspect_err(|error| {
+            tracing::debug!(%error, path = self.path, "the node of a term is deleted in the background");
+        })?)
     }
 
     /// Ends the term, and has the session delete its node.
@@ -261,18 +264,14 @@ impl Term {
         self.marks_may_be_old.store(true, Ordering::SeqCst);
     }
 
-    fn keep(&self, found: Found) {
+    /// Keeps the path's data as it was read or written, so that the resignation overwrites it.
+    pub(super) fn keep(&self, found: Found) {
         if !found.is_foreign {
             // A candidate that follows a wish writes the path's data.
             let may_be_old = found.record.as_ref().is_some_and(|record| record.wish.is_some());
             *self.marks.lock() = Some(found);
             self.marks_may_be_old.store(may_be_old, Ordering::SeqCst);
         }
-    }
-
-    /// Keeps the path's data as another client has written it.
-    pub(super) fn has_read(&self, found: Found) {
-        self.keep(found);
     }
 
     /// Returns the loss of the term in place of the error that it has caused.

@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 
-use curator_framework::{CuratorFramework, Done, Error, LossReason, Operation, OwnedNode, RetryLoop, node_from_path};
+use curator_framework::{CuratorFramework, Error, LossReason, Operation, OwnedNode, RetryLoop, node_from_path};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -458,8 +458,7 @@ async fn claim(
         let check = Operation::Check { path: share.path().to_owned(), version: None };
         match session.transaction(vec![check, found.write(path, &record)]).await {
             Ok(done) => {
-                let stat = done.into_iter().find_map(|done| if let Done::Set(stat) = done { Some(stat) } else { None });
-                let written = Found { record: Some(record.clone()), stat: stat.unwrap_or_default(), is_foreign: false };
+                let written = Found::written(record, &done);
                 return Ok((written.highest_term(), Some(written)));
             }
             Err(Error::Transaction { index: 0, cause, .. }) if matches!(*cause, Error::NoNode { .. }) => {

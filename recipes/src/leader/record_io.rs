@@ -1,6 +1,6 @@
 //! Reads of the election record, and the conditions of its writes.
 
-use curator_framework::{Error, Operation, RetryLoop, Session, Stat};
+use curator_framework::{Done, Error, Operation, RetryLoop, Session, Stat};
 
 use crate::locks::engine::candidacy::Record;
 use crate::locks::engine::retry_in_session;
@@ -18,6 +18,12 @@ impl Found {
     pub(super) fn new(data: &[u8], stat: Stat) -> Self {
         let record = Record::parse(data);
         Self { is_foreign: record.is_none() && !data.is_empty(), record, stat }
+    }
+
+    /// Returns the record as a transaction has written it.
+    pub(super) fn written(record: Record, done: &[Done]) -> Self {
+        let stat = done.iter().find_map(|done| if let Done::Set(stat) = done { Some(*stat) } else { None });
+        Self { record: Some(record), stat: stat.unwrap_or_default(), is_foreign: false }
     }
 
     /// Returns the highest term that any node of the path is recorded to have had.

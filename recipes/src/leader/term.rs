@@ -250,11 +250,7 @@ impl Term {
 
     /// Keeps the record that was written, so that the resignation overwrites it.
     pub(super) fn has_written(&self, done: &[Done], record: Record) -> Found {
-        let stat = done.iter().find_map(|done| match done {
-            Done::Set(stat) => Some(*stat),
-            _ => None,
-        });
-        let found = Found { record: Some(record), stat: stat.unwrap_or_default(), is_foreign: false };
+        let found = Found::written(record, done);
         self.keep(found.clone());
         found
     }

@@ -9,6 +9,7 @@
 //! Each line is one transaction. The writes of the path's data name the version that they replace: either the candidate
 //! moves, or the leader withdraws the wish.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,11 +35,20 @@ enum Wish {
     Stands { path: Watch, candidate: Watch },
 }
 
+/// Awaits a part of a hand-over for as long as its budget lasts.
+async fn until<T>(end: Option<Instant>, part: impl Future<Output = T>) -> Option<T> {
+    match end {
+        Some(end) => timeout_at(end, part).await.ok(),
+        None => Some(part.await),
+    }
+}
+
 impl Term {
     /// Hands the term over to a candidate. Returns `false` if the candidate does not follow within the budget.
     pub(super) async fn hand_over(self: &Arc<Self>, candidate: &Participant, budget: Duration) -> LeaderResult<bool> {
         self.check_candidate(candidate)?;
-        let _alone = self.writes_alone().await;
+        let end = Instant::now().checked_add(budget);
+        let Some(_alone) = until(end, self.writes_alone()).await else { return Ok(false) };
         let session = self.session().clone();
         let name = node_from_path(&candidate.path);
         let call = || {
@@ -55,12 +65,7 @@ impl Term {
             }
             written => written?,
         };
-        let end = Instant::now().checked_add(budget);
-        let followed = self.followed(&session, name, &written);
-        let followed = match end {
-            Some(end) => timeout_at(end, followed).await.unwrap_or(Ok(false))?,
-            None => followed.await?,
-        };
+        let followed = until(end, self.followed(&session, name, &written)).await.unwrap_or(Ok(false))?;
         if !followed && !self.withdraw(&session, name, &written).await? {
             return Ok(false);
         }

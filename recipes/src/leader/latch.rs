@@ -459,9 +459,10 @@ impl LeaderLatch {
     /// resigned for it. Returns `false` if the latch does not lead, the candidate is gone, or the budget has ended.
     /// Then a leader goes on leading.
     ///
-    /// The budget counts from the moment when the wish is written. The candidate must be a latch of this crate over the
-    /// default client. Other latches, such as Java's, ignore the wish, so the budget ends. A candidate notices the wish
-    /// at once, or within a fifth of the session timeout if it has just joined.
+    /// The budget counts from the call. It covers the wait for an earlier hand-over or proclamation of this latch, and
+    /// the wait for the candidate. The leader's own writes are limited by the retry policy alone. The candidate must be a
+    /// latch of this crate over the default client. Other latches, such as Java's, ignore the wish, so the budget ends.
+    /// A candidate notices the wish at once, or within a fifth of the session timeout if it has just joined.
     ///
     /// # Errors
     ///

@@ -406,7 +406,8 @@ impl Leadership {
 
     /// Proclaims some data, which every [observer](crate::LeaderObserver) of the election gets with the leader: etcd's
     /// `Proclaim`. One transaction checks the leader's node and writes the data of the election's path. The data counts
-    /// until this leader proclaims anew or its term ends. Costs two requests.
+    /// until this leader proclaims anew or its term ends. Costs two requests. While a
+    /// [hand-over](crate::LeaderLatch::resign_to) is in progress, a proclamation waits for its end.
     ///
     /// # Errors
     ///

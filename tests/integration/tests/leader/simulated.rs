@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, RetryNTimes};
+use curator_framework::{CreateMode, CuratorFramework, RetryNTimes};
 use curator_recipes::{
     Change, InterProcessMutex, LeaderError, LeaderLatch, LeaderSelector, LeaderSelectorOptions, LeaderState,
     Leadership, TermEnd, TermOutcome,
@@ -500,6 +500,27 @@ fn session_that_ends_at_any_moment_of_a_hand_over_leaves_one_leader() {
             assert_eq!(ensemble.children(PATH), [""; 0], "after {millis} ms");
         });
     }
+}
+
+/// The first hand-over waits for a latch that does not follow, as Java's do not.
+#[test]
+fn hand_over_behind_another_one_ends_with_its_own_budget() {
+    play(3, async |ensemble| {
+        let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+        let leader = started(&one, PATH);
+        let leadership = leads(&leader).await;
+        let deaf = two.create().with_protection().with_mode(CreateMode::EphemeralSequential);
+        deaf.for_path(&format!("{PATH}/latch-")).await.unwrap();
+        let deaf = leader.participants().await.unwrap().pop().unwrap();
+        let second = async {
+            let begun = Instant::now();
+            (leader.resign_to(&deaf, SESSION / 10).await.unwrap(), begun.elapsed())
+        };
+        let (first, second) = soon(async { tokio::join!(leader.resign_to(&deaf, SESSION * 2), second) }).await;
+        assert!(!first.unwrap());
+        assert_eq!(second, (false, SESSION / 10));
+        assert!(leadership.is_leader());
+    });
 }
 
 /// The server deletes the nodes of two latches of one session in one transaction, and notifies of them in any order.

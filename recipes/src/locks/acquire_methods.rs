@@ -14,6 +14,7 @@ macro_rules! acquire_methods {
             /// * `LockError::LockLost`: a guard of this owner has lost the lock; drop all guards of the owner first.
             /// * `LockError::Upgrade`: the owner of a write lock holds the read lock; release the read lock first.
             /// * `LockError::ProtocolMismatch`: other clients use the semaphore's path with the other protocol.
+            /// * `Error::NoNode`: other clients delete the contender's node again and again, and the retry policy gave up.
             /// * `Error::NotStarted`, `Error::Closed`: the client does not run. `Error::NoAuth`: the ACL forbids a
             ///   request.
             ///

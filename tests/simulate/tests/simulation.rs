@@ -16,8 +16,19 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 /// How many fresh seeds.
 const FRESH: u64 = 40;
 /// Seeds of storms that found something once, with the generator of that time.
-const KEPT: [u64; 10] =
-    [1051, 1368, 2835, 3093, 4611, 2_720_062_432, 2_925_628_805, 3_289_024_867, 1_437_167_897, 1_437_172_323];
+const KEPT: [u64; 11] = [
+    1051,
+    1368,
+    2835,
+    3093,
+    4611,
+    2_720_062_432,
+    2_925_628_805,
+    3_289_024_867,
+    1_437_167_897,
+    1_437_172_323,
+    3_712_030_542,
+];
 /// Those with a storm of an election that found something.
 const KEPT_ELECTIONS: [u64; 7] = [1049, 1147, 1185, 1626, 1962, 3036, 3332];
 

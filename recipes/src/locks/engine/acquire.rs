@@ -90,12 +90,13 @@ async fn attempts<A: AcquireOnce>(
             Err(error) => Err(error.into()),
         };
         match attempted {
-            Err(error) if mode == WaitMode::Once => return Err(error),
-            // The own node or the parent was deleted: the next attempt creates a node at the back of the queue.
+            // The own node or the parent was deleted: the next attempt creates a node at the back of the queue. A try needs
+            // this too: only a reply that shows another contender ahead refuses it.
             Err(LockError::Framework(error @ Error::NoNode { .. })) => {
                 contention.is_unknown();
                 Box::pin(retries.pause_after(error)).await?;
             }
+            Err(error) if mode == WaitMode::Once => return Err(error),
             Err(LockError::Framework(error)) => {
                 contention.is_unknown();
                 Box::pin(retries.failed(error)).await?;

@@ -133,7 +133,7 @@ impl<'a> Contender<'a> {
 
     /// Returns the error of a contender that has lost its node.
     fn is_gone(&self) -> Error {
-        Error::NoNode { path: self.owned.path().unwrap_or(&self.lock.base_path).into() }
+        Error::NoNode { path: self.owned.path().unwrap_or(self.owned.planned_path()).into() }
     }
 
     /// Passes the result of an action to the planner. Drops the listing: waits may be long, and the waiters many.

@@ -389,6 +389,37 @@ fn the_wait_for_ones_own_other_acquire_is_bounded_too() {
     }
 }
 
+/// Tries for a free lock. An administrator deletes the nodes of the try at a moment of it.
+async fn try_without_its_nodes(which: Which, loses_a_reply: bool, moment: Duration) {
+    let stage = Stage::new(LATENCY).await;
+    let lock = which.lock(&stage.client, ROOT);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    if loses_a_reply {
+        // The second create gets the number of the first one.
+        assert!(stage.ensemble.set_next_sequence(&which.path(ROOT), i32::MAX));
+        stage.ensemble.drop_reply(OURS);
+    }
+    let deletes = async {
+        sleep(moment).await;
+        stage.own_nodes().iter().for_each(|node| stage.ensemble.delete(node));
+    };
+    let (tried, ()) = tokio::join!(lock.try_acquire(), deletes);
+    assert!(matches!(tried, Ok(Some(_))), "{which:?}, {moment:?}, loses a reply: {loses_a_reply}: {tried:?}");
+    drop(tried);
+    sleep(QUIET).await;
+    assert_eq!(stage.own_nodes(), [""; 0], "{which:?}, {moment:?}");
+}
+
+#[test]
+fn try_whose_node_is_deleted_creates_another_one() {
+    for which in [Which::Mutex, Which::Read, Which::Write] {
+        for ticks in 0..100 {
+            play(try_without_its_nodes(which, false, TICK * ticks));
+            play(try_without_its_nodes(which, true, TICK * ticks));
+        }
+    }
+}
+
 on_every_server! {
     /// The same soon after a real server froze, and nothing is left when it goes on.
     async fn frozen_server_holds_up_no_client(env) {

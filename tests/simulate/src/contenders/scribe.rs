@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::Error;
 use curator_recipes::LockError;
 use curator_test::history::{Attempt, History, Mode, Rules, Step};
 use parking_lot::Mutex;
@@ -117,14 +116,11 @@ impl Scribe {
         Outcome { log: std::mem::take(&mut book.log), violations, grants: book.history.grants() }
     }
 
-    /// Notes an error: only connections and sessions may fail, and who does not wait may miss a node that was deleted.
+    /// Notes an error: only connections and sessions may fail.
     pub fn error(&self, attempt: Attempt, error: &LockError) {
         self.write(|book, now| {
             book.note(now, format_args!("{attempt:?}: {error}"));
             let fair = match error {
-                LockError::Framework(Error::NoNode { path }) => {
-                    book.revoked.iter().any(|(revoked, _)| revoked.ends_with(path.as_str()))
-                }
                 LockError::Framework(error) => error.is_retryable(),
                 // By who acquires again, or downgrades, what it has lost.
                 LockError::LockLost { .. } => true,

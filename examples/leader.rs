@@ -8,7 +8,9 @@ use std::time::Duration;
 use clap::Parser;
 use curator_examples::{Outcome, Servers, run, say, until};
 use curator_framework::{CuratorFramework, CuratorOp};
-use curator_recipes::{Leader, LeaderObserver, LeaderSelector, LeaderSelectorOptions, Leadership, LockError, Observed};
+use curator_recipes::{
+    Leader, LeaderError, LeaderObserver, LeaderSelector, LeaderSelectorOptions, Leadership, Observed,
+};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
@@ -27,7 +29,7 @@ static AT_WORK: Mutex<()> = Mutex::const_new(());
 static OVERLAPS: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs the job again and again. The selector drops this future when the term ends.
-async fn job(client: CuratorFramework, log: String, name: &str, term: Leadership) -> Result<(), LockError> {
+async fn job(client: CuratorFramework, log: String, name: &str, term: Leadership) -> Result<(), LeaderError> {
     loop {
         match tick(&client, &log, name, &term).await {
             Err(error) if !error.is_retryable() => return Err(error),
@@ -39,7 +41,7 @@ async fn job(client: CuratorFramework, log: String, name: &str, term: Leadership
 
 /// Runs one tick, and adds it to the log. The servers write it only to this version of the log, and while the term goes
 /// on.
-async fn tick(client: &CuratorFramework, log: &str, name: &str, term: &Leadership) -> Result<(), LockError> {
+async fn tick(client: &CuratorFramework, log: &str, name: &str, term: &Leadership) -> Result<(), LeaderError> {
     let alone = AT_WORK.try_lock();
     OVERLAPS.fetch_add(usize::from(alone.is_err()), Ordering::Relaxed);
     let (mut ticks, stat) = client.get_data().for_path(log).await?;

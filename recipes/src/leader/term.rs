@@ -17,6 +17,7 @@ use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
 use crate::leader::record_io::{self, Found};
 use crate::locks::GuardedTransaction;
 use crate::locks::engine::candidacy::Record;
+use crate::locks::guard::guarded_transaction::Tenure;
 use crate::locks::guard::hold::{HoldShare, Release};
 use crate::locks::guard::protect::while_held;
 
@@ -289,6 +290,18 @@ impl Term {
     }
 }
 
+impl Tenure<LeaderError> for Term {
+    fn check(&self) -> LeaderResult<()> {
+        Self::check(self)
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term").field("path", &self.path).field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
 /// The leader's view of one term. Clones are cheap. Dropping a view does not resign:
 /// [`LeaderLatch::resign`](crate::LeaderLatch::resign) does.
 ///
@@ -398,10 +411,10 @@ impl Leadership {
     }
 
     /// Begins a transaction that the server carries out only if the leader's node exists at that moment. The commit
-    /// fails with `LockError::LockLost` after a loss, and with `LockError::InvalidArgument` after a resignation; both
-    /// convert to [`LeaderError`]. With the client `zookeeper-async` it fails with `Error::Unsupported`.
-    pub fn transaction(&self) -> GuardedTransaction<'_> {
-        GuardedTransaction::new(&self.term.share, Vec::new())
+    /// fails with `LeaderError::LeadershipLost` after the term. With the client `zookeeper-async` it fails with
+    /// `Error::Unsupported`.
+    pub fn transaction(&self) -> GuardedTransaction<'_, LeaderError> {
+        GuardedTransaction::within(&*self.term, &self.term.share)
     }
 
     /// Proclaims some data, which every [observer](crate::LeaderObserver) of the election gets with the leader: etcd's

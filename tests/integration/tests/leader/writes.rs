@@ -138,5 +138,9 @@ on_every_server! {
         let verified = in_time(next.verify()).await;
         let is_resigned = matches!(verified, Err(LeaderError::LeadershipLost { reason: TermEnd::Resigned, .. }));
         assert!(is_resigned, "{verified:?}");
+        let late = in_time(next.transaction().set_data(&guarded, "late").commit()).await;
+        let is_resigned = matches!(late, Err(LeaderError::LeadershipLost { reason: TermEnd::Resigned, .. }));
+        assert!(is_resigned, "{late:?}");
+        assert_eq!(client.get_data().for_path(&guarded).await.unwrap().0, b"new");
     }
 }

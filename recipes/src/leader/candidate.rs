@@ -14,14 +14,11 @@ use crate::leader::options::{CloseMode, LeaderLatchOptions};
 use crate::leader::record_io::{self, Found};
 use crate::leader::term::Term;
 use crate::locks::LockOptions;
-use crate::locks::engine::candidacy::{Candidacy, LatchDriver, Record};
+use crate::locks::engine::candidacy::{Candidacy, LATCH_NAME, LatchDriver, Record};
 use crate::locks::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire, retry_in_session};
 use crate::locks::guard::hold::{HoldShare, Release};
 use crate::locks::reentrancy::caller::Caller;
 use crate::standing::{Pauses, Stop};
-
-/// Curator's name for the nodes of a latch.
-pub(super) const LATCH_NAME: &str = "latch-";
 
 /// The orders of the latch's owner to the task.
 #[derive(Debug, Clone, Copy)]

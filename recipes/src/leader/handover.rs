@@ -16,11 +16,10 @@ use std::time::Duration;
 use curator_framework::{Error, Operation, Session, Watch, make_path, node_from_path, parent_of};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::leader::candidate::LATCH_NAME;
 use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
 use crate::leader::record_io::Found;
 use crate::leader::term::Term;
-use crate::locks::engine::candidacy::call;
+use crate::locks::engine::candidacy::{LATCH_NAME, call};
 use crate::locks::engine::driver::{is_far_from_the_end, standard_sequence};
 use crate::locks::guard::hold::Release;
 use crate::locks::participants::Participant;

@@ -8,10 +8,10 @@ use curator_framework::{CuratorFramework, Error, Session, Stat, Watch, make_path
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::leader::candidate::LATCH_NAME;
 use crate::leader::error::{LeaderError, LeaderResult};
 use crate::leader::record_io::Found;
 use crate::locks::LockOptions;
+use crate::locks::engine::candidacy::LATCH_NAME;
 use crate::locks::engine::{LockInternals, LockSpec};
 use crate::locks::mutex::LOCK_NAME;
 use crate::standing::changes::{Changes, Published};

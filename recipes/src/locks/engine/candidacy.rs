@@ -18,6 +18,9 @@ use crate::locks::engine::queue_node::children_of;
 use crate::locks::engine::run::Contender;
 use crate::locks::engine::same_session::Entry;
 
+/// Curator's name for the nodes of a latch.
+pub(crate) const LATCH_NAME: &str = "latch-";
+
 /// The position of a candidate in the newest listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {

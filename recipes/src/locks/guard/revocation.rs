@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use curator_framework::{CuratorFramework, Error, OwnedNode, SafeNotifyExecutor, Stat};
+use curator_framework::{CuratorFramework, Error, OwnedNode, SafeNotifyExecutor, Stat, node_from_path};
 use tokio::sync::watch;
 
+use crate::locks::engine::candidacy::LATCH_NAME;
+use crate::locks::engine::driver::standard_sequence;
 use crate::locks::error::{LockError, Result};
 
 /// The data that requests the release of a node, as in Curator.
@@ -35,8 +37,10 @@ impl Revoker {
     ///
     /// The request replaces the data of a node like a contender's: ephemeral, with a name that ends in a sequence
     /// number. Any other node is refused, also the persistent nodes of a custom
-    /// [`LockInternalsDriver`](crate::LockInternalsDriver). The write demands the version that was checked; a node that
-    /// changes in between is read again. (Curator's `Revoker` writes to any node.)
+    /// [`LockInternalsDriver`](crate::LockInternalsDriver). A [`LeaderLatch`](crate::LeaderLatch)'s node is refused
+    /// because its data is the latch's id. A [`LeaderSelector`](crate::LeaderSelector)'s node has the name of a mutex's,
+    /// so the request overwrites its id. The write demands the version that was checked; a node that changes in between
+    /// is read again. (Curator's `Revoker` writes to any node.)
     ///
     /// The outcome does not tell whether the contender listens, because ZooKeeper does not show it. A contender is
     /// notified by [`LockOptions::revocable`](crate::LockOptions::revocable) or
@@ -87,6 +91,9 @@ impl Revoker {
 fn not_a_contender(path: &str, stat: &Stat) -> Option<&'static str> {
     if stat.ephemeral_owner == 0 {
         return Some("it is not ephemeral");
+    }
+    if standard_sequence(node_from_path(path), LATCH_NAME).is_some() {
+        return Some("it belongs to a leader latch");
     }
     // Ten digits, or a minus sign and at least nine after the counter's overflow.
     let number = path.len().checked_sub(10).and_then(|begin| path.get(begin..)).unwrap_or_default();

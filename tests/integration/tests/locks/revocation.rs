@@ -186,6 +186,8 @@ on_every_server! {
             ("database-url", CreateMode::Persistent, "it is not ephemeral"),
             ("order-", CreateMode::PersistentSequential, "it is not ephemeral"),
             ("worker-7", CreateMode::Ephemeral, "its name does not end in a sequence number"),
+            // A request would overwrite the latch's id.
+            ("latch-", CreateMode::EphemeralSequential, "it belongs to a leader latch"),
         ];
         for (name, mode, reason) in cases {
             let create = client.create().creating_parents_if_needed().with_mode(mode).with_data("secret");

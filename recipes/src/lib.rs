@@ -102,8 +102,7 @@
 //!
 //! * [`tutorial`]: from `cargo add` to a throttled service on three servers, in 15 minutes
 //! * [`migration`]: from Java's Curator to this crate, class by class, and while both run
-//! * [`choosing`]: which recipe for which need, ZooKeeper beside Redis and databases, and what no lock or election can
-//!   promise
+//! * [`choosing`]: the recipe for each need, ZooKeeper beside Redis and databases, the limits of locks and elections
 //! * [`how_it_works`]: acquire, hand-off and loss in pictures
 //! * [`default_client`](curator_framework::default_client): the ZooKeeper client below, its promises and its limits
 //!

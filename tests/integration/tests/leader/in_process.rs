@@ -50,7 +50,7 @@ async fn refused_candidates_do_not_ask_in_a_loop() {
     server.clear_requests();
     let latch = started(&client, "/election");
     assert!(in_time(latch.leading()).await.is_err());
-    // Two seconds of heartbeats and other requests are no reason for more creates.
+    // Two seconds of heartbeats and other requests cause few creates.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!((1..=20).contains(&creates()), "{} creates", creates());
     in_time(latch.close()).await;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 pub(super) const SESSION: Duration = Duration::from_secs(6);
-/// How long a client may take to be back after a fault.
+/// The longest time from a fault until its client is back.
 pub(super) const RECOVERY: Duration = Duration::from_secs(14);
 /// Longer than all workers need.
 pub(super) const THE_END: Duration = Duration::from_secs(1200);
@@ -23,10 +23,10 @@ pub(super) const WORKERS: u32 = 2;
 const NAMESPACE: (&str, &str) = ("storm", "/lock");
 pub(super) const PATH: &str = "/storm/lock";
 
-/// What kind of storm it is. Seeds in a row have all kinds.
+/// The kind of a storm. Seeds in a row have all kinds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weather {
-    /// How many may work at each client.
+    /// The number of workers at each client.
     pub(super) workers: u32,
     /// Without any fault.
     pub(super) calm: bool,

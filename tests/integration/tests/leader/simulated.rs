@@ -51,6 +51,19 @@ async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
+/// Closes each leader. The numbers of the terms do not fall, and no node is left.
+async fn all_lead_in_turn(ensemble: &SimulatedEnsemble, mut latches: Vec<LeaderLatch>, mut term: i64, what: &str) {
+    while !latches.is_empty() {
+        until("one leads", || leaders(&latches).len() == 1).await;
+        let latch = latches.remove(leaders(&latches)[0]);
+        let next = leads(&latch).await.term();
+        assert!(next >= term, "{what}: {next} behind {term}");
+        term = next;
+        soon(latch.close()).await;
+    }
+    assert_eq!(ensemble.children(PATH), [""; 0], "{what}");
+}
+
 fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
@@ -443,17 +456,8 @@ fn hand_over_that_is_given_up_at_any_moment_leaves_one_leader() {
             assert_eq!(now.len(), 1, "after {millis} ms: {now:?} lead");
             assert!(now != [1], "after {millis} ms: the candidate between them leads");
             assert_eq!(ensemble.children(PATH).len(), 3, "after {millis} ms");
-            // Each of them leads, and the numbers of their terms grow.
-            let mut term = leads(&latches[now[0]]).await.term();
-            while !latches.is_empty() {
-                until("one leads", || leaders(&latches).len() == 1).await;
-                let latch = latches.remove(leaders(&latches)[0]);
-                let next = leads(&latch).await.term();
-                assert!(next >= term, "after {millis} ms: {next} behind {term}");
-                term = next;
-                soon(latch.close()).await;
-            }
-            assert_eq!(ensemble.children(PATH), [""; 0], "after {millis} ms");
+            let term = leads(&latches[now[0]]).await.term();
+            all_lead_in_turn(&ensemble, latches, term, &format!("after {millis} ms")).await;
             handed_over.map_or(0, |handed_over| if handed_over.unwrap() { 1 } else { 2 })
         });
         outcomes[outcome] += 1;
@@ -488,16 +492,7 @@ fn session_that_ends_at_any_moment_of_a_hand_over_leaves_one_leader() {
             until("all are in the queue", || ensemble.children(PATH).len() == 3).await;
             sleep(SESSION).await;
             assert_eq!(leaders(&latches).len(), 1, "after {millis} ms: {:?} lead", leaders(&latches));
-            let mut term = old.term();
-            while !latches.is_empty() {
-                until("one leads", || leaders(&latches).len() == 1).await;
-                let latch = latches.remove(leaders(&latches)[0]);
-                let next = leads(&latch).await.term();
-                assert!(next >= term, "after {millis} ms: {next} behind {term}");
-                term = next;
-                soon(latch.close()).await;
-            }
-            assert_eq!(ensemble.children(PATH), [""; 0], "after {millis} ms");
+            all_lead_in_turn(&ensemble, latches, old.term(), &format!("after {millis} ms")).await;
         });
     }
 }
@@ -590,16 +585,7 @@ fn moves_of_one_leader_at_once_leave_one_leader() {
             until("all are in the queue", || ensemble.children(PATH).len() == 3).await;
             sleep(SESSION).await;
             assert_eq!(leaders(&latches).len(), 1, "{outcome}");
-            let mut term = old.term();
-            while !latches.is_empty() {
-                until("one leads", || leaders(&latches).len() == 1).await;
-                let latch = latches.remove(leaders(&latches)[0]);
-                let next = leads(&latch).await.term();
-                assert!(next >= term, "{outcome}: {next} behind {term}");
-                term = next;
-                soon(latch.close()).await;
-            }
-            assert_eq!(ensemble.children(PATH), [""; 0], "{outcome}");
+            all_lead_in_turn(&ensemble, latches, old.term(), &outcome).await;
         });
     }
 }

@@ -188,5 +188,5 @@ pub use zookeeper::security::{SaslDigest, TlsOptions};
 pub use zookeeper::{
     AddedWatch, ByteStream, Capabilities, Closing, ConnectConfig, Connection, Connector, DEFAULT_MAX_FRAME,
     DefaultZooKeeperFactory, Done, Evidence, HandleEvent, Operation, Pacer, Reattached, Reply, ReplyFuture, Request,
-    Response, ServerList, SessionEnd, WatchEvents, ZooKeeperFactory, ZooKeeperHandle,
+    Response, ServerList, SessionEnd, WatchEvents, WatchSender, ZooKeeperFactory, ZooKeeperHandle,
 };

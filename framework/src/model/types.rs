@@ -254,7 +254,8 @@ pub struct WatchedEvent {
 pub enum PersistentEvent {
     /// A node changed.
     Changed(WatchedEvent),
-    /// The connection was lost, and the watch is set again. Changes in between are unknown: read again.
+    /// Changes are unknown: read again. Either the connection was lost, and the watch is set again; or 10,000 events
+    /// waited for their reader, and this stands in their place.
     Reset,
 }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod client;
 pub(crate) mod security;
+mod watch_events;
 #[cfg(feature = "zookeeper-async")]
 mod zookeeper_async;
 
@@ -22,13 +23,14 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::client::decoder;
 pub use self::client::hosts::Pacer;
 pub use self::client::{ByteStream, Connector, DefaultZooKeeperFactory};
+pub use self::watch_events::{WatchEvents, WatchSender};
 #[cfg(feature = "zookeeper-async")]
 pub use self::zookeeper_async::ZooKeeperAsyncFactory;
 
 use crate::environment::clock::Clock;
 use crate::environment::randomness::Randomness;
 use crate::error::{ConnectError, Error, Result};
-use crate::model::{Acl, AddWatchMode, AuthInfo, CreateMode, PersistentEvent, Stat, WatchKind, WatchedEvent};
+use crate::model::{Acl, AddWatchMode, AuthInfo, CreateMode, Stat, WatchKind, WatchedEvent};
 use crate::zookeeper::security::{SaslDigest, TlsOptions};
 
 /// The configuration's node, outside of all namespaces and chroots.
@@ -467,45 +469,6 @@ impl fmt::Debug for ReplyFuture {
 
 /// The future of a persistent watch: resolves with its events when the server has set it.
 pub type AddedWatch = Pin<Box<dyn Future<Output = Result<WatchEvents>> + Send>>;
-
-/// The events of a persistent watch. Dropping it removes the watch.
-pub struct WatchEvents {
-    events: mpsc::UnboundedReceiver<PersistentEvent>,
-    remove: Option<Box<dyn FnOnce() + Send + Sync>>,
-}
-
-impl WatchEvents {
-    /// Wraps the channel of the events, and the call that removes their watch.
-    pub fn new(
-        events: mpsc::UnboundedReceiver<PersistentEvent>,
-        remove: impl FnOnce() + Send + Sync + 'static,
-    ) -> Self {
-        Self { events, remove: Some(Box::new(remove)) }
-    }
-
-    /// Resolves with the next event; `None` when the watch has ended with its session or its connection.
-    ///
-    /// # Cancel safety
-    ///
-    /// No event is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<PersistentEvent> {
-        self.events.recv().await
-    }
-}
-
-impl Drop for WatchEvents {
-    fn drop(&mut self) {
-        if let Some(remove) = self.remove.take() {
-            remove();
-        }
-    }
-}
-
-impl fmt::Debug for WatchEvents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchEvents").finish_non_exhaustive()
-    }
-}
 
 /// The optional features that a client supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

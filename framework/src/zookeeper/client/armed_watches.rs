@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use curator_wire::Writer;
-use tokio::sync::mpsc;
 
 use crate::model::AddWatchMode::{self, Persistent, PersistentRecursive};
 use crate::model::{EventType, PersistentEvent, WatchKind, WatchedEvent};
+use crate::zookeeper::WatchSender;
 
 /// The most bytes of watches that one request sets again, as in Java's client.
 const PART: usize = 128 * 1024;
@@ -30,9 +30,8 @@ const CHILD: u8 = 4;
 /// The list of the watches on children in `setWatches`.
 const CHILDREN_LIST: usize = 2;
 
-type Subscriber = mpsc::UnboundedSender<PersistentEvent>;
 /// The subscribers of a persistent watch: their numbers and the senders of their events.
-type Subscribers = Vec<(u64, Subscriber)>;
+type Subscribers = Vec<(u64, WatchSender)>;
 
 /// The armed watches of a session.
 #[derive(Debug, Default)]
@@ -100,8 +99,7 @@ impl Armed {
                 Persistent => event.path == *path,
             };
             if concerns {
-                // Without a receiver the subscriber is gone: its drop removes the watch.
-                subscribers.iter().for_each(|(_, to)| drop(to.send(PersistentEvent::Changed(event.clone()))));
+                subscribers.iter().for_each(|(_, to)| to.send(PersistentEvent::Changed(event.clone())));
             }
         }
         was_armed
@@ -135,7 +133,7 @@ impl Armed {
         !self.serves(path, kind) && !self.has_persistent(path, Persistent)
     }
 
-    pub(super) fn subscribe(&mut self, path: &str, mode: AddWatchMode, to: Subscriber) -> u64 {
+    pub(super) fn subscribe(&mut self, path: &str, mode: AddWatchMode, to: WatchSender) -> u64 {
         self.next += 1;
         self.persistent.entry((path.to_owned(), mode)).or_default().push((self.next, to));
         self.next
@@ -156,7 +154,7 @@ impl Armed {
     /// Sends `Reset` to all subscribers: a persistent watch that is set again has missed the events in between.
     pub(super) fn restored(&self) {
         for (_, to) in self.persistent.values().flatten() {
-            drop(to.send(PersistentEvent::Reset));
+            to.send(PersistentEvent::Reset);
         }
     }
 
@@ -243,8 +241,10 @@ impl<'a> Part<'a> {
 #[cfg(test)]
 mod tests {
     use curator_wire::Reader;
+    use futures_util::FutureExt as _;
 
     use super::*;
+    use crate::zookeeper::WatchEvents;
 
     fn lists(body: &(bool, Vec<u8>)) -> (i64, Vec<Vec<String>>) {
         let mut from = Reader::new(&body.1);
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn a_recursive_watch_hears_of_everything_below_it_but_of_child_changes() {
         let mut armed = Armed::default();
-        let (to, mut events) = mpsc::unbounded_channel();
+        let (to, mut events) = WatchEvents::channel();
         let id = armed.subscribe("/a", PersistentRecursive, to);
         for (event_type, path) in [
             (EventType::NodeCreated, "/a/b"),
@@ -295,7 +295,7 @@ mod tests {
             armed.fired(&WatchedEvent { event_type, path: path.to_owned() });
         }
         let mut paths = Vec::new();
-        while let Ok(PersistentEvent::Changed(event)) = events.try_recv() {
+        while let Some(Some(PersistentEvent::Changed(event))) = events.next().now_or_never() {
             paths.push(event.path);
         }
         assert_eq!(paths, ["/a/b", "/a"]);

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use curator_wire::{ConnectResponse, Writer};
-use tokio::sync::mpsc;
 
 use super::protocol::{Protocol, Settings};
-use crate::model::{AddWatchMode, AuthInfo, PersistentEvent};
+use crate::model::{AddWatchMode, AuthInfo};
 use crate::zookeeper::security::SaslDigest;
-use crate::zookeeper::{DEFAULT_MAX_FRAME, Request};
+use crate::zookeeper::{DEFAULT_MAX_FRAME, Request, WatchEvents};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -29,7 +28,7 @@ pub enum Stage {
 #[derive(Debug)]
 pub struct Decoder {
     protocol: Protocol<()>,
-    _events: mpsc::UnboundedReceiver<PersistentEvent>,
+    _events: WatchEvents,
 }
 
 impl Decoder {
@@ -40,7 +39,7 @@ impl Decoder {
     /// If the state machine refuses the bytes of a correct server.
     #[must_use]
     pub fn new(stage: Stage) -> Self {
-        let (to, events) = mpsc::unbounded_channel();
+        let (to, events) = WatchEvents::channel();
         let auth = match stage {
             Stage::Restoring => vec![AuthInfo { scheme: "digest".to_owned(), auth: b"user:password".to_vec() }],
             _ => Vec::new(),

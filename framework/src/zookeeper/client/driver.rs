@@ -230,7 +230,7 @@ impl ZooKeeperHandle for Handle {
     }
 
     fn add_watch(&self, path: &str, mode: AddWatchMode) -> AddedWatch {
-        let (to, events) = mpsc::unbounded_channel();
+        let (to, events) = WatchEvents::channel();
         let mut id = 0;
         let reply = self.shared.send(|protocol, token, now| {
             id = protocol.add_watch(path, mode, to, token, now)?;
@@ -238,7 +238,7 @@ impl ZooKeeperHandle for Handle {
         });
         let (shared, path) = (Arc::clone(&self.shared), path.to_owned());
         // The watch is removed also if the future is dropped before the reply.
-        let events = WatchEvents::new(events, move || {
+        let events = events.on_drop(move || {
             let mut link = shared.link.lock();
             link.protocol.unsubscribe(&path, mode, id, shared.clock.now());
             link.wake_driver();

@@ -12,15 +12,16 @@ use curator_wire::{
     ConnectRequest, ConnectResponse, ErrorCode, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_AUTH,
     XID_EVENT, XID_PING, XID_SET_WATCHES,
 };
-use tokio::sync::mpsc;
 
 use super::armed_watches::{Armed, Left};
 use super::records;
 use super::sasl::DigestMd5;
 use crate::error::{ConnectError, Error};
-use crate::model::{AddWatchMode, AuthInfo, PersistentEvent, WatchKind, WatchedEvent};
+use crate::model::{AddWatchMode, AuthInfo, WatchKind, WatchedEvent};
 use crate::zookeeper::security::SaslDigest;
-use crate::zookeeper::{ADD_WATCH_NEEDS, MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, SessionEnd};
+use crate::zookeeper::{
+    ADD_WATCH_NEEDS, MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, SessionEnd, WatchSender,
+};
 
 /// A connect response has 36 or 37 bytes; a frame that is much longer is not one.
 const CONNECT_RESPONSE: std::ops::RangeInclusive<usize> = 36..=1024;
@@ -366,7 +367,7 @@ impl<T> Protocol<T> {
         &mut self,
         path: &str,
         mode: AddWatchMode,
-        to: mpsc::UnboundedSender<PersistentEvent>,
+        to: WatchSender,
         token: T,
         now: Duration,
     ) -> Result<u64, (T, Error)> {

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use curator_golden::{ENSEMBLE, Exchange, Frame, STANDALONE};
+use futures_util::FutureExt as _;
 
 use super::*;
 use crate::model::AddWatchMode::PersistentRecursive;
-use crate::model::{Acl, CreateMode, EventType, Permission, Stat};
-use crate::zookeeper::{Done, Operation};
+use crate::model::{Acl, CreateMode, EventType, Permission, PersistentEvent, Stat};
+use crate::zookeeper::{Done, Operation, WatchEvents};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -257,7 +258,7 @@ struct Player {
     /// The frames that our client has sent and the recording has not reached.
     sent: VecDeque<Vec<u8>>,
     /// The subscribers of persistent watches.
-    subscribers: Vec<(&'static str, u64, mpsc::UnboundedReceiver<PersistentEvent>)>,
+    subscribers: Vec<(&'static str, u64, WatchEvents)>,
     /// The client's nonce of the recorded login.
     nonce: Option<String>,
     values: Vec<String>,
@@ -282,7 +283,7 @@ impl Player {
             }
             Ours::Request(request) => self.protocol.submit(request, epoch, 0, NOW).expect("the connection is ready"),
             Ours::AddWatch { path, mode } => {
-                let (to, events) = mpsc::unbounded_channel();
+                let (to, events) = WatchEvents::channel();
                 let id = self.protocol.add_watch(path, mode, to, 0, NOW).expect("the connection is ready");
                 self.subscribers.push((path, id, events));
             }
@@ -321,10 +322,11 @@ impl Player {
     fn receive(&mut self, frame: &[u8]) {
         let bytes = [&u32::try_from(frame.len()).unwrap().to_be_bytes(), frame].concat();
         assert_eq!(self.protocol.receive(&bytes, NOW), Ok(bytes.len()));
-        let heard = self.subscribers.iter_mut().filter_map(|(.., events)| match events.try_recv() {
-            Ok(PersistentEvent::Changed(event)) => Some(event),
-            _ => None,
-        });
+        let heard =
+            self.subscribers.iter_mut().filter_map(|(.., events)| match events.next().now_or_never().flatten() {
+                Some(PersistentEvent::Changed(event)) => Some(event),
+                _ => None,
+            });
         // A frame has one event at most, for subscribers, waiters or both.
         let mut heard = heard.last();
         while let Some(event) = self.protocol.next_event() {

@@ -1,11 +1,12 @@
 //! Tests of one session on a virtual clock, with a server made of bytes and without sockets.
 
 use curator_wire::Stat as WireStat;
+use futures_util::FutureExt as _;
 
 use super::*;
 use crate::model::AddWatchMode::{Persistent, PersistentRecursive};
-use crate::model::EventType;
-use crate::zookeeper::DEFAULT_MAX_FRAME;
+use crate::model::{EventType, PersistentEvent};
+use crate::zookeeper::{DEFAULT_MAX_FRAME, WatchEvents};
 
 const SESSION: i64 = 0x100;
 const TIMEOUT: Duration = Duration::from_secs(9);
@@ -391,7 +392,7 @@ fn refused_watches_are_a_violation() {
 #[test]
 fn persistent_watches_take_the_second_request_and_are_told_of_the_gap() {
     let mut story = Story::connected();
-    let (to, mut events) = mpsc::unbounded_channel();
+    let (to, mut events) = WatchEvents::channel();
     story.protocol.add_watch("/a", PersistentRecursive, to, "added", story.now).unwrap();
     let xid = story.requests()[0].xid;
     story.reply(xid, 3, &[]);
@@ -401,15 +402,15 @@ fn persistent_watches_take_the_second_request_and_are_told_of_the_gap() {
     story.accept(TIMEOUT);
     let parts = story.requests();
     assert_eq!((parts[0].op, watches(&parts[0]).1), (OpCode::SetWatches2, vec![0, 0, 0, 0, 1]));
-    assert!(events.try_recv().is_err());
+    assert!(events.next().now_or_never().is_none());
     story.reply(XID_SET_WATCHES, 4, &[]);
-    assert!(matches!(events.try_recv(), Ok(PersistentEvent::Reset)));
+    assert_eq!(events.next().now_or_never(), Some(Some(PersistentEvent::Reset)));
 }
 
 #[test]
 fn watch_whose_reply_was_lost_is_not_set_again() {
     let mut story = Story::connected();
-    let (to, _events) = mpsc::unbounded_channel();
+    let (to, _events) = WatchEvents::channel();
     story.protocol.add_watch("/a", Persistent, to, "added", story.now).unwrap();
     story.requests();
     story.lose();
@@ -695,14 +696,14 @@ struct Subscription {
     path: &'static str,
     mode: AddWatchMode,
     id: u64,
-    events: mpsc::UnboundedReceiver<PersistentEvent>,
+    events: WatchEvents,
     /// The number of the request that adds the watch.
     xid: i32,
 }
 
 impl Subscription {
     fn heard(&mut self) -> Vec<PersistentEvent> {
-        std::iter::from_fn(|| self.events.try_recv().ok()).collect()
+        std::iter::from_fn(|| self.events.next().now_or_never().flatten()).collect()
     }
 }
 
@@ -738,7 +739,7 @@ impl Watching {
 impl Story {
     /// Sends a request for a persistent watch.
     fn subscribe(&mut self, path: &'static str, mode: AddWatchMode) -> Subscription {
-        let (to, events) = mpsc::unbounded_channel();
+        let (to, events) = WatchEvents::channel();
         let id = self.protocol.add_watch(path, mode, to, "add", self.now).map_err(|(_, error)| error).unwrap();
         Subscription { path, mode, id, events, xid: self.requests()[0].xid }
     }
@@ -846,6 +847,26 @@ fn served_watch_fires_once_and_the_subscriber_hears_every_event() {
         }
         assert_eq!(subscription.heard().len(), 4);
     }
+}
+
+#[test]
+fn slow_subscriber_gets_one_reset_in_place_of_the_events_that_it_did_not_take() {
+    let mut story = Story::connected();
+    let mut slow = story.subscribed("/a", PersistentRecursive);
+    let mut fast = story.subscribed("/a", PersistentRecursive);
+    let mut heard = 0;
+    for number in 0..25_000 {
+        story.notify(DATA_CHANGED, &format!("/a/{number}"));
+        heard += fast.heard().len();
+    }
+    let left = slow.heard();
+    assert!(matches!(left[0], PersistentEvent::Reset), "{:?}", left[0]);
+    assert!(left[1..].iter().all(|event| matches!(event, PersistentEvent::Changed(_))));
+    assert!(left.len() < 10_000, "{}", left.len());
+    let PersistentEvent::Changed(newest) = &left[left.len() - 1] else { panic!("{left:?}") };
+    assert_eq!((heard, &newest.path[..]), (25_000, "/a/24999"));
+    story.notify(DATA_CHANGED, "/a");
+    assert_eq!(slow.heard().len(), 1, "it reads again, and hears of what follows");
 }
 
 #[test]
@@ -995,7 +1016,7 @@ fn subscription_that_is_dropped_while_it_is_set_again_is_removed_behind_that() {
         story.accept(TIMEOUT);
         assert_eq!(watches(&story.requests()[0]).1, [1, 0, 0, 1, 0]);
         story.drop_subscription(&subscription);
-        let (to, _events) = mpsc::unbounded_channel();
+        let (to, _events) = WatchEvents::channel();
         if is_back {
             story.protocol.armed.subscribe("/a", PersistentRecursive, to);
         }
@@ -1029,6 +1050,6 @@ fn end_of_the_session_ends_its_subscriptions_and_what_they_serve() {
     story.watch(Watching::Data, "/a", 1);
     story.protocol.close(story.now);
     assert_eq!(story.end(), SessionEnd::Closed);
-    assert!(subscription.heard().is_empty() && subscription.events.is_closed());
+    assert!(subscription.events.next().now_or_never() == Some(None));
     assert_eq!(story.requests().len(), 1, "the close alone");
 }

@@ -449,8 +449,9 @@ impl CuratorFramework {
     ///
     /// Reads, locks and other recipes of the same client may watch the same path once: neither takes an event from the
     /// other. A server before 3.9 has one watch for each session and path (ZOOKEEPER-4466). The client sends no watch
-    /// that would replace this one, and fires it from the events of this one. Watches of both modes on one path replace
-    /// each other on such a server: add only one of the two.
+    /// that would replace this one, and fires it from the events of this one. With watches of both modes on one path it
+    /// sets the recursive one alone. Then a `Persistent` watch gets `NodeChildrenChanged` for each child that is created
+    /// or deleted, apart from children that the session must not read.
     ///
     /// # Errors
     ///

@@ -65,8 +65,7 @@ impl PersistentWatcher {
 
     /// Resolves with the next event. Events come in the order of the changes. Between two resets none is left out, and
     /// each stands for one change. Up to 10,000 events wait until this takes them. One more is dropped with all of them,
-    /// and a `Reset` takes their place. With servers before 3.9 a watch of the other
-    /// mode on the same path can end this one: see [`add_watch`](crate::CuratorFramework::add_watch).
+    /// and a `Reset` takes their place.
     ///
     /// # Errors
     ///

@@ -4,13 +4,17 @@
 //! newest one replaces the others (ZOOKEEPER-4466). A one-shot watch that would replace a persistent one is therefore
 //! never sent: the persistent watch of the same path gets the same events and serves it. A recursive watch gets all of
 //! its events from the table of data, so a one-shot watch of the children takes nothing from it, and is sent.
+//!
+//! For subscribers of both modes at one path the server has the recursive watch alone. The events of the children stand
+//! for the changes of the children that it does not send.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use curator_wire::Writer;
 
 use crate::model::AddWatchMode::{self, Persistent, PersistentRecursive};
+use crate::model::path::parent_of;
 use crate::model::{EventType, PersistentEvent, WatchKind, WatchedEvent};
 use crate::zookeeper::WatchSender;
 
@@ -38,6 +42,8 @@ type Subscribers = Vec<(u64, WatchSender)>;
 pub(super) struct Armed {
     one_shot: HashMap<Arc<str>, OneShot>,
     persistent: BTreeMap<(String, AddWatchMode), Subscribers>,
+    /// The paths at which the server has a recursive watch, as far as its replies say.
+    recursive: HashSet<String>,
     next: u64,
 }
 
@@ -91,36 +97,45 @@ impl Armed {
         };
         let was_armed = self.one_shot.get(&*event.path).is_some_and(|armed| armed.0 & bits != 0);
         self.clear(&event.path, bits);
-        for ((path, mode), subscribers) in &mut self.persistent {
-            let concerns = match mode {
-                PersistentRecursive => {
-                    event.event_type != EventType::NodeChildrenChanged && is_at_or_below(&event.path, path)
-                }
-                Persistent => event.path == *path,
-            };
-            if concerns {
+        for ((path, mode), subscribers) in &self.persistent {
+            if let Some(event) = event_for(path, *mode, self.recursive.contains(path), event) {
                 subscribers.iter().for_each(|(_, to)| to.send(PersistentEvent::Changed(event.clone())));
             }
         }
         was_armed
     }
 
+    /// Returns the mode that the persistent watch of a path needs on the server.
+    pub(super) fn mode_at(&self, path: &str) -> Option<AddWatchMode> {
+        [PersistentRecursive, Persistent].into_iter().find(|mode| self.has_persistent(path, *mode))
+    }
+
+    /// Records that the server has set a persistent watch, in place of any other of its path.
+    pub(super) fn is_set(&mut self, path: &str, mode: AddWatchMode) {
+        if mode == PersistentRecursive && self.mode_at(path).is_some() {
+            self.recursive.insert(path.to_owned());
+        } else {
+            self.recursive.remove(path);
+        }
+    }
+
+    /// Returns `true` if the server has a recursive watch at a path.
+    pub(super) fn is_recursive(&self, path: &str) -> bool {
+        self.recursive.contains(path)
+    }
+
     fn has_persistent(&self, path: &str, mode: AddWatchMode) -> bool {
         !self.persistent.is_empty() && self.persistent.contains_key(&(path.to_owned(), mode))
     }
 
-    /// Returns the one-shot watches that a persistent watch of the path serves. With watches of both modes only the
-    /// newest one may be left on the server, so only the events that both get count.
+    /// Returns the one-shot watches that a persistent watch of the path serves. The recursive one serves no watch of the
+    /// children: the server sends no event of a child that the session must not read.
     fn served(&self, path: &str) -> u8 {
         match [Persistent, PersistentRecursive].map(|mode| self.has_persistent(path, mode)) {
             [false, false] => 0,
             [true, false] => DATA | EXIST | CHILD,
             [_, true] => DATA | EXIST,
         }
-    }
-
-    pub(super) fn has_subscribers(&self, path: &str) -> bool {
-        self.served(path) != 0
     }
 
     /// Returns `true` if a persistent watch of the path serves this one-shot watch, so that a read must not send it.
@@ -139,7 +154,7 @@ impl Armed {
         self.next
     }
 
-    /// Removes a subscriber. Returns `true` if its path has no persistent watch any more.
+    /// Removes a subscriber. Returns `true` if it was the last one of its path and mode.
     pub(super) fn unsubscribe(&mut self, path: &str, mode: AddWatchMode, id: u64) -> bool {
         let key = (path.to_owned(), mode);
         let Some(subscribers) = self.persistent.get_mut(&key) else { return false };
@@ -148,7 +163,10 @@ impl Armed {
             return false;
         }
         self.persistent.remove(&key);
-        !self.has_subscribers(path)
+        if self.mode_at(path).is_none() {
+            self.recursive.remove(path);
+        }
+        true
     }
 
     /// Sends `Reset` to all subscribers: a persistent watch that is set again has missed the events in between.
@@ -156,6 +174,12 @@ impl Armed {
         for (_, to) in self.persistent.values().flatten() {
             to.send(PersistentEvent::Reset);
         }
+    }
+
+    /// Records that a new connection sets all persistent watches.
+    pub(super) fn restoring(&mut self) {
+        let recursive = self.persistent.keys().filter(|(_, mode)| *mode == PersistentRecursive);
+        self.recursive = recursive.map(|(path, _)| path.clone()).collect();
     }
 
     /// Returns the bodies of the requests that set all watches again, each at most [`PART`] bytes and below the frame
@@ -170,7 +194,8 @@ impl Armed {
         let (behind, ahead): (Vec<_>, Vec<_>) =
             one_shot.partition(|(list, path)| *list == CHILDREN_LIST && self.has_persistent(path, PersistentRecursive));
         let list_of = |mode: &AddWatchMode| if *mode == Persistent { 3 } else { 4 };
-        let persistent = self.persistent.keys().map(|(path, mode)| (list_of(mode), path.as_str()));
+        let needed = self.persistent.keys().filter(|(path, mode)| self.mode_at(path) == Some(*mode));
+        let persistent = needed.map(|(path, mode)| (list_of(mode), path.as_str()));
         for group in [ahead.into_iter().chain(persistent).collect(), behind] {
             for (list, path) in group {
                 if part.length + path.len() + 4 > longest {
@@ -192,6 +217,24 @@ impl Armed {
         lists_of(armed.0 & !self.served(path)).for_each(|list| part.push(list, path));
         part.body(zxid).map(|(_, body)| body)
     }
+}
+
+/// Returns the event that the subscribers of a path in this mode get. At a path with a recursive watch on the server the
+/// events of the children stand for the changes of the children.
+fn event_for(path: &str, mode: AddWatchMode, is_recursive: bool, event: &WatchedEvent) -> Option<WatchedEvent> {
+    use EventType::{NodeChildrenChanged, NodeCreated, NodeDeleted};
+    let concerns = match (mode, event.event_type) {
+        (PersistentRecursive, NodeChildrenChanged) => false,
+        (PersistentRecursive, _) => is_at_or_below(&event.path, path),
+        (Persistent, NodeChildrenChanged) if is_recursive => false,
+        (Persistent, NodeCreated | NodeDeleted)
+            if is_recursive && event.path != "/" && parent_of(&event.path) == path =>
+        {
+            return Some(WatchedEvent { event_type: NodeChildrenChanged, path: path.to_owned() });
+        }
+        (Persistent, _) => event.path == path,
+    };
+    concerns.then(|| event.clone())
 }
 
 const fn bits_of(kind: WatchKind) -> u8 {

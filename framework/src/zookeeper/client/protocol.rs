@@ -146,7 +146,7 @@ enum Waiting<T> {
     Request(Request, T),
     /// The removal of a watch, never sent ahead of a read that sets it.
     Forget(String, WatchKind),
-    /// The removal of a persistent watch, never sent ahead of the list that sets it again.
+    /// The removal of a persistent watch, or its change to another mode, never sent ahead of the list that sets it again.
     Unsubscribe(String),
 }
 
@@ -166,11 +166,15 @@ enum Asked<T> {
     AddWatch {
         path: String,
         mode: AddWatchMode,
+        /// The mode of the watch that the server sets.
+        sent: AddWatchMode,
         id: u64,
         token: T,
         /// The newest zxid when it was sent.
         zxid: i64,
     },
+    /// The persistent watch of a path without a recursive subscriber any more.
+    Replace(String),
     RemoveWatch {
         path: String,
         kind: Option<WatchKind>,
@@ -333,8 +337,7 @@ impl<T> Protocol<T> {
                     }
                 }
                 Some(Waiting::Forget(path, kind)) => self.remove_one_shot(&path, kind, now),
-                Some(Waiting::Unsubscribe(path)) if self.armed.has_subscribers(&path) => {}
-                Some(Waiting::Unsubscribe(path)) => self.remove_watch(&path, None, now),
+                Some(Waiting::Unsubscribe(path)) => self.fit_watch(&path, now),
                 None => return,
             }
         }
@@ -381,20 +384,40 @@ impl<T> Protocol<T> {
         }
         // Subscribed before the reply, because the first event may arrive with it.
         let id = self.armed.subscribe(path, mode, to);
-        let asked = Asked::AddWatch { path: path.to_owned(), mode, id, token, zxid: self.last_seen };
-        self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, mode, to));
+        let sent = self.armed.mode_at(path).unwrap_or(mode);
+        let asked = Asked::AddWatch { path: path.to_owned(), mode, sent, id, token, zxid: self.last_seen };
+        self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, sent, to));
         Ok(id)
     }
 
-    /// Removes a subscriber and, with the last one of its path, the watch on the server.
+    /// Removes a subscriber and, with the last one of its path, the watch on the server. With the last recursive one a
+    /// persistent watch takes the place of the recursive one.
     pub(super) fn unsubscribe(&mut self, path: &str, mode: AddWatchMode, id: u64, now: Duration) {
         if !self.armed.unsubscribe(path, mode, id) {
             return;
         }
         if self.is_ready() {
-            self.remove_watch(path, None, now);
+            self.fit_watch(path, now);
         } else if let Some(connection) = &mut self.connection {
             connection.waiting.push_back(Waiting::Unsubscribe(path.to_owned()));
+        }
+    }
+
+    /// Removes or replaces the persistent watch of a path that has lost the last subscriber of one mode.
+    fn fit_watch(&mut self, path: &str, now: Duration) {
+        if self.armed.mode_at(path).is_none() {
+            self.remove_watch(path, None, now);
+        } else {
+            self.replace_recursive(path, now);
+        }
+    }
+
+    /// Replaces a recursive watch without a subscriber. A server from 3.9 on keeps it too, and its events are ignored.
+    fn replace_recursive(&mut self, path: &str, now: Duration) {
+        let mode = AddWatchMode::Persistent;
+        if self.armed.is_recursive(path) && self.armed.mode_at(path) == Some(mode) {
+            let asked = Asked::Replace(path.to_owned());
+            self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, mode, to));
         }
     }
 
@@ -571,7 +594,11 @@ impl<T> Protocol<T> {
                 }
                 Asked::RemoveWatch { path, kind: Some(kind), .. } => self.armed.disarm(&path, kind),
                 Asked::SetAgain { zxid } => watch_base = watch_base.min(zxid),
-                Asked::RemoveWatch { kind: None, .. } | Asked::Sasl | Asked::Close | Asked::Abandoned => {}
+                Asked::RemoveWatch { kind: None, .. }
+                | Asked::Replace(_)
+                | Asked::Sasl
+                | Asked::Close
+                | Asked::Abandoned => {}
             }
         }
         for waiting in connection.waiting {
@@ -795,6 +822,7 @@ impl<T> Protocol<T> {
 
     /// Sends credentials, then the watches of the session. The replies to both are outstanding.
     fn restore(&mut self, now: Duration) {
+        self.armed.restoring();
         let auth = std::mem::take(&mut self.settings.auth);
         for AuthInfo { scheme, auth } in &auth {
             self.frame(|to| {
@@ -894,9 +922,11 @@ impl<T> Protocol<T> {
                     self.end(SessionEnd::Expired);
                 }
             }
-            (Asked::AddWatch { path, mode, id, token, zxid }, _) => {
+            (Asked::AddWatch { path, mode, sent, id, token, zxid }, _) => {
                 let result = match header.err {
                     0 => {
+                        self.armed.is_set(&path, sent);
+                        self.replace_recursive(&path, now);
                         self.set_again(&path, zxid, now);
                         Ok(Response::Acknowledged)
                     }
@@ -910,6 +940,7 @@ impl<T> Protocol<T> {
             }
             (Asked::RemoveWatch { path, kind: Some(kind), .. }, _) => self.armed.disarm(&path, kind),
             (Asked::RemoveWatch { path, kind: None, zxid }, _) => self.set_again(&path, zxid, now),
+            (Asked::Replace(path), _) if header.err == 0 => self.armed.is_set(&path, AddWatchMode::Persistent),
             (Asked::SetAgain { .. }, _) if header.err != 0 => return Err(refused_watches(header.err)),
             (Asked::Sasl, _) => return self.logged_in(header.err, from, now),
             (Asked::Close, _) => self.events.push_back(Event::Closed),

@@ -921,16 +921,90 @@ fn watches_that_a_dropped_subscription_served_are_set_again() {
     }
 }
 
+/// Returns the mode of a request for a persistent watch.
+fn mode_of(seen: &Seen) -> AddWatchMode {
+    assert_eq!(seen.op, OpCode::AddWatch);
+    if seen.body.ends_with(&[0; 4]) { Persistent } else { PersistentRecursive }
+}
+
 #[test]
-fn dropped_subscription_leaves_the_watch_of_another_mode_on_its_path() {
+fn subscribers_of_both_modes_at_one_path_share_its_recursive_watch() {
+    for modes in [[Persistent, PersistentRecursive], [PersistentRecursive, Persistent]] {
+        let mut story = Story::connected();
+        let first = story.subscribed("/a", modes[0]);
+        let (to, events) = WatchEvents::channel();
+        let id = story.protocol.add_watch("/a", modes[1], to, "add", story.now).map_err(|(_, error)| error).unwrap();
+        let request = &story.requests()[0];
+        assert_eq!(mode_of(request), PersistentRecursive, "a server before 3.9 has one watch for the path");
+        let second = Subscription { path: "/a", mode: modes[1], id, events, xid: request.xid };
+        let [mut persistent, mut recursive] = if modes[0] == Persistent { [first, second] } else { [second, first] };
+        if modes[0] == Persistent {
+            story.notify(CHILDREN_CHANGED, "/a");
+            assert_eq!(persistent.heard().len(), 1, "the server has not set the recursive one yet");
+        }
+        story.reply(request.xid, 1, &[0; 4]);
+        for round in 0..2 {
+            for (kind, path) in [(CREATED, "/a/b"), (DELETED, "/a/b/c"), (DATA_CHANGED, "/a/b"), (DELETED, "/a/b")] {
+                story.notify(kind, path);
+            }
+            // That of a one-shot watch of the children.
+            story.notify(CHILDREN_CHANGED, "/a");
+            story.notify(DELETED, "/a");
+            assert_eq!(recursive.heard().len(), 5);
+            let heard = persistent.heard();
+            let changed = |event_type| PersistentEvent::Changed(WatchedEvent { event_type, path: "/a".to_owned() });
+            let children = changed(EventType::NodeChildrenChanged);
+            assert_eq!(heard, [children.clone(), children, changed(EventType::NodeDeleted)]);
+            if round == 0 {
+                story.lose();
+                story.open();
+                story.accept(TIMEOUT);
+                assert_eq!(watches(&story.requests()[0]).1, [0, 0, 0, 0, 1]);
+                story.reply(XID_SET_WATCHES, 2, &[]);
+                assert_eq!((recursive.heard().len(), persistent.heard().len()), (1, 1), "a reset");
+            }
+        }
+    }
+}
+
+#[test]
+fn persistent_watch_takes_the_place_of_a_recursive_one_that_is_dropped() {
+    for is_early in [false, true] {
+        let mut story = Story::connected();
+        let mut persistent = story.subscribed("/a", Persistent);
+        let recursive = story.subscribe("/a", PersistentRecursive);
+        if is_early {
+            story.drop_subscription(&recursive);
+            assert!(story.requests().is_empty(), "the server has not set the recursive one yet");
+        }
+        story.reply(recursive.xid, 1, &[0; 4]);
+        if !is_early {
+            assert!(story.watch(Watching::Children, "/a", 1));
+            story.drop_subscription(&recursive);
+        }
+        let replacing = &story.requests()[0];
+        assert_eq!(mode_of(replacing), Persistent);
+        story.notify(CREATED, "/a/b");
+        story.reply(replacing.xid, 2, &[0; 4]);
+        assert_eq!(persistent.heard().len(), 1, "from the recursive one");
+        story.notify(CREATED, "/a/c");
+        story.notify(CHILDREN_CHANGED, "/a");
+        assert_eq!(persistent.heard().len(), 1, "from its own");
+        story.drop_subscription(&persistent);
+        assert_eq!(story.requests()[0].op, OpCode::RemoveWatches);
+    }
+}
+
+#[test]
+fn dropped_persistent_subscription_leaves_the_recursive_one_of_its_path() {
     let mut story = Story::connected();
-    let recursive = story.subscribed("/a", PersistentRecursive);
-    let mut persistent = story.subscribed("/a", Persistent);
-    story.drop_subscription(&recursive);
-    assert!(story.requests().is_empty());
-    story.notify(DATA_CHANGED, "/a");
-    assert_eq!(persistent.heard().len(), 1);
+    let persistent = story.subscribed("/a", Persistent);
+    let mut recursive = story.subscribed("/a", PersistentRecursive);
     story.drop_subscription(&persistent);
+    assert!(story.requests().is_empty());
+    story.notify(DATA_CHANGED, "/a/b");
+    assert_eq!(recursive.heard().len(), 1);
+    story.drop_subscription(&recursive);
     assert_eq!(story.requests()[0].op, OpCode::RemoveWatches);
 }
 

@@ -10,6 +10,7 @@ mod read_only;
 mod reconfig;
 mod secure;
 mod sessions;
+mod subscribed_recipes;
 mod subscriptions;
 mod transactions;
 mod unsupported;

@@ -7,10 +7,8 @@ use curator_framework::{
     Acl, AddWatchMode, CreateMode, CuratorFramework, Error, EventType, PersistentEvent, PersistentWatcher, Session,
     WakeReason, Watch, WatchedEvent,
 };
-use curator_integration::env::{self, Env, eventually, in_time};
-use curator_integration::kinds::Which;
+use curator_integration::env::{self, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{LeaderLatch, LeaderLatchOptions, LeaderObserver, Observed, SharedValue};
 use curator_test::TestingServer;
 use curator_test::wire::OpCode;
 use tokio::task::coop::unconstrained;
@@ -19,7 +17,7 @@ use super::{connected, second};
 
 const MODES: [AddWatchMode; 2] = [AddWatchMode::Persistent, AddWatchMode::PersistentRecursive];
 
-type Heard = (EventType, String);
+pub(super) type Heard = (EventType, String);
 
 async fn changed(watcher: &mut PersistentWatcher) -> Heard {
     match in_time(watcher.next()).await.unwrap() {
@@ -29,7 +27,7 @@ async fn changed(watcher: &mut PersistentWatcher) -> Heard {
 }
 
 /// Returns the events that have arrived.
-async fn heard(watcher: &mut PersistentWatcher) -> Vec<Heard> {
+pub(super) async fn heard(watcher: &mut PersistentWatcher) -> Vec<Heard> {
     let mut heard = Vec::new();
     // tokio's budget would end it early.
     while let Poll::Ready(event) = futures_util::poll!(unconstrained(std::pin::pin!(watcher.next()))) {
@@ -41,7 +39,7 @@ async fn heard(watcher: &mut PersistentWatcher) -> Vec<Heard> {
     heard
 }
 
-async fn create(client: &CuratorFramework, path: &str) {
+pub(super) async fn create(client: &CuratorFramework, path: &str) {
     client.create().creating_parents_if_needed().for_path(path).await.unwrap();
 }
 
@@ -76,6 +74,14 @@ fn heard_of(mode: AddWatchMode, event: EventType, path: &str, round: usize) -> H
     }
 }
 
+/// Returns the event that a persistent watch of the parent gets for the creation or deletion of a child.
+fn heard_of_child(mode: AddWatchMode, event: EventType, parent: &str, child: &str) -> Heard {
+    match mode {
+        AddWatchMode::PersistentRecursive => (event, format!("{parent}/{child}")),
+        _ => (EventType::NodeChildrenChanged, parent.to_owned()),
+    }
+}
+
 on_every_server! {
     async fn persistent_watch_and_one_shot_watches_of_its_path_hear_every_change(env) {
         let (client, other) = (connected(env.address()).await, env.client().await);
@@ -100,6 +106,81 @@ on_every_server! {
             create(&other, &env.path("missing")).await;
             in_time(gone).await;
             other.delete().for_path(&env.path("missing")).await.unwrap();
+        }
+    }
+
+    async fn one_shot_watches_below_a_recursive_subscription_take_nothing_from_it(env) {
+        let (client, other) = (connected(env.address()).await, env.client().await);
+        let session = client.session().await.unwrap();
+        let root = env.path("tree");
+        create(&other, &root).await;
+        let mut recursive = client.add_watch(&root, AddWatchMode::PersistentRecursive).await.unwrap();
+        let mut expected = Vec::new();
+        for (round, read) in READS.into_iter().chain(READS).enumerate() {
+            let path = format!("{root}/{round}");
+            create(&other, &path).await;
+            expected.push((EventType::NodeCreated, path.clone()));
+            // A watch that fires, one that is removed, a deeper subscription that is removed, and a deletion.
+            let once = watch(&session, read, &path).await;
+            let event = fire(&other, read, &path, round).await;
+            expected.push(heard_of(AddWatchMode::PersistentRecursive, event, &path, round));
+            assert_eq!(in_time(once).await, WakeReason::Event(event), "{read}");
+            drop(watch(&session, read, &path).await);
+            drop(client.add_watch(&path, MODES[round % 2]).await.unwrap());
+            client.sync("/").await.unwrap();
+            let event = fire(&other, read, &path, round + 10).await;
+            expected.push(heard_of(AddWatchMode::PersistentRecursive, event, &path, round + 10));
+            let gone = watch(&session, read, &path).await;
+            for child in other.get_children().for_path(&path).await.unwrap() {
+                other.delete().for_path(&format!("{path}/{child}")).await.unwrap();
+                expected.push((EventType::NodeDeleted, format!("{path}/{child}")));
+            }
+            other.delete().for_path(&path).await.unwrap();
+            expected.push((EventType::NodeDeleted, path.clone()));
+            in_time(gone).await;
+        }
+        client.sync("/").await.unwrap();
+        assert_eq!(heard(&mut recursive).await, expected);
+    }
+
+    async fn subscription_keeps_its_events_when_another_one_of_its_path_is_dropped(env) {
+        let (client, other) = (connected(env.address()).await, env.client().await);
+        let namespaced = client.using_namespace(&env.path("")[1..].trim_end_matches('/')).unwrap();
+        create(&other, &env.path("parent")).await;
+        for (round, [kept, dropped]) in
+            MODES.into_iter().flat_map(|kept| MODES.map(|dropped| [kept, dropped])).enumerate()
+        {
+            for is_older in [true, false] {
+                let name = format!("/parent/{round}-{is_older}");
+                let path = env.path(&name[1..]);
+                create(&other, &path).await;
+                let mut first = None;
+                if !is_older {
+                    first = Some(client.add_watch(&path, dropped).await.unwrap());
+                }
+                // In a namespace, so that the paths differ for the client.
+                let mut watcher = namespaced.add_watch(&name, kept).await.unwrap();
+                let dropped_later = match first {
+                    Some(first) => first,
+                    None => client.add_watch(&path, dropped).await.unwrap(),
+                };
+                let expected = |event, child: &str| heard_of_child(kept, event, &name, child);
+                let told = format!("{kept:?}, {dropped:?}, older: {is_older}");
+                create(&other, &format!("{path}/a")).await;
+                assert_eq!(changed(&mut watcher).await, expected(EventType::NodeCreated, "a"), "{told}, both");
+                other.set_data().for_path(&path, "x").await.unwrap();
+                assert_eq!(changed(&mut watcher).await, (EventType::NodeDataChanged, name.clone()), "{told}, both");
+                drop(dropped_later);
+                client.sync("/").await.unwrap();
+                create(&other, &format!("{path}/b")).await;
+                assert_eq!(changed(&mut watcher).await, expected(EventType::NodeCreated, "b"), "{told}");
+                other.set_data().for_path(&path, "x").await.unwrap();
+                assert_eq!(changed(&mut watcher).await, (EventType::NodeDataChanged, name.clone()), "{told}");
+                other.delete().for_path(&format!("{path}/b")).await.unwrap();
+                assert_eq!(changed(&mut watcher).await, expected(EventType::NodeDeleted, "b"), "{told}");
+                client.sync("/").await.unwrap();
+                assert_eq!(heard(&mut watcher).await, [], "{told}");
+            }
         }
     }
 
@@ -201,109 +282,6 @@ on_every_server! {
         create(&other, &format!("{path}/shown")).await;
         assert_eq!(changed(&mut watcher).await, (EventType::NodeCreated, format!("{path}/shown")));
     }
-
-    async fn recipes_work_below_a_subscription_which_hears_every_change(env) {
-        let root = env.path("tree");
-        assert_recipes_and_subscriptions_are_apart(&env, vec![root.clone()], &root).await;
-    }
-
-    async fn recipes_work_at_subscribed_paths_and_every_change_is_heard(env) {
-        let root = env.path("tree");
-        let mut paths: Vec<_> = Which::ALL.iter().flat_map(|which| which.folders(&root)).collect();
-        paths.extend([format!("{root}/value"), format!("{root}/leaders")]);
-        assert_recipes_and_subscriptions_are_apart(&env, paths, &root).await;
-    }
-}
-
-async fn assert_recipes_and_subscriptions_are_apart(env: &Env, paths: Vec<String>, root: &str) {
-    // The witness has no one-shot watches.
-    let (client, witness, other) = (connected(env.address()).await, connected(env.address()).await, env.client().await);
-    create(&other, root).await;
-    let mut watchers = Vec::new();
-    for path in &paths {
-        let of_client = client.add_watch(path, AddWatchMode::PersistentRecursive).await.unwrap();
-        watchers.push((of_client, witness.add_watch(path, AddWatchMode::PersistentRecursive).await.unwrap()));
-    }
-    for which in Which::ALL {
-        contend(which, &client, &other, root).await;
-    }
-    share_a_value(&client, &other, &format!("{root}/value")).await;
-    elect(&client, &other, &format!("{root}/leaders")).await;
-    for path in &paths {
-        create(&other, &format!("{path}/mark")).await;
-    }
-    // Events of a change precede the reply to a sync behind it.
-    for client in [&client, &witness] {
-        client.sync("/").await.unwrap();
-    }
-    let mut deaf = Vec::new();
-    for (watcher, witness) in &mut watchers {
-        let (all, heard) = (heard(witness).await, heard(watcher).await);
-        let mark = format!("{}/mark", watcher.path());
-        assert!(all.len() > 4 && all.last().is_some_and(|(_, path)| *path == mark), "{:?}", all.last());
-        if heard != all {
-            deaf.push(format!("{}: {} of {} events", watcher.path(), heard.len(), all.len()));
-        }
-    }
-    assert!(deaf.is_empty(), "{}", deaf.join("\n"));
-}
-
-/// Passes a lock around: two owners of one client and one of another.
-async fn contend(which: Which, client: &CuratorFramework, other: &CuratorFramework, root: &str) {
-    let contenders = [client, client, other].map(|client| {
-        let lock = which.lock(client, root);
-        tokio::spawn(async move {
-            for _round in 0..4 {
-                let guard = lock.acquire().await.unwrap();
-                guard.release().await.unwrap();
-            }
-        })
-    });
-    for contender in contenders {
-        in_time(contender).await.unwrap();
-    }
-    which.wait_until_free(other, root).await;
-}
-
-async fn share_a_value(client: &CuratorFramework, other: &CuratorFramework, path: &str) {
-    let [ours, theirs] = [client, other].map(|client| SharedValue::new(client.clone(), path, "seed").unwrap());
-    for value in [&ours, &theirs] {
-        in_time(value.start()).await.unwrap();
-    }
-    for round in 0..4 {
-        for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
-            let text = format!("{round}");
-            in_time(from.set_value(text.clone())).await.unwrap();
-            let mut watch = to.watch();
-            in_time(watch.wait_for(|value| *value.value() == text.as_bytes())).await.unwrap();
-        }
-    }
-    for value in [ours, theirs] {
-        in_time(value.close()).await;
-    }
-}
-
-async fn elect(client: &CuratorFramework, other: &CuratorFramework, path: &str) {
-    let observer = LeaderObserver::start(client.clone(), path).unwrap();
-    let mut observed = observer.watch();
-    let mut last = None;
-    for (round, client) in [client, other, client, other].into_iter().enumerate() {
-        let id = round.to_string();
-        let latch = LeaderLatch::with_options(client.clone(), path, LeaderLatchOptions::new().id(&id)).unwrap();
-        latch.start().unwrap();
-        if let Some(latch) = last.replace(latch.clone()) {
-            eventually("it waits", async || latch.participants().await.unwrap().len() == 2).await;
-            in_time(latch.close()).await;
-        }
-        in_time(latch.leading()).await.unwrap();
-        let is_leader = |observed: &Observed| matches!(observed, Observed::Leader(leader) if leader.id == id);
-        drop(in_time(observed.wait_for(is_leader)).await.unwrap());
-    }
-    if let Some(latch) = last {
-        in_time(latch.close()).await;
-    }
-    drop(in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap());
-    in_time(observer.close()).await;
 }
 
 #[tokio::test]

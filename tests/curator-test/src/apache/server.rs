@@ -18,6 +18,7 @@ use crate::{TestAuthority, TestCertificate};
 pub struct ApacheServerBuilder {
     options: Options,
     security: Security,
+    properties: Vec<String>,
 }
 
 impl ApacheServerBuilder {
@@ -57,6 +58,13 @@ impl ApacheServerBuilder {
     /// The manifest of that jar must name the jars that it needs, as Debian's does.
     pub fn jars(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.jars = folder.into();
+        self
+    }
+
+    /// Sets a system property of the server's Java, such as `zookeeper.extendedTypesEnabled`, without which the server
+    /// refuses nodes with a time to live.
+    pub fn system_property(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
+        self.properties.push(format!("-D{}={}", name.as_ref(), value.as_ref()));
         self
     }
 
@@ -118,7 +126,7 @@ impl ApacheServerBuilder {
         let (sasl, argument) = self.security.write_sasl(folder.path())?;
         let tls = self.security.write_tls(folder.path(), secure_address)?;
         let config = format!("{}{sasl}{tls}", self.options.config(folder.path(), address));
-        if let Some(argument) = argument {
+        for argument in self.properties.iter().cloned().chain(argument) {
             launcher.add_argument(argument);
         }
         if self.security.authority.is_some() {
@@ -184,7 +192,7 @@ impl ApacheServer {
 
     /// Returns the default options for a server.
     pub fn builder() -> ApacheServerBuilder {
-        ApacheServerBuilder { options: Options::default(), security: Security::default() }
+        ApacheServerBuilder { options: Options::default(), security: Security::default(), properties: Vec::new() }
     }
 
     /// Returns the connect string: `127.0.0.1:<port>`.

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use curator_integration::env::{builder, connected, eventually};
 use curator_test::wire::{
     Acl, ConnectRequest, ConnectResponse, MAX_FRAME, OpCode, Reader, ReplyHeader, RequestHeader, Writer, read_frame,
     write_frame,
@@ -76,6 +77,26 @@ async fn session_timeouts_are_those_of_the_builder() {
     for (asked, granted) in [(1, 1500), (30_000, 30_000), (600_000, 45_000)] {
         let session = handshake(server.address(), new_session(Duration::from_millis(asked))).await.unwrap();
         assert_eq!(session.timeout_ms, granted);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn system_properties_let_the_server_delete_a_node_behind_its_time() {
+    let properties = [("zookeeper.extendedTypesEnabled", "true"), ("znode.container.checkIntervalMs", "50")];
+    let start = |properties: &[(&str, &str)]| {
+        let builder = properties
+            .iter()
+            .fold(ApacheServer::builder(), |builder, (name, value)| builder.system_property(name, value));
+        builder.start().unwrap_or_else(|error| panic!("{error}"))
+    };
+    for is_allowed in [false, true] {
+        let server = start(&properties[usize::from(!is_allowed)..]);
+        let client = connected(builder(server.address())).await;
+        let created = client.create().with_ttl(Duration::from_millis(500)).for_path("/short").await;
+        assert_eq!(created.is_ok(), is_allowed, "{created:?}");
+        eventually("its time is over", async || client.check_exists().for_path("/short").await.unwrap().is_none())
+            .await;
+        client.close().await;
     }
 }
 

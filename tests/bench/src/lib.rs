@@ -1,6 +1,7 @@
-//! What the benchmarks share: clients that take and release one mutex.
+//! The parts that benchmarks share: clients that take and release one mutex, and processes.
 
 #![allow(missing_docs, missing_debug_implementations, clippy::missing_errors_doc, reason = "helpers of benchmarks")]
 
 pub mod cycles;
+pub mod process;
 pub mod socket;

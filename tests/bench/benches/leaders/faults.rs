@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use curator_bench::process::{Java, Process};
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
 use curator_test::{ApacheCluster, FaultProxy, kill_session};
 use futures_util::future::try_join_all;
@@ -13,7 +14,7 @@ use tokio::task::block_in_place;
 use tokio::time::sleep;
 
 use crate::outcome::{Outcome, outcome};
-use crate::process::{Java, Process, Result, Term, Terms, now};
+use crate::process::{self, Result, Term, Terms, now};
 
 /// The session timeout of all candidates.
 pub(crate) const SESSION: Duration = Duration::from_secs(4);
@@ -183,14 +184,14 @@ pub(crate) struct Row {
 }
 
 async fn processes(java: &Java, terms: &Terms) -> Result<[Process; 2]> {
-    Ok([Process::java(java, terms).await?, Process::java(java, terms).await?])
+    Ok([process::java(java, terms).await?, process::java(java, terms).await?])
 }
 
 impl Stage {
     pub(crate) async fn new(sides: Vec<Side>) -> Result<Self> {
         let cluster = block_in_place(|| ApacheCluster::builder().tick(TICK).sync_limit(SYNC_LIMIT).start())?;
-        let (java, terms) = (Java::compile().await?, Terms::default());
-        let ours = [Process::ours(&terms).await?, Process::ours(&terms).await?];
+        let (java, terms) = (process::compile().await?, Terms::default());
+        let ours = [process::ours(&terms).await?, process::ours(&terms).await?];
         let processes = [processes(&java, &terms).await?, ours];
         Ok(Self { cluster, sides, java, terms, processes })
     }
@@ -290,7 +291,7 @@ impl Stage {
     async fn spares(&self, fault: Fault) -> Result<Vec<Process>> {
         match fault {
             Fault::ProcessKilled => {
-                Ok(vec![Process::java(&self.java, &self.terms).await?, Process::ours(&self.terms).await?])
+                Ok(vec![process::java(&self.java, &self.terms).await?, process::ours(&self.terms).await?])
             }
             _ => Ok(Vec::new()),
         }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use curator_bench::process::{Java, Process};
 use curator_test::wire::OpCode;
 use curator_test::{ApacheServer, FaultProxy, TestingServer};
 
-use crate::process::{Java, Process, Result, Terms};
+use crate::process::{self, Result, Terms};
 
 const CANDIDATES: usize = 20;
 const DELAY: Duration = Duration::from_millis(5);
@@ -21,8 +22,8 @@ struct Sides {
 
 impl Sides {
     async fn start() -> Result<Self> {
-        let (java, terms) = (Java::compile().await?, Terms::default());
-        let all = [("ours", Process::ours(&terms).await?), ("Curator", Process::java(&java, &terms).await?)];
+        let (java, terms) = (process::compile().await?, Terms::default());
+        let all = [("ours", process::ours(&terms).await?), ("Curator", process::java(&java, &terms).await?)];
         Ok(Self { all, _java: java })
     }
 }

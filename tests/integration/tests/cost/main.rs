@@ -1,8 +1,10 @@
-//! What locks and clients cost: requests, round trips, processor time, and hand-offs in long queues.
+//! What locks, nodes, groups and clients cost: requests, round trips, processor time, and hand-offs in long queues.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod both_clients;
 mod each_client;
+mod meter;
+mod nodes;
 mod scale;
 mod waiting;

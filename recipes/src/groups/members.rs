@@ -110,7 +110,6 @@ pub enum GroupState {
 
 /// A change of a group's members.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum MemberChange {
     /// A member has joined. A member that has joined again has another `czxid`.
     Joined(Member),

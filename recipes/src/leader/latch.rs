@@ -365,7 +365,8 @@ impl LeaderLatch {
         self.owner.shared.state.watch()
     }
 
-    /// Returns the changes of the state from now on, as a bounded stream.
+    /// Returns the changes of the state from now on, as a bounded stream. Read the present [`state`](Self::state) behind
+    /// this call, so that no change is missed; the stream may repeat it.
     #[must_use]
     pub fn changes(&self) -> Changes<LeaderState> {
         self.owner.shared.state.changes()

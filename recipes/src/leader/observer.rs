@@ -163,7 +163,8 @@ impl LeaderObserver {
         self.owner.observed.watch()
     }
 
-    /// Returns the changes from now on, as a bounded stream.
+    /// Returns the changes from now on, as a bounded stream. Read the present state in [`watch`](Self::watch) behind this
+    /// call, so that no change is missed; the stream may repeat it.
     #[must_use]
     pub fn changes(&self) -> Changes<Observed> {
         self.owner.observed.changes()

@@ -70,9 +70,10 @@ impl<T: Clone> Published<T> {
     }
 
     fn send(&self, changes: &broadcast::Sender<T>, state: T) {
+        // First: a reader that opens its stream, then reads the newest state, misses none.
+        self.newest.send_replace(state.clone());
         // An error means that no stream is open.
-        let _streams = changes.send(state.clone());
-        self.newest.send_replace(state);
+        let _streams = changes.send(state);
     }
 
     pub(crate) fn newest(&self) -> T {
@@ -95,7 +96,34 @@ impl<T: Clone> Published<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Context, Wake, Waker};
+
     use super::*;
+
+    /// Reads the newest state at the moment when a stream wakes its reader.
+    struct Look {
+        published: Published<u32>,
+        seen: AtomicU32,
+    }
+
+    impl Wake for Look {
+        fn wake(self: Arc<Self>) {
+            self.seen.store(self.published.newest(), Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn newest_state_has_each_change_that_a_stream_returns() {
+        let look = Arc::new(Look { published: Published::new(0), seen: AtomicU32::new(0) });
+        let (mut changes, waker) = (look.published.changes(), Waker::from(Arc::clone(&look)));
+        let mut next = pin!(changes.next());
+        assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        look.published.publish(7);
+        assert_eq!(look.seen.load(Ordering::SeqCst), 7);
+    }
 
     #[tokio::test]
     async fn a_slow_reader_gets_a_marker_and_the_newest_states() {

@@ -1,5 +1,6 @@
 //! The observer of an election.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -33,6 +34,14 @@ pub struct Leader {
     pub since: SystemTime,
     /// The data that this leader has [proclaimed](crate::Leadership::proclaim).
     pub data: Option<Vec<u8>>,
+}
+
+impl Leader {
+    /// Returns the proclaimed data as text, with U+FFFD in place of bytes that are not UTF-8.
+    #[must_use]
+    pub fn data_text(&self) -> Option<Cow<'_, str>> {
+        self.data.as_deref().map(String::from_utf8_lossy)
+    }
 }
 
 /// The state of an election, as an observer knows it.
@@ -95,8 +104,7 @@ impl Observed {
 /// let with_data = |observed: &Observed| matches!(observed, Observed::Leader(leader) if leader.data.is_some());
 /// observed.wait_for(with_data).await?;
 /// let leader = observer.leader().ok_or("the leader has gone")?;
-/// let address = String::from_utf8(leader.data.unwrap_or_default())?;
-/// assert_eq!((leader.id.as_str(), address.as_str()), ("host-7", "http://host-7:8080"));
+/// assert_eq!((leader.id.as_str(), leader.data_text().as_deref()), ("host-7", Some("http://host-7:8080")));
 /// # latch.close().await;
 /// # Ok(())
 /// # }

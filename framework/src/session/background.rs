@@ -39,6 +39,8 @@ pub(crate) enum PendingDelete {
     Guaranteed { path: String, delete: Delete },
     /// The ephemeral node at the path, if it belongs to the session.
     OwnEphemeral { path: String },
+    /// The node at the path, if this transaction has created it.
+    Created { path: String, czxid: i64, ephemeral: bool },
 }
 
 /// The options of a delete.
@@ -53,7 +55,11 @@ pub(crate) struct Delete {
 impl PendingDelete {
     /// Returns `true` if the server deletes the node at the end of its session.
     fn goes_with_session(&self) -> bool {
-        matches!(self, Self::Claimed { ephemeral: true, .. } | Self::OwnEphemeral { .. })
+        match self {
+            Self::Claimed { ephemeral, .. } | Self::Created { ephemeral, .. } => *ephemeral,
+            Self::OwnEphemeral { .. } => true,
+            Self::Guaranteed { .. } => false,
+        }
     }
 }
 
@@ -499,6 +505,7 @@ async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
                 _ => Ok(()),
             }
         }
+        PendingDelete::Created { path, czxid, .. } => delete_created(session, path, *czxid).await,
         PendingDelete::Claimed { parent, prefix, path: None, .. } => {
             // A server that lags could omit the node; after an answered write it does not.
             session.write_barrier().await?;
@@ -510,6 +517,19 @@ async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
                 delete_if_there(session, &make_path(parent, child), Delete::default()).await?;
             }
             Ok(())
+        }
+    }
+}
+
+/// Deletes the node of a transaction. Another client may have deleted it, and a third one have created the next.
+async fn delete_created(session: &Session, path: &str, czxid: i64) -> Result<()> {
+    // A server that lags could omit the node; after an answered write it does not.
+    session.write_barrier().await?;
+    loop {
+        let Some(stat) = session.exists(path).await?.filter(|stat| stat.czxid == czxid) else { return Ok(()) };
+        match delete_if_there(session, path, Delete { version: Some(stat.version), children: false }).await {
+            Err(Error::BadVersion { .. }) => {}
+            deleted => return deleted,
         }
     }
 }

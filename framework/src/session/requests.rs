@@ -216,13 +216,16 @@ impl Session {
         created
     }
 
-    /// Deletes a node in the background: of an ephemeral mode only the session's own one, of another mode whatever node
-    /// is there, if need be in a later session. Never blocks, and works outside of a runtime too.
-    pub fn delete_in_background(&self, path: &str, mode: CreateMode) {
+    /// Deletes a node in the background, if need be in a later session. Never blocks, and works outside of a runtime too.
+    ///
+    /// With a `czxid` it deletes the node that this transaction has created. Without one it deletes, in an ephemeral
+    /// mode, the session's own node, in another mode whatever node is there.
+    pub fn delete_in_background(&self, path: &str, mode: CreateMode, czxid: Option<i64>) {
         let path = self.to_server_path(path).to_string();
-        let remains = match mode.is_ephemeral() {
-            true => PendingDelete::OwnEphemeral { path },
-            false => PendingDelete::Guaranteed { path, delete: Delete::default() },
+        let remains = match (czxid, mode.is_ephemeral()) {
+            (Some(czxid), ephemeral) => PendingDelete::Created { path, czxid, ephemeral },
+            (None, true) => PendingDelete::OwnEphemeral { path },
+            (None, false) => PendingDelete::Guaranteed { path, delete: Delete::default() },
         };
         self.background().clean(self, remains);
     }

@@ -634,7 +634,7 @@ impl Keeper {
         let is_certain = id.is_none_or(|id| !self.uncertain.contains(&id));
         let is_of_session = |known: &Known| !mode.is_ephemeral() || id.is_none_or(|id| id == known.session);
         let Some(known) = self.known.filter(|known| is_certain && is_of_session(known)) else {
-            return session.delete_in_background(&path, mode);
+            return session.delete_in_background(&path, mode, None);
         };
         let mut version = (!self.may_be_gone).then_some(known.version);
         let deleted = loop {
@@ -654,7 +654,7 @@ impl Keeper {
             Ok(()) | Err(Error::NoNode { .. }) => {}
             Err(error) => {
                 tracing::debug!(%error, path, "a node is deleted in the background");
-                session.delete_in_background(&path, mode);
+                session.delete_in_background(&path, mode, Some(known.czxid));
             }
         }
     }

@@ -148,12 +148,16 @@ pub(super) struct Keeper {
     tried: u64,
     /// The generation of the data on the server; 0 if it is not known.
     written: u64,
+    /// The generation of the newest data that the server has refused to a node that stands.
+    refused: u64,
     /// The newest data that the server has accepted.
     accepted: Option<Arc<[u8]>>,
     foreign_data: Option<Vec<u8>>,
     touched: Option<Instant>,
     contest: Contest,
     pauses: Pauses,
+    /// A task that a runtime drops before it has run ends too.
+    _ending: Ending,
 }
 
 /// The pauses before foreign changes are undone, so that two clients that undo each other's changes do not spin.
@@ -164,13 +168,19 @@ struct Contest {
 }
 
 impl Contest {
-    async fn pause(&mut self) {
+    /// Pauses, unless the last change is long ago. Fails when the task has to end.
+    async fn pause(&mut self, stop: &mut Stop) -> NodeResult<()> {
         if self.last.is_some_and(|last| last.elapsed() < CALM) {
-            sleep(self.pauses.after(true)).await;
+            tokio::select! {
+                biased;
+                () = stop.requested() => return Err(Error::Closed.into()),
+                () = sleep(self.pauses.after(true)) => {}
+            }
         } else {
             self.pauses = Pauses::default();
         }
         self.last = Some(Instant::now());
+        Ok(())
     }
 }
 
@@ -180,6 +190,7 @@ impl Keeper {
             client,
             plan,
             wanted: shared.wanted.subscribe(),
+            _ending: Ending(Arc::clone(&shared)),
             shared,
             stop,
             session: None,
@@ -190,6 +201,7 @@ impl Keeper {
             uncertain: BTreeSet::new(),
             tried: 0,
             written: 0,
+            refused: 0,
             accepted: None,
             foreign_data: None,
             touched: None,
@@ -199,24 +211,23 @@ impl Keeper {
     }
 
     pub(super) async fn run(mut self) {
-        let _ending = Ending(Arc::clone(&self.shared));
         let mut stop = self.stop.clone();
         loop {
             self.tried = self.wanted.borrow_and_update().generation;
             let session = tokio::select! {
                 biased;
                 () = stop.requested() => break,
-                session = self.client.session() => session,
+                session = self.next_session() => session,
             };
             self.fill_in_default_data();
             let stood = match session {
-                // A create that is not cancelled: a node without protection cannot be found behind a lost reply.
-                Ok(session) if self.path().is_none() && !self.plan.is_protected => self.create_first(&session).await,
-                Ok(session) => tokio::select! {
+                Ok(session) if self.path().is_none() && self.plan.is_protected => tokio::select! {
                     biased;
                     () = stop.requested() => break,
-                    stood = self.stand(session) => stood,
+                    created = self.create_first(&session) => created,
                 },
+                // Not cancelled: without the reply to its create the node could be that of another object of this client.
+                Ok(session) => self.stand(session).await,
                 Err(error) => Err(error.into()),
             };
             match stood {
@@ -230,6 +241,26 @@ impl Keeper {
             }
         }
         self.delete().await;
+    }
+
+    /// Waits for a session. Meanwhile an ephemeral node ends with the earlier one.
+    async fn next_session(&self) -> curator_framework::Result<Session> {
+        let mut connecting = std::pin::pin!(self.client.session());
+        let Some(earlier) = self.session.as_ref().filter(|_| self.plan.mode.is_ephemeral()) else {
+            return connecting.await;
+        };
+        let connected = tokio::select! {
+            biased;
+            connected = &mut connecting => Some(connected),
+            _ = earlier.ended() => None,
+        };
+        if earlier.end_reason().is_some() && self.stands() {
+            self.shared.publish(NodeState::Creating);
+        }
+        match connected {
+            Some(connected) => connected,
+            None => connecting.await,
+        }
     }
 
     fn path(&self) -> Option<String> {
@@ -291,6 +322,8 @@ impl Keeper {
     async fn wait_for_other(&mut self) -> NodeResult<()> {
         loop {
             tokio::select! {
+                biased;
+                () = self.stop.requested() => return Err(Error::Closed.into()),
                 _ = woken(&mut self.watch) => return Ok(()),
                 changed = self.wanted.changed() => match changed {
                     Ok(()) => self.report_taken(),
@@ -327,7 +360,7 @@ impl Keeper {
     /// Creates the node, or finds it. Leaves a watch on the node at the path.
     async fn place(&mut self, session: &Session, path: &str) -> NodeResult<Placed> {
         let is_ephemeral = self.plan.mode.is_ephemeral();
-        let is_of_session = |known: Known| !is_ephemeral || session.id().is_none_or(|id| id == known.session);
+        let is_of_session = |known: Known| !is_ephemeral || session.id() == Some(known.session);
         let may_stand = !self.may_be_gone && self.known.is_some_and(is_of_session);
         let (found, watch) = match may_stand {
             true => session.exists_watched(path).await?,
@@ -354,6 +387,7 @@ impl Keeper {
         self.uncertain.clear();
         self.written = 0;
         self.foreign_data = None;
+        self.touched = None;
     }
 
     fn forget(&mut self) {
@@ -422,8 +456,13 @@ impl Keeper {
             Operation::Delete { path: path.to_owned(), version: Some(dying.version) },
             Operation::Create { path: path_of_new, data, acl, mode },
         ];
-        self.uncertain.insert(session.id().unwrap_or_default());
-        match session.transaction(operations).await {
+        let id = session.id().unwrap_or_default();
+        let was_certain = self.uncertain.insert(id);
+        let replaced = session.transaction(operations).await;
+        if was_certain && matches!(&replaced, Err(error) if !error.outcome_unknown()) {
+            self.uncertain.remove(&id);
+        }
+        match replaced {
             Ok(_) => {
                 // Its late notification must not fire the watch on the new node.
                 woken(&mut self.watch).await;
@@ -441,6 +480,8 @@ impl Keeper {
             Err(Error::Unsupported { .. }) => Ok(self.give_way(dying)),
             Err(Error::Transaction { cause, .. }) => match *cause {
                 Error::NoNode { .. } | Error::BadVersion { .. } | Error::NodeExists { .. } => Ok(Placed::Again),
+                // No permission to delete the node: it goes with its session.
+                Error::NoAuth { .. } => Ok(self.give_way(dying)),
                 cause => Err(cause.into()),
             },
             Err(error) => Err(error.into()),
@@ -455,6 +496,7 @@ impl Keeper {
                 self.publish_standing(path);
                 let woken = tokio::select! {
                     biased;
+                    () = self.stop.requested() => return Err(Error::Closed.into()),
                     woken = woken(&mut self.watch) => woken,
                     changed = self.wanted.changed() => match changed {
                         Ok(()) => continue,
@@ -463,10 +505,7 @@ impl Keeper {
                     () = wait_until(touch_at) => continue,
                 };
                 match woken {
-                    WakeReason::SessionEnded(_) => {
-                        self.shared.publish(NodeState::Creating);
-                        return Ok(());
-                    }
+                    WakeReason::SessionEnded(_) => return Ok(()),
                     WakeReason::Event(EventType::NodeDeleted) => {}
                     _ => match self.place(session, path).await? {
                         Placed::Standing => continue,
@@ -480,7 +519,7 @@ impl Keeper {
             }
             self.may_be_gone = true;
             self.shared.publish(NodeState::Creating);
-            self.contest.pause().await;
+            self.contest.pause(&mut self.stop).await?;
             return Ok(());
         }
     }
@@ -514,7 +553,7 @@ impl Keeper {
             match self.plan.foreign_data {
                 ForeignData::Keep => self.foreign_data = Some(data),
                 ForeignData::Mend => {
-                    self.contest.pause().await;
+                    self.contest.pause(&mut self.stop).await?;
                     self.written = 0;
                 }
             }
@@ -528,7 +567,10 @@ impl Keeper {
             let wanted = self.wanted.borrow_and_update().clone();
             let Some(known) = self.known else { return Ok(false) };
             if self.written == wanted.generation {
-                self.report(wanted.generation, None);
+                // The caller may not have looked at the refusal yet.
+                if self.refused != wanted.generation {
+                    self.report(wanted.generation, None);
+                }
                 return Ok(true);
             }
             let stored = self.client.to_stored_at(path, &wanted.data)?.into_owned();
@@ -563,7 +605,7 @@ impl Keeper {
 
     /// Takes back data that the server refuses: it must not keep the node from being created in a later session.
     fn refuse(&mut self, refused: &Wanted, error: NodeError) {
-        self.written = refused.generation;
+        (self.written, self.refused) = (refused.generation, refused.generation);
         if let Some(accepted) = &self.accepted {
             self.shared.wanted.send_if_modified(|wanted| {
                 if wanted.generation == refused.generation {
@@ -628,14 +670,19 @@ impl Keeper {
             return;
         }
         let (mode, id) = (self.plan.mode, session.id());
-        if mode.is_ephemeral() && session.end_reason().is_some() {
+        let is_ephemeral = mode.is_ephemeral();
+        if is_ephemeral && session.end_reason().is_some() {
             return;
         }
-        let is_certain = id.is_none_or(|id| !self.uncertain.contains(&id));
-        let is_of_session = |known: &Known| !mode.is_ephemeral() || id.is_none_or(|id| id == known.session);
-        let Some(known) = self.known.filter(|known| is_certain && is_of_session(known)) else {
-            return session.delete_in_background(&path, mode, None);
+        let is_certain = match is_ephemeral {
+            true => !self.uncertain.contains(&id.unwrap_or_default()),
+            false => self.uncertain.is_empty(),
         };
+        if !is_certain {
+            return session.delete_in_background(&path, mode, None);
+        }
+        // An ephemeral node of an earlier session goes with that.
+        let Some(known) = self.known.filter(|known| !is_ephemeral || id == Some(known.session)) else { return };
         let mut version = (!self.may_be_gone).then_some(known.version);
         let deleted = loop {
             if version.is_none() {

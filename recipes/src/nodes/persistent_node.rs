@@ -30,7 +30,7 @@ pub struct NodeListenerId(u64);
 ///
 /// For registrations: an ephemeral node stands as long as its process lives. Clones are cheap, and all clones are one
 /// node. [`close`](Self::close) deletes it, and so does the drop of the last clone, in the background. A node keeps its
-/// client open.
+/// client open. The end of the client leaves a node of a mode that is not ephemeral: await `close` before.
 ///
 /// # A path that is taken
 ///

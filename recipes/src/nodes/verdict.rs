@@ -25,7 +25,7 @@ impl Known {
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) is_ephemeral: bool,
-    /// The present session; `None` if the client does not know its id.
+    /// The present session; `None` if it has created no ephemeral node, and so the client does not know its id.
     pub(super) session: Option<i64>,
     pub(super) known: Option<Known>,
     /// The sessions in which the reply to a create was lost.
@@ -51,7 +51,7 @@ impl Facts<'_> {
     pub(super) fn judge(&self, found: &Stat) -> Verdict {
         let is_known = self.known.is_some_and(|known| known.czxid == found.czxid);
         let owner = found.ephemeral_owner;
-        let is_of_session = self.session.is_none_or(|session| session == owner);
+        let is_of_session = self.session == Some(owner);
         match (self.is_ephemeral, owner) {
             (false, 0) if is_known => Verdict::Known,
             (false, 0) => Verdict::Adopt,

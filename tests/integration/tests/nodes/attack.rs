@@ -1,0 +1,229 @@
+//! Attacks on nodes and groups under a simulated network and paused time: moments are exact.
+
+use std::time::Duration;
+
+use curator_framework::{Acl, CreateMode, CuratorFramework, Permission, RetryNTimes};
+use curator_recipes::{Group, GroupMember, NodeState, PersistentNode, PersistentNodeOptions};
+use curator_test::{ClientId, SimulatedEnsemble};
+use tokio::time::{Instant, sleep, timeout};
+
+const LATENCY: Duration = Duration::from_millis(10);
+const SESSION: Duration = Duration::from_secs(10);
+const ONE: ClientId = ClientId(1);
+const TWO: ClientId = ClientId(2);
+const FOLDER: &str = "/test";
+const PATH: &str = "/test/foo";
+/// Longer than anything that must come takes.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+fn play<T>(seed: u64, scene: impl AsyncFnOnce(SimulatedEnsemble) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async { scene(SimulatedEnsemble::new(seed, LATENCY)).await })
+}
+
+async fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
+    let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(SESSION).reap_interval(None);
+    let client = options.retry_policy(RetryNTimes::new(1000, Duration::from_millis(100))).build().unwrap();
+    client.start().unwrap();
+    client.block_until_connected().await.unwrap();
+    client
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.expect("it did not come in time")
+}
+
+async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not in time");
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn started(client: &CuratorFramework, mode: CreateMode, data: &str, options: PersistentNodeOptions) -> PersistentNode {
+    let node = PersistentNode::with_options(client.clone(), mode, PATH, data, options).unwrap();
+    node.start().unwrap();
+    node
+}
+
+fn ephemeral(client: &CuratorFramework, data: &str) -> PersistentNode {
+    started(client, CreateMode::Ephemeral, data, PersistentNodeOptions::new())
+}
+
+fn is_standing(node: &PersistentNode) -> bool {
+    matches!(node.state(), NodeState::Standing(_))
+}
+
+async fn czxid(client: &CuratorFramework) -> Option<i64> {
+    client.check_exists().for_path(PATH).await.unwrap().map(|stat| stat.czxid)
+}
+
+/// The task waits for a session while the connection is lost, if a change of the data was tried meanwhile.
+#[test]
+fn node_does_not_stand_behind_the_end_of_its_session() {
+    play(1, async |ensemble| {
+        let one = client(&ensemble, ONE).await;
+        let node = ephemeral(&one, "one");
+        soon(node.created()).await.unwrap();
+        ensemble.partition(ONE);
+        let setting = node.set_data("two");
+        drop(timeout(SESSION * 3, setting).await);
+        assert!(!is_standing(&node), "{:?}", node.state());
+        ensemble.repair(ONE);
+        until("it stands again", || is_standing(&node)).await;
+        assert_eq!(soon(one.get_data().for_path(PATH)).await.unwrap().0, b"two");
+    });
+}
+
+/// The create of the second one is answered with `NodeExists`.
+#[test]
+fn close_of_a_second_node_of_one_client_leaves_the_first() {
+    for millis in 0..40 {
+        play(millis, async |ensemble| {
+            let one = client(&ensemble, ONE).await;
+            let node = ephemeral(&one, "one");
+            soon(node.created()).await.unwrap();
+            let before = czxid(&one).await;
+            let second = ephemeral(&one, "two");
+            sleep(Duration::from_millis(millis)).await;
+            soon(second.close()).await;
+            sleep(SESSION).await;
+            assert_eq!(czxid(&one).await, before, "after {millis} ms");
+            let third = ephemeral(&one, "three");
+            sleep(Duration::from_millis(millis)).await;
+            drop(third);
+            sleep(SESSION).await;
+            assert_eq!(czxid(&one).await, before, "after {millis} ms");
+        });
+    }
+}
+
+/// The delete was applied. The node that waits behind it is created before the delete is repeated.
+#[test]
+fn close_behind_a_lost_reply_leaves_the_next_node() {
+    for seed in 0..40 {
+        for mode in [CreateMode::Ephemeral, CreateMode::Persistent] {
+            play(seed, async |ensemble| {
+                let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+                let node = started(&one, mode, "one", PersistentNodeOptions::new());
+                soon(node.created()).await.unwrap();
+                let next = ephemeral(&one, "next");
+                sleep(Duration::from_secs(1)).await;
+                ensemble.drop_reply(ONE);
+                let closing = node.clone();
+                let closing = tokio::spawn(async move { closing.close().await });
+                until("it is deleted", || ensemble.owner(PATH).is_none()).await;
+                if mode == CreateMode::Persistent {
+                    drop(next);
+                    two.create().for_path(PATH).await.unwrap();
+                } else {
+                    soon(next.created()).await.unwrap();
+                }
+                let before = czxid(&two).await;
+                sleep(SESSION * 2).await;
+                assert_eq!(czxid(&two).await, before, "seed {seed}, {mode:?}");
+                closing.await.unwrap();
+            });
+        }
+    }
+}
+
+/// The budget includes the wait for the group.
+#[test]
+fn join_keeps_to_its_budget() {
+    let budget = Duration::from_secs(1);
+    for millis in 0..80 {
+        play(millis, async |ensemble| {
+            let one = client(&ensemble, ONE).await;
+            one.create().for_path(FOLDER).await.unwrap();
+            let member = GroupMember::new(one, FOLDER, "foo").unwrap();
+            member.start().unwrap();
+            let begun = Instant::now();
+            let joining = member.clone();
+            let joining = tokio::spawn(async move { (joining.join_within(budget).await, begun.elapsed()) });
+            sleep(Duration::from_millis(millis)).await;
+            ensemble.partition(ONE);
+            let (joined, took) = soon(joining).await.unwrap();
+            assert!(took < budget * 2, "after {millis} ms: {joined:?} took {took:?}");
+        });
+    }
+}
+
+/// A member leaves and joins again while the group is read because of another one.
+#[test]
+fn watches_of_a_group_do_not_grow_with_its_changes() {
+    for seed in 0..10 {
+        play(seed, async |ensemble| {
+            let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+            two.create().creating_parents_if_needed().for_path(PATH).await.unwrap();
+            let group = Group::observe(one.clone(), FOLDER).unwrap();
+            for _ in 0..100 {
+                let other = "/test/other";
+                let leave = two.transaction().delete(PATH).create(other, "").commit();
+                leave.await.unwrap();
+                two.create().for_path(PATH).await.unwrap();
+                sleep(Duration::from_millis(100)).await;
+                two.delete().for_path(other).await.unwrap();
+                sleep(Duration::from_millis(100)).await;
+            }
+            assert_eq!(group.members().unwrap().len(), 1);
+            assert_eq!(one.watchers(), 2, "seed {seed}");
+            soon(group.close()).await;
+            assert_eq!(one.watchers(), 0);
+        });
+    }
+}
+
+/// The list of the parent allows no deletes, so the earlier node cannot be replaced. It goes with its session.
+#[test]
+fn node_that_may_not_replace_its_earlier_one_waits_for_its_end() {
+    for seed in 0..10 {
+        play(seed, async |ensemble| {
+            let one = client(&ensemble, ONE).await;
+            let list = vec![Acl::new(Permission::CREATE | Permission::READ, "world", "anyone")];
+            one.create().with_acl(list).for_path(FOLDER).await.unwrap();
+            let node = ephemeral(&one, "");
+            let before = soon(node.created()).await.unwrap();
+            ensemble.partition(ONE);
+            until("the session is lost", || !is_standing(&node)).await;
+            ensemble.repair(ONE);
+            let again = soon(node.created()).await;
+            assert!(again.is_ok_and(|again| again.session != before.session));
+        });
+    }
+}
+
+/// All modes, closed or dropped at each moment of the create, with a fault: nothing is left.
+#[test]
+fn protected_node_that_ends_at_any_moment_leaves_nothing() {
+    for millis in 0..80 {
+        for mode in [
+            CreateMode::Persistent,
+            CreateMode::PersistentSequential,
+            CreateMode::Ephemeral,
+            CreateMode::EphemeralSequential,
+        ] {
+            for fault in 0..4 {
+                play(millis, async |ensemble| {
+                    let one = client(&ensemble, ONE).await;
+                    match fault {
+                        0 => {}
+                        1 => ensemble.drop_reply(ONE),
+                        2 => ensemble.reset(ONE),
+                        _ => ensemble.stale_reads(ONE),
+                    }
+                    let node = started(&one, mode, "", PersistentNodeOptions::new().protected());
+                    sleep(Duration::from_millis(millis)).await;
+                    if millis % 2 == 0 {
+                        soon(node.close()).await;
+                    }
+                    drop(node);
+                    sleep(SESSION * 2).await;
+                    assert_eq!(ensemble.children(FOLDER), [""; 0], "{mode:?}, {fault}, after {millis} ms");
+                    assert_eq!(one.watchers(), 0, "{mode:?}, {fault}, after {millis} ms");
+                });
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! The members of a group, followed by any process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -111,6 +111,11 @@ impl Group {
         self.owner.client.path_text(&self.owner.path)
     }
 
+    /// Returns the error of a wait that has ended before the server answered.
+    pub(super) fn no_answer(&self) -> Error {
+        self.owner.client.no_answer("join")
+    }
+
     /// Returns the members; `None` in every other [state](GroupState).
     #[must_use]
     pub fn members(&self) -> Option<Members> {
@@ -153,23 +158,38 @@ impl fmt::Debug for Group {
 /// A watch on a member, which resolves with its id.
 struct MemberWatch {
     id: String,
+    number: u64,
     watch: Watch,
 }
 
 impl Future for MemberWatch {
-    type Output = (String, WakeReason);
+    type Output = (String, u64, WakeReason);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.watch).poll(cx).map(|reason| (std::mem::take(&mut self.id), reason))
+        Pin::new(&mut self.watch).poll(cx).map(|reason| (std::mem::take(&mut self.id), self.number, reason))
     }
 }
 
 /// The watches on members in one session.
 #[derive(Default)]
 struct Watches {
-    /// The members with a watch that has not fired, as far as the events were handled.
-    watched: BTreeSet<String>,
+    /// The members with a watch that has not fired, as far as the events were handled, with the number of the newest.
+    watched: BTreeMap<String, u64>,
     events: FuturesUnordered<MemberWatch>,
+    last_number: u64,
+}
+
+impl Watches {
+    fn add(&mut self, id: String, watch: Watch) {
+        self.last_number += 1;
+        self.watched.insert(id.clone(), self.last_number);
+        self.events.push(MemberWatch { id, number: self.last_number, watch });
+    }
+
+    /// Records an event. Returns `false` for an event of an earlier watch: the member has left, or was read since.
+    fn has_fired(&mut self, id: &str, number: u64) -> bool {
+        self.watched.get(id) == Some(&number) && self.watched.remove(id).is_some()
+    }
 }
 
 /// Publishes the last state, however the task ends.
@@ -190,15 +210,17 @@ struct Follower {
     pauses: Pauses,
     /// The number of the session that has caught up with the server.
     caught_up_in: Option<u64>,
+    /// A task that a runtime drops before it has run ends too.
+    _ending: Ending,
 }
 
 impl Follower {
     fn new(client: CuratorFramework, path: String, state: watch::Sender<GroupState>) -> Self {
-        Self { client, path, state, members: Members::default(), pauses: Pauses::default(), caught_up_in: None }
+        let (members, pauses, ending) = (Members::default(), Pauses::default(), Ending(state.clone()));
+        Self { client, path, state, members, pauses, caught_up_in: None, _ending: ending }
     }
 
     async fn run(mut self, mut stop: Stop) {
-        let _ending = Ending(self.state.clone());
         tokio::select! {
             biased;
             () = stop.requested() => {}
@@ -243,12 +265,12 @@ impl Follower {
             };
             let names: BTreeSet<String> = names.into_iter().collect();
             self.members.retain(&names);
-            watches.watched.retain(|id| names.contains(id));
-            let unread = names.difference(&watches.watched).cloned().collect();
+            watches.watched.retain(|id, _| names.contains(id));
+            let unread = names.into_iter().filter(|id| !watches.watched.contains_key(id)).collect();
             self.read(session, unread, &mut watches).await?;
             loop {
                 self.publish();
-                let (id, reason) = tokio::select! {
+                let (id, number, reason) = tokio::select! {
                     // The listing first: it spares the reads of members that have left.
                     biased;
                     reason = &mut listing => match reason {
@@ -258,10 +280,9 @@ impl Follower {
                     Some(event) = watches.events.next() => event,
                 };
                 match reason {
-                    WakeReason::Event(_) if watches.watched.remove(&id) => {
+                    WakeReason::Event(_) if watches.has_fired(&id, number) => {
                         self.read(session, vec![id], &mut watches).await?;
                     }
-                    // The event of a member that has left.
                     WakeReason::Event(_) => {}
                     _ => return Ok(()),
                 }
@@ -284,7 +305,15 @@ impl Follower {
     async fn read(&mut self, session: &Session, ids: Vec<String>, watches: &mut Watches) -> Result<(), Error> {
         let path = &self.path;
         let reads = futures_util::stream::iter(ids).map(|id| async move {
-            let read = session.get_data_watched(&make_path(path, &id)).await;
+            let path = make_path(path, &id);
+            let read = match session.get_data_watched(&path).await {
+                Err(Error::NoAuth { .. }) => match session.exists_watched(&path).await {
+                    Ok((Some(stat), watch)) => Ok(WatchedData { data: Vec::new(), stat, watch }),
+                    Ok((None, _)) => Err(Error::NoNode { path: path.into() }),
+                    Err(error) => Err(error),
+                },
+                read => read,
+            };
             (id, read)
         });
         let mut reads = reads.buffer_unordered(READS_AT_ONCE);
@@ -299,8 +328,7 @@ impl Follower {
                 Err(error) => return Err(error),
             };
             let data = self.client.from_stored(&make_path(path, &id), data.clone(), None).unwrap_or(data);
-            watches.watched.insert(id.clone());
-            watches.events.push(MemberWatch { id: id.clone(), watch });
+            watches.add(id.clone(), watch);
             self.members.set(Member { id, data, session: stat.ephemeral_owner, czxid: stat.czxid });
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use curator_framework::{CreateMode, CuratorFramework, make_path, validate_path};
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 use crate::groups::group::Group;
 use crate::groups::members::{GroupState, Member, MemberChanges, Members};
@@ -156,8 +157,12 @@ impl GroupMember {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn join(&self) -> NodeResult<Member> {
-        let standing = self.owner.node.created().await?;
-        Ok(self.seen(standing).await)
+        loop {
+            let standing = self.owner.node.created().await?;
+            if let Some(member) = self.seen(standing).await {
+                return Ok(member);
+            }
+        }
     }
 
     /// Waits like [`join`](Self::join) for at most `budget`.
@@ -166,21 +171,25 @@ impl GroupMember {
     ///
     /// * Those of [`join`](Self::join).
     /// * `NodeError::DuplicateMember`: another session has a member with this id at the end of the budget.
-    /// * `Error::ConnectionLoss`: the budget ended before the member had joined. It still joins.
+    /// * `Error::ConnectionLoss`: the budget ended before the member had joined, or before the group was read. It still
+    ///   joins.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn join_within(&self, budget: Duration) -> NodeResult<Member> {
-        match self.owner.node.wait_for_initial_create(budget).await {
-            Ok(standing) => Ok(self.seen(standing).await),
-            Err(NodeError::TakenBy { session, .. }) => Err(self.duplicate(session)),
-            Err(error) => Err(error),
+        let Some(end) = Instant::now().checked_add(budget) else { return self.join().await };
+        match timeout_at(end, self.join()).await {
+            Ok(joined) => joined,
+            Err(_elapsed) => match self.owner.node.state() {
+                NodeState::TakenBy { session, .. } => Err(self.duplicate(session)),
+                _ => Err(self.owner.group.no_answer().into()),
+            },
         }
     }
 
-    /// Waits until the group shows the member, as long as its node stands and the group can be read.
-    async fn seen(&self, standing: StandingNode) -> Member {
+    /// Waits until the group shows the member, as long as the group can be read. Returns `None` if the node goes first.
+    async fn seen(&self, standing: StandingNode) -> Option<Member> {
         let StandingNode { session, czxid, .. } = standing;
         let (mut group, mut node) = (self.watch(), self.owner.node.watch());
         let is_seen = |state: &GroupState| match state {
@@ -189,10 +198,11 @@ impl GroupMember {
             GroupState::Failed(_) | GroupState::Closed => true,
         };
         tokio::select! {
+            biased;
             _ = group.wait_for(is_seen) => {}
-            _ = node.wait_for(|state| !matches!(state, NodeState::Standing(_))) => {}
+            _ = node.wait_for(|state| !matches!(state, NodeState::Standing(_))) => return None,
         }
-        Member { id: self.owner.id.clone(), data: self.owner.node.data(), session, czxid }
+        Some(Member { id: self.owner.id.clone(), data: self.owner.node.data(), session, czxid })
     }
 
     fn duplicate(&self, session: i64) -> NodeError {

@@ -13,7 +13,7 @@ use crate::nodes::error::NodeError;
 pub struct Member {
     /// The id: the name of the member's node.
     pub id: String,
-    /// The member's data.
+    /// The member's data; empty if this client may not read it.
     pub data: Vec<u8>,
     /// The session that owns the member's node; 0 if that is not ephemeral.
     pub session: i64,

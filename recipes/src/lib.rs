@@ -30,6 +30,7 @@
 //! | [`LeaderObserver`] | the leader, its term and its data, followed by any process |
 //! | [`PersistentNode`] | a registration: a node that stands as long as its process lives |
 //! | [`GroupMember`], [`Group`] | the members of a group with their data, followed by any process |
+//! | [`Partition`] | a set of work items, divided among the members of a group |
 //! | [`PersistentTtlNode`] | a node that outlives its process by a time to live |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //!
@@ -146,14 +147,19 @@
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | debug | `a node is deleted in the background` | `path`, `error` |
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
+//! | info | `a partition has settled`: the member knows its items | `path`, `id`, `members`, `is_member`, `items` (a number) |
+//! | warn | `the work of an item is dropped at the end of its grace` | `item`, `grace_s` |
+//! | debug | `an item is contended for later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
+//! | debug | `an item is given up`: an error, while the run ends | `item`, `error` |
+//! | debug | `the node of an item is deleted in the background` | `item`, `error` |
 //!
 //! # Metrics
 //!
 //! With the cargo feature `metrics`, the recipes and the [framework](curator_framework#metrics) report to the program's
 //! recorder for the crate [`metrics`](https://docs.rs/metrics/0.24). The names and labels are stable. The label `lock`
 //! is the name set by [`LockOptions::named`], [`LeaderLatchOptions::named`] or [`LeaderSelectorOptions::named`],
-//! otherwise the recipe: `mutex`, `semaphore`, `semaphore_mutex`, `read_lock`, `write_lock`, `leader_latch` or
-//! `leader_selector`. The parts of a multi lock are counted one by one.
+//! otherwise the recipe: `mutex`, `semaphore`, `semaphore_mutex`, `read_lock`, `write_lock`, `leader_latch`,
+//! `leader_selector` or `partition`. The parts of a multi lock are counted one by one.
 //!
 //! | metric | kind | labels | value |
 //! | --- | --- | --- | --- |
@@ -186,6 +192,7 @@ pub use curator_framework::LossReason;
 pub use groups::group::Group;
 pub use groups::member::{GroupMember, GroupMemberOptions};
 pub use groups::members::{GroupState, Member, MemberChange, MemberChanges, Members};
+pub use groups::partition::{OwnedItem, Partition, PartitionOptions, Share};
 pub use leader::{
     CloseMode, Leader, LeaderError, LeaderLatch, LeaderLatchListener, LeaderLatchOptions, LeaderListenerId,
     LeaderObserver, LeaderResult, LeaderSelector, LeaderSelectorOptions, LeaderState, Leadership, Observed, TermEnd,

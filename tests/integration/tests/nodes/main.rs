@@ -1,6 +1,11 @@
-//! Nodes that stand and groups.
+//! Nodes that stand, and groups: behaviour on the in-process server, on Apache ZooKeeper, and under simulated faults.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod attack;
 mod attack_in_process;
+mod partition;
+mod partition_kazoo;
+mod partition_runs;
+mod partition_simulated;
+mod partition_stage;

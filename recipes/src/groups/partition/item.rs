@@ -1,0 +1,245 @@
+//! One item: its lock, the work under it, its end.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::Error;
+use futures_util::FutureExt as _;
+use parking_lot::Mutex;
+use tokio::sync::{SetOnce, watch};
+use tokio::time::{sleep, timeout};
+
+use super::Inner;
+use crate::locks::engine::{Acquired, LockInternals, WaitMode, acquire};
+use crate::locks::error::LockError;
+use crate::locks::guard::guarded_transaction::GuardedTransaction;
+use crate::locks::guard::hold::HoldShare;
+use crate::locks::guard::protect::while_held;
+use crate::locks::reentrancy::caller::Caller;
+use crate::nodes::error::{NodeError, NodeResult};
+use crate::standing::Pauses;
+
+/// A view of an item that this member owns. Clones are cheap. Dropping a view does not give the item up.
+#[derive(Clone)]
+pub struct OwnedItem {
+    ownership: Arc<Ownership>,
+}
+
+/// The state that all views of one ownership share.
+struct Ownership {
+    name: String,
+    share: HoldShare,
+    /// Set when the item is to be given up, and at its end.
+    revoked: SetOnce<()>,
+}
+
+impl Ownership {
+    fn revoke(&self) {
+        // Fails if it was set before.
+        let _first = self.revoked.set(());
+    }
+}
+
+impl OwnedItem {
+    /// Returns the item's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.ownership.name
+    }
+
+    /// Returns a number that grows with each owner of the item, a fencing token: see
+    /// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    #[must_use]
+    pub fn token(&self) -> i64 {
+        self.ownership.share.fencing_token()
+    }
+
+    /// Returns whether this member certainly owns the item now. Compares the clock with the session's deadline, without
+    /// a request, so the first call after the machine has slept is right too.
+    #[must_use]
+    pub fn is_owned(&self) -> bool {
+        self.ownership.share.is_held()
+    }
+
+    /// Resolves when another member is to have the item, or the partition is closed: the work has the
+    /// [grace](crate::PartitionOptions::grace) to return. Resolves also when the item is lost or was given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when it is dropped.
+    pub async fn revoked(&self) {
+        tokio::select! {
+            biased;
+            _ = self.ownership.revoked.wait() => {}
+            _reason = self.ownership.share.lost() => {}
+        }
+    }
+
+    /// Begins a transaction that the server carries out only if this member owns the item at that moment. The commit
+    /// fails with `LockError::LockLost` after a loss, and with `LockError::InvalidArgument` once the item was given up.
+    /// With the client `zookeeper-async` it fails with `Error::Unsupported`.
+    pub fn transaction(&self) -> GuardedTransaction<'_> {
+        GuardedTransaction::new(&self.ownership.share, Vec::new())
+    }
+}
+
+impl fmt::Debug for OwnedItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedItem")
+            .field("name", &self.name())
+            .field("token", &self.token())
+            .field("is_owned", &self.is_owned())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The run's hold on an item. Its drop gives the item up, although views of it may remain.
+struct Tenure<'a> {
+    inner: &'a Inner,
+    ownership: Arc<Ownership>,
+}
+
+impl<'a> Tenure<'a> {
+    #[track_caller]
+    fn new(inner: &'a Inner, name: &str, internals: &LockInternals, acquired: Acquired) -> Self {
+        let caller = Caller { owner: None, at: Location::caller() };
+        let share = HoldShare::first(internals.hold(internals.base_path(), acquired, caller.origin()));
+        inner.owns(name, true);
+        Self { inner, ownership: Arc::new(Ownership { name: name.to_owned(), share, revoked: SetOnce::new() }) }
+    }
+
+    fn view(&self) -> OwnedItem {
+        OwnedItem { ownership: Arc::clone(&self.ownership) }
+    }
+
+    /// Ends the ownership for all its views, then deletes its node: the work is dropped by now.
+    async fn end(self) {
+        self.withdraw();
+        if let Err(error) = self.ownership.share.release().await {
+            tracing::debug!(%error, item = self.ownership.name, "the node of an item is deleted in the background");
+        }
+    }
+
+    fn withdraw(&self) {
+        self.ownership.revoke();
+        self.inner.owns(&self.ownership.name, false);
+    }
+}
+
+impl Drop for Tenure<'_> {
+    fn drop(&mut self) {
+        self.withdraw();
+        self.ownership.share.delete_in_background("dropped");
+    }
+}
+
+/// The wish for one item, which the run may take back and renew.
+#[derive(Debug)]
+pub(super) struct Wish(watch::Receiver<bool>);
+
+impl Wish {
+    /// Returns a wish, and its sender.
+    pub(super) fn new() -> (watch::Sender<bool>, Self) {
+        let (sender, receiver) = watch::channel(true);
+        (sender, Self(receiver))
+    }
+
+    fn stands(&self) -> bool {
+        *self.0.borrow() && self.0.has_changed().is_ok()
+    }
+
+    /// Resolves when the item is not wanted.
+    async fn is_over(&mut self) {
+        // An error means that the run has ended, so that the wish does not stand either.
+        drop(self.0.wait_for(|&wanted| !wanted).await);
+    }
+}
+
+/// Owns an item again and again while it is wanted: contends for its lock, and runs its work. Fails with an error that
+/// waiting cannot mend.
+pub(super) async fn pursue<W, F>(inner: &Inner, name: &str, mut wish: Wish, work: &Mutex<W>) -> NodeResult<()>
+where
+    W: FnMut(OwnedItem) -> F,
+    F: Future<Output = ()>,
+{
+    let internals = inner.lock_of(name)?;
+    let mut pauses = Pauses::default();
+    while wish.stands() {
+        let path = internals.base_path();
+        let granted = tokio::select! {
+            biased;
+            () = wish.is_over() => continue,
+            granted = acquire(&inner.client, path, WaitMode::Forever, &internals) => granted,
+        };
+        let error = match granted {
+            Ok(Some(acquired)) => {
+                pauses = Pauses::default();
+                let tenure = Tenure::new(inner, name, &internals, acquired);
+                own(tenure, &mut wish, inner.grace, work).await;
+                continue;
+            }
+            // Without a budget a grant is the only success.
+            Ok(None) => Error::Closed,
+            Err(LockError::Framework(error)) => error,
+            Err(error) => return Err(node_error(error)),
+        };
+        if !(error.is_retryable() || matches!(error, Error::NoNode { .. })) {
+            return Err(error.into());
+        }
+        let pause = pauses.after(true);
+        tracing::debug!(%error, path, pause_s = pause.as_secs_f64(), "an item is contended for later");
+        tokio::select! {
+            biased;
+            () = wish.is_over() => {}
+            () = sleep(pause) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Converts the error of an item's lock.
+pub(super) fn node_error(error: LockError) -> NodeError {
+    match error {
+        LockError::Framework(error) => error.into(),
+        LockError::InvalidArgument { argument, reason } => NodeError::InvalidArgument { argument, reason },
+        other => NodeError::InvalidArgument { argument: "partition", reason: other.to_string() },
+    }
+}
+
+/// Runs the work of an item until the item is lost or not wanted.
+async fn own<W, F>(tenure: Tenure<'_>, wish: &mut Wish, grace: Duration, work: &Mutex<W>)
+where
+    W: FnMut(OwnedItem) -> F,
+    F: Future<Output = ()>,
+{
+    let ownership = Arc::clone(&tenure.ownership);
+    if wish.stands() && ownership.share.is_held() {
+        let work = (work.lock())(tenure.view());
+        let attended = attend(&ownership, wish, grace, work);
+        // The work is dropped here, before the node is deleted. A loss drops it too, at the deadline.
+        let _loss = while_held(|| ownership.share.is_held(), ownership.share.lost(), attended).await;
+    }
+    tenure.end().await;
+}
+
+/// Runs the work until the item is not wanted, then until the end of its grace. Without work the item stays owned.
+async fn attend(ownership: &Ownership, wish: &mut Wish, grace: Duration, work: impl Future<Output = ()>) {
+    let mut work = pin!(work.fuse());
+    let is_done = tokio::select! {
+        biased;
+        () = wish.is_over() => false,
+        () = &mut work => true,
+    };
+    if is_done {
+        return wish.is_over().await;
+    }
+    ownership.revoke();
+    if timeout(grace, work).await.is_err() {
+        let (item, grace_s) = (&*ownership.name, grace.as_secs_f64());
+        tracing::warn!(item, grace_s, "the work of an item is dropped at the end of its grace");
+    }
+}

@@ -1,0 +1,410 @@
+//! A set of items, divided among the members of a group.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | [`allocation`] | the items of each member; pure |
+//! | [`settling`] | the wait until the members stay the same; pure |
+//! | [`run`] | follows the members, and drives the items |
+//! | [`item`] | one item: its lock, the work under it, its end |
+//! | [`options`] | the options |
+
+mod allocation;
+mod item;
+mod options;
+mod run;
+mod settling;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, PathText, make_path, validate_path};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+pub use self::item::OwnedItem;
+pub use self::options::PartitionOptions;
+use self::settling::View;
+use crate::groups::member::GroupMember;
+use crate::locks::LockOptions;
+use crate::locks::engine::{LockInternals, LockSpec};
+use crate::locks::mutex::LOCK_NAME;
+use crate::nodes::error::{NodeError, NodeResult};
+
+/// The part of the items that a member has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Share {
+    /// The number of members, as this one sees them.
+    pub members: usize,
+    /// This partition is one of the members: the node of its id is its own. `false` while an earlier process, or
+    /// another one by mistake, has the id.
+    pub is_member: bool,
+    /// The items that this member is to own, in order.
+    pub wanted: Vec<String>,
+    /// The items that this member owns, in order. Those that are not wanted are about to move.
+    pub owned: Vec<String>,
+}
+
+/// Divides a set of items among the members of a group: kazoo's `SetPartitioner`. Each item has at most one owner at a
+/// time. It suits work such as the consumption of queues, shards or tenants by several processes.
+///
+/// A [`LeaderSelector`](crate::LeaderSelector) gives all work to one process. A partition gives each process its share.
+///
+/// Each process [runs](Self::run) a partition with an id of its own, and with the same items. The present members decide
+/// alone, by their names, which items each of them is to own. A mutex for each item excludes two owners, also while
+/// members disagree.
+///
+/// | event | effect |
+/// | --- | --- |
+/// | a member joins | some items move to it, each when its work has returned; all other work goes on |
+/// | a member leaves, or its session ends | its items move to the others |
+/// | the members have not stayed the same for the time [`settle`](PartitionOptions::settle) | no item moves |
+/// | an item is to move | [`OwnedItem::revoked`] resolves; the work has the time [`grace`](PartitionOptions::grace) to return, then it is dropped |
+/// | work returns by itself | the item stays owned and idle, until it moves |
+/// | the session is silent for three quarters of its timeout | all work is dropped, before another member can own an item |
+/// | another process has the id | this one waits, and owns nothing: see [`Share::is_member`] |
+/// | the members have different sets of items | an item still has at most one owner; it may have none |
+///
+/// Clones are cheap, and all clones are one partition, with one run at a time.
+///
+/// # Balance
+///
+/// The numbers of items of two members differ by at most one. A change moves little more than it has to. The numbers
+/// are those of joins; leaves have the same.
+///
+/// | items | members | at least | mean | at most |
+/// | --- | --- | --- | --- | --- |
+/// | 10 | 3, then 4 | 2 | 3 | 5 |
+/// | 100 | 10, then 11 | 9 | 14 | 20 |
+/// | 256 | 64, then 65 | 3 | 9 | 14 |
+/// | 1000 | 10, then 11 | 90 | 108 | 120 |
+///
+/// [`allocation`](Self::allocation) computes the same from names, for example for a process that sends requests to the
+/// owner of an item. The result is the same in all versions of this crate.
+///
+/// # Work
+///
+/// All work of a run shares the task of the caller. Work that blocks its thread holds up the other work, and is dropped
+/// when it yields. So spawn work that computes, in a `JoinSet` of the work. Work that goes on after the drop of its
+/// future is listed at [`LockGuard::protect`](crate::LockGuard::protect).
+///
+/// A panic of work ends the run. All other work is dropped, and the session gives up the items in the background.
+///
+/// # Examples
+///
+/// ```
+/// # async fn consume(_queue: &str) {}
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::Partition;
+///
+/// let partition = Partition::new(client, "/mailers", "host-7", ["queue-1", "queue-2", "queue-3"])?;
+/// let running = partition.clone();
+/// let run = tokio::spawn(async move {
+///     let work = running.run(async |item| {
+///         tokio::select! {
+///             () = item.revoked() => {} // another member is to have the queue
+///             () = consume(item.name()) => {}
+///         }
+///     });
+///     work.await
+/// });
+/// partition.watch().wait_for(|share| share.owned.len() == 3).await?;
+/// partition.close().await;
+/// run.await??;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from kazoo
+///
+/// | kazoo's `SetPartitioner` | here |
+/// | --- | --- |
+/// | a change of the members releases all items of all members | only the items that move are released |
+/// | the caller polls the state, and releases and waits by itself | [`run`](Self::run) does |
+/// | a lost session is a failure: make a new partitioner | the run joins again in the next session |
+/// | a member may work on when its session has ended, beside the next owner | the work is dropped before that |
+/// | the sorted items go round the sorted members, so one change moves almost all items | see the [balance](#balance) |
+/// | `partition_func` | not offered: all members must compute the same |
+/// | two processes with one id both get its items, and wait for each other's locks | the second waits |
+/// | `time_boundary`, default 30 s | [`settle`](PartitionOptions::settle), default 1 s |
+///
+/// # ZooKeeper layout
+///
+/// | path | node |
+/// | --- | --- |
+/// | `<path>/members/<id>` | a [`GroupMember`] |
+/// | `<path>/items/<item>/_c_<uuid>-lock-<number>` | ephemeral, with the id as data: as of an [`InterProcessMutex`](crate::InterProcessMutex) at `<path>/items/<item>` |
+///
+/// # Cost
+///
+/// | case | requests |
+/// | --- | --- |
+/// | a member joins, leaves or follows the others | those of a [`GroupMember`] |
+/// | an item is acquired and given up | those of a [mutex](crate::InterProcessMutex#cost): 3 in 2 round trips if it has no owner |
+/// | the items that do not move, and idle members | 0 |
+///
+/// Each settled change of the members costs a computation: a sort of (items × members) pairs of 24 bytes, some 50 ms for
+/// a million pairs.
+#[derive(Clone)]
+pub struct Partition {
+    inner: Arc<Inner>,
+}
+
+/// The state that all clones share.
+struct Inner {
+    client: CuratorFramework,
+    path: String,
+    id: String,
+    items: BTreeSet<String>,
+    settle: Duration,
+    grace: Duration,
+    share: watch::Sender<Share>,
+    life: watch::Sender<Life>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Life {
+    runs: bool,
+    closed: bool,
+}
+
+/// One run of a partition. Its drop ends the run.
+struct Run<'a>(&'a Inner);
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.0.share.send_replace(Share::default());
+        self.0.life.send_modify(|life| life.runs = false);
+    }
+}
+
+impl Partition {
+    /// Creates a partition, without a request. The id names this process among the members. An id that survives a
+    /// restart, such as the name of a host, brings the same items back.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::InvalidPath`.
+    /// * `NodeError::InvalidArgument`: the id or an item is empty, has a slash or cannot be the name of a node; an item
+    ///   is repeated, or the set is empty.
+    pub fn new<I>(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        id: impl Into<String>,
+        items: I,
+    ) -> NodeResult<Self>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        Self::with_options(client, path, id, items, PartitionOptions::new())
+    }
+
+    /// Creates a partition with options.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    pub fn with_options<I>(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        id: impl Into<String>,
+        items: I,
+        options: PartitionOptions,
+    ) -> NodeResult<Self>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        let (path, id, items) = (path.into(), id.into(), set_of(items)?);
+        validate_path(&path)?;
+        check_name("id", &id)?;
+        let PartitionOptions { settle, grace } = options;
+        let (share, life) = (watch::Sender::default(), watch::Sender::new(Life { runs: false, closed: false }));
+        Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, share, life }) })
+    }
+
+    /// Returns the member that is to own each item, if these are the members. Empty without members.
+    pub fn allocation<'a>(
+        members: impl IntoIterator<Item = &'a str>,
+        items: impl IntoIterator<Item = &'a str>,
+    ) -> BTreeMap<&'a str, &'a str> {
+        allocation::allocate(members, items)
+    }
+
+    /// Joins the group, and runs `work` for each item that this member owns. Returns `Ok` after
+    /// [`close`](Self::close).
+    ///
+    /// The run calls `work` each time that an item becomes its own. When [`OwnedItem::revoked`] resolves, the work should
+    /// end what it has begun, and return. An outage is not an error: the run waits for its end.
+    ///
+    /// The run has several futures of `work` at a time, so an async closure borrows its state. State that changes needs
+    /// a lock, an atomic or a channel.
+    ///
+    /// # Errors
+    ///
+    /// * `NodeError::AlreadyStarted`: another run of this partition has not ended.
+    /// * `NodeError::Closed`: the partition was closed before the call.
+    /// * `Error::NoAuth` and other errors that waiting cannot mend. The work has its grace before the run returns.
+    /// * `Error::Closed`: the client was closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, all work is dropped, without grace. Then the session gives up the items and leaves the
+    /// group, in the background.
+    pub async fn run<F>(&self, work: impl FnMut(OwnedItem) -> F) -> NodeResult<()>
+    where
+        F: Future<Output = ()>,
+    {
+        let run = self.begin()?;
+        let member = GroupMember::new(run.0.client.clone(), make_path(&run.0.path, "members"), &*run.0.id)?;
+        member.start()?;
+        run::drive(run.0, &member, &Mutex::new(work)).await
+    }
+
+    /// Books a run. Two runs of one partition would be two members with one id.
+    fn begin(&self) -> NodeResult<Run<'_>> {
+        let mut before = Life { runs: true, closed: true };
+        self.inner.life.send_if_modified(|life| {
+            before = *life;
+            let begins = !life.runs && !life.closed;
+            life.runs |= begins;
+            begins
+        });
+        match before {
+            Life { closed: true, .. } => Err(NodeError::Closed { path: self.path_text() }),
+            Life { runs: true, .. } => Err(NodeError::AlreadyStarted { path: self.path_text() }),
+            _ => Ok(Run(&self.inner)),
+        }
+    }
+
+    /// Returns the newest share; an empty one without a run.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        self.inner.share.borrow().clone()
+    }
+
+    /// Returns the newest share as a channel.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Share> {
+        self.inner.share.subscribe()
+    }
+
+    /// Returns the id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.inner.id
+    }
+
+    /// Returns the path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.inner.path
+    }
+
+    /// Closes the partition: the run leaves the group, and gives its work the [grace](PartitionOptions::grace) to return.
+    /// Resolves when the run has ended, so do not await it in the work itself. Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        self.inner.life.send_modify(|life| life.closed = true);
+        // Never fails: `self` has the sender.
+        drop(self.inner.life.subscribe().wait_for(|life| !life.runs).await);
+    }
+
+    fn path_text(&self) -> PathText {
+        self.inner.client.path_text(self.path())
+    }
+}
+
+impl Inner {
+    async fn closed(&self) {
+        // Never fails: `self` has the sender.
+        drop(self.life.subscribe().wait_for(|life| life.closed).await);
+    }
+
+    /// Returns the lock of an item.
+    fn lock_of(&self, item: &str) -> NodeResult<LockInternals> {
+        let path = make_path(&make_path(&self.path, "items"), item);
+        let spec = LockSpec { recipe: "partition", ..LockSpec::queue(LOCK_NAME) };
+        let options = LockOptions::new().node_data(self.id.as_bytes());
+        LockInternals::new(self.client.clone(), path, spec, options).map_err(item::node_error)
+    }
+
+    /// Publishes the items that this member is to own.
+    fn wants(&self, view: &View, wanted: &BTreeSet<&str>) {
+        let (members, is_member, items) = (view.ids.len(), view.is_member, wanted.len());
+        tracing::info!(path = self.path, id = self.id, members, is_member, items, "a partition has settled");
+        self.share.send_modify(|share| {
+            (share.members, share.is_member) = (members, is_member);
+            share.wanted = wanted.iter().map(|&item| item.to_owned()).collect();
+        });
+    }
+
+    /// Publishes that an item is owned, or not any more.
+    fn owns(&self, item: &str, owned: bool) {
+        self.share.send_if_modified(|share| match share.owned.binary_search_by(|known| (**known).cmp(item)) {
+            Err(index) if owned => {
+                share.owned.insert(index, item.to_owned());
+                true
+            }
+            Ok(index) if !owned => {
+                share.owned.remove(index);
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+impl fmt::Debug for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partition")
+            .field("path", &self.path())
+            .field("id", &self.id())
+            .field("share", &self.share())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the set of the items, if it is one.
+fn set_of<I>(items: I) -> NodeResult<BTreeSet<String>>
+where
+    I: IntoIterator,
+    I::Item: Into<String>,
+{
+    let invalid = |reason| NodeError::InvalidArgument { argument: "items", reason };
+    let mut set = BTreeSet::new();
+    for item in items {
+        let item = item.into();
+        check_name("items", &item)?;
+        if let Some(repeated) = set.replace(item) {
+            return Err(invalid(format!("{repeated:?} is repeated")));
+        }
+    }
+    if set.is_empty() { Err(invalid("the set is empty".to_owned())) } else { Ok(set) }
+}
+
+/// Checks that a text can be the name of a node.
+fn check_name(argument: &'static str, name: &str) -> NodeResult<()> {
+    let reason = if name.contains('/') {
+        "it has a slash".to_owned()
+    } else {
+        match validate_path(&format!("/{name}")) {
+            Ok(()) if !name.is_empty() => return Ok(()),
+            Err(curator_framework::Error::InvalidPath { reason, .. }) if !name.is_empty() => reason.to_string(),
+            _ => "it is empty".to_owned(),
+        }
+    };
+    Err(NodeError::InvalidArgument { argument, reason: format!("{name:?}: {reason}") })
+}

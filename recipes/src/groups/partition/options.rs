@@ -1,0 +1,51 @@
+//! The options of a partition.
+
+use std::time::Duration;
+
+/// The options of a [`Partition`](crate::Partition). All members should have the same.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use curator_recipes::PartitionOptions;
+///
+/// let options = PartitionOptions::new().settle(Duration::from_secs(5)).grace(Duration::from_secs(60));
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "options do nothing by themselves"]
+pub struct PartitionOptions {
+    pub(super) settle: Duration,
+    pub(super) grace: Duration,
+}
+
+impl Default for PartitionOptions {
+    fn default() -> Self {
+        Self { settle: Duration::from_secs(1), grace: Duration::from_secs(30) }
+    }
+}
+
+impl PartitionOptions {
+    /// Returns the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves items only when the members have stayed the same for this time: kazoo's `time_boundary`. Default: 1 s.
+    ///
+    /// A member that restarts within this time moves nothing. With a longer time a rolling restart moves fewer items,
+    /// and the items of a crashed member have no owner for longer. Zero moves items with each change.
+    pub fn settle(mut self, settle: Duration) -> Self {
+        self.settle = settle;
+        self
+    }
+
+    /// Gives work this time to return when its item is to move, or the partition is closed. At its end the work is
+    /// dropped. Default: 30 s. The next owner waits meanwhile. Zero drops work at once, without a poll behind
+    /// [`revoked`](crate::OwnedItem::revoked).
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+}

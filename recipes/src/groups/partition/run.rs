@@ -1,0 +1,157 @@
+//! The run of a partition: it follows the members, and drives the items.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+
+use curator_framework::Error;
+use futures_util::StreamExt as _;
+use futures_util::future::join;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::Inner;
+use super::allocation::allocate;
+use super::item::{OwnedItem, Wish, pursue};
+use super::settling::{Settling, View};
+use crate::groups::member::GroupMember;
+use crate::groups::members::GroupState;
+use crate::nodes::error::NodeResult;
+use crate::nodes::state::NodeState;
+
+/// Runs until the partition is closed, or until an error that waiting cannot mend. Then the work has its grace.
+pub(super) async fn drive<W, F>(inner: &Inner, member: &GroupMember, work: &Mutex<W>) -> NodeResult<()>
+where
+    W: FnMut(OwnedItem) -> F,
+    F: Future<Output = ()>,
+{
+    let mut items = Items::new(|name, wish| async move { (name, pursue(inner, name, wish, work).await) });
+    let outcome = follow(inner, member, &mut items).await;
+    inner.share.send_modify(|share| share.wanted.clear());
+    items.want(BTreeSet::new());
+    // The others learn at once that the member leaves, and wait in the queues of its items.
+    join(member.close(), items.end()).await;
+    outcome
+}
+
+/// Wants the items that the members' newest settled view gives to this one.
+async fn follow<'a, P, F>(inner: &'a Inner, member: &GroupMember, items: &mut Items<'a, P, F>) -> NodeResult<()>
+where
+    P: Fn(&'a str, Wish) -> F,
+    F: Future<Output = (&'a str, NodeResult<()>)>,
+{
+    let (mut members, mut node) = (member.watch(), member.node().watch());
+    let mut settling = Settling::new(inner.settle);
+    loop {
+        if let Some(view) = look(&inner.id, &members.borrow_and_update(), &node.borrow_and_update())? {
+            settling.see(view, Instant::now());
+        }
+        tokio::select! {
+            biased;
+            () = inner.closed() => return Ok(()),
+            // Both fail only without a sender, which `member` keeps.
+            _ = members.changed() => {}
+            _ = node.changed() => {}
+            () = passed(settling.due()) => {
+                if let Some(view) = settling.settle(Instant::now()) {
+                    let wanted = wanted(inner, view);
+                    inner.wants(view, &wanted);
+                    items.want(wanted);
+                }
+            }
+            ended = items.next() => ended?,
+        }
+    }
+}
+
+/// Returns what this member sees; `None` before the first look of its group.
+fn look(id: &str, members: &GroupState, node: &NodeState) -> NodeResult<Option<View>> {
+    let own = match node {
+        NodeState::Standing(node) => Some(node.czxid),
+        NodeState::Failed(error) => return Err(error.clone()),
+        NodeState::Closed => return Err(Error::Closed.into()),
+        _ => None,
+    };
+    let members = match members {
+        GroupState::Known(members) => members,
+        GroupState::Failed(error) => return Err(error.clone()),
+        GroupState::Closed => return Err(Error::Closed.into()),
+        _ => return Ok(None),
+    };
+    // Another process may have the id.
+    let is_member = own.is_some() && members.get(id).map(|member| member.czxid) == own;
+    Ok(Some(View { ids: members.ids().map(str::to_owned).collect(), is_member }))
+}
+
+/// Returns the items of this member; none if it is not one of the members.
+fn wanted<'a>(inner: &'a Inner, view: &View) -> BTreeSet<&'a str> {
+    if !view.is_member {
+        return BTreeSet::new();
+    }
+    let allocation = allocate(view.ids.iter().map(String::as_str), inner.items.iter().map(String::as_str));
+    inner.items.iter().map(String::as_str).filter(|item| allocation.get(item) == Some(&&*inner.id)).collect()
+}
+
+async fn passed(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The items that are wanted, or owned and about to move. Their futures run while the run is polled.
+struct Items<'a, P, F> {
+    pursue: P,
+    wishes: BTreeMap<&'a str, watch::Sender<bool>>,
+    pursuits: FuturesUnordered<F>,
+}
+
+impl<'a, P, F> Items<'a, P, F>
+where
+    P: Fn(&'a str, Wish) -> F,
+    F: Future<Output = (&'a str, NodeResult<()>)>,
+{
+    fn new(pursue: P) -> Self {
+        Self { pursue, wishes: BTreeMap::new(), pursuits: FuturesUnordered::new() }
+    }
+
+    /// Wants these items, and no others.
+    fn want(&mut self, wanted: BTreeSet<&'a str>) {
+        for (item, wish) in &self.wishes {
+            let stands = wanted.contains(item);
+            wish.send_if_modified(|stood| std::mem::replace(stood, stands) != stands);
+        }
+        for item in wanted {
+            if !self.wishes.contains_key(item) {
+                self.begin(item);
+            }
+        }
+    }
+
+    fn begin(&mut self, item: &'a str) {
+        let (sender, wish) = Wish::new();
+        self.wishes.insert(item, sender);
+        self.pursuits.push((self.pursue)(item, wish));
+    }
+
+    /// Resolves when the pursuit of an item has ended. Begins it anew if the item is wanted again.
+    async fn next(&mut self) -> NodeResult<()> {
+        let Some((item, outcome)) = self.pursuits.next().await else { return std::future::pending().await };
+        let wish = self.wishes.remove(item);
+        outcome?;
+        if wish.is_some_and(|wish| *wish.borrow()) {
+            self.begin(item);
+        }
+        Ok(())
+    }
+
+    /// Resolves when no item is owned.
+    async fn end(mut self) {
+        while let Some((item, outcome)) = self.pursuits.next().await {
+            if let Err(error) = outcome {
+                tracing::debug!(%error, item, "an item is given up");
+            }
+        }
+    }
+}

@@ -22,6 +22,8 @@
 //! | [`SimulatedEnsemble`] | an ensemble and its network under paused time, from one seed |
 //! | [`history`] | the steps of a lock, and their violations |
 //! | [`elections`] | the events of a leader election, and their violations |
+//! | [`registrations`] | the nodes that clients keep standing, and their violations |
+//! | [`groups`] | the views of a group's members, and their violations |
 //! | [`wire`] | ZooKeeper's protocol, for raw requests |
 //!
 //! The page [`guide`] shows how to test your own code with them.
@@ -55,10 +57,13 @@ mod apache;
 #[cfg(feature = "apache")]
 mod certificates;
 pub mod elections;
+pub mod groups;
 pub mod guide;
 pub mod history;
 mod kill_session;
+pub mod nodes;
 mod proxy;
+pub mod registrations;
 mod server;
 mod simulation;
 pub mod wire;

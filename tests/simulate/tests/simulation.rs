@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, LossReason, RetryNTimes};
+use curator_framework::{CreateMode, CuratorFramework, LossReason, RetryNTimes};
 use curator_recipes::InterProcessMutex;
 use curator_simulate::storm::Storm;
+use curator_test::nodes::{Change, Node};
 use curator_test::{ClientId, SimulatedEnsemble};
 use tokio::time::{sleep, timeout};
 
@@ -86,16 +87,26 @@ async fn connected(ensemble: &SimulatedEnsemble) -> CuratorFramework {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_is_recorded_with_its_transaction_also_if_it_is_gone() {
+async fn each_change_below_a_node_is_recorded_also_if_the_node_is_gone() {
     let ensemble = SimulatedEnsemble::new(1, Duration::ZERO);
-    ensemble.record_children("/parent");
+    ensemble.record_changes("/parent");
     let client = connected(&ensemble).await;
     client.create().for_path("/parent").await.unwrap();
-    client.create().for_path("/parent/first").await.unwrap();
-    let first = client.check_exists().for_path("/parent/first").await.unwrap().unwrap();
-    client.delete().for_path("/parent/first").await.unwrap();
-    assert_eq!(ensemble.take_created(), [("first".to_owned(), first.czxid)]);
-    assert_eq!(ensemble.take_created(), []);
+    let path = "/parent/first".to_owned();
+    client.create().with_mode(CreateMode::Ephemeral).with_data("one").for_path(&path).await.unwrap();
+    let stat = client.check_exists().for_path(&path).await.unwrap().unwrap();
+    client.set_data().for_path(&path, "two").await.unwrap();
+    client.delete().for_path(&path).await.unwrap();
+    let session = ensemble.sessions()[0];
+    let node = Node { czxid: stat.czxid, session, data: "one".into() };
+    let recorded: Vec<_> = ensemble.take_changes().into_iter().map(|(_, change)| change).collect();
+    let expected = [
+        Change::Created { path: path.clone(), node },
+        Change::DataChanged { path: path.clone(), data: "two".into() },
+        Change::Deleted { path },
+    ];
+    assert_eq!(recorded, expected);
+    assert_eq!(ensemble.take_changes(), []);
 }
 
 /// Until when the leader keeps the session of a client whose server is cut off right behind a write that ended a rest:

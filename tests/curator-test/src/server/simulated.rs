@@ -1,10 +1,12 @@
 //! The core for the simulation: no sockets, no threads, time as an argument.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use super::DEFAULT_CONTAINER_CHECK_INTERVAL;
 use super::core::{ConnectionId, Core, Output, Settings};
+use crate::nodes::Node;
 use crate::wire::{ConnectRequest, OpCode, RequestHeader, Writer};
 
 /// The name of a simulated connection.
@@ -119,8 +121,25 @@ impl SimulatedServer {
         self.core.tree.get(path).ok().map(|node| node.stat().ephemeral_owner)
     }
 
-    pub(crate) fn czxid(&self, path: &str) -> Option<i64> {
-        self.core.tree.get(path).ok().map(|node| node.stat().czxid)
+    /// Returns all nodes below a path.
+    pub(crate) fn below(&self, root: &str) -> BTreeMap<String, Node> {
+        let mut found = BTreeMap::new();
+        let mut parents = vec![root.to_owned()];
+        while let Some(parent) = parents.pop() {
+            for path in self.children(&parent).into_iter().map(|name| format!("{parent}/{name}")) {
+                let Ok(node) = self.core.tree.get(&path) else { continue };
+                let stat = node.stat();
+                let (session, data) = (stat.ephemeral_owner, node.data.clone().unwrap_or_default());
+                found.insert(path.clone(), Node { czxid: stat.czxid, session, data });
+                parents.push(path);
+            }
+        }
+        found
+    }
+
+    /// Returns the newest transaction.
+    pub(crate) const fn zxid(&self) -> i64 {
+        self.core.zxid
     }
 
     pub(crate) fn watch_count(&self) -> usize {

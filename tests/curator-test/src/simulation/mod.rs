@@ -1,6 +1,7 @@
 //! A ZooKeeper ensemble and its network in one thread, under tokio's paused time and one seed.
 
 mod follower;
+mod recorder;
 mod stream;
 mod world;
 
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 
 use self::stream::SimulatedNetwork;
 use self::world::World;
+use crate::nodes::Change;
 
 /// A simulated ensemble: the core of the in-process server behind the framework's own client, on a network that a seed
 /// determines.
@@ -152,15 +154,15 @@ impl SimulatedEnsemble {
         self.world.with_server(|server| server.owner(path))
     }
 
-    /// Records from now on each child that is created below a node.
-    pub fn record_children(&self, parent: &str) {
-        self.world.record_children(parent);
+    /// Records from now on each change below a node.
+    pub fn record_changes(&self, root: &str) {
+        self.world.record_changes(root);
     }
 
-    /// Returns the [recorded](Self::record_children) children since the last call, each name with its `czxid`.
+    /// Returns the [recorded](Self::record_changes) changes since the last call, each with its [time](Self::now).
     #[must_use]
-    pub fn take_created(&self) -> Vec<(String, i64)> {
-        self.world.take_created()
+    pub fn take_changes(&self) -> Vec<(Duration, Change)> {
+        self.world.take_changes()
     }
 
     /// Returns the sessions at the leader.

@@ -1,6 +1,6 @@
 //! Servers, links and messages in transit, in the order of time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use tokio::time::Instant;
 
 use super::ClientId;
 use super::follower::TouchTable;
+use super::recorder::Recorder;
+use crate::nodes::Change;
 use crate::server::simulated::{Connection, Delivery, SimulatedServer};
 use crate::wire::{ConnectRequest, EventKind, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
 
@@ -48,10 +50,8 @@ struct State {
     links: BTreeMap<LinkId, Link>,
     next_link: LinkId,
     clients: BTreeMap<ClientId, Client>,
-    /// The known children of each parent that is recorded.
-    recorded: BTreeMap<String, BTreeSet<String>>,
-    /// The recorded children that were not taken yet.
-    created: Vec<(String, i64)>,
+    /// Records the changes below a node, once that is asked for.
+    recorder: Option<Recorder>,
 }
 
 /// A message in transit.
@@ -125,8 +125,7 @@ impl World {
                 links: BTreeMap::new(),
                 next_link: 0,
                 clients: BTreeMap::new(),
-                recorded: BTreeMap::new(),
-                created: Vec::new(),
+                recorder: None,
             }),
             origin: Instant::now(),
             changed: Notify::new(),
@@ -149,20 +148,23 @@ impl World {
         look(&mut self.state.lock().server)
     }
 
-    pub(super) fn record_children(&self, parent: &str) {
-        let mut state = self.state.lock();
-        state.recorded.entry(parent.to_owned()).or_default();
-        state.record();
+    pub(super) fn record_changes(&self, root: &str) {
+        self.change(|state, _| state.recorder = Some(Recorder::new(root)));
     }
 
-    pub(super) fn take_created(&self) -> Vec<(String, i64)> {
-        std::mem::take(&mut self.state.lock().created)
+    pub(super) fn take_changes(&self) -> Vec<(Duration, Change)> {
+        self.state.lock().recorder.as_mut().map(Recorder::take).unwrap_or_default()
     }
 
     /// Changes the state, and wakes the simulation to check what is due.
     fn change<T>(&self, change: impl FnOnce(&mut State, Duration) -> T) -> T {
         let now = self.now();
-        let changed = change(&mut self.state.lock(), now);
+        let changed = {
+            let mut state = self.state.lock();
+            let changed = change(&mut state, now);
+            state.record(now);
+            changed
+        };
         self.changed.notify_one();
         changed
     }
@@ -301,15 +303,10 @@ impl State {
         self.arriving.retain(|_, parcel| parcel.link() != id);
     }
 
-    /// Records new children. One request creates at most one, so none is missed between two requests.
-    fn record(&mut self) {
-        for (parent, known) in &mut self.recorded {
-            for name in self.server.children(parent) {
-                if known.insert(name.clone()) {
-                    let czxid = self.server.czxid(&format!("{parent}/{name}")).unwrap_or_default();
-                    self.created.push((name, czxid));
-                }
-            }
+    /// Records the changes since the last call. One transaction changes a node once, or deletes and creates it.
+    fn record(&mut self, now: Duration) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(&self.server, now);
         }
     }
 
@@ -375,6 +372,7 @@ impl State {
                 self.report(now);
             } else {
                 let outputs = self.server.tick(now);
+                self.record(now);
                 self.deliver(outputs, now);
             }
         }
@@ -426,7 +424,7 @@ impl State {
                 let seen = if is_greeting { last_seen(&bytes) } else { 0 };
                 let known = client.lagging.as_ref().filter(|known| is_greeting && known.has_seen(seen));
                 let behind = known.map(|known| Behind::new(&self.server.with_nodes_of(known)));
-                self.record();
+                self.record(now);
                 self.deliver(outputs, now);
                 if drops {
                     self.break_link(id);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use curator_recipes::{LeaderError, Leadership, TermEnd};
 use curator_test::elections::{Candidate, Elections, Event, Observer, Report, Rules};
+use curator_test::nodes::Change;
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -52,8 +53,10 @@ impl Scribe {
     fn write<T>(&self, write: impl FnOnce(&mut Book, Duration) -> T) -> T {
         let mut book = self.book.lock();
         let now = self.began.elapsed();
-        for (node, czxid) in self.ensemble.take_created() {
-            book.event(now, Event::Created { node, czxid });
+        for (_, change) in self.ensemble.take_changes() {
+            if let Change::Created { path, node } = change {
+                book.event(now, Event::Created { node: name(&path).to_owned(), czxid: node.czxid });
+            }
         }
         write(&mut book, now)
     }

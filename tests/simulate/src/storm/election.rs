@@ -29,7 +29,7 @@ pub(super) async fn storm(seed: u64, election: Election) -> Outcome {
     let weather = Weather { gives_up: seed % 8 == 5, ..Weather::of(seed) };
     let hands_over = seed % 8 > 5;
     let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
-    ensemble.record_children(PATH);
+    ensemble.record_changes(PATH);
     let scribe = Scribe::new(ensemble.clone(), RECOVERY);
     scribe.note(format_args!("seed {seed}, {election}, latency {latency:?}, {weather:?}"));
     let field = Elections { scribe: scribe.clone(), ensemble };

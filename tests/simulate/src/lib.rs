@@ -1,4 +1,5 @@
-//! Storms: clients that contend for a lock or for the lead while everything that can go wrong does, and the notes on them.
+//! Storms: clients that contend for a lock or for the lead, or keep nodes standing, while everything that can go wrong
+//! does, and the notes on them.
 
 #![allow(
     missing_docs,
@@ -12,4 +13,5 @@
 
 pub mod candidates;
 pub mod contenders;
+pub mod registrants;
 pub mod storm;

@@ -1,11 +1,13 @@
-//! Runs every lock and elections through simulated storms, thousands of them, and checks what happened.
+//! Runs locks, elections and nodes that stand through simulated storms, thousands of them, and checks what happened.
 //!
 //! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
-//! kinds of weather. Half of the seeds also storm an election: two of three that of a latch, one that of a selector.
+//! kinds of weather. Half of the seeds also storm an election: two of three that of a latch, one that of a selector. The
+//! other half storms nodes that stand.
 //!
 //! ```text
 //! cargo run --release -p curator-simulate -- --seeds 10000
 //! cargo run --release -p curator-simulate -- --seeds 1 --from 4711   # again, with its log
+//! cargo run --release -p curator-simulate -- --seeds 2000 --only nodes   # one such storm for each seed
 //! cargo run --release -p curator-simulate -- --list-mutants
 //! cargo run --release -p curator-simulate -- --seeds 500 --mutant one-too-many   # on code with this deliberate break
 //! ```
@@ -19,10 +21,18 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use curator_simulate::storm::Storm;
 
-/// Runs every lock and elections through simulated storms and checks what happened.
+/// The subject of all storms of a run.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Only {
+    Locks,
+    Elections,
+    Nodes,
+}
+
+/// Runs locks, elections and nodes that stand through simulated storms and checks what happened.
 #[derive(Debug, Clone, Parser)]
 struct Options {
     /// How many seeds
@@ -31,6 +41,9 @@ struct Options {
     /// The first seed; fresh ones if it is not given
     #[arg(long)]
     from: Option<u64>,
+    /// Storms this subject alone, with each seed
+    #[arg(long, value_enum)]
+    only: Option<Only>,
     /// Storms a copy of the code with this deliberate break
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
@@ -76,7 +89,7 @@ fn main() -> ExitCode {
                     let storms = AssertUnwindSafe(|| storms(seed, &options, &failures));
                     let well = catch_unwind(storms).unwrap_or_else(|_panic| {
                         println!("seed {seed}: a panic");
-                        again(seed);
+                        again(seed, &options);
                         false
                     });
                     if !well {
@@ -103,14 +116,21 @@ fn mutants(arguments: &[String]) -> ExitCode {
 }
 
 /// Says how to see a failure again.
-fn again(seed: u64) {
-    println!("again: --seeds 1 --from {seed}");
+fn again(seed: u64, options: &Options) {
+    let only = options.only.map(|only| format!(" --only {only:?}").to_lowercase()).unwrap_or_default();
+    println!("again: --seeds 1 --from {seed}{only}");
 }
 
 /// The storms of one seed; whether they went well.
 fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
     let mut well = true;
-    for storm in Storm::of(seed) {
+    let storms = match options.only {
+        None => Storm::of(seed),
+        Some(Only::Locks) => Storm::locks(seed),
+        Some(Only::Elections) => vec![Storm::election(seed)],
+        Some(Only::Nodes) => vec![Storm::presence(seed)],
+    };
+    for storm in storms {
         let outcome = storm.run(seed);
         let lone = options.seeds == 1;
         if lone {
@@ -124,7 +144,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
                 for violation in &outcome.violations {
                     println!("seed {seed}, {storm}: {violation}");
                 }
-                again(seed);
+                again(seed, options);
             }
         }
     }

@@ -1,8 +1,9 @@
-//! One storm: clients that contend for a lock, or for the lead, while everything that can go wrong does, all from one
-//! seed.
+//! One storm: clients that contend for a lock or for the lead, or keep nodes standing, while everything that can go wrong
+//! does, all from one seed.
 
 mod election;
 mod players;
+mod presence;
 mod weather;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 use self::weather::{CLIENTS, Field, PATH, RECOVERY, SESSION, WORKERS, Weather};
 use crate::candidates::Election;
 use crate::contenders::{Lock, Outcome, Pace, Recipe, Scribe, work};
+use crate::registrants::Presence;
 
 /// How long a place may stay free outside of faults.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -28,19 +30,31 @@ pub enum Storm {
     Lock(Recipe),
     /// An election.
     Election(Election),
+    /// Nodes that stand.
+    Presence(Presence),
 }
 
 impl Storm {
-    /// Returns the storms of one seed: those of three locks, and for half of the seeds that of an election. A parity of
-    /// bits chooses them, so that they have all kinds of weather.
+    /// Returns the storms of one seed: those of three locks, and that of an election or of nodes that stand. A parity of
+    /// bits chooses between these, so that both have all kinds of weather.
     pub fn of(seed: u64) -> Vec<Self> {
-        let election = (seed.count_ones() % 2 == 1).then(|| Self::election(seed));
-        Recipe::of(seed).map(Self::Lock).into_iter().chain(election).collect()
+        let other = if seed.count_ones() % 2 == 1 { Self::election(seed) } else { Self::presence(seed) };
+        Self::locks(seed).into_iter().chain([other]).collect()
+    }
+
+    /// Returns the storms of the locks of a seed.
+    pub fn locks(seed: u64) -> Vec<Self> {
+        Recipe::of(seed).map(Self::Lock).into()
     }
 
     /// Returns the storm of an election that a seed has or would have.
     pub const fn election(seed: u64) -> Self {
         Self::Election(Election::of(seed))
+    }
+
+    /// Returns the storm of nodes that a seed has or would have.
+    pub const fn presence(seed: u64) -> Self {
+        Self::Presence(Presence::of(seed))
     }
 
     /// Runs the storm.
@@ -50,6 +64,7 @@ impl Storm {
         match self {
             Self::Lock(recipe) => runtime.block_on(storm(seed, recipe)),
             Self::Election(election) => runtime.block_on(election::storm(seed, election)),
+            Self::Presence(presence) => runtime.block_on(presence::storm(seed, presence)),
         }
     }
 }
@@ -59,6 +74,7 @@ impl fmt::Display for Storm {
         match self {
             Self::Lock(recipe) => recipe.fmt(f),
             Self::Election(election) => election.fmt(f),
+            Self::Presence(presence) => presence.fmt(f),
         }
     }
 }

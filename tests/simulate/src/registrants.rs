@@ -1,0 +1,116 @@
+//! Clients that keep nodes standing, and the notes on them: the part of a storm that is the same in any world.
+
+mod member;
+mod node;
+mod scribe;
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use curator_framework::CuratorFramework;
+use curator_test::ClientId;
+use rand::Rng;
+use rand::rngs::StdRng;
+use tokio::sync::watch;
+
+pub use member::observe;
+pub use scribe::Scribe;
+
+/// The recipe that keeps nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// `PersistentNode`.
+    Nodes,
+    /// `GroupMember`, and `Group` beside it.
+    Group,
+}
+
+impl Presence {
+    /// Returns the recipe of a seed: in a hundred seeds in a row each meets all kinds of weather.
+    pub const fn of(seed: u64) -> Self {
+        if seed / 8 % 2 == 0 { Self::Nodes } else { Self::Group }
+    }
+}
+
+impl fmt::Display for Presence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nodes => "persistent nodes",
+            Self::Group => "group",
+        })
+    }
+}
+
+/// The place of a registrant's nodes.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The parent of the nodes, as the client knows it.
+    pub path: String,
+    /// The path of the client's namespace.
+    pub namespace: &'static str,
+}
+
+impl Place {
+    /// Returns the path of a node as the client knows it.
+    fn node(&self, name: &str) -> String {
+        format!("{}/{name}", self.path)
+    }
+
+    /// Returns a path as the server knows it.
+    fn at_the_server(&self, path: &str) -> String {
+        format!("{}{path}", self.namespace)
+    }
+}
+
+/// A worker that keeps nodes, one after the other.
+#[derive(Debug)]
+pub struct Registrant {
+    pub scribe: Scribe,
+    pub client: CuratorFramework,
+    /// The name of its client in the simulation.
+    pub name: ClientId,
+    /// Its number among the workers of its client. They share no path.
+    pub worker: u32,
+    pub place: Place,
+    pub random: StdRng,
+    pub rounds: u32,
+    /// True if some of its sequential nodes have no protection: the next number is free.
+    pub unprotected: bool,
+    /// True once all faults are over.
+    pub calm: watch::Receiver<bool>,
+    /// The time for which the last node stands then.
+    pub stays: Duration,
+}
+
+impl Registrant {
+    /// Keeps some nodes. The last one stands until all faults are over.
+    pub async fn register(mut self, presence: Presence) {
+        for round in 1..=self.rounds {
+            self.pause(0..3000).await;
+            match presence {
+                Presence::Nodes => self.node(round == self.rounds).await,
+                Presence::Group => self.member(round == self.rounds).await,
+            }
+        }
+    }
+
+    fn one_of(&mut self, cases: u32) -> u32 {
+        self.random.random_range(0..cases)
+    }
+
+    fn time(&mut self, milliseconds: Range<u64>) -> Duration {
+        Duration::from_millis(self.random.random_range(milliseconds))
+    }
+
+    async fn pause(&mut self, milliseconds: Range<u64>) {
+        tokio::time::sleep(self.time(milliseconds)).await;
+    }
+
+    /// Waits until all faults are over, and for some time more.
+    async fn stay(&mut self) {
+        // An error means that the storm has ended.
+        drop(self.calm.wait_for(|calm| *calm).await);
+        tokio::time::sleep(self.stays).await;
+    }
+}

@@ -4,6 +4,7 @@
 
 mod both_clients;
 mod each_client;
+mod groups;
 mod meter;
 mod nodes;
 mod scale;

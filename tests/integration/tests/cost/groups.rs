@@ -1,0 +1,138 @@
+//! What a group costs. The tables of `Group` and `GroupMember` have these numbers.
+
+use curator_framework::CuratorFramework;
+use curator_integration::env::in_time;
+use curator_recipes::{Group, GroupMember, GroupMemberOptions, GroupState, Members, NodeError};
+use curator_test::wire::OpCode::{
+    self, Create2, CreateSession, Delete, Exists, GetChildren, GetData, RemoveWatches, SetData, SetWatches, Sync,
+};
+use tokio::time::Instant;
+
+use crate::meter::{Stage, round_trips};
+
+const GROUP: &str = "/app/group";
+
+async fn sees(group: &Group, is_meant: impl Fn(&Members) -> bool) -> Members {
+    let is_meant = |state: &GroupState| matches!(state, GroupState::Known(members) if is_meant(members));
+    in_time(group.watch().wait_for(is_meant)).await.unwrap();
+    group.members().unwrap()
+}
+
+fn member(client: &CuratorFramework, id: &str) -> GroupMember {
+    let member = GroupMember::with_options(client.clone(), GROUP, id, GroupMemberOptions::new().data("data"));
+    let member = member.unwrap();
+    member.start().unwrap();
+    member
+}
+
+/// Creates the nodes of so many members.
+async fn fill(client: &CuratorFramework, members: usize) {
+    for number in 0..members {
+        client.create().creating_parents_if_needed().for_path(&format!("{GROUP}/{number:03}")).await.unwrap();
+    }
+}
+
+/// The requests of an observer of so many members, and the observer.
+async fn observed(stage: &Stage, members: usize) -> (Group, Vec<OpCode>) {
+    fill(&stage.observer, members).await;
+    stage.requests().await;
+    let group = Group::observe(stage.client.clone(), GROUP).unwrap();
+    sees(&group, |seen| seen.len() == members).await;
+    let requests = stage.requests().await;
+    (group, requests)
+}
+
+#[tokio::test]
+async fn a_start_lists_once_and_reads_each_member() {
+    for members in [0, 1, 10, 100] {
+        let stage = Stage::new(GROUP).await;
+        let (_group, requests) = observed(&stage, members).await;
+        let reads = std::iter::repeat_n(GetData, members);
+        assert_eq!(requests, [Sync, GetChildren].into_iter().chain(reads).collect::<Vec<_>>(), "{members}");
+    }
+}
+
+#[tokio::test]
+async fn an_observer_reads_what_has_changed() {
+    let stage = Stage::new(GROUP).await;
+    let (group, _) = observed(&stage, 10).await;
+    let create = stage.observer.create();
+    create.for_path(&format!("{GROUP}/new")).await.unwrap();
+    sees(&group, |seen| seen.contains("new")).await;
+    assert_eq!(stage.requests().await, [Create2, GetChildren, GetData], "join");
+    stage.observer.set_data().for_path(&format!("{GROUP}/new"), "more").await.unwrap();
+    sees(&group, |seen| seen.get("new").is_some_and(|member| member.data == b"more")).await;
+    assert_eq!(stage.requests().await, [SetData, GetData], "data");
+    stage.observer.delete().for_path(&format!("{GROUP}/new")).await.unwrap();
+    sees(&group, |seen| !seen.contains("new")).await;
+    let leave = stage.requests().await;
+    // If the notification of the node precedes that of the listing by more than a moment, the node is read.
+    let alternatives = [&[Delete, GetChildren][..], &[Delete, GetData, RemoveWatches, GetChildren]];
+    assert!(alternatives.contains(&&*leave), "{leave:?}");
+}
+
+#[tokio::test]
+async fn a_reconnect_of_an_observer_is_the_connect_and_the_watches() {
+    let stage = Stage::new(GROUP).await;
+    let (group, _) = observed(&stage, 10).await;
+    stage.reconnect().await;
+    assert_eq!(stage.requests().await, [CreateSession, SetWatches]);
+    assert_eq!(group.members().unwrap().len(), 10);
+}
+
+/// Returns how many of these requests are there, and how many in all.
+fn count(requests: &[OpCode], op: OpCode) -> (usize, usize) {
+    (requests.iter().filter(|one| **one == op).count(), requests.len())
+}
+
+#[tokio::test]
+async fn a_member_costs_its_node_and_its_observer() {
+    let stage = Stage::new(GROUP).await;
+    let joining = member(&stage.client, "one");
+    in_time(joining.join()).await.unwrap();
+    let join = stage.requests().await;
+    // The listing may be earlier than the node.
+    assert!(join.starts_with(&[Create2, Exists, Sync]) && (5..=6).contains(&join.len()), "{join:?}");
+    in_time(joining.set_data("more")).await.unwrap();
+    sees(joining.group(), |seen| seen.get("one").is_some_and(|one| one.data == b"more")).await;
+    let write = stage.requests().await;
+    assert_eq!([SetData, Exists, GetData].map(|op| count(&write, op)), [(1, 3); 3], "{write:?}");
+    in_time(joining.close()).await;
+    let close = stage.requests().await;
+    assert_eq!([count(&close, Delete), count(&close, RemoveWatches)], [(1, 3), (2, 3)], "{close:?}");
+}
+
+#[tokio::test]
+async fn a_member_behind_one_with_its_id_waits_without_requests() {
+    let stage = Stage::new(GROUP).await;
+    let first = member(&stage.observer, "same");
+    in_time(first.join()).await.unwrap();
+    let second = member(&stage.client, "same");
+    let answer = second.join_within(Stage::QUIET).await;
+    assert!(matches!(answer, Err(NodeError::DuplicateMember { .. })), "{answer:?}");
+    stage.requests().await;
+    let answer = second.join_within(Stage::QUIET).await;
+    assert!(matches!(answer, Err(NodeError::DuplicateMember { .. })), "{answer:?}");
+    assert_eq!(stage.requests().await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn round_trips_of_a_group() {
+    let start = round_trips(async |_, client| {
+        client.create().creating_parents_if_needed().for_path(GROUP).await.unwrap();
+        fill(client, 5).await;
+        let began = Instant::now();
+        let group = Group::observe(client.clone(), GROUP).unwrap();
+        sees(&group, |seen| seen.len() == 5).await;
+        began.elapsed()
+    });
+    assert_eq!(start.await, 3, "start");
+    let join = round_trips(async |_, client| {
+        client.create().creating_parents_if_needed().for_path(GROUP).await.unwrap();
+        let began = Instant::now();
+        member(client, "one").join().await.unwrap();
+        began.elapsed()
+    });
+    // The node stands after one of them.
+    assert_eq!(join.await, 3, "join");
+}

@@ -125,6 +125,10 @@ public class CuratorPeer {
                 return "asked";
             case "count":
                 return count(words);
+            case "node":
+                return CuratorGroups.node(client, words);
+            case "group":
+                return CuratorGroups.group(client, words);
             case "campaign":
                 new CuratorElections.Campaign(words, STOPPED).run(words[2].equals("latch"));
                 return "done";

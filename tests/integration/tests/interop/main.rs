@@ -8,6 +8,7 @@
 mod downgrade;
 mod expiry;
 mod fleet;
+mod groups;
 mod kazoo;
 mod kills;
 mod leaders;

@@ -16,7 +16,7 @@
 //! `downgrade` (to write, and then to read), or `semaphore:LIMIT`, `semaphore:LIMIT:LEASES` or `semaphore:LIMIT:LEASES:HOW`,
 //! where HOW is `wait`, `try`, or a budget in milliseconds.
 //!
-//! The verbs of elections are in [`leaders`](crate::leaders).
+//! The verbs of elections are in [`leaders`](crate::leaders), those of nodes and groups in [`groups`](crate::groups).
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -219,7 +219,7 @@ fn source(name: &str) -> PathBuf {
 
 /// The folder of the classes of the Java side, which the first test that needs them compiles for all.
 async fn classes() -> PathBuf {
-    let sources = ["CuratorPeer.java", "CuratorElections.java"].map(source);
+    let sources = ["CuratorPeer.java", "CuratorElections.java", "CuratorGroups.java"].map(source);
     let mut hasher = DefaultHasher::new();
     sources.iter().for_each(|source| std::fs::read(source).unwrap().hash(&mut hasher));
     let all = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::process::Command;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::groups::group;
 use crate::leaders::{campaign, elect};
 use crate::peer::Peer;
 use crate::record::Clock;
@@ -160,6 +161,7 @@ async fn answer(
             compete(client, name, kinds, path, rounds.parse()?, Pace { hold, rest }).await?;
             "done".to_owned()
         }
+        ["group", ref words @ ..] => group(client, words).await?,
         ["campaign", ref words @ ..] => campaign(words).await?,
         _ => elect(client, words).await?,
     })

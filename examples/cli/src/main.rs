@@ -4,6 +4,7 @@ mod child;
 mod elect;
 mod grant;
 mod leader;
+mod members;
 mod options;
 mod pages;
 mod serve;
@@ -155,6 +156,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Write(run) => under(&client, Kind::Write, run, chroot, &mut signals).await,
         Action::Elect(elect) => elect::elect(&client, elect, chroot, &mut signals).await,
         Action::Leader(options) => unless_ended(&mut signals, leader::leader(&client, options, chroot)).await,
+        Action::Members(options) => unless_ended(&mut signals, members::members(&client, options, chroot)).await,
         // They need no server.
         Action::Completions { .. } | Action::Man { .. } => Ok(0),
     };

@@ -26,7 +26,7 @@ pub(crate) struct Options {
 
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
-    1  ls, status, revoke: no such lock, no such node; leader: no candidate leads
+    1  ls, status, revoke: no such lock, no such node; leader: no candidate leads; members: the group has none
     2  wrong options, path or connect string; revoke: not a contender's node
     3  status, ls --exit-code: a contender holds the lock
    69  no connection within --connect-timeout, or it was lost while waiting
@@ -36,7 +36,7 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
    77  not authorized, or the servers do not accept the credentials
   126  the command cannot be executed
   127  the command was not found
-  128 + n if signal n ended this program while it waited, or during ls, status, leader, revoke";
+  128 + n if signal n ended this program while it waited, or during ls, status, leader, members, revoke";
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
@@ -158,6 +158,8 @@ pub(crate) enum Action {
     Status(Status),
     /// Prints the leader of an election: its id, term, node and proclaimed data
     Leader(LeaderOptions),
+    /// Prints the members of a group: their ids, data and sessions
+    Members(MembersOptions),
     /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
     Revoke {
         /// The node's path
@@ -380,6 +382,24 @@ Exit status:
     2, 69, 70, 77  an error, as in `curator --help`
 
 The path is that of a LeaderLatch or a LeaderSelector, in Java too. `curator ls --watch` follows all candidates.";
+
+#[derive(Debug, Args)]
+#[command(after_help = MEMBERS_NOTES)]
+pub(crate) struct MembersOptions {
+    /// Print JSON, in one line
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    pub(crate) json: bool,
+    /// The group's path
+    pub(crate) path: String,
+}
+
+const MEMBERS_NOTES: &str = "\
+Exit status:
+    0  the group has members
+    1  no members: the group does not exist, or is empty, or the path is not a group
+    2, 69, 70, 77  an error, as in `curator --help`
+
+The path is that of a GroupMember, in Java too. SINCE is the creation of the member's node, on ZooKeeper's clock.";
 
 /// An access control list.
 #[derive(Debug, Clone)]

@@ -62,6 +62,7 @@ async fn found(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Resu
 pub(crate) enum Noun {
     Lock,
     Election,
+    Group,
 }
 
 impl Noun {
@@ -70,6 +71,7 @@ impl Noun {
         match self {
             Self::Lock => ("a", "lock", "contenders"),
             Self::Election => ("an", "election", "candidates"),
+            Self::Group => ("a", "group", "members"),
         }
     }
 }

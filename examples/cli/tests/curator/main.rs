@@ -7,6 +7,7 @@ mod commands;
 mod credentials;
 mod electing;
 mod foreground;
+mod grouping;
 mod leading;
 mod losing;
 mod pages;

@@ -33,7 +33,7 @@ fn completions_need_no_server_and_are_accepted_by_the_shell() {
 fn manual_has_a_page_for_each_command() {
     let page = stdout(&run("", &["man"]));
     assert!(page.contains(".TH curator 1") && page.contains("Exit status") && page.contains("held"), "{page}");
-    for command in ["lock", "semaphore", "read", "write", "elect", "leader", "ls", "status", "revoke"] {
+    for command in ["lock", "semaphore", "read", "write", "elect", "leader", "members", "ls", "status", "revoke"] {
         let page = stdout(&run("", &["man", command]));
         assert!(page.contains(&format!("curator\\-{command}")) && !page.contains("EXTRA"), "{page}");
         assert!(page.contains("CURATOR_CONNECT"), "{page}");

@@ -1,0 +1,172 @@
+//! `members`: the members of a group.
+
+use std::time::{Duration, SystemTime};
+
+use curator_cli::contenders::{kind_of, rfc3339, shown};
+use curator_framework::{CuratorFramework, Error, make_path};
+use futures_util::stream::{self, StreamExt as _};
+use serde::{Serialize, Serializer};
+
+use crate::options::MembersOptions;
+use crate::show::{Noun, line, print};
+use crate::{Failure, missing};
+
+/// The exit status without members.
+const NO_MEMBERS: u8 = 1;
+/// The number of members that are read at the same time.
+const AT_ONCE: usize = 64;
+/// The longest data, in bytes, that is shown as hexadecimal digits if it is not text.
+const SHORT: usize = 16;
+
+/// Prints the members, and returns the exit status.
+pub(crate) async fn members(
+    client: &CuratorFramework,
+    options: &MembersOptions,
+    chroot: Option<&str>,
+) -> Result<u8, Failure> {
+    client.session().await?;
+    let path = &options.path;
+    let rows = match found(client, path, chroot).await {
+        Err(Failure(NO_MEMBERS, reason)) if options.json => {
+            print(&line(&Shot { path, state: "missing", members: &[], reason: Some(&reason) })?)?;
+            return Ok(NO_MEMBERS);
+        }
+        found => found?,
+    };
+    let state = if rows.is_empty() { "empty" } else { "populated" };
+    print(&match (options.json, rows.is_empty()) {
+        (true, _) => line(&Shot { path, state, members: &rows, reason: None })?,
+        (false, true) => format!("{path} has no members\n"),
+        (false, false) => table(&rows),
+    })?;
+    Ok(if rows.is_empty() { NO_MEMBERS } else { 0 })
+}
+
+/// Returns the members in the order of their ids.
+async fn found(client: &CuratorFramework, path: &str, chroot: Option<&str>) -> Result<Vec<Row>, Failure> {
+    let mut ids = match client.get_children().for_path(path).await {
+        Err(Error::NoNode { .. }) => return Err(missing(client, path, chroot, Noun::Group).await?),
+        ids => ids?,
+    };
+    if kind_of(&ids).is_some() {
+        let text = format!("{path} is not a group, but a lock or an election: curator status {path} shows it");
+        return Err(Failure(NO_MEMBERS, text));
+    }
+    ids.sort();
+    let read: Vec<_> = stream::iter(ids).map(|id| read(client, path, id)).buffered(AT_ONCE).collect().await;
+    let rows = read.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
+    if !rows.is_empty() && rows.iter().all(|row| row.session == 0) {
+        let text = format!("{path} is not a group, because its children are not members: no session owns them");
+        return Err(Failure(NO_MEMBERS, text));
+    }
+    Ok(rows)
+}
+
+/// Reads a member's node; `None` if the member has left.
+async fn read(client: &CuratorFramework, path: &str, id: String) -> Result<Option<Row>, Error> {
+    match client.get_data().for_path(&make_path(path, &id)).await {
+        Err(Error::NoNode { .. }) => Ok(None),
+        Err(error) => Err(error),
+        Ok((data, stat)) => {
+            let since = u64::try_from(stat.ctime).ok().map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
+            Ok(Some(Row { id, data, session: stat.ephemeral_owner, czxid: stat.czxid, since }))
+        }
+    }
+}
+
+/// A member, as one row of the table.
+struct Row {
+    id: String,
+    data: Vec<u8>,
+    /// The session that owns the node; 0 if the node is not ephemeral.
+    session: i64,
+    czxid: i64,
+    /// The creation of the node, if it is known.
+    since: Option<SystemTime>,
+}
+
+impl Row {
+    fn shown_session(&self) -> Option<String> {
+        (self.session != 0).then(|| format!("{:#x}", self.session))
+    }
+
+    /// Formats the data: text as it is, other data as hexadecimal digits or as its length.
+    fn shown_data(&self) -> String {
+        match std::str::from_utf8(&self.data) {
+            Ok(_) => shown(&self.data),
+            Err(_) if self.data.len() <= SHORT => format!("0x{}", hex(&self.data)),
+            Err(_) => format!("{} bytes", self.data.len()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct RowFields<'a> {
+    id: &'a str,
+    data: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_hex: Option<String>,
+    session: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    czxid: i64,
+}
+
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let data = std::str::from_utf8(&self.data).ok();
+        RowFields {
+            id: &self.id,
+            data,
+            data_hex: data.is_none().then(|| hex(&self.data)),
+            session: self.shown_session(),
+            since: self.since.map(rfc3339),
+            czxid: self.czxid,
+        }
+        .serialize(serializer)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Formats the members as a table.
+fn table(rows: &[Row]) -> String {
+    let ids: Vec<String> = rows.iter().map(|row| shown(row.id.as_bytes())).collect();
+    let width = ids.iter().map(|id| id.chars().count()).max().unwrap_or_default();
+    let format = |id: &str, since: &str, session: &str, czxid: &str, data: &str| {
+        format!("{id:<width$}  {since:<20}  {session:<18}  {czxid:>8}  {data}\n")
+    };
+    let mut text = format("ID", "SINCE", "SESSION", "CZXID", "DATA");
+    for (id, row) in ids.iter().zip(rows) {
+        let since = row.since.map_or_else(|| "-".to_owned(), rfc3339);
+        let session = row.shown_session().unwrap_or_else(|| "-".to_owned());
+        text += &format(id, &since, &session, &row.czxid.to_string(), &row.shown_data());
+    }
+    text
+}
+
+/// The JSON of `members`.
+#[derive(Serialize)]
+struct Shot<'a> {
+    path: &'a str,
+    state: &'static str,
+    members: &'a [Row],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_shown_as_text_as_digits_or_by_its_length() {
+        let shown = |data: &[u8]| {
+            Row { id: String::new(), data: data.to_vec(), session: 1, czxid: 1, since: None }.shown_data()
+        };
+        assert_eq!([shown(b""), shown(b"10.0.0.1\n")], ["-", "10.0.0.1\\n"]);
+        assert_eq!([shown(&[0xff, 0x0a]), shown(&[0xff; 17])], ["0xff0a", "17 bytes"]);
+    }
+}

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{ExitCode, ExitStatus};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use curator_framework::{LossReason, SessionEnd};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
@@ -13,7 +13,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::grant::Grant;
-use crate::options::Work;
 use crate::signals::{self, Signals};
 use crate::tell;
 
@@ -25,8 +24,10 @@ pub(crate) const BECOME: &str = "__become";
 
 /// The command, and the way in which it runs and stops.
 pub(crate) struct Order<'a> {
-    pub(crate) work: &'a Work,
-    /// The path of the lock or the election.
+    pub(crate) command: &'a [OsString],
+    /// `true` leaves the command in this process's group.
+    pub(crate) foreground: bool,
+    /// The path of the lock, the election or the group.
     pub(crate) path: &'a str,
     pub(crate) grace: Duration,
     /// `true` stops the command when another client asks for the lock.
@@ -46,7 +47,7 @@ pub(crate) struct Ended {
 pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Signals) -> io::Result<Ended> {
     let mut changes = signal(SignalKind::child())?;
     let mut child = start(grant, order)?;
-    let foreground = order.work.foreground;
+    let foreground = order.foreground;
     let process = Process::of(&child, foreground);
     let (mut stopping, mut lost, mut kill_at) = (false, false, None::<Instant>);
     let (mut explained, mut asked_to_end) = (foreground, false);
@@ -105,7 +106,7 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
 }
 
 fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
-    let words = &order.work.command;
+    let words = order.command;
     let mut command = if cfg!(target_os = "linux") {
         // This program becomes the command, so that the kernel kills the command also after `kill -9` here.
         let mut this = Command::new("/proc/self/exe");
@@ -116,17 +117,8 @@ fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
         this.args(&words[1..]);
         this
     };
-    let deadline = (SystemTime::now() + grant.remaining()).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    command
-        .env("CURATOR_LOCK_PATH", order.path)
-        .env("CURATOR_NODE", grant.node())
-        .env("CURATOR_FENCING_TOKEN", grant.fencing_token().to_string())
-        .env("CURATOR_DEADLINE", format!("{}.{:03}", deadline.as_secs(), deadline.subsec_millis()))
-        .kill_on_drop(true);
-    if let Some(term) = grant.term() {
-        command.env("CURATOR_TERM", term.to_string());
-    }
-    if !order.work.foreground {
+    command.envs(grant.variables(order.path)).kill_on_drop(true);
+    if !order.foreground {
         command.process_group(0);
     }
     command.spawn()

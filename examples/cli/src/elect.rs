@@ -10,7 +10,7 @@ use crate::child::{self, Order};
 use crate::options::Elect;
 use crate::signals::Signals;
 use crate::waiting::Waiting;
-use crate::{Failure, LOST, RELEASE, check, first_session, host, tell, unless_ended};
+use crate::{Failure, LOST, check, first_session, give_back, own_id, tell, unless_ended};
 
 /// Runs the command in each term, and returns the exit status.
 pub(crate) async fn elect(
@@ -19,8 +19,7 @@ pub(crate) async fn elect(
     chroot: Option<&str>,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let id = elect.id.clone().unwrap_or_else(|| format!("{}-{}", host(), std::process::id()));
-    let mut options = LeaderLatchOptions::new().id(id);
+    let mut options = LeaderLatchOptions::new().id(own_id(elect.id.as_deref()));
     if let Some(delay) = elect.delay {
         options = options.delay_after_unclean_loss(delay);
     }
@@ -29,9 +28,7 @@ pub(crate) async fn elect(
     unless_ended(signals, prepare(client, elect, chroot)).await?;
     latch.start()?;
     let outcome = terms(client, &latch, elect, begin, signals).await;
-    if tokio::time::timeout(RELEASE, latch.close()).await.is_err() {
-        tell("the candidate's node goes with its session, the servers did not answer when it was given back");
-    }
+    give_back("candidate", latch.close()).await;
     outcome
 }
 
@@ -39,7 +36,7 @@ pub(crate) async fn elect(
 async fn prepare(client: &CuratorFramework, elect: &Elect, chroot: Option<&str>) -> Result<(), Failure> {
     let session = first_session(client, elect.timeout).await?;
     elect.work.grace_in(session.timeout())?;
-    check(client, LockKind::LeaderLatch, &elect.path, chroot).await
+    check(client, Some(LockKind::LeaderLatch), &elect.path, chroot).await
 }
 
 /// Runs the command in one term after the other, until it ends by itself or a signal ends it.
@@ -56,7 +53,8 @@ async fn terms(
             tell(&format!("another candidate leads {0}: curator leader {0} shows it", elect.path));
             return Ok(elect.conflict_exit_code);
         };
-        let order = Order { work: &elect.work, path: &elect.path, grace, revocable: false };
+        let (command, foreground) = (&elect.work.command, elect.work.setting.foreground);
+        let order = Order { command, foreground, path: &elect.path, grace, revocable: false };
         let ended = match child::run(&term, &order, signals).await {
             Ok(ended) => ended,
             Err(error) => return Ok(child::cannot_run(&elect.work.command[0], &error)),

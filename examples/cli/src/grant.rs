@@ -1,7 +1,7 @@
 //! The grants under which a command runs.
 
 use std::future::pending;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use curator_framework::LossReason;
 use curator_recipes::{Leadership, LockGuard, TermEnd};
@@ -25,6 +25,20 @@ pub(crate) trait Grant {
     /// Returns the number of the term of a leader.
     fn term(&self) -> Option<i64> {
         None
+    }
+
+    /// Returns the environment variables of the command.
+    fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
+        let deadline = (SystemTime::now() + self.remaining()).duration_since(SystemTime::UNIX_EPOCH);
+        let deadline = deadline.unwrap_or_default();
+        let mut variables = vec![
+            ("CURATOR_LOCK_PATH", path.to_owned()),
+            ("CURATOR_NODE", self.node().to_owned()),
+            ("CURATOR_FENCING_TOKEN", self.fencing_token().to_string()),
+            ("CURATOR_DEADLINE", format!("{}.{:03}", deadline.as_secs(), deadline.subsec_millis())),
+        ];
+        variables.extend(self.term().map(|term| ("CURATOR_TERM", term.to_string())));
+        variables
     }
 
     /// Resolves when the grant is lost.

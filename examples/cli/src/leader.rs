@@ -8,6 +8,7 @@ use curator_recipes::{Change, Leader, LeaderObserver, Observed};
 use serde::Serialize;
 
 use crate::options::LeaderOptions;
+use crate::outages::Outages;
 use crate::show::{Noun, line, lock_of, print};
 use crate::{Failure, check_chroot, tell};
 
@@ -62,10 +63,10 @@ async fn election(client: &CuratorFramework, options: &LeaderOptions, chroot: Op
 async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Option<&str>) -> Result<u8, Failure> {
     check_chroot(client, chroot).await?;
     let observer = LeaderObserver::start(client.clone(), &options.path)?;
-    let (mut changes, mut connection) = (observer.changes(), client.watch_connection_state());
+    let (mut changes, mut outages) = (observer.changes(), Outages::of(client));
     // The observer may have read the leader before the stream of changes began.
     let mut observed = observer.watch().borrow().clone();
-    let (mut before, mut connected) = (None, true);
+    let mut before = None;
     loop {
         let leader = leader_of(&observed)?;
         let is_new = !matches!(observed, Observed::Unknown) && before.as_ref().map(Option::as_ref) != Some(leader);
@@ -83,13 +84,9 @@ async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Optio
                 Some(Change::Dropped(count)) => tell(&format!("{count} changes came faster than they were printed")),
                 None => return Err(Error::Closed.into()),
             },
-            _ = connection.changed() => {
-                let is_connected = client.is_connected();
-                if connected && !is_connected {
-                    tell("no connection: changes of the leader are printed when it is back");
-                }
-                connected = is_connected;
-            }
+            is_connected = outages.change() => if !is_connected {
+                tell("no connection: changes of the leader are printed when it is back");
+            },
         }
     }
 }

@@ -6,6 +6,7 @@ mod grant;
 mod leader;
 mod members;
 mod options;
+mod outages;
 mod pages;
 mod serve;
 mod show;
@@ -137,12 +138,12 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Lock(run) | Action::Semaphore { run, .. } | Action::Read(run) | Action::Write(run) => Some(run),
         _ => None,
     };
-    let work = match &action {
-        Action::Elect(elect) => Some(&elect.work),
-        _ => run.map(|run| &run.work),
+    let setting = match &action {
+        Action::Elect(elect) => Some(&elect.work.setting),
+        _ => run.map(|run| &run.work.setting),
     };
-    let mut signals = Signals::catch(work.is_some())?;
-    let client = connect(&connection, work.map(|work| &work.acl))?;
+    let mut signals = Signals::catch(setting.map(|_| "its place in the queue"))?;
+    let client = connect(&connection, setting.map(|setting| &setting.acl))?;
     let chroot = connection.chroot();
     let chroot = chroot.as_deref();
     let outcome = match &action {
@@ -267,7 +268,8 @@ async fn under(
         tell(&format!("another contender has {0}: curator status {0} shows it", run.path));
         return Ok(run.conflict_exit_code);
     };
-    let order = Order { work: &run.work, path: &run.path, grace, revocable: run.revocable };
+    let (command, foreground) = (&run.work.command, run.work.setting.foreground);
+    let order = Order { command, foreground, path: &run.path, grace, revocable: run.revocable };
     let ended = child::run(&guard, &order, signals).await;
     let released = tokio::time::timeout(RELEASE, guard.release()).await;
     let ended = match ended {
@@ -298,8 +300,11 @@ async fn acquire(
     let session = first_session(client, run.timeout).await?;
     let grace = run.work.grace_in(session.timeout())?;
     let left = || run.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
-    match tokio::time::timeout(left().unwrap_or(Duration::MAX), check(client, kind.of_its_nodes(), &run.path, chroot))
-        .await
+    match tokio::time::timeout(
+        left().unwrap_or(Duration::MAX),
+        check(client, Some(kind.of_its_nodes()), &run.path, chroot),
+    )
+    .await
     {
         Ok(checked) => checked?,
         // The acquire has no time left either, and reports it.
@@ -333,15 +338,21 @@ async fn first_session(client: &CuratorFramework, budget: Option<Duration>) -> R
     }
 }
 
-/// Refuses a path at which the lock would exclude nothing, or fail: before the first write.
-async fn check(client: &CuratorFramework, kind: LockKind, path: &str, chroot: Option<&str>) -> Result<(), Failure> {
+/// Refuses a path that has the nodes of another kind of lock, before the first write: there the lock would exclude
+/// nothing, or fail. A group is not a lock, so its kind is `None`.
+async fn check(
+    client: &CuratorFramework,
+    kind: Option<LockKind>,
+    path: &str,
+    chroot: Option<&str>,
+) -> Result<(), Failure> {
     let children = match client.get_children().for_path(path).await {
         Ok(children) => children,
         Err(Error::NoNode { .. }) => return check_chroot(client, chroot).await,
         // The acquire reports other errors.
         Err(_reported) => return Ok(()),
     };
-    let Some(found) = kind_of(&children).filter(|found| *found != kind) else { return Ok(()) };
+    let Some(found) = kind_of(&children).filter(|found| Some(*found) != kind) else { return Ok(()) };
     let (name, right) = match found {
         LockKind::Mutex => ("mutex", "curator lock"),
         LockKind::ReadWrite => ("read-write lock", "curator read or curator write"),
@@ -374,6 +385,18 @@ async fn missing(client: &CuratorFramework, path: &str, chroot: Option<&str>, no
     let (_, word, _) = noun.words();
     let text = format!("no {word} {path}: no client has used it yet, or the servers have deleted its empty node");
     Ok(Failure(1, text))
+}
+
+/// Gives a node back, at most as long as a release may take.
+async fn give_back(owner: &str, closing: impl Future<Output = ()>) {
+    if tokio::time::timeout(RELEASE, closing).await.is_err() {
+        tell(&format!("the {owner}'s node goes with its session, the servers did not answer when it was given back"));
+    }
+}
+
+/// Returns the id of this candidate or member.
+fn own_id(given: Option<&str>) -> String {
+    given.map_or_else(|| format!("{}-{}", host(), std::process::id()), ToOwned::to_owned)
 }
 
 /// Returns the name of this machine.

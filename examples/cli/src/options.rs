@@ -260,21 +260,28 @@ pub(crate) struct Work {
     /// The time from SIGTERM to SIGKILL; at most T/4 [default: 5s or T/6, the shorter; T is the session timeout]
     #[arg(long, value_parser = duration, env = "CURATOR_GRACE")]
     pub(crate) grace: Option<Duration>,
-    /// Leave the command in this process's group, so that it can read from the terminal; a loss then stops only the
-    /// command, not the processes that it started
-    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_FOREGROUND")]
-    pub(crate) foreground: bool,
-    /// The access control list of the nodes that this program creates, parents included: open, creator (only these
-    /// credentials), read-only (others may list and read), or scheme:id:cdrwa[,…] as in ZooKeeper. The default is that
-    /// of Java's Curator, with credentials too: all contenders must be allowed to create nodes below the path
-    #[arg(long, default_value = "open", value_parser = access_list, env = "CURATOR_ACL")]
-    pub(crate) acl: AccessList,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
     /// Tell the place in the queue, the holder and the grant. On a terminal a line follows after 2 s of waiting anyhow
     #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
     pub(crate) verbose: bool,
     /// The command and its arguments
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// The process group of the command, and the access to the nodes.
+#[derive(Debug, Args)]
+pub(crate) struct Setting {
+    /// Leave the command in this process's group, so that it can read from the terminal; this program then stops
+    /// only the command, not the processes that it started
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_FOREGROUND")]
+    pub(crate) foreground: bool,
+    /// The access control list of the nodes that this program creates, parents included: open, creator (only these
+    /// credentials), read-only (others may list and read), or scheme:id:cdrwa[,…] as in ZooKeeper. The default is that
+    /// of Java's Curator, with credentials too: all clients of the path must be allowed to create nodes below it
+    #[arg(long, default_value = "open", value_parser = access_list, env = "CURATOR_ACL")]
+    pub(crate) acl: AccessList,
 }
 
 impl Work {

@@ -13,25 +13,29 @@ const CAUGHT: [Signal; 7] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::TSTP];
 
 /// The caught signals. Signals that were ignored at the start (`nohup`) stay ignored, here and in the command.
-pub(crate) struct Signals(Vec<(Signal, Stream)>);
+pub(crate) struct Signals {
+    streams: Vec<(Signal, Stream)>,
+    /// The state in ZooKeeper that a stopped process would lose.
+    keeps: Option<&'static str>,
+}
 
 impl Signals {
-    /// Catches the signals. A process that waits for no lock leaves Ctrl-Z to the system.
-    pub(crate) fn catch(for_a_lock: bool) -> io::Result<Self> {
+    /// Catches the signals. A process that keeps nothing in ZooKeeper leaves Ctrl-Z to the system.
+    pub(crate) fn catch(keeps: Option<&'static str>) -> io::Result<Self> {
         let ignored = ignored();
         let mut streams = Vec::new();
-        for caught in CAUGHT.into_iter().filter(|signal| for_a_lock || *signal != Signal::TSTP) {
+        for caught in CAUGHT.into_iter().filter(|signal| keeps.is_some() || *signal != Signal::TSTP) {
             if ignored >> (caught.as_raw() - 1) & 1 == 0 {
                 streams.push((caught, signal(SignalKind::from_raw(caught.as_raw()))?));
             }
         }
-        Ok(Self(streams))
+        Ok(Self { streams, keeps })
     }
 
     /// Returns the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         std::future::poll_fn(|cx| {
-            for (caught, stream) in &mut self.0 {
+            for (caught, stream) in &mut self.streams {
                 if stream.poll_recv(cx) == Poll::Ready(Some(())) {
                     return Poll::Ready(*caught);
                 }
@@ -45,7 +49,10 @@ impl Signals {
     pub(crate) async fn end(&mut self) -> Signal {
         loop {
             match self.next().await {
-                Signal::TSTP => tell("Ctrl-Z is not obeyed: a stopped process cannot keep its place in the queue"),
+                Signal::TSTP => {
+                    let kept = self.keeps.unwrap_or_default();
+                    tell(&format!("Ctrl-Z is not obeyed: a stopped process cannot keep {kept}"));
+                }
                 signal if ends(signal) => return signal,
                 _ => {}
             }

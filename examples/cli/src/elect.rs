@@ -97,7 +97,7 @@ async fn lead(
         let Some(term) = term else { return Ok(None) };
         match begin(client, elect, &term).await {
             Ok(session_timeout) => {
-                waiting.granted(&term);
+                waiting.granted("leads", &format!("term {}", term.term()));
                 return Ok(Some((term, elect.work.grace_in(session_timeout)?)));
             }
             // The term is lost too, or the next attempt reaches the servers.

@@ -6,40 +6,18 @@ use std::time::{Duration, SystemTime};
 use curator_framework::LossReason;
 use curator_recipes::{Leadership, LockGuard, TermEnd};
 
-/// A grant: a lock that is held, or a term in which this process leads.
+/// A grant: a lock that is held, a term in which this process leads, or a registration.
 pub(crate) trait Grant {
     /// Returns the words for the grant in a message.
     fn what(&self) -> &'static str;
 
-    /// Returns the path of the node that holds the grant.
-    fn node(&self) -> &str;
-
-    /// Returns a number that grows with every exclusive grant.
-    fn fencing_token(&self) -> i64;
+    /// Returns the environment variables of the command, for a grant at this path.
+    fn variables(&self, path: &str) -> Vec<(&'static str, String)>;
 
     /// Returns how long the grant certainly lasts if the servers send nothing more.
     fn remaining(&self) -> Duration;
 
     fn is_held(&self) -> bool;
-
-    /// Returns the number of the term of a leader.
-    fn term(&self) -> Option<i64> {
-        None
-    }
-
-    /// Returns the environment variables of the command.
-    fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
-        let deadline = (SystemTime::now() + self.remaining()).duration_since(SystemTime::UNIX_EPOCH);
-        let deadline = deadline.unwrap_or_default();
-        let mut variables = vec![
-            ("CURATOR_LOCK_PATH", path.to_owned()),
-            ("CURATOR_NODE", self.node().to_owned()),
-            ("CURATOR_FENCING_TOKEN", self.fencing_token().to_string()),
-            ("CURATOR_DEADLINE", format!("{}.{:03}", deadline.as_secs(), deadline.subsec_millis())),
-        ];
-        variables.extend(self.term().map(|term| ("CURATOR_TERM", term.to_string())));
-        variables
-    }
 
     /// Resolves when the grant is lost.
     async fn lost(&self) -> LossReason;
@@ -48,17 +26,24 @@ pub(crate) trait Grant {
     async fn revocation_requested(&self);
 }
 
+/// Returns the variables of a grant that excludes other processes.
+fn exclusive(path: &str, node: &str, token: i64, remaining: Duration) -> Vec<(&'static str, String)> {
+    let deadline = (SystemTime::now() + remaining).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    vec![
+        ("CURATOR_LOCK_PATH", path.to_owned()),
+        ("CURATOR_NODE", node.to_owned()),
+        ("CURATOR_FENCING_TOKEN", token.to_string()),
+        ("CURATOR_DEADLINE", format!("{}.{:03}", deadline.as_secs(), deadline.subsec_millis())),
+    ]
+}
+
 impl Grant for LockGuard {
     fn what(&self) -> &'static str {
         "the lock"
     }
 
-    fn node(&self) -> &str {
-        self.path()
-    }
-
-    fn fencing_token(&self) -> i64 {
-        self.fencing_token()
+    fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
+        exclusive(path, self.path(), self.fencing_token(), self.remaining())
     }
 
     fn remaining(&self) -> Duration {
@@ -83,16 +68,10 @@ impl Grant for Leadership {
         "leadership"
     }
 
-    fn node(&self) -> &str {
-        self.path()
-    }
-
-    fn fencing_token(&self) -> i64 {
-        self.term()
-    }
-
-    fn term(&self) -> Option<i64> {
-        Some(self.term())
+    fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
+        let mut variables = exclusive(path, self.path(), self.term(), self.remaining());
+        variables.push(("CURATOR_TERM", self.term().to_string()));
+        variables
     }
 
     fn remaining(&self) -> Duration {

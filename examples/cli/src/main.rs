@@ -3,6 +3,7 @@
 mod child;
 mod elect;
 mod grant;
+mod join;
 mod leader;
 mod members;
 mod options;
@@ -28,7 +29,7 @@ use curator_framework::{
 };
 use curator_recipes::{
     InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LockError,
-    LockGuard, LockOptions, Release, RevokeOutcome, Revoker,
+    LockGuard, LockOptions, NodeError, Release, RevokeOutcome, Revoker,
 };
 
 use crate::child::{BECOME, Order};
@@ -61,6 +62,16 @@ impl From<LeaderError> for Failure {
             LeaderError::Framework(error) => error.into(),
             LeaderError::InvalidArgument { .. } | LeaderError::ForeignData { .. } => Self(2, error.to_string()),
             LeaderError::LeadershipLost { .. } => Self(LOST, error.to_string()),
+            _ => Self(70, error.to_string()),
+        }
+    }
+}
+
+impl From<NodeError> for Failure {
+    fn from(error: NodeError) -> Self {
+        match error {
+            NodeError::Framework(error) => error.into(),
+            NodeError::InvalidArgument { .. } => Self(2, error.to_string()),
             _ => Self(70, error.to_string()),
         }
     }
@@ -140,9 +151,11 @@ async fn start(options: Options) -> Result<u8, Failure> {
     };
     let setting = match &action {
         Action::Elect(elect) => Some(&elect.work.setting),
+        Action::Join(join) => Some(&join.setting),
         _ => run.map(|run| &run.work.setting),
     };
-    let mut signals = Signals::catch(setting.map(|_| "its place in the queue"))?;
+    let kept = if matches!(action, Action::Join(_)) { "its registration" } else { "its place in the queue" };
+    let mut signals = Signals::catch(setting.map(|_| kept))?;
     let client = connect(&connection, setting.map(|setting| &setting.acl))?;
     let chroot = connection.chroot();
     let chroot = chroot.as_deref();
@@ -156,6 +169,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Read(run) => under(&client, Kind::Read, run, chroot, &mut signals).await,
         Action::Write(run) => under(&client, Kind::Write, run, chroot, &mut signals).await,
         Action::Elect(elect) => elect::elect(&client, elect, chroot, &mut signals).await,
+        Action::Join(join) => join::join(&client, join, chroot, &mut signals).await,
         Action::Leader(options) => unless_ended(&mut signals, leader::leader(&client, options, chroot)).await,
         Action::Members(options) => unless_ended(&mut signals, members::members(&client, options, chroot)).await,
         // They need no server.
@@ -324,7 +338,7 @@ async fn acquire(
         never = waiting.report() => match never {},
     };
     Ok(guard.map(|guard| {
-        waiting.granted(&guard);
+        waiting.granted("has", &format!("fencing token {}", guard.fencing_token()));
         (guard, grace)
     }))
 }

@@ -4,12 +4,14 @@ use std::time::{Duration, SystemTime};
 
 use curator_cli::contenders::{kind_of, rfc3339, shown};
 use curator_framework::{CuratorFramework, Error, make_path};
+use curator_recipes::{Group, GroupState, MemberChange};
 use futures_util::stream::{self, StreamExt as _};
 use serde::{Serialize, Serializer};
 
 use crate::options::MembersOptions;
+use crate::outages::Outages;
 use crate::show::{Noun, line, print};
-use crate::{Failure, missing};
+use crate::{Failure, check_chroot, missing, tell};
 
 /// The exit status without members.
 const NO_MEMBERS: u8 = 1;
@@ -25,6 +27,9 @@ pub(crate) async fn members(
     chroot: Option<&str>,
 ) -> Result<u8, Failure> {
     client.session().await?;
+    if options.watch {
+        return watch(client, options, chroot).await;
+    }
     let path = &options.path;
     let rows = match found(client, path, chroot).await {
         Err(Failure(NO_MEMBERS, reason)) if options.json => {
@@ -40,6 +45,80 @@ pub(crate) async fn members(
         (false, false) => table(&rows),
     })?;
     Ok(if rows.is_empty() { NO_MEMBERS } else { 0 })
+}
+
+/// Prints each change of the group, until the reader of the pipe closes it.
+async fn watch(client: &CuratorFramework, options: &MembersOptions, chroot: Option<&str>) -> Result<u8, Failure> {
+    check_chroot(client, chroot).await?;
+    let group = Group::observe(client.clone(), &options.path)?;
+    let (mut changes, mut states, mut outages) = (group.changes(), group.watch(), Outages::of(client));
+    states.mark_changed();
+    let (mut was_known, mut problem) = (false, None);
+    loop {
+        tokio::select! {
+            biased;
+            change = changes.next() => match change {
+                Some(change) => if !print(&event(change, options.json)?)? {
+                    return Ok(0);
+                },
+                None => return Err(Error::Closed.into()),
+            },
+            Ok(()) = states.changed() => {
+                let state = states.borrow_and_update().clone();
+                match state {
+                    // The first look has the exit status of the other commands.
+                    GroupState::Failed(error) if !was_known => return Err(error.into()),
+                    GroupState::Failed(error) => tell_anew(&mut problem, format!("the group cannot be read: {error}")),
+                    GroupState::Known(members) => {
+                        if !was_known && members.is_empty() {
+                            tell(&format!("{} has no members", options.path));
+                        }
+                        (was_known, problem) = (true, None);
+                    }
+                    _ => {}
+                }
+            }
+            is_connected = outages.change() => tell(if is_connected {
+                "the connection is back"
+            } else {
+                "no connection: changes of the group are printed when it is back"
+            }),
+        }
+    }
+}
+
+/// Prints a problem, unless it was printed last.
+fn tell_anew(before: &mut Option<String>, problem: String) {
+    if before.as_ref() != Some(&problem) {
+        tell(&problem);
+        *before = Some(problem);
+    }
+}
+
+/// Formats a change as a line, with its time.
+fn event(change: MemberChange, json: bool) -> Result<String, Failure> {
+    let (word, member) = match change {
+        MemberChange::Joined(member) => ("joined", member),
+        MemberChange::DataChanged(member) => ("changed", member),
+        MemberChange::Left(member) => ("left", member),
+    };
+    let member = Row { id: member.id, data: member.data, session: member.session, czxid: member.czxid, since: None };
+    let now = SystemTime::now();
+    if json {
+        let time = humantime::format_rfc3339_millis(now).to_string();
+        return line(&Event { time, change: word, member });
+    }
+    let (time, id, data) = (rfc3339(now), shown(member.id.as_bytes()), member.shown_data());
+    let session = member.shown_session().unwrap_or_else(|| "-".to_owned());
+    Ok(format!("{time} {id} {word} (data {data}, session {session}, czxid {})\n", member.czxid))
+}
+
+/// The JSON of a change.
+#[derive(Serialize)]
+struct Event {
+    time: String,
+    change: &'static str,
+    member: Row,
 }
 
 /// Returns the members in the order of their ids.

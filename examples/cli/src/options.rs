@@ -32,7 +32,7 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
    69  no connection within --connect-timeout, or it was lost while waiting
    70  another error
    74  the lock, or with elect --once the leadership, was lost, or could soon be lost; the command was stopped
-   75  the lock was not acquired, or no term began in time (see -E)
+   75  the lock was not acquired, no term began in time, or join: the id is taken (see -E)
    77  not authorized, or the servers do not accept the credentials
   126  the command cannot be executed
   127  the command was not found
@@ -152,6 +152,9 @@ pub(crate) enum Action {
     /// Runs a command while this process leads an election, anew in each term
     #[command(override_usage = "curator elect [OPTIONS] <PATH> -- <COMMAND>...")]
     Elect(Elect),
+    /// Registers a member of a group, while a command runs or until interrupted
+    #[command(override_usage = "curator join [OPTIONS] <PATH> [-- <COMMAND>...]")]
+    Join(Join),
     /// Lists holders and waiters, in the order of the queue
     Ls(Ls),
     /// Tells whether a lock is held: by which node and session, when the holder asked, and how many wait
@@ -391,11 +394,53 @@ Exit status:
 The path is that of a LeaderLatch or a LeaderSelector, in Java too. `curator ls --watch` follows all candidates.";
 
 #[derive(Debug, Args)]
+#[command(after_help = JOIN_NOTES)]
+pub(crate) struct Join {
+    /// End when the member is not registered in this time, which includes connecting [default: never]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
+    pub(crate) timeout: Option<Duration>,
+    /// The exit status when another session had a member with this id for the time of --timeout
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
+    pub(crate) conflict_exit_code: u8,
+    /// The id of the member, distinct from those of all others [default: host and process id]
+    #[arg(long, env = "CURATOR_ID")]
+    pub(crate) id: Option<String>,
+    /// Data of the member's node, which `curator members` shows [default: the address of this host]
+    #[arg(long, env = "CURATOR_DATA")]
+    pub(crate) data: Option<String>,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    /// The group's path
+    pub(crate) path: String,
+    /// The command and its arguments [default: registered until interrupted]
+    #[arg(last = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+const JOIN_NOTES: &str = "\
+What happens:
+  the command ends by itself      the member leaves, and the process ends with the command's status
+  a signal without a command      the member leaves, and the process ends with 128 + n
+  a signal with a command         the command gets it; the member leaves when the command has ended, with its status
+  the id is taken by a session    the process waits until that member has left; with --timeout it ends with status 75
+  the registration ends           the process registers the member again, in its next session; the command runs on
+  no connection                   the process goes on; when it begins, with --timeout, it ends with status 69
+
+Each of these is told on standard error. A registration excludes nothing: for work that only one process may do, use
+`curator lock` or `curator elect`. The command gets CURATOR_GROUP_PATH, CURATOR_MEMBER_ID and CURATOR_NODE.
+
+Members are those of GroupMember, in Java too. If this program is killed with SIGKILL, Linux kills the command too, but
+not the processes that it started, nor a setuid program. The member leaves when the session ends, at most T later.";
+
+#[derive(Debug, Args)]
 #[command(after_help = MEMBERS_NOTES)]
 pub(crate) struct MembersOptions {
-    /// Print JSON, in one line
+    /// Print JSON, in one line; with --watch a line for each change
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
     pub(crate) json: bool,
+    /// Print a line when a member joins, changes its data or leaves, until interrupted; first one for each member
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_WATCH")]
+    pub(crate) watch: bool,
     /// The group's path
     pub(crate) path: String,
 }
@@ -405,6 +450,8 @@ Exit status:
     0  the group has members
     1  no members: the group does not exist, or is empty, or the path is not a group
     2, 69, 70, 77  an error, as in `curator --help`
+
+With --watch it goes on without members, and while the group cannot be read.
 
 The path is that of a GroupMember, in Java too. SINCE is the creation of the member's node, on ZooKeeper's clock.";
 
@@ -480,7 +527,8 @@ impl Action {
 /// Returns the line with the missing `--`, if a command stands without it.
 fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
     let words: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let runs = words.iter().any(|word| matches!(word.as_str(), "lock" | "semaphore" | "read" | "write" | "elect"));
+    let runs =
+        words.iter().any(|word| matches!(word.as_str(), "lock" | "semaphore" | "read" | "write" | "elect" | "join"));
     if error.kind() != ErrorKind::UnknownArgument || !runs || words.iter().any(|word| word == "--") {
         return None;
     }

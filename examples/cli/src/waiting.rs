@@ -10,7 +10,6 @@ use curator_cli::contenders::{Contender, age, contenders, shown};
 use curator_framework::CuratorFramework;
 use curator_recipes::{LockError, ParticipantKind};
 
-use crate::grant::Grant;
 use crate::tell;
 
 /// The time after which a waiter on a terminal speaks.
@@ -64,13 +63,9 @@ impl<'a> Waiting<'a> {
     }
 
     /// Prints the grant, if a line about the wait was printed or lines are asked for.
-    pub(crate) fn granted(&self, grant: &impl Grant) {
+    pub(crate) fn granted(&self, verb: &str, number: &str) {
         if self.verbose || self.has_spoken.get() {
-            let (waited, path) = (age(self.begin.elapsed()), self.path);
-            tell(&match grant.term() {
-                None => format!("has {path} after {waited}, fencing token {}", grant.fencing_token()),
-                Some(term) => format!("leads {path} after {waited}, term {term}"),
-            });
+            tell(&format!("{verb} {} after {}, {number}", self.path, age(self.begin.elapsed())));
         }
     }
 

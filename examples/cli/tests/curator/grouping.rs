@@ -1,15 +1,18 @@
 //! `members`: the members of a group.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Child;
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, RetryOneTime};
-use curator_test::TestingServer;
+use curator_framework::{Acl, CreateMode, CuratorFramework, Permission, RetryOneTime};
+use curator_test::{FaultProxy, TestingServer};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::advice::create;
+use crate::joining::joined;
 use crate::showing::parsed;
-use crate::{begin, end, run, signal, stderr, stdout};
+use crate::{begin, curator, end, run, signal, stderr, stdout};
 
 /// Registers members of `/group` as Java's `GroupMember` does, in one session.
 async fn register(server: &TestingServer, members: &[(&str, &[u8])]) -> CuratorFramework {
@@ -82,4 +85,100 @@ async fn path_without_a_group_has_a_status() {
     assert_eq!(run("127.0.0.1:1", &["--connect-timeout", "300ms", "members", "/x"]).status.code(), Some(69));
     signal(&holder, Signal::TERM);
     assert_eq!(end(holder).0, Some(143));
+}
+
+/// A running `curator members --watch`, with its lines.
+fn watch(servers: &str, options: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
+    let mut child = curator(servers, &[&["members", "--watch"], options, &["/group"]].concat()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    (child, lines)
+}
+
+#[tokio::test]
+async fn watch_prints_each_change() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    // The path does not exist yet.
+    let (mut json_watch, lines) = watch(&servers, &["--json"]);
+    let mut told = BufReader::new(json_watch.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(told.next().unwrap(), "curator: /group has no members");
+    let mut seen = lines.map(|line| {
+        let shot = parsed(&line);
+        assert!(shot["time"].as_str().unwrap().ends_with('Z'), "{line}");
+        json!([shot["change"], shot["member"]["id"], shot["member"]["data"]])
+    });
+    let (one, _told) = joined(&servers, &["--id", "one", "--data", "first"]);
+    assert_eq!(seen.next().unwrap(), json!(["joined", "one", "first"]));
+    // A watch begins with the members that are there.
+    let (text_watch, mut text) = watch(&servers, &[]);
+    let line = text.next().unwrap();
+    assert!(line.contains("Z one joined (data first, session 0x"), "{line}");
+    let client = register(&server, &[("two", b"")]).await;
+    assert_eq!(seen.next().unwrap(), json!(["joined", "two", ""]));
+    client.set_data().for_path("/group/one", "second").await.unwrap();
+    assert_eq!(seen.next().unwrap(), json!(["changed", "one", "second"]));
+    signal(&one, Signal::TERM);
+    assert_eq!(end(one).0, Some(143));
+    let left = seen.next().unwrap();
+    assert_eq!(json!([left[0], left[1]]), json!(["left", "one"]));
+    let rest: Vec<String> = text.by_ref().take(3).collect();
+    for (line, part) in rest.iter().zip(["Z two joined (data -, ", "Z one changed (data second, ", "Z one left ("]) {
+        assert!(line.contains(part), "{rest:?}");
+    }
+    signal(&json_watch, Signal::INT);
+    assert_eq!(told.next().unwrap(), "curator: ended by INT");
+    assert_eq!(end(json_watch).0, Some(130));
+    // The reader has gone.
+    drop(text);
+    client.close().await;
+    assert_eq!(end(text_watch), (Some(0), String::new()));
+}
+
+#[test]
+fn watch_tells_of_outages() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let (mut child, mut lines) = watch(&proxy.connect_string(), &[]);
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(told.next().unwrap(), "curator: /group has no members");
+    proxy.refuse();
+    proxy.reset();
+    let away = "curator: no connection: changes of the group are printed when it is back";
+    assert_eq!(told.next().unwrap(), away);
+    let (one, _told) = joined(&server.connect_string(), &["--id", "one"]);
+    proxy.accept();
+    assert_eq!(told.next().unwrap(), "curator: the connection is back");
+    assert!(lines.next().unwrap().contains("Z one joined ("));
+    for member in [one, child] {
+        signal(&member, Signal::TERM);
+        assert_eq!(end(member).0, Some(143));
+    }
+}
+
+#[tokio::test]
+async fn group_that_cannot_be_read_is_told() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let client = register(&server, &[("one", b"")]).await;
+    let (mut child, mut lines) = watch(&servers, &[]);
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains("Z one joined ("));
+    let own = client.session().await.unwrap().id().unwrap();
+    let watcher = server.sessions().into_iter().find(|session| *session != own).unwrap();
+    let unreadable = vec![Acl::new(Permission::ADMIN, "world", "anyone")];
+    client.set_acl().with_acl(unreadable).for_path("/group").await.unwrap();
+    for options in [&[][..], &["--watch"], &["--json"]] {
+        let output = run(&servers, &[&["members"], options, &["/group"]].concat());
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
+    }
+    // The servers send no event of a node that may not be read. The next session lists the group anew.
+    assert!(server.kill_session(watcher));
+    let line = told.find(|line| !line.contains("connection")).unwrap();
+    assert!(line.starts_with("curator: the group cannot be read: "), "{line}");
+    client.set_acl().with_acl(Acl::open_unsafe()).for_path("/group").await.unwrap();
+    client.delete().for_path("/group/one").await.unwrap();
+    assert!(lines.next().unwrap().contains("Z one left ("));
+    signal(&child, Signal::TERM);
+    assert_eq!(end(child).0, Some(143));
+    client.close().await;
 }

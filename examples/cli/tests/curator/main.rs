@@ -8,6 +8,7 @@ mod credentials;
 mod electing;
 mod foreground;
 mod grouping;
+mod joining;
 mod leading;
 mod losing;
 mod pages;

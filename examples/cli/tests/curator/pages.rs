@@ -33,7 +33,9 @@ fn completions_need_no_server_and_are_accepted_by_the_shell() {
 fn manual_has_a_page_for_each_command() {
     let page = stdout(&run("", &["man"]));
     assert!(page.contains(".TH curator 1") && page.contains("Exit status") && page.contains("held"), "{page}");
-    for command in ["lock", "semaphore", "read", "write", "elect", "leader", "members", "ls", "status", "revoke"] {
+    for command in
+        ["lock", "semaphore", "read", "write", "elect", "join", "leader", "members", "ls", "status", "revoke"]
+    {
         let page = stdout(&run("", &["man", command]));
         assert!(page.contains(&format!("curator\\-{command}")) && !page.contains("EXTRA"), "{page}");
         assert!(page.contains("CURATOR_CONNECT"), "{page}");
@@ -86,6 +88,13 @@ fn readme_shows_what_is_printed() {
     let proclaims = || stdout(&run(&servers, &["leader", "/elections/scheduler"])).contains("it proclaims");
     until("a leader", proclaims);
     let follower = candidate("worker-5", 2);
+    let member = |id: &str, data: &str, count: usize| {
+        let join = ["join", "--id", id, "--data", data, "/groups/workers"];
+        let child = curator(&servers, &join).spawn().unwrap();
+        until("a member", || server.children("/groups/workers").is_some_and(|nodes| nodes.len() == count));
+        child
+    };
+    let members = [member("worker-3", "10.0.0.3:8080", 1), member("worker-5", "10.0.0.5:8080", 2)];
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_curator"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
@@ -106,13 +115,25 @@ fn readme_shows_what_is_printed() {
             commands += 1;
         }
     }
-    for name in
-        ["lock", "semaphore", "read", "write", "elect", "leader", "ls", "status", "revoke", "completions", "man"]
-    {
+    for name in [
+        "lock",
+        "semaphore",
+        "read",
+        "write",
+        "elect",
+        "leader",
+        "join",
+        "members",
+        "ls",
+        "status",
+        "revoke",
+        "completions",
+        "man",
+    ] {
         assert!(readme.contains(&format!("$ curator {name} ")), "{name}");
     }
     assert!(commands >= 9, "{commands}");
-    for child in [holder, waiter, leader, follower] {
+    for child in [holder, waiter, leader, follower].into_iter().chain(members) {
         signal(&child, Signal::TERM);
         assert_eq!(end(child).0, Some(143));
     }

@@ -5,8 +5,8 @@ use curator_test::{ApacheServer, TestAuthority, TestingServer};
 
 use crate::{begin, curator, end, run, signal, stderr, stdout};
 
-const COMMANDS: [&str; 11] =
-    ["lock", "semaphore", "read", "write", "elect", "leader", "members", "ls", "status", "completions", "man"];
+const COMMANDS: [&str; 12] =
+    ["lock", "semaphore", "read", "write", "elect", "join", "leader", "members", "ls", "status", "completions", "man"];
 
 #[test]
 fn each_option_has_an_environment_variable() {

@@ -11,7 +11,7 @@ use curator_framework::{CuratorFramework, RetryOneTime};
 use curator_recipes::{InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
 use curator_test::TestingServer;
 
-const ALL: [&str; 11] = [
+const ALL: [&str; 12] = [
     "throttle",
     "leasing",
     "flash_sale",
@@ -20,6 +20,7 @@ const ALL: [&str; 11] = [
     "multi_lock",
     "revocation",
     "leader",
+    "group",
     "observe",
     "connection_states",
     "zookeeper_async",
@@ -220,7 +221,9 @@ async fn ctrl_c_leaves_nothing_in_the_queue() {
 #[test]
 fn ctrl_c_ends_those_that_have_something_or_only_look() {
     let server = TestingServer::start().unwrap();
-    for (name, line) in [("leasing", "cleo gets one at once"), ("observe", "/examples/observe: 0 at it")] {
+    let lines =
+        [("leasing", "cleo gets one at once"), ("group", "three members"), ("observe", "/examples/observe: 0 at it")];
+    for (name, line) in lines {
         let mut child = example(name).args(["--connect", &server.connect_string()]).spawn().unwrap();
         // What is printed later has a reader until the end.
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -39,8 +39,7 @@ async fn job(client: CuratorFramework, log: String, name: &str, term: Leadership
     }
 }
 
-/// Runs one tick, and adds it to the log. The servers write it only to this version of the log, and while the term goes
-/// on.
+/// Runs one tick. The servers add it only to this version of the log, and only while the term goes on.
 async fn tick(client: &CuratorFramework, log: &str, name: &str, term: &Leadership) -> Result<(), LeaderError> {
     let alone = AT_WORK.try_lock();
     OVERLAPS.fetch_add(usize::from(alone.is_err()), Ordering::Relaxed);

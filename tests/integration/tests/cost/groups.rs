@@ -1,4 +1,4 @@
-//! What a group costs. The tables of `Group` and `GroupMember` have these numbers.
+//! The cost of a group. The tables of `Group` and `GroupMember` have these numbers.
 
 use curator_framework::CuratorFramework;
 use curator_integration::env::in_time;

@@ -1,4 +1,4 @@
-//! What a node that stands costs. The table of `PersistentNode` has these numbers.
+//! The cost of a node that stands. The table of `PersistentNode` has these numbers.
 
 use std::time::Duration;
 

@@ -85,7 +85,7 @@ impl Moments {
     }
 }
 
-/// Runs a partition whose work goes on for some time when it is revoked.
+/// Runs a partition. Its work goes on for some time when it is revoked.
 fn slow(partition: Partition, ledger: &Ledger, moments: &Moments, stays: Duration) -> Member {
     let (running, ledger, moments) = (partition.clone(), ledger.clone(), moments.clone());
     let run = tokio::spawn(async move {

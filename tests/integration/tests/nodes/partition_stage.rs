@@ -85,7 +85,7 @@ pub(crate) fn soon() -> PartitionOptions {
     PartitionOptions::new().settle(Duration::from_millis(200)).grace(Duration::from_secs(10))
 }
 
-/// A partition and its run, whose work lasts until it is revoked.
+/// A partition and its run. The work lasts until it is revoked.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) partition: Partition,

@@ -9,7 +9,6 @@
 //! Each line is one transaction. The writes of the path's data name the version that they replace: either the candidate
 //! moves, or the leader withdraws the wish.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use curator_framework::{Error, Operation, Session, Watch, make_path, node_from_p
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
+use crate::leader::latch::TEN_YEARS;
 use crate::leader::record_io::Found;
 use crate::leader::term::Term;
 use crate::locks::engine::candidacy::{LATCH_NAME, call};
@@ -34,20 +34,12 @@ enum Wish {
     Stands { path: Watch, candidate: Watch },
 }
 
-/// Awaits a part of a hand-over for as long as its budget lasts.
-async fn until<T>(end: Option<Instant>, part: impl Future<Output = T>) -> Option<T> {
-    match end {
-        Some(end) => timeout_at(end, part).await.ok(),
-        None => Some(part.await),
-    }
-}
-
 impl Term {
     /// Hands the term over to a candidate. Returns `false` if the candidate does not follow within the budget.
     pub(super) async fn hand_over(self: &Arc<Self>, candidate: &Participant, budget: Duration) -> LeaderResult<bool> {
         self.check_candidate(candidate)?;
-        let end = Instant::now().checked_add(budget);
-        let Some(_alone) = until(end, self.writes_alone()).await else { return Ok(false) };
+        let end = Instant::now() + budget.min(TEN_YEARS);
+        let Ok(_alone) = timeout_at(end, self.writes_alone()).await else { return Ok(false) };
         let session = self.session().clone();
         let name = node_from_path(&candidate.path);
         let call = || {
@@ -64,7 +56,7 @@ impl Term {
             }
             written => written?,
         };
-        let followed = until(end, self.followed(&session, name, &written)).await.unwrap_or(Ok(false))?;
+        let followed = timeout_at(end, self.followed(&session, name, &written)).await.unwrap_or(Ok(false))?;
         if !followed && !self.withdraw(&session, name, &written).await? {
             return Ok(false);
         }

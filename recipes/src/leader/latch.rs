@@ -22,8 +22,8 @@ use crate::standing::StandingTask;
 use crate::standing::changes::{Changes, Published};
 use crate::standing::listeners::Listeners;
 
-/// Ten years.
-const LONGEST_ABSTENTION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// The longest wait: a later [`Instant`] may not exist.
+pub(super) const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// The state of a [`LeaderLatch`].
 #[derive(Debug, Clone)]
@@ -449,7 +449,7 @@ impl LeaderLatch {
     /// Leaves the queue for this time: a leader resigns. Then the latch joins again at the back. So after a term that
     /// has failed, another candidate can try. A later call replaces the end of the time.
     pub fn abstain(&self, time: Duration) {
-        let until = Instant::now() + time.min(LONGEST_ABSTENTION);
+        let until = Instant::now() + time.min(TEN_YEARS);
         self.owner.shared.orders.send_modify(|orders| {
             orders.abstentions += 1;
             orders.abstain_until = Some(until);

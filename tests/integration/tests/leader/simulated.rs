@@ -507,13 +507,13 @@ fn hand_over_behind_another_one_ends_with_its_own_budget() {
         let deaf = two.create().with_protection().with_mode(CreateMode::EphemeralSequential);
         deaf.for_path(&format!("{PATH}/latch-")).await.unwrap();
         let deaf = leader.participants().await.unwrap().pop().unwrap();
-        let second = async {
-            let begun = Instant::now();
-            (leader.resign_to(&deaf, SESSION / 10).await.unwrap(), begun.elapsed())
-        };
-        let (first, second) = soon(async { tokio::join!(leader.resign_to(&deaf, SESSION * 2), second) }).await;
-        assert!(!first.unwrap());
-        assert_eq!(second, (false, SESSION / 10));
+        let (latch, candidate) = (leader.clone(), deaf.clone());
+        let first = tokio::spawn(async move { latch.resign_to(&candidate, SESSION * 2).await });
+        sleep(LATENCY).await;
+        let begun = Instant::now();
+        assert!(!leader.resign_to(&deaf, SESSION / 10).await.unwrap());
+        assert_eq!(begun.elapsed(), SESSION / 10);
+        assert!(!soon(first).await.unwrap().unwrap());
         assert!(leadership.is_leader());
     });
 }

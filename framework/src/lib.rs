@@ -174,6 +174,7 @@ pub use retry::{
     RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
 pub use session::owned_node::{Created, LossReason, LossSignal, OwnedNode, OwnerDelete};
+pub use session::subscription::Subscription;
 pub use session::watches::{Found, WakeReason, Watch};
 pub use session::{Session, WatchedData};
 pub use state::connection_state::{
@@ -187,6 +188,7 @@ pub use zookeeper::decoder;
 pub use zookeeper::security::{SaslDigest, TlsOptions};
 pub use zookeeper::{
     AddedWatch, ByteStream, Capabilities, Closing, ConnectConfig, Connection, Connector, DEFAULT_MAX_FRAME,
-    DefaultZooKeeperFactory, Done, Evidence, HandleEvent, Operation, Pacer, Reattached, Reply, ReplyFuture, Request,
-    Response, ServerList, SessionEnd, WatchEvents, WatchSender, ZooKeeperFactory, ZooKeeperHandle,
+    DefaultZooKeeperFactory, Done, Evidence, HandleEvent, KnownNodes, Operation, Pacer, Reattached, Reply, ReplyFuture,
+    Request, Response, Resync, ServerList, SessionEnd, SubscriptionEvent, WatchEvents, WatchSender, ZooKeeperFactory,
+    ZooKeeperHandle,
 };

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::core::ClientCore;
 use crate::error::Result;
-use crate::model::namespace::Namespace;
-use crate::model::{AddWatchMode, PersistentEvent, WatchedEvent};
+use crate::model::{AddWatchMode, PersistentEvent};
 use crate::operations::with_retries;
-use crate::zookeeper::WatchEvents;
+use crate::session::subscription::Subscription;
+use crate::zookeeper::SubscriptionEvent;
 
 /// A watch that stays when it fires, through reconnects and new sessions: Curator's `PersistentWatcher`, and its
 /// `watchers().add()`. The node need not exist. Dropping it removes the watch.
@@ -31,13 +31,8 @@ pub struct PersistentWatcher {
     client: ClientCore,
     path: String,
     mode: AddWatchMode,
-    current: Option<Current>,
-}
-
-/// The watch in one session.
-struct Current {
-    root: Namespace,
-    events: WatchEvents,
+    /// The watch in one session.
+    current: Option<Subscription>,
 }
 
 impl PersistentWatcher {
@@ -49,10 +44,8 @@ impl PersistentWatcher {
 
     async fn set(&mut self) -> Result<()> {
         let (path, mode) = (self.path.as_str(), self.mode);
-        let current = with_retries(&self.client, path, |session| async move {
-            let events = session.add_watch(path, mode).await?;
-            Ok(Current { root: session.root().clone(), events })
-        });
+        let current =
+            with_retries(&self.client, path, |session| async move { session.subscribe(path, mode, None).await });
         self.current = Some(current.await?);
         Ok(())
     }
@@ -77,12 +70,9 @@ impl PersistentWatcher {
     /// No event is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<PersistentEvent> {
         if let Some(current) = &mut self.current {
-            match current.events.next().await {
-                Some(PersistentEvent::Changed(event)) => {
-                    let path = current.root.to_client_path(&event.path).to_owned();
-                    return Ok(PersistentEvent::Changed(WatchedEvent { path, ..event }));
-                }
-                Some(reset) => return Ok(reset),
+            match current.next().await {
+                Some(SubscriptionEvent::Event(event)) => return Ok(PersistentEvent::Changed(event)),
+                Some(_) => return Ok(PersistentEvent::Reset),
                 None => self.current = None,
             }
         }

@@ -6,6 +6,7 @@ pub(crate) mod delete_tree;
 pub(crate) mod liveness;
 pub(crate) mod owned_node;
 mod requests;
+pub(crate) mod subscription;
 pub(crate) mod timers;
 pub(crate) mod watches;
 
@@ -13,6 +14,7 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -71,6 +73,8 @@ struct Inner {
     randomness: Arc<dyn Randomness>,
     liveness_state: Mutex<LivenessState>,
     link: WatchCell<ConnectionInfo>,
+    /// The newest transaction in a reply.
+    zxid: AtomicI64,
     end: SetOnce<SessionEnd>,
     watches: WatchRegistry,
     background: Background,
@@ -136,6 +140,7 @@ impl Session {
                 randomness: Arc::clone(&config.randomness),
                 liveness_state: Mutex::new(LivenessState { liveness, owned_nodes: 0, reported_owning: false }),
                 link: WatchCell::new(ConnectionInfo { up: true, epoch: connection.epoch, errors: 0 }),
+                zxid: AtomicI64::new(0),
                 end: SetOnce::new(),
                 watches: watches_of(&connection.handle),
                 background,
@@ -263,6 +268,13 @@ impl Session {
         self.pinned.unwrap_or_else(|| self.inner.link.get().epoch)
     }
 
+    /// Returns the newest transaction that a reply to a request of this session has reflected; 0 if none has, and with a
+    /// client that does not report it. After a request it is at least that of its reply.
+    #[must_use]
+    pub fn zxid(&self) -> i64 {
+        self.inner.zxid.load(Ordering::Acquire)
+    }
+
     /// Returns the same session, pinned to its present connection. When that connection is lost, its requests fail with
     /// `ConnectionLoss`. The replies to its reads reflect the server's transactions in order.
     #[must_use]
@@ -374,6 +386,11 @@ impl Session {
         if let (true, Some(sent)) = (alive, reply.sent) {
             self.answered_at(self.inner.clock.now(), sent, reply.epoch, evidence);
         }
+    }
+
+    /// Records the transaction that a reply reflects.
+    fn reflected(&self, zxid: i64) {
+        self.inner.zxid.fetch_max(zxid, Ordering::AcqRel);
     }
 
     fn answered_at(&self, now: Duration, sent: Duration, epoch: u64, evidence: Evidence) {

@@ -13,19 +13,19 @@ use crate::model::acl_provider::AclProvider;
 use crate::model::namespace::Namespace;
 use crate::model::new_node::{NodeSpec, Parents};
 use crate::model::path::parent_of;
-use crate::model::{Acl, AddWatchMode, CreateMode, Stat, WatchKind};
+use crate::model::{Acl, CreateMode, Stat, WatchKind};
 use crate::session::background::{Delete, PendingDelete};
 use crate::session::watches::{Found, Watch};
 use crate::session::{Session, WatchedData};
 use crate::zookeeper::{CONFIG_NODE, DEFAULT_CLIENT};
-use crate::zookeeper::{Done, Evidence, Operation, Request, Response, SessionEnd, WatchEvents};
+use crate::zookeeper::{Done, Evidence, Operation, Request, Response, SessionEnd};
 
 /// The part of the session timeout from which on a request is slow.
 const SLOW: u32 = 10;
 
 impl Session {
     /// Returns the path as the server knows it.
-    fn to_server_path(&self, path: &str) -> Arc<str> {
+    pub(super) fn to_server_path(&self, path: &str) -> Arc<str> {
         Arc::from(&*self.root.to_server_path(path))
     }
 
@@ -92,6 +92,7 @@ impl Session {
             if reply.sent.is_some() {
                 metrics::answered(name, elapsed);
             }
+            self.reflected(reply.zxid);
             let given = match &reply.result {
                 Err(error) if !error.is_answer() => None,
                 Err(error) if !error.is_answer_of_leader() => Some(Evidence::AnyServer),
@@ -113,7 +114,7 @@ impl Session {
     }
 
     /// Returns the error with the paths as the caller wrote them.
-    fn for_caller(&self, mut error: Error) -> Error {
+    pub(super) fn for_caller(&self, mut error: Error) -> Error {
         error.shorten(&|path| self.root.to_client_path(path));
         error
     }
@@ -495,7 +496,7 @@ impl Session {
         }
     }
 
-    fn unsupported(&self, request: &str) -> Error {
+    pub(super) fn unsupported(&self, request: &str) -> Error {
         let client = self.inner.handle.client();
         Error::Unsupported { request: request.into(), client, needed: DEFAULT_CLIENT }
     }
@@ -531,20 +532,6 @@ impl Session {
         match self.request(Request::Reconfig { joining, leaving, members, version }).await? {
             Response::Data(data, stat) => Ok((data, stat)),
             other => Err(unexpected("reconfig", CONFIG_NODE, &other)),
-        }
-    }
-
-    /// Sets a persistent watch. Its events carry paths as the server knows them. Dropping the events removes the watch.
-    pub(crate) async fn add_watch(&self, path: &str, mode: AddWatchMode) -> Result<WatchEvents> {
-        if !self.inner.handle.capabilities().persistent_watches {
-            return Err(self.unsupported("add persistent watches"));
-        }
-        tokio::select! {
-            biased;
-            _ = self.ended() => Err(self.closed_error(format!("addWatch {path}"))),
-            added = self.inner.handle.add_watch(&self.to_server_path(path), mode) => {
-                added.map_err(|error| self.for_caller(error))
-            }
         }
     }
 

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::client::decoder;
 pub use self::client::hosts::Pacer;
 pub use self::client::{ByteStream, Connector, DefaultZooKeeperFactory};
-pub use self::watch_events::{WatchEvents, WatchSender};
+pub use self::watch_events::{KnownNodes, Resync, SubscriptionEvent, WatchEvents, WatchSender};
 #[cfg(feature = "zookeeper-async")]
 pub use self::zookeeper_async::ZooKeeperAsyncFactory;
 
@@ -599,10 +599,10 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     /// Returns the client's features.
     fn capabilities(&self) -> Capabilities;
 
-    /// Sets a persistent watch. Its events end with the session, or with the
+    /// Sets a persistent watch, which resyncs at each reconnect if it can. Its events end with the session, or with the
     /// connection if the client does not [restore watches](Capabilities::restores_watches). Called only on handles with
     /// [`Capabilities::persistent_watches`].
-    fn add_watch(&self, path: &str, _mode: AddWatchMode) -> AddedWatch {
+    fn add_watch(&self, path: &str, _mode: AddWatchMode, _resync: Option<Arc<dyn Resync>>) -> AddedWatch {
         let request = format!("addWatch {path}").into();
         let unsupported = Error::Unsupported { request, client: self.client(), needed: DEFAULT_CLIENT };
         Box::pin(async move { Err(unsupported) })

@@ -7,7 +7,53 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::model::PersistentEvent;
+use crate::model::WatchedEvent;
+
+/// An event of a [`Subscription`](crate::Subscription).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SubscriptionEvent {
+    /// A node has changed. A hint: a change may be told more than once.
+    Event(WatchedEvent),
+    /// Changes are unknown: read again. Either the session has reconnected, and the watch is set again; or 10,000
+    /// events waited for their reader, and this stands in their place.
+    Reset,
+    /// The session has reconnected, and the watch is set again. The changes of the nodes that [`Resync::known`] returned
+    /// have been told by events ahead of this one.
+    Resynced,
+}
+
+/// The nodes that a subscriber knows, for [`Resync::known`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownNodes {
+    /// The transaction up to which the subscriber knows of all changes of these nodes. It has applied each of them, or
+    /// not taken its event yet, or is about to read again. [`Session::zxid`](crate::Session::zxid) behind a read is one.
+    pub zxid: i64,
+    /// The paths of the nodes that it has read. A change is told as `NodeDataChanged`, also the deletion and
+    /// new creation of a node; a deletion as `NodeDeleted`.
+    pub data: Vec<String>,
+    /// The paths at which it knows that a node does not exist. A creation is told as `NodeCreated`.
+    pub missing: Vec<String>,
+    /// The paths of the parents that it has listed. A child that was created or deleted is told as
+    /// `NodeChildrenChanged` of its parent.
+    pub children: Vec<String>,
+}
+
+/// The part of a subscriber that says at each reconnect which nodes it knows, so that it need not read them all again.
+/// Closures are one.
+pub trait Resync: Send + Sync + 'static {
+    /// Returns the nodes that the subscriber knows now, at or below the path of its subscription. Others are left out of
+    /// the resync. If a reply to an earlier read is applied only after this call, the subscriber must read again.
+    ///
+    /// The session calls this on its event path, under its lock: it must not block, panic, or call the client.
+    fn known(&self) -> KnownNodes;
+}
+
+impl<F: Fn() -> KnownNodes + Send + Sync + 'static> Resync for F {
+    fn known(&self) -> KnownNodes {
+        self()
+    }
+}
 
 /// The most events of a persistent watch that wait for their subscriber.
 pub(crate) const MOST_EVENTS: usize = 10_000;
@@ -21,7 +67,8 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    events: VecDeque<PersistentEvent>,
+    /// The events; those of a reconnect with the number of the connection, others with 0.
+    events: VecDeque<(SubscriptionEvent, u64)>,
     ended: bool,
 }
 
@@ -29,19 +76,30 @@ struct Queue {
 pub struct WatchSender(Arc<Shared>);
 
 impl WatchSender {
-    /// Queues an event, without blocking. If 10,000 events wait already, a [`PersistentEvent::Reset`] takes the place
-    /// of all of them and of this one. After the drop of the [`WatchEvents`] nothing happens.
-    pub fn send(&self, event: PersistentEvent) {
+    /// Queues an event, without blocking. If 10,000 events wait already, a [`SubscriptionEvent::Reset`] takes the
+    /// place of all of them and of this one. After the drop of the [`WatchEvents`] nothing happens.
+    pub fn send(&self, event: SubscriptionEvent) {
+        self.push(event, 0);
+    }
+
+    /// Queues [`SubscriptionEvent::Reset`] or [`SubscriptionEvent::Resynced`] for a connection, which has this number
+    /// within the session.
+    pub(crate) fn restored(&self, event: SubscriptionEvent, epoch: u64) {
+        self.push(event, epoch);
+    }
+
+    fn push(&self, event: SubscriptionEvent, epoch: u64) {
         // The subscriber has the only other reference.
         if Arc::strong_count(&self.0) == 1 {
             return;
         }
         let mut queue = self.0.queue.lock();
-        if queue.events.len() >= MOST_EVENTS {
-            // Frees the memory too.
-            queue.events = VecDeque::from([PersistentEvent::Reset]);
-        } else {
-            queue.events.push_back(event);
+        queue.events.push_back((event, epoch));
+        if queue.events.len() > MOST_EVENTS {
+            let newest = queue.events.iter().map(|(_, epoch)| *epoch).max().unwrap_or_default();
+            // Frees the memory too. A reader that waits for the newest connection gets one for that as well.
+            let resets = [0, newest].into_iter().take(if newest == 0 { 1 } else { 2 });
+            queue.events = resets.map(|epoch| (SubscriptionEvent::Reset, epoch)).collect();
         }
         drop(queue);
         self.0.added.notify_one();
@@ -88,7 +146,17 @@ impl WatchEvents {
     /// # Cancel safety
     ///
     /// No event is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<PersistentEvent> {
+    pub async fn next(&mut self) -> Option<SubscriptionEvent> {
+        self.next_with_epoch().await.map(|(event, _)| event)
+    }
+
+    /// Returns the next event, if it has arrived.
+    pub fn try_next(&mut self) -> Option<SubscriptionEvent> {
+        self.try_next_within(u64::MAX)
+    }
+
+    /// Resolves with the [`next`](Self::next) event, and the number of the connection that it is for; 0 for any.
+    pub(crate) async fn next_with_epoch(&mut self) -> Option<(SubscriptionEvent, u64)> {
         loop {
             {
                 let mut queue = self.shared.queue.lock();
@@ -101,6 +169,15 @@ impl WatchEvents {
             }
             // An event that came since then has left a permit.
             self.shared.added.notified().await;
+        }
+    }
+
+    /// Returns the next event, if it has arrived and is not for a connection later than `epoch`.
+    pub(crate) fn try_next_within(&mut self, epoch: u64) -> Option<SubscriptionEvent> {
+        let mut queue = self.shared.queue.lock();
+        match queue.events.front() {
+            Some((_, of)) if *of <= epoch => queue.events.pop_front().map(|(event, _)| event),
+            _ => None,
         }
     }
 }
@@ -124,10 +201,10 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::model::{EventType, WatchedEvent};
+    use crate::model::EventType;
 
-    fn changed(number: usize) -> PersistentEvent {
-        PersistentEvent::Changed(WatchedEvent { event_type: EventType::NodeDataChanged, path: format!("/{number}") })
+    fn changed(number: usize) -> SubscriptionEvent {
+        SubscriptionEvent::Event(WatchedEvent { event_type: EventType::NodeDataChanged, path: format!("/{number}") })
     }
 
     #[test]
@@ -136,9 +213,9 @@ mod tests {
         (0..MOST_EVENTS).for_each(|number| to.send(changed(number)));
         assert_eq!(events.next().now_or_never(), Some(Some(changed(0))));
         (0..3).for_each(|number| to.send(changed(number)));
-        let reset = PersistentEvent::Reset;
-        for expected in [Some(Some(reset)), Some(Some(changed(2))), None] {
-            assert_eq!(events.next().now_or_never(), expected);
+        let reset = SubscriptionEvent::Reset;
+        for expected in [Some(reset), Some(changed(2)), None] {
+            assert_eq!(events.try_next(), expected);
         }
     }
 
@@ -163,6 +240,17 @@ mod tests {
         }
         sending.await.unwrap();
         assert_eq!(events.next().await, None);
+    }
+
+    #[test]
+    fn full_queue_keeps_a_reset_for_the_newest_connection() {
+        let (to, mut events) = WatchEvents::channel();
+        (2..4).for_each(|epoch| to.restored(SubscriptionEvent::Resynced, epoch));
+        assert_eq!(events.try_next_within(1), None);
+        (0..MOST_EVENTS).for_each(|number| to.send(changed(number)));
+        assert_eq!(events.try_next_within(1), Some(SubscriptionEvent::Reset));
+        assert_eq!(events.try_next_within(2), None);
+        assert_eq!(events.try_next_within(3), Some(SubscriptionEvent::Reset));
     }
 
     #[test]

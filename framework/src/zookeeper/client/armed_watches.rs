@@ -9,14 +9,15 @@
 //! for the changes of the children that it does not send.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use curator_wire::Writer;
 
 use crate::model::AddWatchMode::{self, Persistent, PersistentRecursive};
 use crate::model::path::parent_of;
-use crate::model::{EventType, PersistentEvent, WatchKind, WatchedEvent};
-use crate::zookeeper::WatchSender;
+use crate::model::{EventType, WatchKind, WatchedEvent};
+use crate::zookeeper::{KnownNodes, Resync, SubscriptionEvent, WatchSender};
 
 /// The most bytes of watches that one request sets again, as in Java's client.
 const PART: usize = 128 * 1024;
@@ -34,14 +35,24 @@ const CHILD: u8 = 4;
 /// The list of the watches on children in `setWatches`.
 const CHILDREN_LIST: usize = 2;
 
-/// The subscribers of a persistent watch: their numbers and the senders of their events.
-type Subscribers = Vec<(u64, WatchSender)>;
+/// A subscriber of a persistent watch.
+struct Subscriber {
+    id: u64,
+    to: WatchSender,
+    resync: Option<Arc<dyn Resync>>,
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber").field("id", &self.id).finish_non_exhaustive()
+    }
+}
 
 /// The armed watches of a session.
 #[derive(Debug, Default)]
 pub(super) struct Armed {
     one_shot: HashMap<Arc<str>, OneShot>,
-    persistent: BTreeMap<(String, AddWatchMode), Subscribers>,
+    persistent: BTreeMap<(String, AddWatchMode), Vec<Subscriber>>,
     /// The paths at which the server has a recursive watch, as far as its replies say.
     recursive: HashSet<String>,
     next: u64,
@@ -89,7 +100,8 @@ impl Armed {
     }
 
     /// Removes the one-shot watches that an event uses up, and notifies subscribers. Returns `true` if one was armed.
-    pub(super) fn fired(&mut self, event: &WatchedEvent) -> bool {
+    /// While watches are set again, a subscriber that resyncs gets the changes of the children below its path too.
+    pub(super) fn fired(&mut self, event: &WatchedEvent, is_restoring: bool) -> bool {
         let bits = match event.event_type {
             EventType::NodeDeleted => DATA | EXIST | CHILD,
             EventType::NodeCreated | EventType::NodeDataChanged => DATA | EXIST,
@@ -98,8 +110,17 @@ impl Armed {
         let was_armed = self.one_shot.get(&*event.path).is_some_and(|armed| armed.0 & bits != 0);
         self.clear(&event.path, bits);
         for ((path, mode), subscribers) in &self.persistent {
-            if let Some(event) = event_for(path, *mode, self.recursive.contains(path), event) {
-                subscribers.iter().for_each(|(_, to)| to.send(PersistentEvent::Changed(event.clone())));
+            let told = event_for(path, *mode, self.recursive.contains(path), event);
+            let is_replayed = is_restoring
+                && told.is_none()
+                && event.event_type == EventType::NodeChildrenChanged
+                && covers(path, *mode, &event.path);
+            for Subscriber { to, resync, .. } in subscribers {
+                match &told {
+                    Some(event) => to.send(SubscriptionEvent::Event(event.clone())),
+                    None if is_replayed && resync.is_some() => to.send(SubscriptionEvent::Event(event.clone())),
+                    None => {}
+                }
             }
         }
         was_armed
@@ -148,9 +169,16 @@ impl Armed {
         !self.serves(path, kind) && !self.has_persistent(path, Persistent)
     }
 
-    pub(super) fn subscribe(&mut self, path: &str, mode: AddWatchMode, to: WatchSender) -> u64 {
+    pub(super) fn subscribe(
+        &mut self,
+        path: &str,
+        mode: AddWatchMode,
+        resync: Option<Arc<dyn Resync>>,
+        to: WatchSender,
+    ) -> u64 {
         self.next += 1;
-        self.persistent.entry((path.to_owned(), mode)).or_default().push((self.next, to));
+        let subscriber = Subscriber { id: self.next, to, resync };
+        self.persistent.entry((path.to_owned(), mode)).or_default().push(subscriber);
         self.next
     }
 
@@ -158,7 +186,7 @@ impl Armed {
     pub(super) fn unsubscribe(&mut self, path: &str, mode: AddWatchMode, id: u64) -> bool {
         let key = (path.to_owned(), mode);
         let Some(subscribers) = self.persistent.get_mut(&key) else { return false };
-        subscribers.retain(|(other, _)| *other != id);
+        subscribers.retain(|subscriber| subscriber.id != id);
         if !subscribers.is_empty() {
             return false;
         }
@@ -169,10 +197,12 @@ impl Armed {
         true
     }
 
-    /// Sends `Reset` to all subscribers: a persistent watch that is set again has missed the events in between.
-    pub(super) fn restored(&self) {
-        for (_, to) in self.persistent.values().flatten() {
-            to.send(PersistentEvent::Reset);
+    /// Ends the missing of events on a connection with this number: sends `Resynced` to the subscribers that resync, and
+    /// `Reset` to the others.
+    pub(super) fn restored(&self, epoch: u64) {
+        for Subscriber { to, resync, .. } in self.persistent.values().flatten() {
+            let event = if resync.is_some() { SubscriptionEvent::Resynced } else { SubscriptionEvent::Reset };
+            to.restored(event, epoch);
         }
     }
 
@@ -183,11 +213,20 @@ impl Armed {
     }
 
     /// Returns the bodies of the requests that set all watches again, each at most [`PART`] bytes and below the frame
-    /// limit; `true` if one needs `setWatches2`. For one-shot watches the server replays the events since `zxid`.
+    /// limit; `true` if one needs `setWatches2`. For one-shot watches the server replays the events since `zxid`, for
+    /// nodes that subscribers know since the zxid of each, but not from later than `zxid`. The persistent watches come
+    /// last: before 3.9 they replace the one-shot watches of their paths.
     pub(super) fn parts(&self, zxid: i64, max_frame: usize) -> Vec<(bool, Vec<u8>)> {
         let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
         let mut parts = Vec::new();
-        let mut part = Part::default();
+        for ((path, mode), subscriber) in
+            self.persistent.iter().flat_map(|(key, all)| all.iter().map(move |one| (key, one)))
+        {
+            if let Some(known) = subscriber.resync.as_ref().map(|resync| resync.known()) {
+                let entries = entries_of(&known).filter(|(_, known)| covers(path, *mode, known));
+                put(&mut parts, entries, known.zxid.min(zxid), longest);
+            }
+        }
         let one_shot = self.one_shot.iter().flat_map(|(path, bits)| lists_of(bits.0).map(|list| (list, &**path)));
         // Before 3.9 the newest watch of a path counts. So each comes ahead of the watch that serves it, and one of the
         // children behind the recursive watch, which would remove it.
@@ -196,16 +235,8 @@ impl Armed {
         let list_of = |mode: &AddWatchMode| if *mode == Persistent { 3 } else { 4 };
         let needed = self.persistent.keys().filter(|(path, mode)| self.mode_at(path) == Some(*mode));
         let persistent = needed.map(|(path, mode)| (list_of(mode), path.as_str()));
-        for group in [ahead.into_iter().chain(persistent).collect(), behind] {
-            for (list, path) in group {
-                if part.length + path.len() + 4 > longest {
-                    parts.extend(std::mem::take(&mut part).body(zxid));
-                }
-                part.push(list, path);
-            }
-            // A server sets the persistent watches of a request last.
-            parts.extend(std::mem::take(&mut part).body(zxid));
-        }
+        put(&mut parts, ahead.into_iter().chain(persistent), zxid, longest);
+        put(&mut parts, behind.into_iter(), zxid, longest);
         parts
     }
 
@@ -225,14 +256,13 @@ fn event_for(path: &str, mode: AddWatchMode, is_recursive: bool, event: &Watched
     use EventType::{NodeChildrenChanged, NodeCreated, NodeDeleted};
     let concerns = match (mode, event.event_type) {
         (PersistentRecursive, NodeChildrenChanged) => false,
-        (PersistentRecursive, _) => is_at_or_below(&event.path, path),
         (Persistent, NodeChildrenChanged) if is_recursive => false,
         (Persistent, NodeCreated | NodeDeleted)
             if is_recursive && event.path != "/" && parent_of(&event.path) == path =>
         {
             return Some(WatchedEvent { event_type: NodeChildrenChanged, path: path.to_owned() });
         }
-        (Persistent, _) => event.path == path,
+        _ => covers(path, mode, &event.path),
     };
     concerns.then(|| event.clone())
 }
@@ -253,6 +283,37 @@ fn lists_of(bits: u8) -> impl Iterator<Item = usize> {
 /// Returns `true` if a path is `above` or below it.
 fn is_at_or_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || above == "/")
+}
+
+/// Returns `true` if a persistent watch of `path` covers the node at `other`.
+fn covers(path: &str, mode: AddWatchMode, other: &str) -> bool {
+    match mode {
+        PersistentRecursive => is_at_or_below(other, path),
+        Persistent => other == path,
+    }
+}
+
+/// Returns the entries of `setWatches` for nodes that a subscriber knows.
+fn entries_of(known: &KnownNodes) -> impl Iterator<Item = (usize, &str)> {
+    let lists = [&known.data, &known.missing, &known.children].into_iter().enumerate();
+    lists.flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())))
+}
+
+/// Appends requests with these entries. A server sets the persistent watches of a request last.
+fn put<'a>(
+    parts: &mut Vec<(bool, Vec<u8>)>,
+    entries: impl Iterator<Item = (usize, &'a str)>,
+    zxid: i64,
+    longest: usize,
+) {
+    let mut part = Part::default();
+    for (list, path) in entries {
+        if part.length + path.len() + 4 > longest {
+            parts.extend(std::mem::take(&mut part).body(zxid));
+        }
+        part.push(list, path);
+    }
+    parts.extend(part.body(zxid));
 }
 
 #[derive(Default)]
@@ -284,7 +345,6 @@ impl<'a> Part<'a> {
 #[cfg(test)]
 mod tests {
     use curator_wire::Reader;
-    use futures_util::FutureExt as _;
 
     use super::*;
     use crate::zookeeper::WatchEvents;
@@ -305,9 +365,9 @@ mod tests {
         for left in [Left::Data, Left::Missing, Left::Children] {
             armed.arm(&"/a".into(), left);
         }
-        armed.fired(&WatchedEvent { event_type: EventType::NodeDataChanged, path: "/a".to_owned() });
+        armed.fired(&WatchedEvent { event_type: EventType::NodeDataChanged, path: "/a".to_owned() }, false);
         assert_eq!(lists(&armed.parts(7, PART)[0]), (7, vec![vec![], vec![], vec!["/a".to_owned()]]));
-        armed.fired(&WatchedEvent { event_type: EventType::NodeDeleted, path: "/a".to_owned() });
+        armed.fired(&WatchedEvent { event_type: EventType::NodeDeleted, path: "/a".to_owned() }, false);
         assert!(armed.parts(7, PART).is_empty());
     }
 
@@ -328,17 +388,17 @@ mod tests {
     fn a_recursive_watch_hears_of_everything_below_it_but_of_child_changes() {
         let mut armed = Armed::default();
         let (to, mut events) = WatchEvents::channel();
-        let id = armed.subscribe("/a", PersistentRecursive, to);
+        let id = armed.subscribe("/a", PersistentRecursive, None, to);
         for (event_type, path) in [
             (EventType::NodeCreated, "/a/b"),
             (EventType::NodeChildrenChanged, "/a"),
             (EventType::NodeCreated, "/ab"),
             (EventType::NodeDeleted, "/a"),
         ] {
-            armed.fired(&WatchedEvent { event_type, path: path.to_owned() });
+            armed.fired(&WatchedEvent { event_type, path: path.to_owned() }, false);
         }
         let mut paths = Vec::new();
-        while let Some(Some(PersistentEvent::Changed(event))) = events.next().now_or_never() {
+        while let Some(SubscriptionEvent::Event(event)) = events.try_next() {
             paths.push(event.path);
         }
         assert_eq!(paths, ["/a/b", "/a"]);

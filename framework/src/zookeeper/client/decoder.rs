@@ -64,7 +64,7 @@ impl Decoder {
             }
             assert!(decoder.protocol.ping((), NOW).is_ok(), "the session is attached");
             assert!(
-                decoder.protocol.add_watch("/golden", AddWatchMode::PersistentRecursive, to, (), NOW).is_ok(),
+                decoder.protocol.add_watch("/golden", AddWatchMode::PersistentRecursive, None, to, (), NOW).is_ok(),
                 "the session is attached"
             );
         }

@@ -31,7 +31,7 @@ use crate::error::{ConnectError, Error};
 use crate::model::{AddWatchMode, WatchKind};
 use crate::zookeeper::{
     AddedWatch, Capabilities, ConnectConfig, Connection, Evidence, Flush, HandleEvent, Reattached, Reply, ReplyFuture,
-    Request, SessionEnd, WatchEvents, ZooKeeperHandle,
+    Request, Resync, SessionEnd, WatchEvents, ZooKeeperHandle,
 };
 
 type Token = oneshot::Sender<Reply>;
@@ -229,11 +229,11 @@ impl ZooKeeperHandle for Handle {
         CAPABILITIES
     }
 
-    fn add_watch(&self, path: &str, mode: AddWatchMode) -> AddedWatch {
+    fn add_watch(&self, path: &str, mode: AddWatchMode, resync: Option<Arc<dyn Resync>>) -> AddedWatch {
         let (to, events) = WatchEvents::channel();
         let mut id = 0;
         let reply = self.shared.send(|protocol, token, now| {
-            id = protocol.add_watch(path, mode, to, token, now)?;
+            id = protocol.add_watch(path, mode, resync, to, token, now)?;
             Ok(())
         });
         let (shared, path) = (Arc::clone(&self.shared), path.to_owned());

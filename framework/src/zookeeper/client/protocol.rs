@@ -20,7 +20,7 @@ use crate::error::{ConnectError, Error};
 use crate::model::{AddWatchMode, AuthInfo, WatchKind, WatchedEvent};
 use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{
-    ADD_WATCH_NEEDS, MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, SessionEnd, WatchSender,
+    ADD_WATCH_NEEDS, MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, Resync, SessionEnd, WatchSender,
 };
 
 /// A connect response has 36 or 37 bytes; a frame that is much longer is not one.
@@ -370,6 +370,7 @@ impl<T> Protocol<T> {
         &mut self,
         path: &str,
         mode: AddWatchMode,
+        resync: Option<Arc<dyn Resync>>,
         to: WatchSender,
         token: T,
         now: Duration,
@@ -383,7 +384,7 @@ impl<T> Protocol<T> {
             return Err((token, Error::RequestTooLarge { request, size, limit }));
         }
         // Subscribed before the reply, because the first event may arrive with it.
-        let id = self.armed.subscribe(path, mode, to);
+        let id = self.armed.subscribe(path, mode, resync, to);
         let sent = self.armed.mode_at(path).unwrap_or(mode);
         let asked = Asked::AddWatch { path: path.to_owned(), mode, sent, id, token, zxid: self.last_seen };
         self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, sent, to));
@@ -733,7 +734,8 @@ impl<T> Protocol<T> {
             XID_EVENT => {
                 let event = records::decode_event(&mut from).map_err(|error| bad("notification", &error))?;
                 if let (Some(event), Some(connection)) = (event, &mut self.connection) {
-                    let was_armed = self.armed.fired(&event);
+                    let is_restoring = matches!(connection.phase, Phase::Restoring { .. });
+                    let was_armed = self.armed.fired(&event, is_restoring);
                     match connection.phase {
                         // At most one event for each watch, however many the server sends. The others are those of
                         // subscribers.
@@ -877,7 +879,7 @@ impl<T> Protocol<T> {
             Reattached { sent: connection.connect_sent, leader_sent: None, timeout: self.timeout, epoch: self.epoch };
         self.events.push_back(Event::Connected { reattached, read_only: connection.read_only });
         self.events.extend(self.held_back.drain(..).map(Event::Notification));
-        self.armed.restored();
+        self.armed.restored(self.epoch);
         self.send_waiting(now);
     }
 
@@ -924,12 +926,7 @@ impl<T> Protocol<T> {
             }
             (Asked::AddWatch { path, mode, sent, id, token, zxid }, _) => {
                 let result = match header.err {
-                    0 => {
-                        self.armed.is_set(&path, sent);
-                        self.replace_recursive(&path, now);
-                        self.set_again(&path, zxid, now);
-                        Ok(Response::Acknowledged)
-                    }
+                    0 => Ok(self.added(&path, sent, zxid, now)),
                     code => {
                         // The reply to the removal sets the watches of reads again that rest on this one.
                         self.unsubscribe(&path, mode, id, now);
@@ -947,6 +944,14 @@ impl<T> Protocol<T> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Records that the server has set a persistent watch.
+    fn added(&mut self, path: &str, sent: AddWatchMode, zxid: i64, now: Duration) -> Response {
+        self.armed.is_set(path, sent);
+        self.replace_recursive(path, now);
+        self.set_again(path, zxid, now);
+        Response::Acknowledged
     }
 
     /// Continues the login by SASL.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use curator_framework::{
     AddWatchMode, AddedWatch, Capabilities, ConnectConfig, ConnectError, Connection, DefaultZooKeeperFactory, Evidence,
-    ReplyFuture, Request, WatchKind, ZooKeeperFactory, ZooKeeperHandle,
+    ReplyFuture, Request, Resync, WatchKind, ZooKeeperFactory, ZooKeeperHandle,
 };
 
 /// Makes sessions whose handles say that they have no containers.
@@ -57,8 +57,8 @@ impl ZooKeeperHandle for Handle {
         can
     }
 
-    fn add_watch(&self, path: &str, mode: AddWatchMode) -> AddedWatch {
-        self.0.add_watch(path, mode)
+    fn add_watch(&self, path: &str, mode: AddWatchMode, resync: Option<Arc<dyn Resync>>) -> AddedWatch {
+        self.0.add_watch(path, mode, resync)
     }
 
     fn forget_watch(&self, path: &str, kind: WatchKind) {

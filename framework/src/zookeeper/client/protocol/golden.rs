@@ -3,12 +3,11 @@
 use std::fmt::Write as _;
 
 use curator_golden::{ENSEMBLE, Exchange, Frame, STANDALONE};
-use futures_util::FutureExt as _;
 
 use super::*;
 use crate::model::AddWatchMode::PersistentRecursive;
-use crate::model::{Acl, CreateMode, EventType, Permission, PersistentEvent, Stat};
-use crate::zookeeper::{Done, Operation, WatchEvents};
+use crate::model::{Acl, CreateMode, EventType, Permission, Stat};
+use crate::zookeeper::{Done, Operation, SubscriptionEvent, WatchEvents};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -284,7 +283,7 @@ impl Player {
             Ours::Request(request) => self.protocol.submit(request, epoch, 0, NOW).expect("the connection is ready"),
             Ours::AddWatch { path, mode } => {
                 let (to, events) = WatchEvents::channel();
-                let id = self.protocol.add_watch(path, mode, to, 0, NOW).expect("the connection is ready");
+                let id = self.protocol.add_watch(path, mode, None, to, 0, NOW).expect("the connection is ready");
                 self.subscribers.push((path, id, events));
             }
             Ours::Unsubscribe { path, mode } => {
@@ -322,11 +321,10 @@ impl Player {
     fn receive(&mut self, frame: &[u8]) {
         let bytes = [&u32::try_from(frame.len()).unwrap().to_be_bytes(), frame].concat();
         assert_eq!(self.protocol.receive(&bytes, NOW), Ok(bytes.len()));
-        let heard =
-            self.subscribers.iter_mut().filter_map(|(.., events)| match events.next().now_or_never().flatten() {
-                Some(PersistentEvent::Changed(event)) => Some(event),
-                _ => None,
-            });
+        let heard = self.subscribers.iter_mut().filter_map(|(.., events)| match events.try_next() {
+            Some(SubscriptionEvent::Event(event)) => Some(event),
+            _ => None,
+        });
         // A frame has one event at most, for subscribers, waiters or both.
         let mut heard = heard.last();
         while let Some(event) = self.protocol.next_event() {

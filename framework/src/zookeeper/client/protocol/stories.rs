@@ -2,11 +2,12 @@
 
 use curator_wire::Stat as WireStat;
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 
 use super::*;
 use crate::model::AddWatchMode::{Persistent, PersistentRecursive};
-use crate::model::{EventType, PersistentEvent};
-use crate::zookeeper::{DEFAULT_MAX_FRAME, WatchEvents};
+use crate::model::EventType;
+use crate::zookeeper::{DEFAULT_MAX_FRAME, KnownNodes, SubscriptionEvent, WatchEvents};
 
 const SESSION: i64 = 0x100;
 const TIMEOUT: Duration = Duration::from_secs(9);
@@ -393,7 +394,7 @@ fn refused_watches_are_a_violation() {
 fn persistent_watches_take_the_second_request_and_are_told_of_the_gap() {
     let mut story = Story::connected();
     let (to, mut events) = WatchEvents::channel();
-    story.protocol.add_watch("/a", PersistentRecursive, to, "added", story.now).unwrap();
+    story.protocol.add_watch("/a", PersistentRecursive, None, to, "added", story.now).unwrap();
     let xid = story.requests()[0].xid;
     story.reply(xid, 3, &[]);
     assert_eq!(story.ended().0, "added");
@@ -402,16 +403,16 @@ fn persistent_watches_take_the_second_request_and_are_told_of_the_gap() {
     story.accept(TIMEOUT);
     let parts = story.requests();
     assert_eq!((parts[0].op, watches(&parts[0]).1), (OpCode::SetWatches2, vec![0, 0, 0, 0, 1]));
-    assert!(events.next().now_or_never().is_none());
+    assert_eq!(events.try_next(), None);
     story.reply(XID_SET_WATCHES, 4, &[]);
-    assert_eq!(events.next().now_or_never(), Some(Some(PersistentEvent::Reset)));
+    assert_eq!(events.try_next(), Some(SubscriptionEvent::Reset));
 }
 
 #[test]
 fn watch_whose_reply_was_lost_is_not_set_again() {
     let mut story = Story::connected();
     let (to, _events) = WatchEvents::channel();
-    story.protocol.add_watch("/a", Persistent, to, "added", story.now).unwrap();
+    story.protocol.add_watch("/a", Persistent, None, to, "added", story.now).unwrap();
     story.requests();
     story.lose();
     let (token, reply) = story.ended();
@@ -702,8 +703,8 @@ struct Subscription {
 }
 
 impl Subscription {
-    fn heard(&mut self) -> Vec<PersistentEvent> {
-        std::iter::from_fn(|| self.events.next().now_or_never().flatten()).collect()
+    fn heard(&mut self) -> Vec<SubscriptionEvent> {
+        std::iter::from_fn(|| self.events.try_next()).collect()
     }
 }
 
@@ -740,7 +741,7 @@ impl Story {
     /// Sends a request for a persistent watch.
     fn subscribe(&mut self, path: &'static str, mode: AddWatchMode) -> Subscription {
         let (to, events) = WatchEvents::channel();
-        let id = self.protocol.add_watch(path, mode, to, "add", self.now).map_err(|(_, error)| error).unwrap();
+        let id = self.protocol.add_watch(path, mode, None, to, "add", self.now).map_err(|(_, error)| error).unwrap();
         Subscription { path, mode, id, events, xid: self.requests()[0].xid }
     }
 
@@ -860,10 +861,10 @@ fn slow_subscriber_gets_one_reset_in_place_of_the_events_that_it_did_not_take() 
         heard += fast.heard().len();
     }
     let left = slow.heard();
-    assert!(matches!(left[0], PersistentEvent::Reset), "{:?}", left[0]);
-    assert!(left[1..].iter().all(|event| matches!(event, PersistentEvent::Changed(_))));
+    assert!(matches!(left[0], SubscriptionEvent::Reset), "{:?}", left[0]);
+    assert!(left[1..].iter().all(|event| matches!(event, SubscriptionEvent::Event(_))));
     assert!(left.len() < 10_000, "{}", left.len());
-    let PersistentEvent::Changed(newest) = &left[left.len() - 1] else { panic!("{left:?}") };
+    let SubscriptionEvent::Event(newest) = &left[left.len() - 1] else { panic!("{left:?}") };
     assert_eq!((heard, &newest.path[..]), (25_000, "/a/24999"));
     story.notify(DATA_CHANGED, "/a");
     assert_eq!(slow.heard().len(), 1, "it reads again, and hears of what follows");
@@ -921,6 +922,145 @@ fn watches_that_a_dropped_subscription_served_are_set_again() {
     }
 }
 
+/// Returns the paths of the five lists of a list of watches.
+fn paths(seen: &Seen) -> Vec<Vec<String>> {
+    let mut from = Reader::new(&seen.body);
+    from.long().unwrap();
+    let mut lists = Vec::new();
+    while !from.is_empty() {
+        lists.push(from.vector(|from| from.string().map(str::to_owned)).unwrap());
+    }
+    lists.resize(5, Vec::new());
+    lists
+}
+
+fn strings<const N: usize>(paths: [&str; N]) -> Vec<String> {
+    paths.map(str::to_owned).to_vec()
+}
+
+fn told(event_type: EventType, path: &str) -> SubscriptionEvent {
+    SubscriptionEvent::Event(WatchedEvent { event_type, path: path.to_owned() })
+}
+
+impl Story {
+    /// Subscribes with a resync of these nodes.
+    fn subscribed_knowing(
+        &mut self,
+        path: &'static str,
+        mode: AddWatchMode,
+        known: &Arc<Mutex<KnownNodes>>,
+    ) -> Subscription {
+        let (to, events) = WatchEvents::channel();
+        let known = Arc::clone(known);
+        let resync: Arc<dyn Resync> = Arc::new(move || known.lock().clone());
+        let added = self.protocol.add_watch(path, mode, Some(resync), to, "add", self.now);
+        let id = added.map_err(|(_, error)| error).unwrap();
+        let subscription = Subscription { path, mode, id, events, xid: self.requests()[0].xid };
+        self.reply(subscription.xid, 1, &[0; 4]);
+        self.events();
+        subscription
+    }
+
+    /// Loses the connection and attaches the session again. Returns the lists of watches that are sent.
+    fn bounce(&mut self) -> Vec<Seen> {
+        self.lose();
+        self.open();
+        self.accept(TIMEOUT);
+        self.requests()
+    }
+}
+
+#[test]
+fn known_nodes_are_sent_with_their_zxid_ahead_of_the_subscription_and_end_in_resynced() {
+    for mode in [Persistent, PersistentRecursive] {
+        let mut story = Story::connected();
+        let known = Arc::new(Mutex::new(KnownNodes {
+            zxid: 30,
+            data: strings(["/a", "/a/b", "/elsewhere", "/ab"]),
+            missing: strings(["/a/none"]),
+            children: strings(["/a"]),
+        }));
+        let mut knowing = story.subscribed_knowing("/a", mode, &known);
+        let mut plain = story.subscribed("/c", Persistent);
+        story.watch(Watching::Data, "/a/b", 40);
+        let parts = story.bounce();
+        let zxids: Vec<_> = parts.iter().map(|part| watches(part).0).collect();
+        assert_eq!(zxids, [30, 40], "those of the subscriber, and those of the session");
+        let none = Vec::new();
+        let [data, missing] = match mode {
+            Persistent => [strings(["/a"]), none.clone()],
+            PersistentRecursive => [strings(["/a", "/a/b"]), strings(["/a/none"])],
+        };
+        assert_eq!(paths(&parts[0]), [data, missing, strings(["/a"]), none.clone(), none.clone()]);
+        let [persistent, recursive] = match mode {
+            Persistent => [strings(["/a", "/c"]), none.clone()],
+            PersistentRecursive => [strings(["/c"]), strings(["/a"])],
+        };
+        assert_eq!(paths(&parts[1]), [strings(["/a/b"]), none.clone(), none, persistent, recursive]);
+        story.notify(DATA_CHANGED, "/a");
+        story.notify(CHILDREN_CHANGED, "/a");
+        story.reply(XID_SET_WATCHES, 50, &[]);
+        let changes = [told(EventType::NodeDataChanged, "/a"), told(EventType::NodeChildrenChanged, "/a")];
+        assert_eq!(knowing.heard(), changes);
+        story.reply(XID_SET_WATCHES, 50, &[]);
+        assert_eq!(
+            (knowing.heard(), plain.heard()),
+            (vec![SubscriptionEvent::Resynced], vec![SubscriptionEvent::Reset])
+        );
+        story.notify(CHILDREN_CHANGED, "/a");
+        // The recursive watch tells of the child itself.
+        assert_eq!(knowing.heard().len(), usize::from(mode == Persistent));
+    }
+}
+
+#[test]
+fn resync_that_breaks_off_begins_anew_from_before_the_first_break() {
+    let mut story = Story::connected();
+    let known = Arc::new(Mutex::new(KnownNodes { zxid: 20, data: strings(["/a"]), ..KnownNodes::default() }));
+    let mut knowing = story.subscribed_knowing("/a", PersistentRecursive, &known);
+    story.watch(Watching::Data, "/x", 25);
+    assert_eq!(story.bounce().iter().map(|part| watches(part).0).collect::<Vec<_>>(), [20, 25]);
+    story.notify(DATA_CHANGED, "/a");
+    story.reply(XID_SET_WATCHES, 60, &[]);
+    // The subscriber has read the node again.
+    *known.lock() = KnownNodes { zxid: 60, data: strings(["/a", "/a/b"]), ..KnownNodes::default() };
+    let parts = story.bounce();
+    assert_eq!(
+        parts.iter().map(|part| watches(part).0).collect::<Vec<_>>(),
+        [25, 25],
+        "changes since 25 may be unknown"
+    );
+    assert_eq!(paths(&parts[0])[0], ["/a", "/a/b"]);
+    for _part in parts {
+        story.reply(XID_SET_WATCHES, 70, &[]);
+    }
+    assert_eq!(knowing.heard(), [told(EventType::NodeDataChanged, "/a"), SubscriptionEvent::Resynced]);
+}
+
+#[test]
+fn many_known_nodes_are_sent_in_parts_below_the_limit() {
+    let mut story = Story::connected();
+    let data: Vec<_> = (0..20_000).map(|number| format!("/a/a-node-with-a-long-name-{number:08}")).collect();
+    let known = KnownNodes { zxid: 9, children: data[..5_000].to_vec(), data, ..KnownNodes::default() };
+    let known = Arc::new(Mutex::new(known));
+    let _knowing = story.subscribed_knowing("/a", PersistentRecursive, &known);
+    let parts = story.bounce();
+    assert!(parts.len() > 8 && parts.iter().all(|part| part.body.len() < 128 * 1024));
+    let (last, others) = parts.split_last().unwrap();
+    assert_eq!((last.op, paths(last)[4].clone()), (OpCode::SetWatches2, strings(["/a"])));
+    let counts = others.iter().fold([0, 0], |[data, children], part| {
+        let lists = watches(part).1;
+        [data + lists[0], children + lists[2]]
+    });
+    assert_eq!(counts, [20_000, 5_000]);
+    for _part in others {
+        story.reply(XID_SET_WATCHES, 10, &[]);
+    }
+    assert!(!story.protocol.is_ready(), "no request goes ahead of the subscription");
+    story.reply(XID_SET_WATCHES, 10, &[]);
+    assert!(story.protocol.is_ready());
+}
+
 /// Returns the mode of a request for a persistent watch.
 fn mode_of(seen: &Seen) -> AddWatchMode {
     assert_eq!(seen.op, OpCode::AddWatch);
@@ -933,7 +1073,8 @@ fn subscribers_of_both_modes_at_one_path_share_its_recursive_watch() {
         let mut story = Story::connected();
         let first = story.subscribed("/a", modes[0]);
         let (to, events) = WatchEvents::channel();
-        let id = story.protocol.add_watch("/a", modes[1], to, "add", story.now).map_err(|(_, error)| error).unwrap();
+        let id =
+            story.protocol.add_watch("/a", modes[1], None, to, "add", story.now).map_err(|(_, error)| error).unwrap();
         let request = &story.requests()[0];
         assert_eq!(mode_of(request), PersistentRecursive, "a server before 3.9 has one watch for the path");
         let second = Subscription { path: "/a", mode: modes[1], id, events, xid: request.xid };
@@ -952,7 +1093,7 @@ fn subscribers_of_both_modes_at_one_path_share_its_recursive_watch() {
             story.notify(DELETED, "/a");
             assert_eq!(recursive.heard().len(), 5);
             let heard = persistent.heard();
-            let changed = |event_type| PersistentEvent::Changed(WatchedEvent { event_type, path: "/a".to_owned() });
+            let changed = |event_type| SubscriptionEvent::Event(WatchedEvent { event_type, path: "/a".to_owned() });
             let children = changed(EventType::NodeChildrenChanged);
             assert_eq!(heard, [children.clone(), children, changed(EventType::NodeDeleted)]);
             if round == 0 {
@@ -1042,7 +1183,7 @@ fn served_watches_are_set_from_the_frozen_base_and_ahead_of_the_subscription() {
         story.reply(XID_SET_WATCHES, 80, &[]);
     }
     assert_eq!(story.notifications(), [(EventType::NodeDataChanged, "/a".to_owned())]);
-    assert!(matches!(recursive.heard()[..], [PersistentEvent::Changed(_), PersistentEvent::Reset]));
+    assert!(matches!(recursive.heard()[..], [SubscriptionEvent::Event(_), SubscriptionEvent::Reset]));
     assert!(!story.read(Watching::Data, "/a").1, "served on this connection too");
 }
 
@@ -1092,7 +1233,7 @@ fn subscription_that_is_dropped_while_it_is_set_again_is_removed_behind_that() {
         story.drop_subscription(&subscription);
         let (to, _events) = WatchEvents::channel();
         if is_back {
-            story.protocol.armed.subscribe("/a", PersistentRecursive, to);
+            story.protocol.armed.subscribe("/a", PersistentRecursive, None, to);
         }
         story.reply(XID_SET_WATCHES, 5, &[]);
         let removal = story.requests();

@@ -8,6 +8,7 @@ mod paused_clock;
 mod program_end;
 mod read_only;
 mod reconfig;
+mod resync;
 mod secure;
 mod sessions;
 mod subscribed_recipes;

@@ -27,6 +27,8 @@ async fn each_request_that_zookeeper_async_lacks_is_named() {
     is_unsupported(client.sync("/").await, "sync");
     is_unsupported(client.reconfig().leaving(["1"]).for_ensemble().await, "reconfig");
     is_unsupported(client.add_watch("/", AddWatchMode::Persistent).await, "add persistent watches");
+    let session = client.session().await.unwrap();
+    is_unsupported(session.subscribe("/", AddWatchMode::Persistent, None).await, "add persistent watches");
     let create = |mode| client.create().with_mode(mode);
     is_unsupported(create(CreateMode::Container).for_path("/a").await, "create containers");
     let ttl = CreateMode::PersistentWithTtl(Duration::from_secs(1));

@@ -1,0 +1,162 @@
+//! The subscriptions of a session: persistent watches for standing tasks.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::model::namespace::Namespace;
+use crate::model::{AddWatchMode, WatchedEvent};
+use crate::session::Session;
+use crate::zookeeper::{KnownNodes, Resync, SubscriptionEvent, WatchEvents};
+
+/// A persistent watch of one session. It ends with the session, and dropping it removes the watch. Paths are those of the
+/// session's namespace.
+pub struct Subscription {
+    session: Session,
+    events: WatchEvents,
+    /// The event that `next` has taken and not returned, with the number of its connection.
+    taken: Option<(SubscriptionEvent, u64)>,
+}
+
+impl Session {
+    /// Sets a persistent watch on a node, which need not exist, or on its subtree. One request, no retry.
+    ///
+    /// After a reconnect the watch is set again, but the server tells no event in between: a subscriber without
+    /// `resync` gets [`SubscriptionEvent::Reset`] and must read everything again. With `resync` it gets the changes of
+    /// the nodes that it knows, and then [`SubscriptionEvent::Resynced`].
+    ///
+    /// | request | per | cost |
+    /// | --- | --- | --- |
+    /// | addWatch | subscription | one, without data |
+    /// | setWatches | reconnect | one for each 128 KB of paths that the subscriber knows |
+    ///
+    /// The server keeps what setWatches leaves, a watch for each of these paths, until it fires or the connection ends.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::Unsupported` with `zookeeper-async`, and with servers before 3.6.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`, `Error::Closed`: the watch is not set.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves no watch.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn run(session: curator_framework::Session) -> Result<(), curator_framework::Error> {
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// use curator_framework::{AddWatchMode, KnownNodes, Resync, SubscriptionEvent};
+    ///
+    /// let known = Arc::new(Mutex::new(KnownNodes::default()));
+    /// let shared = Arc::clone(&known);
+    /// let resync: Arc<dyn Resync> = Arc::new(move || shared.lock().map(|known| known.clone()).unwrap_or_default());
+    /// let mut tree = session.subscribe("/tree", AddWatchMode::PersistentRecursive, Some(resync)).await?;
+    /// // Read the tree here, and record in `known` what was read.
+    /// while let Some(event) = tree.next().await {
+    ///     match event {
+    ///         SubscriptionEvent::Event(event) => println!("read {} again", event.path),
+    ///         SubscriptionEvent::Resynced => println!("all changes while away are told"),
+    ///         _ => println!("read everything again"),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn subscribe(
+        &self,
+        path: &str,
+        mode: AddWatchMode,
+        resync: Option<Arc<dyn Resync>>,
+    ) -> Result<Subscription> {
+        let handle = self.handle();
+        if !handle.capabilities().persistent_watches {
+            return Err(self.unsupported("add persistent watches"));
+        }
+        let resync = resync.map(|resync| self.in_server_paths(resync));
+        let events = tokio::select! {
+            biased;
+            _ = self.ended() => return Err(self.closed_error(format!("addWatch {path}"))),
+            added = handle.add_watch(&self.to_server_path(path), mode, resync) => {
+                added.map_err(|error| self.for_caller(error))?
+            }
+        };
+        Ok(Subscription { session: self.unpinned(), events, taken: None })
+    }
+
+    fn in_server_paths(&self, resync: Arc<dyn Resync>) -> Arc<dyn Resync> {
+        let root = self.root().clone();
+        if root == Namespace::default() {
+            return resync;
+        }
+        Arc::new(move || {
+            let KnownNodes { zxid, data, missing, children } = resync.known();
+            let [data, missing, children] = [data, missing, children]
+                .map(|paths| paths.iter().map(|path| root.to_server_path(path).into_owned()).collect());
+            KnownNodes { zxid, data, missing, children }
+        })
+    }
+}
+
+impl Subscription {
+    /// Resolves with the next event, or with `None` when the session has ended. Events come in the order of the server's
+    /// transactions, apart from those between a reconnect and its [`Resynced`](SubscriptionEvent::Resynced). When a
+    /// `Reset` or `Resynced` arrives, the session takes requests on the new connection.
+    ///
+    /// At most 10,000 events wait for this call. One more is dropped with all of them, and a `Reset` takes their place,
+    /// also that of a `Resynced`.
+    ///
+    /// # Cancel safety
+    ///
+    /// No event is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<SubscriptionEvent> {
+        if self.taken.is_none() {
+            self.taken = Some(self.events.next_with_epoch().await?);
+        }
+        if let Some((_, epoch @ 1..)) = self.taken {
+            tokio::select! {
+                biased;
+                _ = self.session.ended() => {}
+                () = self.session.epoch_above(epoch - 1) => {}
+            }
+        }
+        self.taken.take().map(|(event, _)| self.for_caller(event))
+    }
+
+    /// Returns the next event, if [`next`](Self::next) would return it at once.
+    ///
+    /// Events precede the replies that reflect their transactions. So a subscriber that takes [`Session::zxid`] and then
+    /// all events knows of every change up to that zxid.
+    pub fn try_next(&mut self) -> Option<SubscriptionEvent> {
+        let epoch = self.session.epoch();
+        let event = match self.taken.take_if(|(_, of)| *of <= epoch) {
+            Some((event, _)) => Some(event),
+            None if self.taken.is_some() => None,
+            None => self.events.try_next_within(epoch),
+        };
+        event.map(|event| self.for_caller(event))
+    }
+
+    /// Returns the session of the subscription.
+    #[must_use]
+    pub const fn session(&self) -> &Session {
+        &self.session
+    }
+
+    fn for_caller(&self, event: SubscriptionEvent) -> SubscriptionEvent {
+        match event {
+            SubscriptionEvent::Event(WatchedEvent { event_type, path }) => {
+                let path = self.session.root().to_client_path(&path).to_owned();
+                SubscriptionEvent::Event(WatchedEvent { event_type, path })
+            }
+            marker => marker,
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("events", &self.events).finish_non_exhaustive()
+    }
+}

@@ -7,11 +7,11 @@ use curator_framework::{Acl, CuratorFramework, Error, FixedEnsembleProvider, Per
 use curator_integration::env::{Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{NodeError, Partition};
-use curator_test::FaultProxy;
+use curator_test::{FaultProxy, kill_session};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::partition_stage::{Ledger, Member, are_calm, items, soon};
+use crate::partition_stage::{Ledger, Member, are_calm, items, kill, soon};
 
 /// The shortest session: it is lost 1.5 s after the newest answer.
 const SHORT: Duration = Duration::from_secs(2);
@@ -54,10 +54,13 @@ on_every_server! {
                     assert!(in_time(member.run).await.unwrap_err().is_cancelled());
                 }
                 (2, Some(member)) => {
-                    let node = format!("{path}/members/{}", member.id());
+                    let (id, node) = (member.id().to_owned(), format!("{path}/members/{}", member.id()));
                     members[place] = Some(member);
                     if let Some(stat) = watcher.check_exists().for_path(&node).await.unwrap() {
-                        curator_test::kill_session(env.address(), stat.ephemeral_owner).await.unwrap();
+                        kill(&watcher, &path, &ledger, &id, async || {
+                            kill_session(env.address(), stat.ephemeral_owner).await.unwrap();
+                        })
+                        .await;
                     }
                 }
                 (3, Some(member)) => {
@@ -137,7 +140,8 @@ on_every_server! {
         ];
         become_calm(&members, count, &ledger).await;
         let (begun, of_ann) = (ledger.begun(), ledger.items_of("ann").len());
-        env.kill_owner_of(&watcher, &format!("{path}/members/ann")).await;
+        let node = format!("{path}/members/ann");
+        kill(&watcher, &path, &ledger, "ann", async || env.kill_owner_of(&watcher, &node).await).await;
         eventually("the work has begun again", async || ledger.begun() >= begun + of_ann).await;
         become_calm(&members, count, &ledger).await;
     }

@@ -6,14 +6,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryNTimes};
-use curator_recipes::{NodeError, OwnedItem, Partition, PartitionOptions};
+use curator_recipes::{OwnedItem, Partition, PartitionOptions};
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::partition_stage::{Ledger, Member, are_calm, items};
+use crate::partition_stage::{Ledger, Member, are_calm, items, kill};
 
 const LATENCY: Duration = Duration::from_millis(10);
 const SESSION: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ impl Moments {
     }
 }
 
-/// Runs a partition. Its work goes on for some time when it is revoked.
+/// Runs a partition, with work that goes on for some time when it is revoked.
 fn slow(partition: Partition, ledger: &Ledger, moments: &Moments, stays: Duration) -> Member {
     let (running, ledger, moments) = (partition.clone(), ledger.clone(), moments.clone());
     let run = tokio::spawn(async move {
@@ -290,7 +290,7 @@ async fn storm(ensemble: &SimulatedEnsemble, seed: u64) {
     const COUNT: usize = 12;
     println!("seed {seed}");
     let (mut random, ledger) = (StdRng::seed_from_u64(seed), Ledger::default());
-    let mut clients = Vec::new();
+    let (watcher, mut clients) = (client(ensemble, ClientId(9)).await, Vec::new());
     for id in 0..4 {
         clients.push(client(ensemble, ClientId(id)).await);
     }
@@ -321,16 +321,13 @@ async fn storm(ensemble: &SimulatedEnsemble, seed: u64) {
         let place = random.random_range(0..4);
         let id = ClientId(u32::try_from(place).unwrap());
         match (random.random_range(0..8), members[place].take()) {
-            (0, Some(member)) => {
-                // The close may precede the first poll of the run.
-                let ended = member.close().await;
-                assert!(matches!(ended, Ok(()) | Err(NodeError::Closed { .. })), "seed {seed}: {ended:?}");
-            }
+            (0, Some(member)) => member.close().await.unwrap(),
             (1, Some(member)) => member.run.abort(),
             (2, Some(member)) => {
                 members[place] = Some(member);
                 if let Some(owner) = ensemble.owner(&format!("{PATH}/members/member-{place}")) {
-                    ensemble.kill_session(owner);
+                    let id = format!("member-{place}");
+                    kill(&watcher, PATH, &ledger, &id, async || ensemble.kill_session(owner)).await;
                 }
             }
             (3, Some(member)) => {

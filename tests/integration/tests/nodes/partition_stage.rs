@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::CuratorFramework;
-use curator_recipes::{NodeResult, OwnedItem, Partition, PartitionOptions};
+use curator_framework::{CreateMode, CuratorFramework};
+use curator_recipes::{NodeError, NodeResult, OwnedItem, Partition, PartitionOptions};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
@@ -16,12 +16,22 @@ pub(crate) struct Ledger(Arc<Mutex<Book>>);
 #[derive(Debug, Default)]
 struct Book {
     /// The owner of each item with an owner.
-    owners: BTreeMap<String, String>,
+    owners: BTreeMap<String, Owner>,
     /// The newest token of each item.
     tokens: BTreeMap<String, i64>,
     /// The number of works that have begun.
     begun: usize,
     violations: Vec<String>,
+    /// Works that have begun beside the work of an earlier owner.
+    beside: Vec<(Owner, String)>,
+    /// The zxid up to which a member is excused: the server has ended its session without a word.
+    excused: BTreeMap<String, i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Owner {
+    id: String,
+    token: i64,
 }
 
 /// One work. Its drop ends it.
@@ -29,11 +39,15 @@ struct Book {
 pub(crate) struct Work {
     ledger: Ledger,
     item: String,
+    owner: Owner,
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        self.ledger.0.lock().owners.remove(&self.item);
+        let owners = &mut self.ledger.0.lock().owners;
+        if owners.get(&self.item) == Some(&self.owner) {
+            owners.remove(&self.item);
+        }
     }
 }
 
@@ -41,23 +55,31 @@ impl Ledger {
     /// Records that a member begins to work on an item.
     pub(crate) fn begin(&self, id: &str, item: &OwnedItem) -> Work {
         let (name, token, is_owned) = (item.name().to_owned(), item.token(), item.is_owned());
+        let owner = Owner { id: id.to_owned(), token };
         let mut book = self.0.lock();
         book.begun += 1;
         if !is_owned {
             book.violations.push(format!("{id} begins to work on {name}, which it does not own"));
         }
-        if let Some(other) = book.owners.insert(name.clone(), id.to_owned()) {
-            book.violations.push(format!("{id} works on {name} beside {other}"));
+        if let Some(other) = book.owners.insert(name.clone(), owner.clone()) {
+            let violation = format!("{id} works on {name} beside {}", other.id);
+            book.beside.push((other, violation));
         }
         if book.tokens.insert(name.clone(), token).is_some_and(|before| before >= token) {
             book.violations.push(format!("the token {token} of {name} does not grow"));
         }
-        Work { ledger: self.clone(), item: name }
+        Work { ledger: self.clone(), item: name, owner }
+    }
+
+    /// Excuses a member for work that has begun before this transaction: an administrator has ended its session. The
+    /// member learns of that with its next event, and other clients may learn first.
+    pub(crate) fn excuse(&self, id: &str, zxid: i64) {
+        self.0.lock().excused.insert(id.to_owned(), zxid);
     }
 
     /// Returns the owner of each item that is worked on.
     pub(crate) fn owners(&self) -> BTreeMap<String, String> {
-        self.0.lock().owners.clone()
+        self.0.lock().owners.iter().map(|(item, owner)| (item.clone(), owner.id.clone())).collect()
     }
 
     /// Returns the items that this member works on.
@@ -71,8 +93,21 @@ impl Ledger {
     }
 
     pub(crate) fn assert_one_owner_each(&self) {
-        assert_eq!(self.0.lock().violations, [""; 0]);
+        let book = self.0.lock();
+        assert_eq!(book.violations, [""; 0]);
+        let is_excused = |owner: &Owner| book.excused.get(&owner.id).is_some_and(|zxid| owner.token < *zxid);
+        for (owner, violation) in &book.beside {
+            assert!(is_excused(owner), "{violation}");
+        }
     }
+}
+
+/// Ends the session of a member on its server, by `kill`. The member is excused for its work up to then.
+pub(crate) async fn kill(watcher: &CuratorFramework, path: &str, ledger: &Ledger, id: &str, kill: impl AsyncFnOnce()) {
+    kill().await;
+    let create = watcher.create().creating_parents_if_needed().with_mode(CreateMode::EphemeralSequential);
+    let (_, after) = create.for_path_with_stat(&format!("{path}/after-")).await.unwrap();
+    ledger.excuse(id, after.czxid);
 }
 
 /// Names of numbered items.
@@ -85,7 +120,7 @@ pub(crate) fn soon() -> PartitionOptions {
     PartitionOptions::new().settle(Duration::from_millis(200)).grace(Duration::from_secs(10))
 }
 
-/// A partition and its run. The work lasts until it is revoked.
+/// A partition and its run, with work that lasts until it is revoked.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) partition: Partition,
@@ -123,7 +158,11 @@ impl Member {
     /// Closes the partition, and returns the outcome of its run.
     pub(crate) async fn close(self) -> NodeResult<()> {
         self.partition.close().await;
-        self.run.await.unwrap()
+        match self.run.await.unwrap() {
+            // The close may precede the first poll of the run.
+            Err(NodeError::Closed { .. }) => Ok(()),
+            ended => ended,
+        }
     }
 }
 

@@ -12,9 +12,11 @@ use curator_framework::{Acl, Permission};
 
 use crate::Failure;
 
-/// Runs commands under locks that processes on many machines share through ZooKeeper, or while it leads an election.
+/// Runs commands under locks that processes on many machines share through ZooKeeper, while it leads an election, or as
+/// members of groups.
 ///
-/// The paths are those of Apache Curator's recipes, so Java, Rust and this program share the same locks and elections.
+/// The paths are those of Apache Curator's recipes, so Java, Rust and this program share the same locks, elections and
+/// groups.
 #[derive(Debug, Parser)]
 #[command(name = "curator", version, after_help = EXIT_STATUS)]
 pub(crate) struct Options {
@@ -424,7 +426,7 @@ What happens:
   a signal with a command         the command gets it; the member leaves when the command has ended, with its status
   the id is taken by a session    the process waits until that member has left; with --timeout it ends with status 75
   the registration ends           the process registers the member again, in its next session; the command runs on
-  no connection                   the process goes on; when it begins, with --timeout, it ends with status 69
+  no connection                   the process goes on; with --timeout it ends with status 69 if it has not yet joined
 
 Each of these is told on standard error. A registration excludes nothing: for work that only one process may do, use
 `curator lock` or `curator elect`. The command gets CURATOR_GROUP_PATH, CURATOR_MEMBER_ID and CURATOR_NODE.

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::process::{Child, ChildStderr};
 
 use curator_framework::{CuratorFramework, RetryOneTime};
-use curator_test::{FaultProxy, TestingServer};
+use curator_test::{ApacheServer, FaultProxy, TestingServer};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -192,4 +192,28 @@ async fn what_cannot_be_joined_is_refused() {
     assert_eq!(run("127.0.0.1:1", &["join", "-w", "300ms", "/group", "--", "true"]).status.code(), Some(69));
     signal(&holder, Signal::TERM);
     assert_eq!(end(holder).0, Some(143));
+}
+
+#[test]
+fn join_works_on_apache() {
+    let own;
+    let servers = match std::env::var("CURATOR_TEST_APACHE") {
+        Ok(servers) => servers,
+        Err(_) => {
+            own = ApacheServer::start().unwrap();
+            own.connect_string()
+        }
+    };
+    let path = format!("/curator-join-{}", std::process::id());
+    let script = "exec \"$CURATOR\" members $CURATOR_GROUP_PATH";
+    let output = curator(&servers, &["join", "--id", "me", "--data", "here", &path, "--", "sh", "-c", script])
+        .env("CURATOR", env!("CARGO_BIN_EXE_curator"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = stdout(&output);
+    let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!([row[0], row[4]], ["me", "here"], "{text}");
+    assert_eq!(stderr(&output), format!("curator: joined {path} as me (session {}, czxid {})\n", row[2], row[3]));
+    assert_eq!(stdout(&run(&servers, &["members", &path])), format!("{path} has no members\n"));
 }

@@ -136,7 +136,9 @@ async fn found(client: &CuratorFramework, path: &str, chroot: Option<&str>) -> R
     let rows = read.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
     if !rows.is_empty() && rows.iter().all(|row| row.session == 0) {
         let text = format!("{path} is not a group, because its children are not members: no session owns them");
-        return Err(Failure(NO_MEMBERS, text));
+        let is_partition = ["items", "members"].iter().all(|part| rows.iter().any(|row| row.id == *part));
+        let inner = if is_partition { format!("; try: curator members {path}/members") } else { String::new() };
+        return Err(Failure(NO_MEMBERS, text + &inner));
     }
     Ok(rows)
 }

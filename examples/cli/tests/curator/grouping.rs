@@ -63,15 +63,18 @@ async fn members_are_printed_with_their_data_and_sessions() {
 async fn path_without_a_group_has_a_status() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();
-    create(&server, &["/empty", "/other/child"]).await;
+    create(&server, &["/empty", "/other/child", "/part/items", "/part/members"]).await;
     let (holder, _out, _) = begin(&servers, &[], "echo; exec sleep 600");
     let missing = "no group /nowhere: no client has used it yet, or the servers have deleted its empty node";
     let other = "/other is not a group, because its children are not members: no session owns them";
+    let part = "/part is not a group, because its children are not members: no session owns them; \
+                try: curator members /part/members";
     let lock = "/lock is not a group, but a lock or an election: curator status /lock shows it";
     for (path, state, text, error) in [
         ("/empty", "empty", "/empty has no members\n", ""),
         ("/nowhere", "missing", "", missing),
         ("/other", "missing", "", other),
+        ("/part", "missing", "", part),
         ("/lock", "missing", "", lock),
     ] {
         let output = run(&servers, &["members", path]);

@@ -373,13 +373,13 @@ impl Keeper {
         };
         let facts = Facts { is_ephemeral, session: session.id(), known: self.known, uncertain: &self.uncertain };
         match facts.judge(&found) {
-            Verdict::Known => return self.check_data(session, path, &found).await,
+            Verdict::Known => {}
             Verdict::Found => self.adopt(&found, false),
             Verdict::Adopt => self.adopt(&found, self.uncertain.is_empty()),
             Verdict::Dying => return self.replace(session, path, &found).await,
             Verdict::Taken => return Ok(self.give_way(&found)),
         }
-        Ok(Placed::Standing)
+        self.check_data(session, path, &found).await
     }
 
     fn adopt(&mut self, found: &Stat, adopted: bool) {
@@ -524,9 +524,10 @@ impl Keeper {
         }
     }
 
-    /// Reads the data of the known node if another client may have written it.
+    /// Reads the data of the known node, unless it is certainly the last that this task has written.
     async fn check_data(&mut self, session: &Session, path: &str, found: &Stat) -> NodeResult<Placed> {
-        let Some(known) = self.known.filter(|known| known.version != found.version) else {
+        let is_known = |known: &Known| known.version == found.version && self.written != 0;
+        let Some(known) = self.known.filter(|known| !is_known(known)) else {
             return Ok(Placed::Standing);
         };
         let read = match session.get_data_watched(path).await {
@@ -663,26 +664,29 @@ impl Keeper {
         }
     }
 
-    /// Deletes the node at the end of the task. What cannot be deleted now is left to the background task of the client.
-    async fn delete(&mut self) {
-        let (Some(path), Some(session)) = (self.path(), self.session.take()) else { return };
-        if self.plan.touch.is_some() || (self.known.is_none() && self.uncertain.is_empty()) {
-            return;
+    /// Returns the session and the node that the end of the task leaves; with a `czxid` if that is certain.
+    fn remains(&self) -> Option<(Session, String, Option<Known>)> {
+        let (path, session) = (self.path()?, self.session.clone()?);
+        let is_ephemeral = self.plan.mode.is_ephemeral();
+        if self.plan.touch.is_some() || (is_ephemeral && session.end_reason().is_some()) {
+            return None;
         }
-        let (mode, id) = (self.plan.mode, session.id());
-        let is_ephemeral = mode.is_ephemeral();
-        if is_ephemeral && session.end_reason().is_some() {
-            return;
-        }
-        let is_certain = match is_ephemeral {
-            true => !self.uncertain.contains(&id.unwrap_or_default()),
-            false => self.uncertain.is_empty(),
+        let id = session.id();
+        let is_uncertain = match is_ephemeral {
+            true => self.uncertain.contains(&id.unwrap_or_default()),
+            false => !self.uncertain.is_empty(),
         };
-        if !is_certain {
-            return session.delete_in_background(&path, mode, None);
+        if is_uncertain {
+            return Some((session, path, None));
         }
         // An ephemeral node of an earlier session goes with that.
-        let Some(known) = self.known.filter(|known| !is_ephemeral || id == Some(known.session)) else { return };
+        let known = self.known.filter(|known| !is_ephemeral || id == Some(known.session))?;
+        Some((session, path, Some(known)))
+    }
+
+    /// Deletes the node at the end of the task. What cannot be deleted now is left to the background task of the client.
+    async fn delete(&mut self) {
+        let Some((session, path, Some(known))) = self.remains() else { return };
         let mut version = (!self.may_be_gone).then_some(known.version);
         let deleted = loop {
             if version.is_none() {

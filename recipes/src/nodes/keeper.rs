@@ -702,11 +702,17 @@ impl Keeper {
             }
         };
         match deleted {
-            Ok(()) | Err(Error::NoNode { .. }) => {}
-            Err(error) => {
-                tracing::debug!(%error, path, "a node is deleted in the background");
-                session.delete_in_background(&path, mode, Some(known.czxid));
-            }
+            Ok(()) | Err(Error::NoNode { .. }) => self.known = None,
+            Err(error) => tracing::debug!(%error, path, "a node is deleted in the background"),
+        }
+    }
+}
+
+impl Drop for Keeper {
+    /// Leaves a node that was not deleted to the background task of the client, also if the runtime of the node ends.
+    fn drop(&mut self) {
+        if let Some((session, path, known)) = self.remains() {
+            session.delete_in_background(&path, self.plan.mode, known.map(|known| known.czxid));
         }
     }
 }

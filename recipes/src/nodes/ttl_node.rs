@@ -79,7 +79,8 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new); `NodeError::InvalidArgument` for a touch factor of 0.
+    /// Those of [`new`](Self::new); `NodeError::InvalidArgument` for a touch factor of 0, and for one that leaves less than a
+    /// millisecond between two writes.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -98,7 +99,9 @@ impl PersistentTtlNode {
         if child.contains('/') || child.is_empty() {
             return invalid("child", "it is not the name of one node");
         }
-        let Some(every) = ttl.checked_div(touch_factor) else { return invalid("touch factor", "it is 0") };
+        let Some(every) = ttl.checked_div(touch_factor).filter(|every| *every >= Duration::from_millis(1)) else {
+            return invalid("touch factor", "it is 0, or leaves less than a millisecond between two writes");
+        };
         let plan = Plan {
             path,
             mode: CreateMode::PersistentWithTtl(ttl),

@@ -24,6 +24,7 @@
 //! | [`elections`] | the events of a leader election, and their violations |
 //! | [`registrations`] | the nodes that clients keep standing, and their violations |
 //! | [`groups`] | the views of a group's members, and their violations |
+//! | [`partitions`] | the owners of a partition's items, and their violations |
 //! | [`wire`] | ZooKeeper's protocol, for raw requests |
 //!
 //! The page [`guide`] shows how to test your own code with them.
@@ -62,6 +63,7 @@ pub mod guide;
 pub mod history;
 mod kill_session;
 pub mod nodes;
+pub mod partitions;
 mod proxy;
 pub mod registrations;
 mod server;

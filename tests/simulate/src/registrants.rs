@@ -2,17 +2,19 @@
 
 mod member;
 mod node;
+mod partition;
 mod scribe;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
 use curator_test::ClientId;
 use rand::Rng;
 use rand::rngs::StdRng;
-use tokio::sync::watch;
+use tokio::sync::{Barrier, watch};
 
 pub use member::observe;
 pub use scribe::Scribe;
@@ -24,12 +26,18 @@ pub enum Presence {
     Nodes,
     /// `GroupMember`, and `Group` beside it.
     Group,
+    /// `Partition`.
+    Partition,
 }
 
 impl Presence {
     /// Returns the recipe of a seed: in a hundred seeds in a row each meets all kinds of weather.
     pub const fn of(seed: u64) -> Self {
-        if seed / 8 % 2 == 0 { Self::Nodes } else { Self::Group }
+        match seed / 8 % 3 {
+            0 => Self::Nodes,
+            1 => Self::Group,
+            _ => Self::Partition,
+        }
     }
 }
 
@@ -38,6 +46,7 @@ impl fmt::Display for Presence {
         f.write_str(match self {
             Self::Nodes => "persistent nodes",
             Self::Group => "group",
+            Self::Partition => "partition",
         })
     }
 }
@@ -77,9 +86,12 @@ pub struct Registrant {
     pub rounds: u32,
     /// True if some of its sequential nodes have no protection: the next number is free.
     pub unprotected: bool,
+    /// The items of a partition.
+    pub items: Vec<String>,
     /// True once all faults are over.
     pub calm: watch::Receiver<bool>,
-    /// The time for which the last node stands then.
+    /// All registrants meet here with their last nodes, which then stand for a time.
+    pub all: Arc<Barrier>,
     pub stays: Duration,
 }
 
@@ -91,6 +103,7 @@ impl Registrant {
             match presence {
                 Presence::Nodes => self.node(round == self.rounds).await,
                 Presence::Group => self.member(round == self.rounds).await,
+                Presence::Partition => self.partition(round == self.rounds).await,
             }
         }
     }
@@ -107,10 +120,11 @@ impl Registrant {
         tokio::time::sleep(self.time(milliseconds)).await;
     }
 
-    /// Waits until all faults are over, and for some time more.
+    /// Waits until all faults are over and all registrants have their last nodes, and for some time more.
     async fn stay(&mut self) {
         // An error means that the storm has ended.
         drop(self.calm.wait_for(|calm| *calm).await);
+        self.all.wait().await;
         tokio::time::sleep(self.stays).await;
     }
 }

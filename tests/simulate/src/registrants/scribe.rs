@@ -1,13 +1,16 @@
 //! The notes on nodes that stand.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, Error};
-use curator_recipes::NodeError;
+use curator_recipes::{NodeError, OwnedItem, Partition};
+use curator_test::elections::{self, Candidate};
 use curator_test::groups::{self, Groups, Watcher};
 use curator_test::nodes::Change;
+use curator_test::partitions::{Partitions, Share};
 use curator_test::registrations::{Event, Plan, Registration, Registrations, Rules, State};
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;
@@ -18,6 +21,14 @@ use crate::contenders::Outcome;
 struct Book {
     registrations: Registrations,
     groups: Groups,
+    partitions: Partitions,
+    items: Vec<String>,
+    /// The parent of the items' nodes.
+    path: String,
+    /// The name of each item's node, by its item and `czxid`.
+    nodes: BTreeMap<(String, i64), String>,
+    /// The present work, which believes that it owns its item.
+    works: Vec<(Candidate, OwnedItem)>,
     log: Vec<String>,
     next: u64,
 }
@@ -31,10 +42,20 @@ pub struct Scribe {
 }
 
 impl Scribe {
-    /// Creates an empty book on the nodes below a path. `recovery` is how long clients may take to be back after a fault.
-    pub fn new(ensemble: SimulatedEnsemble, path: &str, recovery: Duration) -> Self {
-        let (registrations, groups) = (Registrations::new(), Groups::new(path));
-        let book = Book { registrations, groups, log: Vec::new(), next: 0 };
+    /// Creates an empty book on the nodes below a path, and on a partition's items. `recovery` is how long clients may take
+    /// to be back after a fault.
+    pub fn new(ensemble: SimulatedEnsemble, path: &str, items: &[String], recovery: Duration) -> Self {
+        let book = Book {
+            registrations: Registrations::new(),
+            groups: Groups::new(path),
+            partitions: Partitions::new(items.iter().map(String::as_str)),
+            items: items.to_vec(),
+            path: format!("{path}/items/"),
+            nodes: BTreeMap::new(),
+            works: Vec::new(),
+            log: Vec::new(),
+            next: 0,
+        };
         Self { recovery, ensemble, book: Arc::new(Mutex::new(book)) }
     }
 
@@ -60,12 +81,28 @@ impl Scribe {
         });
     }
 
-    /// Notes a fault. Until it is over and the clients have recovered, nodes may be missing.
+    /// Notes a fault of the network or of a server. Until it is over and the clients have recovered, messages may be held
+    /// up, and nodes may be missing.
     pub fn fault(&self, what: impl fmt::Display, lasting: Duration) {
         self.write(|book, now| {
-            book.note(now, what);
-            book.registrations.fault(now, now + lasting + self.recovery);
-            book.groups.fault(now, now + lasting + self.recovery);
+            book.fault(now, what, lasting + self.recovery);
+            book.partitions.slow(now, now + lasting + self.recovery);
+        });
+    }
+
+    /// Notes the end of a session or a node: nodes may be missing, and no message is held up.
+    pub fn end(&self, what: impl fmt::Display) {
+        self.write(|book, now| book.fault(now, what, self.recovery));
+    }
+
+    /// Notes that the servers are about to delete nodes.
+    pub fn revoke(&self, paths: &[String]) {
+        self.write(|book, now| {
+            for path in paths {
+                if let Some((item, node)) = book.item_of(path) {
+                    book.item_event(now, &item, elections::Event::Revoked { node });
+                }
+            }
         });
     }
 
@@ -134,6 +171,63 @@ impl Scribe {
         });
     }
 
+    /// Notes a process that is to own some items.
+    pub fn wants_items(&self, client: ClientId) -> Candidate {
+        self.write(|book, now| {
+            book.next += 1;
+            let candidate = Candidate(book.next);
+            book.note(now, format_args!("{candidate:?} is at {client:?}"));
+            book.partitions.record(now, &elections::Event::Joined(candidate));
+            candidate
+        })
+    }
+
+    /// Notes that the process is not to own items any more.
+    pub fn wants_no_items(&self, candidate: Candidate) {
+        self.write(|book, now| {
+            book.note(now, format_args!("{candidate:?} wants no items"));
+            book.partitions.record(now, &elections::Event::Left(candidate));
+        });
+    }
+
+    /// Notes that a process owns an item, and asks all others that do.
+    pub fn owns(&self, candidate: Candidate, item: &OwnedItem) {
+        self.write(|book, now| {
+            let (name, term) = (item.name().to_owned(), item.token());
+            let node = book.nodes.get(&(name.clone(), term)).cloned().unwrap_or_default();
+            book.item_event(now, &name, elections::Event::Leads { candidate, term, node });
+            let believes = |work: &&(Candidate, OwnedItem)| work.1.name() == name && work.1.is_owned();
+            let seen = |(candidate, item): &(Candidate, OwnedItem)| (*candidate, item.token());
+            for (candidate, term) in book.works.iter().filter(believes).map(seen).collect::<Vec<_>>() {
+                book.item_event(now, &name, elections::Event::SeenLeading { candidate, term });
+            }
+            book.works.push((candidate, item.clone()));
+        });
+    }
+
+    /// Notes that the work on an item has ended.
+    pub fn gives_up(&self, candidate: Candidate, item: &OwnedItem) {
+        self.write(|book, now| {
+            let term = item.token();
+            book.works.retain(|work| (work.0, work.1.name(), work.1.token()) != (candidate, item.name(), term));
+            let event = match item.is_owned() {
+                true => elections::Event::Resigned { candidate, term },
+                false => elections::Event::Lost { candidate, term },
+            };
+            book.item_event(now, item.name(), event);
+        });
+    }
+
+    /// Notes the share of a process. All processes report at one time, when nothing has changed for some time.
+    pub fn reports(&self, partition: &Partition) {
+        let curator_recipes::Share { members, is_member, wanted, owned, .. } = partition.share();
+        let share = Share { id: partition.id().to_owned(), is_member, members, wanted, owned };
+        self.write(|book, now| {
+            book.note(now, format_args!("{share:?}"));
+            book.partitions.reports(share);
+        });
+    }
+
     /// Notes a node that an administrator has created.
     pub fn outsider(&self, path: String, czxid: i64) {
         self.write(|book, now| book.event(now, Event::Outsider { path, czxid }));
@@ -154,14 +248,20 @@ impl Scribe {
     }
 
     /// Returns the outcome.
-    pub fn outcome(&self, rules: &Rules) -> Outcome {
+    pub fn outcome(&self, rules: &Rules, rules_of_items: &elections::Rules) -> Outcome {
         self.note("the end");
         let mut book = self.book.lock();
+        let (ids, items): (Vec<_>, _) =
+            (book.partitions.ids().into_iter().map(str::to_owned).collect(), book.items.clone());
+        let allocation = Partition::allocation(ids.iter().map(String::as_str), items.iter().map(String::as_str));
+        book.partitions.allocates(allocation);
         let of_views = book.groups.check(&groups::Rules::new(rules.patience));
         let of_nodes = book.registrations.check(rules);
+        let of_items = book.partitions.check(rules_of_items);
         let violations = of_nodes.iter().map(ToString::to_string).chain(of_views.iter().map(ToString::to_string));
-        let violations = violations.collect();
-        Outcome { log: std::mem::take(&mut book.log), violations, grants: book.registrations.standing() }
+        let violations = violations.chain(of_items.iter().map(ToString::to_string)).collect();
+        let grants = book.registrations.standing() + book.partitions.ownerships();
+        Outcome { log: std::mem::take(&mut book.log), violations, grants }
     }
 }
 
@@ -170,12 +270,36 @@ impl Book {
         self.log.push(format!("{now:>12?} {what}"));
     }
 
+    fn fault(&mut self, now: Duration, what: impl fmt::Display, lasting: Duration) {
+        self.note(now, what);
+        self.registrations.fault(now, now + lasting);
+        self.groups.fault(now, now + lasting);
+        self.partitions.fault(now, now + lasting);
+    }
+
+    /// Returns the item of a node, and the node's name.
+    fn item_of(&self, path: &str) -> Option<(String, String)> {
+        let (item, node) = path.strip_prefix(&*self.path)?.split_once('/')?;
+        Some((item.to_owned(), node.to_owned()))
+    }
+
+    fn item_event(&mut self, now: Duration, item: &str, event: elections::Event) {
+        self.note(now, format_args!("{item}: {event:?}"));
+        self.partitions.record_of(item, now, event);
+    }
+
     fn event(&mut self, now: Duration, event: Event) {
         self.note(now, format_args!("{event:?}"));
         self.registrations.record(now, event);
     }
 
     fn change(&mut self, at: Duration, change: Change) {
+        if let Change::Created { path, node } = &change {
+            if let Some((item, name)) = self.item_of(path) {
+                self.nodes.insert((item.clone(), node.czxid), name.clone());
+                self.item_event(at, &item, elections::Event::Created { node: name, czxid: node.czxid });
+            }
+        }
         let unprotected = match &change {
             // Behind a lost reply it stays: its name does not tell the creator.
             Change::Created { path, node } if path.contains("/unprotected-") => Some((path.clone(), node.czxid)),

@@ -3,24 +3,29 @@
 mod players;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use curator_recipes::Group;
+use curator_test::elections;
 use curator_test::registrations::Rules;
 use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tokio::sync::watch;
+use tokio::sync::{Barrier, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::weather::{self, Field, PATH, RECOVERY, WORKERS, Weather};
+use super::weather::{self, Field, PATH, RECOVERY, SESSION, WORKERS, Weather};
 use crate::contenders::Outcome;
 use crate::registrants::{Place, Presence, Registrant, Scribe, observe};
 
 /// The limit of the time in which a node differs from its registration outside of faults. A task that was refused
 /// pauses for a second at most.
 const PATIENCE: Duration = Duration::from_secs(4);
+/// The limit of the time without an owner of an item outside of faults. The members settle for a second at most, then
+/// work has two seconds to return.
+const PATIENCE_WITH_ITEMS: Duration = Duration::from_secs(8);
 const ROUNDS: u32 = 3;
 /// The parent of some nodes, which the registrants create.
 const DEEP: &str = "/storm/lock/deep";
@@ -35,12 +40,14 @@ pub(super) async fn storm(seed: u64, presence: Presence) -> Outcome {
     let weather = Weather { numbers_end: weather.numbers_end && presence == Presence::Nodes, ..weather };
     let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
     ensemble.record_changes(PATH);
-    let scribe = Scribe::new(ensemble.clone(), PATH, RECOVERY);
+    let items: Vec<_> = (0..random.random_range(3..=8)).map(|item| format!("item-{item}")).collect();
+    let scribe = Scribe::new(ensemble.clone(), PATH, &items, RECOVERY);
     let clients = random.random_range(2..=MOST_CLIENTS);
     scribe.note(format_args!("seed {seed}, {presence}, {clients} clients, latency {latency:?}, {weather:?}"));
-    let field = Nodes { scribe: scribe.clone(), ensemble };
+    let field = Nodes { scribe: scribe.clone(), ensemble, parts: parts(presence, &items) };
 
     let (calm, is_calm) = watch::channel(false);
+    let all = Arc::new(Barrier::new((clients * weather.workers) as usize));
     let (mut readers, mut workers) = (JoinSet::new(), JoinSet::new());
     let mut started = Vec::new();
     let (mut observers, mut watching) = (Vec::new(), JoinSet::new());
@@ -50,12 +57,25 @@ pub(super) async fn storm(seed: u64, presence: Presence) -> Outcome {
             let random = StdRng::seed_from_u64(seed ^ (u64::from(id * WORKERS + worker) + 601) << 32);
             let namespace = PATH.strip_suffix(path).unwrap_or_default();
             let place = Place { path: path.to_owned(), namespace };
-            let (scribe, client, calm) = (scribe.clone(), client.clone(), is_calm.clone());
+            let (scribe, client, items, calm) = (scribe.clone(), client.clone(), items.clone(), is_calm.clone());
+            let all = Arc::clone(&all);
             let (name, rounds, stays) = (ClientId(id), ROUNDS, RECOVERY + PATIENCE * 2);
             // At the end of the numbers the server refuses a second node with the same name and number.
             let unprotected = !weather.numbers_end;
-            let registrant =
-                Registrant { scribe, client, name, worker, place, random, rounds, unprotected, calm, stays };
+            let registrant = Registrant {
+                scribe,
+                client,
+                name,
+                worker,
+                place,
+                random,
+                rounds,
+                unprotected,
+                items,
+                calm,
+                all,
+                stays,
+            };
             workers.spawn(registrant.register(presence));
         }
         readers.spawn(scribe.clone().follow_sessions(ClientId(id), client.clone()));
@@ -95,7 +115,24 @@ pub(super) async fn storm(seed: u64, presence: Presence) -> Outcome {
         field.delete(&path);
     }
     weather::clean_up(&field, started, wrong).await;
-    scribe.outcome(&Rules::new(PATIENCE).no_loss_in_calm())
+    let mut rules_of_items = elections::Rules::new(PATIENCE_WITH_ITEMS).prompt(SESSION).no_loss_in_calm();
+    // There and back of a listing, and of the read behind it.
+    rules_of_items = rules_of_items.on_its_way(latency * 4);
+    if weather.loses_data {
+        rules_of_items = rules_of_items.falling_terms();
+    }
+    scribe.outcome(&Rules::new(PATIENCE).no_loss_in_calm(), &rules_of_items)
+}
+
+/// Returns the parents of the nodes; the first one is that of nodes with an id.
+fn parts(presence: Presence, items: &[String]) -> Vec<String> {
+    match presence {
+        Presence::Nodes | Presence::Group => vec![PATH.to_owned(), DEEP.to_owned()],
+        Presence::Partition => {
+            let items = items.iter().map(|item| format!("{PATH}/items/{item}"));
+            [format!("{PATH}/members")].into_iter().chain(items).collect()
+        }
+    }
 }
 
 /// Closes the observers, the last one by its drop.
@@ -115,6 +152,8 @@ async fn close(mut observers: Vec<Group>, mut watching: JoinSet<()>, scribe: &Sc
 struct Nodes {
     scribe: Scribe,
     ensemble: SimulatedEnsemble,
+    /// The parents of the nodes.
+    parts: Vec<String>,
 }
 
 impl Field for Nodes {
@@ -123,7 +162,7 @@ impl Field for Nodes {
     }
 
     fn parts(&self) -> Vec<String> {
-        vec![PATH.to_owned(), DEEP.to_owned()]
+        self.parts.clone()
     }
 
     fn note(&self, what: impl fmt::Display) {
@@ -135,7 +174,7 @@ impl Field for Nodes {
     }
 
     fn end(&self, what: impl fmt::Display) {
-        self.scribe.fault(what, Duration::ZERO);
+        self.scribe.end(what);
     }
 
     fn nodes(&self) -> Vec<(String, i64)> {
@@ -146,6 +185,7 @@ impl Field for Nodes {
         self.parts().into_iter().flat_map(below).filter(|(path, _)| path != DEEP).collect()
     }
 
-    /// The changes at the server are recorded.
-    fn revoke(&self, _nodes: Vec<String>) {}
+    fn revoke(&self, nodes: Vec<String>) {
+        self.scribe.revoke(&nodes);
+    }
 }

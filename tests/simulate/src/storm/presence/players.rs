@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{DEEP, MOST_CLIENTS, Nodes};
+use super::{MOST_CLIENTS, Nodes};
 use crate::storm::weather::{Field, PATH, SESSION, start_player};
 
 const ADMINISTRATOR: ClientId = ClientId(120);
@@ -80,7 +80,10 @@ async fn raze(field: Nodes, mut random: StdRng) {
         for (node, _) in field.nodes() {
             field.delete(&node);
         }
-        field.ensemble.delete(DEEP);
+        for part in field.parts() {
+            field.ensemble.delete(&part);
+        }
+        field.ensemble.delete(&format!("{PATH}/items"));
         field.ensemble.delete(PATH);
     }
 }
@@ -100,7 +103,7 @@ async fn write(field: Nodes, client: CuratorFramework, mut random: StdRng) {
 async fn squat(field: Nodes, client: CuratorFramework, mut random: StdRng) {
     for _ in 0..8 {
         sleep(Duration::from_millis(random.random_range(100..2500))).await;
-        let path = format!("{PATH}/shared-{}", random.random_range(0..4));
+        let path = format!("{}/shared-{}", field.parts[0], random.random_range(0..4));
         let mode = if random.random() { CreateMode::Ephemeral } else { CreateMode::Persistent };
         if random.random() {
             field.end(format_args!("an administrator deletes {path}"));

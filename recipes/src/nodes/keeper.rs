@@ -11,6 +11,7 @@ use curator_framework::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::nodes::claims::Claim;
 use crate::nodes::error::{NodeError, NodeResult};
 use crate::nodes::options::ForeignData;
 use crate::nodes::persistent_node::PersistentNodeListener;
@@ -136,6 +137,8 @@ pub(super) struct Keeper {
     /// The session of the newest attempt.
     session: Option<Session>,
     known: Option<Known>,
+    /// The claim to the known node.
+    claim: Option<Claim>,
     /// The watch on the node at the path.
     watch: Option<Watch>,
     /// A notification has reported the deletion of the node. It may be late, and that of an earlier node.
@@ -195,6 +198,7 @@ impl Keeper {
             stop,
             session: None,
             known: None,
+            claim: None,
             watch: None,
             may_be_gone: false,
             announced: None,
@@ -350,7 +354,7 @@ impl Keeper {
             session.create_with_parents(&plan.path, plan.mode, &spec(plan, &stored)).await
         };
         let (path, stat) = created?;
-        self.adopt(&stat, false);
+        self.adopt(session, &stat, false);
         self.accept(&wanted);
         self.session = Some(session.clone());
         self.shared.actual_path.send_replace(Some(path));
@@ -374,15 +378,21 @@ impl Keeper {
         let facts = Facts { is_ephemeral, session: session.id(), known: self.known, uncertain: &self.uncertain };
         match facts.judge(&found) {
             Verdict::Known => {}
-            Verdict::Found => self.adopt(&found, false),
-            Verdict::Adopt => self.adopt(&found, self.uncertain.is_empty()),
+            Verdict::Found => {
+                self.adopt(session, &found, false);
+                if self.claim.is_none() {
+                    return Ok(self.give_way(&found));
+                }
+            }
+            Verdict::Adopt => self.adopt(session, &found, self.uncertain.is_empty()),
             Verdict::Dying => return self.replace(session, path, &found).await,
             Verdict::Taken => return Ok(self.give_way(&found)),
         }
         self.check_data(session, path, &found).await
     }
 
-    fn adopt(&mut self, found: &Stat, adopted: bool) {
+    fn adopt(&mut self, session: &Session, found: &Stat, adopted: bool) {
+        self.claim = Claim::new(session, found.czxid);
         self.known = Some(Known::of(found, adopted));
         self.uncertain.clear();
         self.written = 0;
@@ -391,13 +401,17 @@ impl Keeper {
     }
 
     fn forget(&mut self) {
-        self.known = None;
+        (self.known, self.claim) = (None, None);
         self.shared.publish(NodeState::Creating);
     }
 
     fn give_way(&mut self, found: &Stat) -> Placed {
         let (session, czxid) = (found.ephemeral_owner, found.czxid);
-        self.known = None;
+        (self.known, self.claim) = (None, None);
+        // The answered create was behind all earlier ones of the session.
+        if let Some(session) = &self.session {
+            self.uncertain.remove(&session.id().unwrap_or_default());
+        }
         let state = NodeState::TakenBy { session, czxid };
         if !state.is_same(&self.shared.state.newest()) {
             let session_id = tracing::field::display(format!("{session:#x}"));
@@ -433,7 +447,7 @@ impl Keeper {
         }
         match created {
             Ok((_, stat)) => {
-                self.adopt(&stat, false);
+                self.adopt(session, &stat, false);
                 self.accept(&wanted);
                 match looked? {
                     // The parents were missing when the read was executed.
@@ -465,12 +479,12 @@ impl Keeper {
         match replaced {
             Ok(_) => {
                 // Its late notification must not fire the watch on the new node.
-                woken(&mut self.watch).await;
+                self.notified().await?;
                 let (found, watch) = session.exists_watched(path).await?;
                 self.watch = Some(watch);
                 match found.filter(|found| session.id() == Some(found.ephemeral_owner)) {
                     Some(found) => {
-                        self.adopt(&found, false);
+                        self.adopt(session, &found, false);
                         self.accept(&wanted);
                         Ok(Placed::Standing)
                     }
@@ -485,6 +499,15 @@ impl Keeper {
                 cause => Err(cause.into()),
             },
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until the watch fires. Fails when the task has to end.
+    async fn notified(&mut self) -> NodeResult<()> {
+        tokio::select! {
+            biased;
+            () = self.stop.requested() => Err(Error::Closed.into()),
+            _ = woken(&mut self.watch) => Ok(()),
         }
     }
 
@@ -515,7 +538,7 @@ impl Keeper {
                 }
             } else {
                 // Its late notification must not fire the watch on the next node.
-                woken(&mut self.watch).await;
+                self.notified().await?;
             }
             self.may_be_gone = true;
             self.shared.publish(NodeState::Creating);

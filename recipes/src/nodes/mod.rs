@@ -1,5 +1,6 @@
 //! Nodes that stand: a task creates each in every session, and again when another client deletes it.
 
+mod claims;
 pub(crate) mod error;
 mod keeper;
 pub(crate) mod options;

@@ -99,6 +99,27 @@ fn close_of_a_second_node_of_one_client_leaves_the_first() {
     }
 }
 
+/// The reply to the create of the second one, `NodeExists`, is lost.
+#[test]
+fn second_node_of_one_client_leaves_the_first_behind_a_lost_reply() {
+    for millis in 0..40 {
+        play(millis, async |ensemble| {
+            let one = client(&ensemble, ONE).await;
+            let node = ephemeral(&one, "one");
+            soon(node.created()).await.unwrap();
+            let before = czxid(&one).await;
+            ensemble.drop_reply(ONE);
+            let second = ephemeral(&one, "two");
+            sleep(Duration::from_secs(1)).await;
+            assert!(matches!(second.state(), NodeState::TakenBy { .. }), "{:?}", second.state());
+            soon(second.close()).await;
+            sleep(SESSION).await;
+            assert_eq!(soon(one.get_data().for_path(PATH)).await.unwrap().0, b"one");
+            assert_eq!(czxid(&one).await, before);
+        });
+    }
+}
+
 /// The delete was applied. The node that waits behind it is created before the delete is repeated.
 #[test]
 fn close_behind_a_lost_reply_leaves_the_next_node() {

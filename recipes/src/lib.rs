@@ -149,9 +149,6 @@
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
 //! | info | `a partition has settled`: the member knows its items | `path`, `id`, `members`, `is_member`, `items` (a number) |
 //! | warn | `the work of an item is dropped at the end of its grace` | `item`, `grace_s` |
-//! | debug | `an item is contended for later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
-//! | debug | `an item is given up`: an error, while the run ends | `item`, `error` |
-//! | debug | `the node of an item is deleted in the background` | `item`, `error` |
 //!
 //! # Metrics
 //!

@@ -119,9 +119,8 @@ impl<'a> Tenure<'a> {
     /// Ends the ownership for all its views, then deletes its node: the work is dropped by now.
     async fn end(self) {
         self.withdraw();
-        if let Err(error) = self.ownership.share.release().await {
-            tracing::debug!(%error, item = self.ownership.name, "the node of an item is deleted in the background");
-        }
+        // The node is deleted in the background if it cannot be deleted now.
+        drop(self.ownership.share.release().await);
     }
 
     fn withdraw(&self) {
@@ -169,11 +168,10 @@ where
     let internals = inner.lock_of(name)?;
     let mut pauses = Pauses::default();
     while wish.stands() {
-        let path = internals.base_path();
         let granted = tokio::select! {
             biased;
             () = wish.is_over() => continue,
-            granted = acquire(&inner.client, path, WaitMode::Forever, &internals) => granted,
+            granted = acquire(&inner.client, internals.base_path(), WaitMode::Forever, &internals) => granted,
         };
         let error = match granted {
             Ok(Some(acquired)) => {
@@ -190,12 +188,10 @@ where
         if !(error.is_retryable() || matches!(error, Error::NoNode { .. })) {
             return Err(error.into());
         }
-        let pause = pauses.after(true);
-        tracing::debug!(%error, path, pause_s = pause.as_secs_f64(), "an item is contended for later");
         tokio::select! {
             biased;
             () = wish.is_over() => {}
-            () = sleep(pause) => {}
+            () = sleep(pauses.after(true)) => {}
         }
     }
     Ok(())

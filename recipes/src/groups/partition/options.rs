@@ -35,7 +35,8 @@ impl PartitionOptions {
     /// Moves items only when the members have stayed the same for this time: kazoo's `time_boundary`. Default: 1 s.
     ///
     /// A member that restarts within this time moves nothing. With a longer time a rolling restart moves fewer items,
-    /// and the items of a crashed member have no owner for longer. Zero moves items with each change.
+    /// and the items of a crashed member have no owner for longer. Members that change more often keep all items from
+    /// moving. Zero moves items with each change.
     pub fn settle(mut self, settle: Duration) -> Self {
         self.settle = settle;
         self

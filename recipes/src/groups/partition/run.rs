@@ -148,10 +148,7 @@ where
 
     /// Resolves when no item is owned.
     async fn end(mut self) {
-        while let Some((item, outcome)) = self.pursuits.next().await {
-            if let Err(error) = outcome {
-                tracing::debug!(%error, item, "an item is given up");
-            }
-        }
+        // An error of an item that is given up changes nothing.
+        while self.pursuits.next().await.is_some() {}
     }
 }

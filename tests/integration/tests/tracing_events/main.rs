@@ -12,7 +12,7 @@ use curator_framework::{
 };
 use curator_recipes::{
     InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector,
-    LeaderState, Leadership, LockOptions, MutexGuard, SemaphoreProtocol,
+    LeaderState, Leadership, LockOptions, MutexGuard, Partition, PartitionOptions, SemaphoreProtocol,
 };
 use curator_test::wire::OpCode;
 use curator_test::{ApacheCluster, ClientId, FaultProxy, SimulatedEnsemble, TestingServer};
@@ -194,6 +194,20 @@ async fn lead_and_fail(client: &CuratorFramework, log: &Log) {
     log.comes_to("an election cannot be observed").await;
 }
 
+/// Work that does not return in its grace.
+async fn divide_items(client: &CuratorFramework, log: &Log) {
+    let options = PartitionOptions::new().settle(Duration::ZERO).grace(Duration::ZERO);
+    let partition = Partition::with_options(client.clone(), "/partition", "ann", ["a"], options).unwrap();
+    let close = async {
+        partition.watch().wait_for(|share| share.owned.len() == 1).await.unwrap();
+        partition.close().await;
+    };
+    let run = partition.run(|_| std::future::pending());
+    let (outcome, ()) = timeout(PATIENCE, futures_util::future::join(run, close)).await.unwrap();
+    outcome.unwrap();
+    assert!(log.seen("a partition has settled") && log.seen("the work of an item is dropped at the end of its grace"));
+}
+
 async fn live_through_everything(log: &Log) {
     let server = TestingServer::builder().session_timeouts(SESSION, SESSION * 10).start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();
@@ -223,6 +237,8 @@ async fn live_through_everything(log: &Log) {
     wake_a_successor_without_permission(&client, &server, log).await;
 
     lead_and_fail(&client, log).await;
+
+    divide_items(&client, log).await;
 
     let options = LockOptions::new().node_data(DATA).warn_after(Duration::from_millis(50));
     let mutex = InterProcessMutex::with_options(client.clone(), "/lock", options).unwrap();

@@ -23,8 +23,12 @@ const READS_AT_ONCE: usize = 32;
 
 /// The members of a group, as any process can follow them: the part of Curator's `GroupMember` that reads.
 ///
-/// Each child of the path is a member, also those of Java's `GroupMember`. Clones are cheap, and all clones are one
-/// object. [`close`](Self::close), or the drop of the last clone, ends it. It keeps its client open.
+/// Each child of the path is a member, also those of Java's `GroupMember`. A path that does not exist is a group
+/// without members. Clones are cheap, and all clones are one object. They keep the client open. [`close`](Self::close),
+/// or the drop of the last clone, ends it.
+///
+/// The members are those of the newest reply, which may be late. So a member that is shown may have ended, and one that
+/// is not shown may be at work: see [what no lock can promise](crate::choosing).
 ///
 /// # Examples
 ///
@@ -58,9 +62,11 @@ const READS_AT_ONCE: usize = 32;
 /// | --- | --- |
 /// | start, new session | 2, and 1 for each member: `sync` (a write over `zookeeper-async`), a listing with a watch, the members' data with watches |
 /// | a member joins | 2: a listing, and a read |
-/// | a member leaves | 1: a listing; 2 if the notifications do not arrive together |
+/// | a member leaves | 1: a listing; if the notifications do not arrive together, also a read and the removal of its watch |
 /// | a member changes its data | 1 |
 /// | lost connection | none, apart from the watches that the session sets again; over `zookeeper-async` those of a start without `sync` |
+/// | close | the removal of the watches: 1, and 1 for each member |
+/// | close | the removal of the watches: 1, and 1 for each member |
 #[derive(Clone)]
 pub struct Group {
     owner: Arc<Owner>,
@@ -79,7 +85,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// * `Error::InvalidPath`.
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn observe(client: CuratorFramework, path: impl Into<String>) -> NodeResult<Self> {
         let group = Self::latent(client, path.into())?;
@@ -125,13 +131,13 @@ impl Group {
         }
     }
 
-    /// Returns the state as a channel, which may skip states.
+    /// Returns the state as a channel. It may skip states; no member of [`changes`](Self::changes) is left out.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<GroupState> {
         self.owner.state.subscribe()
     }
 
-    /// Returns the changes, beginning with those members that are present.
+    /// Returns the changes of the members as a stream. It begins with a `Joined` for each present member.
     #[must_use]
     pub fn changes(&self) -> MemberChanges {
         MemberChanges::new(self.watch())
@@ -210,7 +216,7 @@ struct Follower {
     pauses: Pauses,
     /// The number of the session that has caught up with the server.
     caught_up_in: Option<u64>,
-    /// A task that a runtime drops before it has run ends too.
+    /// Publishes the last state also if the runtime drops the task before its first poll.
     _ending: Ending,
 }
 

@@ -36,15 +36,16 @@ impl GroupMemberOptions {
 
 /// A member of a group, which also follows the group: Curator's `GroupMember`.
 ///
-/// The member stands as a [`PersistentNode`] under its id. It joins again in each session, and when another client
-/// deletes its node. Clones are cheap, and all clones are one member. [`close`](Self::close), or the drop of the last
-/// clone, takes it out of the group. It keeps its client open.
+/// The member is a [`PersistentNode`] with its id as the name. It joins again in each session, and when another client
+/// deletes its node. Clones are cheap, and all clones are one member. They keep the client open.
+/// [`close`](Self::close), or the drop of the last clone, takes the member out of the group.
 ///
 /// # Two members with one id
 ///
-/// The second one is not in the group, and its node is not touched: [`join_within`](Self::join_within) fails with
-/// [`DuplicateMember`](NodeError::DuplicateMember). It joins when the first one has left. After a crash the earlier
-/// process is such a first one, up to the end of its session. So give a budget of more than the session timeout.
+/// The second one is not in the group, and the node of the first one is not touched. [`join_within`](Self::join_within)
+/// fails with [`DuplicateMember`](NodeError::DuplicateMember). The second one joins when the first one has left. After
+/// a crash the earlier process is such a first one, until its session expires. So give a budget above the session
+/// timeout, which is 60 s by default.
 ///
 /// # Examples
 ///
@@ -72,10 +73,11 @@ impl GroupMemberOptions {
 ///
 /// # Differences from Curator
 ///
-/// * [`members`](Self::members) has what stands on the server. Curator always adds the own id, also when its node does
-///   not exist.
-/// * Two processes with one id are told so. In Curator both are members, and the last data wins.
-/// * [`changes`](Self::changes) and the session and `czxid` of each member. Curator has neither (CURATOR-314).
+/// * [`members`](Self::members) has the nodes that stand on the server. Curator always adds the own id, also when its
+///   node does not exist.
+/// * The second process with an id gets an error, and waits. In Curator both are members, and the last data wins.
+/// * [`changes`](Self::changes) reports each change, and a [`Member`] has a session and a `czxid`. Curator has neither
+///   (CURATOR-314).
 /// * [`node`](Self::node) gives access to the member's node (CURATOR-485).
 ///
 /// # ZooKeeper layout
@@ -85,8 +87,8 @@ impl GroupMemberOptions {
 ///
 /// # Cost
 ///
-/// That of a [`PersistentNode`] and of a [`Group`]. A process that does not read the group needs only the former, at the
-/// path of the member.
+/// That of a [`PersistentNode`] and of a [`Group`]: each member reads and watches all others. A process that does not
+/// read the group keeps a [`PersistentNode`] at `<path>/<id>` instead.
 #[derive(Clone)]
 pub struct GroupMember {
     owner: Arc<Owner>,
@@ -103,7 +105,8 @@ impl GroupMember {
     ///
     /// # Errors
     ///
-    /// `Error::InvalidPath`; `NodeError::InvalidArgument` for an id that is not the name of a node.
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path, or the id in it.
+    /// * `NodeError::InvalidArgument`: the id is empty, or has a slash.
     pub fn new(client: CuratorFramework, path: impl Into<String>, id: impl Into<String>) -> NodeResult<Self> {
         Self::with_options(client, path, id, GroupMemberOptions::new())
     }
@@ -137,7 +140,7 @@ impl GroupMember {
     ///
     /// # Errors
     ///
-    /// * `NodeError::AlreadyStarted`: the member runs.
+    /// * `NodeError::AlreadyStarted`: an earlier call has started the member.
     /// * `NodeError::Closed`: create another object.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> NodeResult<()> {
@@ -150,8 +153,8 @@ impl GroupMember {
     ///
     /// # Errors
     ///
-    /// Those of [`PersistentNode::created`]. An error that keeps the group from being read, such as `Error::NoAuth`, is
-    /// not one of them.
+    /// Those of [`PersistentNode::created`]. If the group cannot be read, for example for a missing permission, `join`
+    /// resolves with the node alone: see [`watch`](Self::watch).
     ///
     /// # Cancel safety
     ///
@@ -171,8 +174,8 @@ impl GroupMember {
     ///
     /// * Those of [`join`](Self::join).
     /// * `NodeError::DuplicateMember`: another session has a member with this id at the end of the budget.
-    /// * `Error::ConnectionLoss`: the budget ended before the member had joined, or before the group was read. It still
-    ///   joins.
+    /// * `Error::ConnectionLoss`: the budget ended before the member had joined, or before the group was read. The
+    ///   member still joins.
     ///
     /// # Cancel safety
     ///
@@ -268,7 +271,7 @@ impl GroupMember {
         }
     }
 
-    /// Leaves the group, and ends the following. Closing twice is fine.
+    /// Leaves the group, and ends the streams of its changes. Closing twice is fine.
     ///
     /// # Cancel safety
     ///

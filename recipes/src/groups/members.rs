@@ -101,8 +101,8 @@ pub enum GroupState {
     /// The members. They stay during a lost connection: see
     /// [`CuratorFramework::is_connected`](curator_framework::CuratorFramework::is_connected).
     Known(Members),
-    /// The server refuses a read, for example for a missing permission. It is tried again, with growing pauses of up to
-    /// 30 s.
+    /// The server refuses a read, for example for a missing permission. The task tries again, with growing pauses of up
+    /// to 30 s.
     Failed(NodeError),
     /// The group object or its client was closed, or its runtime has ended.
     Closed,

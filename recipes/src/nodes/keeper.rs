@@ -159,7 +159,7 @@ pub(super) struct Keeper {
     touched: Option<Instant>,
     contest: Contest,
     pauses: Pauses,
-    /// A task that a runtime drops before it has run ends too.
+    /// Publishes the last state also if the runtime drops the task before its first poll.
     _ending: Ending,
 }
 
@@ -478,7 +478,7 @@ impl Keeper {
         }
         match replaced {
             Ok(_) => {
-                // Its late notification must not fire the watch on the new node.
+                // Takes the notification of the deletion, which must not fire the watch on the new node.
                 self.notified().await?;
                 let (found, watch) = session.exists_watched(path).await?;
                 self.watch = Some(watch);
@@ -537,7 +537,7 @@ impl Keeper {
                     },
                 }
             } else {
-                // Its late notification must not fire the watch on the next node.
+                // Takes the notification of the deletion, which must not fire the watch on the next node.
                 self.notified().await?;
             }
             self.may_be_gone = true;

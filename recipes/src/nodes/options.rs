@@ -91,13 +91,13 @@ impl PersistentTtlNodeOptions {
         Self::default()
     }
 
-    /// Sets the name of the child that is written again and again. Default: `touch`.
+    /// Sets the name of the child that the task writes. Default: `touch`.
     pub fn child(mut self, name: impl Into<String>) -> Self {
         self.child = name.into();
         self
     }
 
-    /// Sets how often the child is written within the time to live. Default: 2.
+    /// Sets the number of writes of the child within the time to live. Default: 2, one in each half of that time.
     pub fn touch_factor(mut self, times: u32) -> Self {
         self.touch_factor = times;
         self

@@ -15,10 +15,10 @@ use crate::nodes::state::{NodeState, Owner, StandingNode};
 use crate::standing::StandingTask;
 use crate::standing::changes::Changes;
 
-/// The callback of a node that stands: Curator's `PersistentNodeListener`. It is called on a thread apart from the
-/// runtime's, one call at a time, in order. It may block, and panic.
+/// The callback of a node that stands: Curator's `PersistentNodeListener`. Calls come in order, one at a time, on a
+/// thread apart from the runtime's. So a callback may block, and may panic.
 pub trait PersistentNodeListener: Send + Sync + 'static {
-    /// Called each time when the node was created, or adopted.
+    /// Receives the [actual path](PersistentNode::actual_path) each time when the node was created, or adopted.
     fn node_created(&self, path: &str);
 }
 
@@ -26,11 +26,15 @@ pub trait PersistentNodeListener: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeListenerId(u64);
 
-/// A node that stands: created in each session, and again when another client deletes it. Curator's `PersistentNode`.
+/// A node that stands: a task creates it in each session, and again when another client deletes it. Curator's
+/// `PersistentNode`.
 ///
-/// For registrations: an ephemeral node stands as long as its process lives. Clones are cheap, and all clones are one
-/// node. [`close`](Self::close) deletes it, and so does the drop of the last clone, in the background. A node keeps its
-/// client open. The end of the client leaves a node of a mode that is not ephemeral: await `close` before.
+/// With an ephemeral mode it is a registration, which lasts as long as its process. Other clients may see it deleted
+/// before this process learns of that. So it gives no right to act alone: use a lock or an election.
+///
+/// Clones are cheap, and all clones are one node. They keep the client open. [`close`](Self::close) deletes the node in
+/// every mode, as Curator does. The drop of the last clone does so in the background. If the client is closed first, a
+/// node of a mode that is not ephemeral stays: await `close` before.
 ///
 /// # A path that is taken
 ///
@@ -40,7 +44,8 @@ pub struct NodeListenerId(u64);
 /// | of an earlier session of this node | is replaced in one transaction, so the name does not vanish | – |
 /// | not ephemeral | waits | is adopted, with its data replaced |
 ///
-/// Over `zookeeper-async`, which has no transactions, a node waits for the end of its own earlier session too.
+/// Over `zookeeper-async`, which has no transactions, a node waits for the end of its own earlier session too. So does
+/// a node without the permission to delete.
 ///
 /// # Examples
 ///
@@ -79,8 +84,8 @@ pub struct NodeListenerId(u64);
 ///
 /// # ZooKeeper layout
 ///
-/// The node at the path, with Curator's names: a number behind it in a sequential mode, `_c_<uuid>-` before it with
-/// [`protected`](PersistentNodeOptions::protected). Number and id stay through sessions, as in Curator.
+/// The node at the path, named as in Curator: a sequential mode appends a number to the name, and
+/// [`protected`](PersistentNodeOptions::protected) puts `_c_<uuid>-` before it. Both stay through sessions.
 ///
 /// # Cost
 ///
@@ -90,11 +95,13 @@ pub struct NodeListenerId(u64);
 /// | first create of a sequential or protected node | 2 in 2 round trips |
 /// | first create with missing parents | 2 more, and 1 for each parent |
 /// | earlier session's node is still there | 4 in 3 round trips |
+/// | a node that is not ephemeral exists at the start | 3, and 2 to write its data |
+/// | new session, mode not ephemeral | 1 |
 /// | [`set_data`](Self::set_data) | 2: the write, and a read that sets the watch again |
 /// | data written by another client | 2, and 2 to [mend](crate::ForeignData::Mend) it |
 /// | lost connection | none, apart from the watch that the session sets again |
 /// | wait behind another session's node | none; 2 for each change of that node |
-/// | close | 1 |
+/// | close | 2: the removal of the watch, and the delete |
 ///
 /// The node needs no heartbeat beside the session's pings: it excludes no other client from anything.
 #[derive(Clone)]
@@ -114,7 +121,8 @@ impl PersistentNode {
     ///
     /// # Errors
     ///
-    /// `Error::InvalidPath`; `NodeError::InvalidArgument` for the root.
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `NodeError::InvalidArgument`: the path is the root.
     pub fn new(
         client: CuratorFramework,
         mode: CreateMode,
@@ -159,7 +167,7 @@ impl PersistentNode {
     ///
     /// # Errors
     ///
-    /// * `NodeError::AlreadyStarted`: the node is kept.
+    /// * `NodeError::AlreadyStarted`: an earlier call has started the task.
     /// * `NodeError::Closed`: create another object.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> NodeResult<()> {
@@ -178,8 +186,8 @@ impl PersistentNode {
     /// # Errors
     ///
     /// * `NodeError::NotStarted`: call [`start`](Self::start) first.
-    /// * `NodeError::Closed`: the node or the client is closed, perhaps meanwhile.
-    /// * The error of [`NodeState::Failed`], such as `Error::NoAuth`, at once. The node is tried again with pauses, so a
+    /// * `NodeError::Closed`: the node or the client was closed, before or during the call.
+    /// * The error of [`NodeState::Failed`], such as `Error::NoAuth`, at once. The task tries again with pauses, so a
     ///   later call may succeed.
     ///
     /// # Cancel safety
@@ -204,11 +212,14 @@ impl PersistentNode {
 
     /// Waits like [`created`](Self::created) for at most `budget`: Curator's `waitForInitialCreate`.
     ///
+    /// Behind a crash the node of the earlier process stands until its session expires. So give a budget above the
+    /// session timeout, which is 60 s by default.
+    ///
     /// # Errors
     ///
     /// * Those of [`created`](Self::created).
     /// * `NodeError::TakenBy`: another session has the path at the end of the budget.
-    /// * `Error::ConnectionLoss`: the budget ended before the node was created. It is still to be created.
+    /// * `Error::ConnectionLoss`: the budget ended before the node was created. The task still tries to create it.
     ///
     /// # Cancel safety
     ///
@@ -253,7 +264,7 @@ impl PersistentNode {
         }
     }
 
-    /// Returns the path that was asked for, without number and protection.
+    /// Returns the given path, without number and protection.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.owner.plan.path
@@ -273,14 +284,15 @@ impl PersistentNode {
     }
 
     /// Sets the data of the node, at once for all later creates. Resolves when the server has this data, or newer data
-    /// of this object. Before [`start`](Self::start) it resolves at once.
+    /// of this object. Before [`start`](Self::start) it resolves at once; in an outage it waits for the next
+    /// connection.
     ///
     /// # Errors
     ///
     /// * `Error::SchemaViolation`: the data stays as it was.
     /// * `Error::NoAuth`, `Error::RequestTooLarge` and other refusals of a node that stands: the data stays as it was.
     /// * `NodeError::TakenBy`, and refusals of a node that does not stand: the data is kept for the next create.
-    /// * `NodeError::Closed`: the node or the client is closed, perhaps meanwhile.
+    /// * `NodeError::Closed`: the node or the client was closed, before or during the call.
     ///
     /// # Cancel safety
     ///
@@ -322,8 +334,8 @@ impl PersistentNode {
         self.owner.shared.listeners.remove(id.0);
     }
 
-    /// Ends the task and deletes the node. Resolves when the server has deleted it. Without a connection the client
-    /// deletes it later, in the background. Closing twice is fine.
+    /// Ends the task and deletes the node. Resolves when the server has deleted it, or when the delete has failed: then
+    /// the client deletes it later, in the background. Closing twice is fine.
     ///
     /// # Cancel safety
     ///
@@ -331,7 +343,7 @@ impl PersistentNode {
     pub async fn close(&self) {
         self.owner.task.stop();
         self.owner.task.ended().await;
-        // If it was never started.
+        // Without a start no task publishes the last state.
         drop(Ending(Arc::clone(&self.owner.shared)));
     }
 

@@ -12,7 +12,7 @@ pub struct StandingNode {
     pub czxid: i64,
     /// The session that owns the node; 0 if the mode is not ephemeral.
     pub session: i64,
-    /// The node existed before. Only nodes of modes that are not ephemeral are adopted.
+    /// `true` if this object has found the node, and not created it. An ephemeral node is never adopted.
     pub adopted: bool,
     /// The data that another client has written, if it is not the wanted data.
     pub foreign_data: Option<Vec<u8>>,

@@ -14,8 +14,9 @@ use crate::standing::changes::Changes;
 
 /// A node that outlives its process by a time to live: Curator's `PersistentTtlNode`.
 ///
-/// The server deletes the node when its child `touch` was not written for that time. The task writes the child more
-/// often. The server must allow such nodes (`extendedTypesEnabled`), and `zookeeper-async` cannot create them.
+/// The server deletes the child `touch` when it was not written for that time, and then the node without a child. The
+/// task writes the child more often. The servers need `zookeeper.extendedTypesEnabled=true`, and `zookeeper-async`
+/// cannot create such nodes.
 ///
 /// Clones are cheap, and all clones are one node. [`close`](Self::close) and the drop of the last clone end the writes
 /// and leave both nodes to the server.
@@ -65,7 +66,8 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// `Error::InvalidPath`; `NodeError::InvalidArgument` for the root, and for a time to live below a millisecond.
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `NodeError::InvalidArgument`: the path is the root, or the time to live is below a millisecond.
     pub fn new(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -79,8 +81,9 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new); `NodeError::InvalidArgument` for a touch factor of 0, and for one that leaves less than a
-    /// millisecond between two writes.
+    /// * Those of [`new`](Self::new).
+    /// * `NodeError::InvalidArgument`: the touch factor is 0 or leaves less than a millisecond between two writes, or
+    ///   the child is not the name of one node.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -127,7 +130,7 @@ impl PersistentTtlNode {
     ///
     /// # Errors
     ///
-    /// Those of [`PersistentNode::created`]; `Error::Unsupported`: the server or the client has no such nodes.
+    /// Those of [`PersistentNode::created`]; `Error::Unsupported`: the servers or the client cannot create such nodes.
     ///
     /// # Cancel safety
     ///
@@ -155,7 +158,7 @@ impl PersistentTtlNode {
         self.node.state()
     }
 
-    /// Returns the state as a channel.
+    /// Returns the state as a channel. It may skip states; [`changes`](Self::changes) does not.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<NodeState> {
         self.node.watch()

@@ -58,8 +58,8 @@ impl OwnedItem {
         self.ownership.share.fencing_token()
     }
 
-    /// Returns whether this member certainly owns the item now. Compares the clock with the session's deadline, without
-    /// a request, so the first call after the machine has slept is right too.
+    /// Returns `true` if this member certainly owns the item now. Compares the clock with the session's deadline,
+    /// without a request, so the first call after the machine has slept is right too.
     #[must_use]
     pub fn is_owned(&self) -> bool {
         self.ownership.share.is_held()
@@ -81,7 +81,7 @@ impl OwnedItem {
 
     /// Begins a transaction that the server carries out only if this member owns the item at that moment. The commit
     /// fails with `LockError::LockLost` after a loss, and with `LockError::InvalidArgument` once the item was given up.
-    /// With the client `zookeeper-async` it fails with `Error::Unsupported`.
+    /// With the client `zookeeper-async` the commit fails with `Error::Unsupported`.
     pub fn transaction(&self) -> GuardedTransaction<'_> {
         GuardedTransaction::new(&self.ownership.share, Vec::new())
     }

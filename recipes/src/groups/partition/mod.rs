@@ -59,14 +59,17 @@ pub struct Share {
 ///
 /// | event | effect |
 /// | --- | --- |
-/// | a member joins | some items move to it, each when its work has returned; all other work goes on |
-/// | a member leaves, or its session ends | its items move to the others |
-/// | the members have not stayed the same for the time [`settle`](PartitionOptions::settle) | no item moves |
+/// | a member joins | after the time [`settle`](PartitionOptions::settle) some items move to it, each when its work has returned; all other work goes on |
+/// | a member leaves, or its session ends | after the time `settle` its items move to the others |
+/// | the members change again in that time | the time begins anew |
 /// | an item is to move | [`OwnedItem::revoked`] resolves; the work has the time [`grace`](PartitionOptions::grace) to return, then it is dropped |
-/// | work returns by itself | the item stays owned and idle, until it moves |
+/// | work returns by itself, also because it has failed | the item stays owned and idle, until it moves: repeat failed work inside of the work |
 /// | the session is silent for three quarters of its timeout | all work is dropped, before another member can own an item |
 /// | another process has the id | this one waits, and owns nothing: see [`Share::is_member`] |
 /// | the members have different sets of items | an item still has at most one owner; it may have none |
+///
+/// The set of a partition is fixed. To add an item, close the partition in each process, one after the other, and run
+/// another one with the new set.
 ///
 /// Clones are cheap, and all clones are one partition, with one run at a time.
 ///
@@ -87,9 +90,15 @@ pub struct Share {
 ///
 /// # Work
 ///
-/// All work of a run shares the task of the caller. Work that blocks its thread holds up the other work, and is dropped
-/// when it yields. So spawn work that computes, in a `JoinSet` of the work. Work that goes on after the drop of its
-/// future is listed at [`LockGuard::protect`](crate::LockGuard::protect).
+/// All work of a run shares the task of the caller. Work that blocks its thread holds up the other work. If its session
+/// ends meanwhile, it is dropped only when it yields. So spawn work that computes, in a `JoinSet` that the work owns.
+/// [`LockGuard::protect`](crate::LockGuard::protect) lists the kinds of work that go on after the drop of their future.
+///
+/// An owner that is paused may act late, beside the next one. Let the resource check [`OwnedItem::token`], or write
+/// with [`OwnedItem::transaction`].
+///
+/// An owner that is paused may act late, beside the next one. Let the resource check [`OwnedItem::token`], or write
+/// with [`OwnedItem::transaction`].
 ///
 /// A panic of work ends the run. All other work is dropped, and the session gives up the items in the background.
 ///
@@ -129,7 +138,7 @@ pub struct Share {
 /// | --- | --- |
 /// | a change of the members releases all items of all members | only the items that move are released |
 /// | the caller polls the state, and releases and waits by itself | [`run`](Self::run) does |
-/// | a lost session is a failure: make a new partitioner | the run joins again in the next session |
+/// | a lost session is a failure: create a new partitioner | the run joins again in the next session |
 /// | a member may work on when its session has ended, beside the next owner | the work is dropped before that |
 /// | the sorted items go round the sorted members, so one change moves almost all items | see the [balance](#balance) |
 /// | `partition_func` | not offered: all members must compute the same |
@@ -192,7 +201,7 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// * `Error::InvalidPath`.
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
     /// * `NodeError::InvalidArgument`: the id or an item is empty, has a slash or cannot be the name of a node; an item
     ///   is repeated, or the set is empty.
     pub fn new<I>(
@@ -270,7 +279,7 @@ impl Partition {
         run::drive(run.0, &member, &Mutex::new(work)).await
     }
 
-    /// Books a run. Two runs of one partition would be two members with one id.
+    /// Begins a run, unless one runs: two runs of one partition would be two members with one id.
     fn begin(&self) -> NodeResult<Run<'_>> {
         let mut before = Life { runs: true, closed: true };
         self.inner.life.send_if_modified(|life| {

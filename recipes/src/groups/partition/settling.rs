@@ -13,7 +13,7 @@ pub(super) struct View {
     pub(super) is_member: bool,
 }
 
-/// A view counts once it has stayed the same for some time.
+/// The choice of the view that counts: one that has stayed the same for some time.
 #[derive(Debug)]
 pub(super) struct Settling {
     settle: Duration,

@@ -31,7 +31,7 @@
 //! | [`PersistentNode`] | a registration: a node that stands as long as its process lives |
 //! | [`GroupMember`], [`Group`] | the members of a group with their data, followed by any process |
 //! | [`Partition`] | a set of work items, divided among the members of a group |
-//! | [`PersistentTtlNode`] | a node that outlives its process by a time to live |
+//! | [`PersistentTtlNode`] | a node that stands as long as a process writes its child, and for a time to live after that |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //!
 //! # Examples
@@ -136,7 +136,7 @@
 //! | debug | `the node of a term is deleted in the background` | `path`, `error` |
 //! | debug | `the node is deleted without a mark`: the resignation is not recorded | `node`, `error` |
 //!
-//! Nodes that stand add:
+//! An item of a partition is a lock too, and these events report it. Nodes that stand, groups and partitions add:
 //!
 //! | level | event | fields |
 //! | --- | --- | --- |
@@ -147,7 +147,7 @@
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | debug | `a node is deleted in the background` | `path`, `error` |
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
-//! | info | `a partition has settled`: the member knows its items | `path`, `id`, `members`, `is_member`, `items` (a number) |
+//! | info | `a partition has settled`: the member wants its items | `path`, `id`, `members`, `is_member`, `items` (a number) |
 //! | warn | `the work of an item is dropped at the end of its grace` | `item`, `grace_s` |
 //!
 //! # Metrics
@@ -161,8 +161,8 @@
 //! | metric | kind | labels | value |
 //! | --- | --- | --- | --- |
 //! | `curator_lock_wait_seconds` | histogram | `lock`, `outcome` | duration of an acquire that ended `granted`, `timeout`, `error` or `cancelled` |
-//! | `curator_lock_held` | gauge | `lock` | locks and leases held now; for an election 1 in the leader's process |
-//! | `curator_locks_granted_total` | counter | `lock` | grants, terms: a call of `acquire_many(n)` counts n, and one wait |
+//! | `curator_lock_held` | gauge | `lock` | locks, leases and items held now; for an election 1 in the leader's process |
+//! | `curator_locks_granted_total` | counter | `lock` | grants, terms, items: a call of `acquire_many(n)` counts n, and one wait |
 //! | `curator_locks_lost_total` | counter | `lock`, `reason` | losses: `session_expired`, `session_failed`, `client_closed`, `node_deleted`, `connection_error` |
 //! | `curator_lock_timeouts_total` | counter | `lock` | acquires that returned `Ok(None)`: another contender was ahead |
 //! | `curator_lock_cancellations_total` | counter | `lock` | acquires that were dropped before the grant |

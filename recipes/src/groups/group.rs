@@ -28,7 +28,7 @@ const READS_AT_ONCE: usize = 32;
 /// or the drop of the last clone, ends it.
 ///
 /// The members are those of the newest reply, which may be late. So a member that is shown may have ended, and one that
-/// is not shown may be at work: see [what no lock can promise](crate::choosing).
+/// is not shown may be at work. For a right to act use a lock, an election or a [`Partition`](crate::Partition).
 ///
 /// # Examples
 ///
@@ -131,7 +131,7 @@ impl Group {
         }
     }
 
-    /// Returns the state as a channel. It may skip states; no member of [`changes`](Self::changes) is left out.
+    /// Returns the state as a channel. It may skip states.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<GroupState> {
         self.owner.state.subscribe()

@@ -451,7 +451,7 @@ impl CuratorFramework {
     /// other. A server before 3.9 has one watch for each session and path (ZOOKEEPER-4466). The client sends no watch
     /// that would replace this one, and fires it from the events of this one. With watches of both modes on one path it
     /// sets the recursive one alone. Then a `Persistent` watch gets `NodeChildrenChanged` for each child that is created
-    /// or deleted, apart from children that the session must not read.
+    /// or deleted, except for children that the session must not read.
     ///
     /// # Errors
     ///

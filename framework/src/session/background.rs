@@ -521,7 +521,7 @@ async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
     }
 }
 
-/// Deletes the node of a transaction. Another client may have deleted it, and a third one have created the next.
+/// Deletes the node that a transaction has created, and not a later node at its path.
 async fn delete_created(session: &Session, path: &str, czxid: i64) -> Result<()> {
     // A server that lags could omit the node; after an answered write it does not.
     session.write_barrier().await?;

@@ -185,11 +185,12 @@ impl Session {
         }
     }
 
-    /// Creates a node as [`create`](Self::create) does, and its missing parents if it wants them. No retry.
+    /// Creates a node, and its missing parents if [`NodeSpec::with_parents`] asks for them. No retry.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); `Error::SchemaViolation`; `Error::NoNode` if the parents are deleted again and again.
+    /// * Those of [`create`](Self::create). `Error::NoNode` also if another client deletes the parents again and again.
+    /// * `Error::SchemaViolation`: a rule of the client's schemas forbids this node; nothing was sent.
     ///
     /// # Cancel safety
     ///
@@ -219,8 +220,8 @@ impl Session {
 
     /// Deletes a node in the background, if need be in a later session. Never blocks, and works outside of a runtime too.
     ///
-    /// With a `czxid` it deletes the node that this transaction has created. Without one it deletes, in an ephemeral
-    /// mode, the session's own node, in another mode whatever node is there.
+    /// With a `czxid` it deletes only the node that this transaction has created. Without one it deletes only a node of
+    /// this session in an ephemeral mode, and any node at the path in another mode.
     pub fn delete_in_background(&self, path: &str, mode: CreateMode, czxid: Option<i64>) {
         let path = self.to_server_path(path).to_string();
         let remains = match (czxid, mode.is_ephemeral()) {

@@ -21,9 +21,9 @@ pub struct Subscription {
 impl Session {
     /// Sets a persistent watch on a node, which need not exist, or on its subtree. One request, no retry.
     ///
-    /// After a reconnect the watch is set again, but the server tells no event in between: a subscriber without
-    /// `resync` gets [`SubscriptionEvent::Reset`] and must read everything again. With `resync` it gets the changes of
-    /// the nodes that it knows, and then [`SubscriptionEvent::Resynced`].
+    /// After a reconnect the watch is set again, but the server sends no event of the time between. A subscriber
+    /// without `resync` gets [`SubscriptionEvent::Reset`] and must read everything again. With `resync` it gets the
+    /// changes of the nodes that it knows, and then [`SubscriptionEvent::Resynced`].
     ///
     /// | request | per | cost |
     /// | --- | --- | --- |
@@ -57,7 +57,7 @@ impl Session {
     /// while let Some(event) = tree.next().await {
     ///     match event {
     ///         SubscriptionEvent::Event(event) => println!("read {} again", event.path),
-    ///         SubscriptionEvent::Resynced => println!("all changes while away are told"),
+    ///         SubscriptionEvent::Resynced => println!("all changes of the lost connection have arrived"),
     ///         _ => println!("read everything again"),
     ///     }
     /// }
@@ -104,8 +104,8 @@ impl Subscription {
     /// transactions, apart from those between a reconnect and its [`Resynced`](SubscriptionEvent::Resynced). When a
     /// `Reset` or `Resynced` arrives, the session takes requests on the new connection.
     ///
-    /// At most 10,000 events wait for this call. One more is dropped with all of them, and a `Reset` takes their place,
-    /// also that of a `Resynced`.
+    /// At most 10,000 events wait for this call. With one more, all of them are dropped, a `Resynced` included, and a
+    /// `Reset` takes their place.
     ///
     /// # Cancel safety
     ///

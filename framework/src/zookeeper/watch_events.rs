@@ -13,37 +13,37 @@ use crate::model::WatchedEvent;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SubscriptionEvent {
-    /// A node has changed. A hint: a change may be told more than once.
+    /// A node has changed. A hint: a change may arrive more than once.
     Event(WatchedEvent),
     /// Changes are unknown: read again. Either the session has reconnected, and the watch is set again; or 10,000
     /// events waited for their reader, and this stands in their place.
     Reset,
     /// The session has reconnected, and the watch is set again. The changes of the nodes that [`Resync::known`] returned
-    /// have been told by events ahead of this one.
+    /// have arrived as events ahead of this one.
     Resynced,
 }
 
 /// The nodes that a subscriber knows, for [`Resync::known`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownNodes {
-    /// The transaction up to which the subscriber knows of all changes of these nodes. It has applied each of them, or
-    /// not taken its event yet, or is about to read again. [`Session::zxid`](crate::Session::zxid) behind a read is one.
+    /// The transaction up to which the subscriber knows all changes of these nodes: it has applied each of them, has
+    /// its event in the queue, or is about to read again. [`Session::zxid`](crate::Session::zxid) behind a read is one.
     pub zxid: i64,
-    /// The paths of the nodes that it has read. A change is told as `NodeDataChanged`, also the deletion and
-    /// new creation of a node; a deletion as `NodeDeleted`.
+    /// The paths of the nodes that it has read. A changed node arrives as `NodeDataChanged`, also if it was deleted and
+    /// created again; a deleted one as `NodeDeleted`.
     pub data: Vec<String>,
-    /// The paths at which it knows that a node does not exist. A creation is told as `NodeCreated`.
+    /// The paths at which it knows that a node does not exist. A creation arrives as `NodeCreated`.
     pub missing: Vec<String>,
-    /// The paths of the parents that it has listed. A child that was created or deleted is told as
+    /// The paths of the parents that it has listed. The creation or deletion of a child arrives as
     /// `NodeChildrenChanged` of its parent.
     pub children: Vec<String>,
 }
 
-/// The part of a subscriber that says at each reconnect which nodes it knows, so that it need not read them all again.
-/// Closures are one.
+/// The part of a subscriber that names its known nodes at each reconnect, so that it reads only the changed ones again.
+/// Closures implement it.
 pub trait Resync: Send + Sync + 'static {
-    /// Returns the nodes that the subscriber knows now, at or below the path of its subscription. Others are left out of
-    /// the resync. If a reply to an earlier read is applied only after this call, the subscriber must read again.
+    /// Returns the nodes that the subscriber knows now. The resync ignores those that are not at or below the path of
+    /// its subscription. A read that began before this call and is applied after it must be repeated.
     ///
     /// The session calls this on its event path, under its lock: it must not block, panic, or call the client.
     fn known(&self) -> KnownNodes;
@@ -55,7 +55,7 @@ impl<F: Fn() -> KnownNodes + Send + Sync + 'static> Resync for F {
     }
 }
 
-/// The most events of a persistent watch that wait for their subscriber.
+/// The largest number of events that wait for the subscriber of a persistent watch.
 pub(crate) const MOST_EVENTS: usize = 10_000;
 
 #[derive(Default)]
@@ -97,7 +97,7 @@ impl WatchSender {
         queue.events.push_back((event, epoch));
         if queue.events.len() > MOST_EVENTS {
             let newest = queue.events.iter().map(|(_, epoch)| *epoch).max().unwrap_or_default();
-            // Frees the memory too. A reader that waits for the newest connection gets one for that as well.
+            // A new queue frees the memory. A reader that waits for the newest connection gets a reset of its own.
             let resets = [0, newest].into_iter().take(if newest == 0 { 1 } else { 2 });
             queue.events = resets.map(|epoch| (SubscriptionEvent::Reset, epoch)).collect();
         }
@@ -167,7 +167,7 @@ impl WatchEvents {
                     return None;
                 }
             }
-            // An event that came since then has left a permit.
+            // An event that arrived after the look has left a permit.
             self.shared.added.notified().await;
         }
     }

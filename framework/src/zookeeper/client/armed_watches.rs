@@ -5,8 +5,8 @@
 //! never sent: the persistent watch of the same path gets the same events and serves it. A recursive watch gets all of
 //! its events from the table of data, so a one-shot watch of the children takes nothing from it, and is sent.
 //!
-//! For subscribers of both modes at one path the server has the recursive watch alone. The events of the children stand
-//! for the changes of the children that it does not send.
+//! For subscribers of both modes at one path the server has the recursive watch alone. It sends no
+//! `NodeChildrenChanged`, so the creation and deletion of each child stand for one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -197,8 +197,8 @@ impl Armed {
         true
     }
 
-    /// Ends the missing of events on a connection with this number: sends `Resynced` to the subscribers that resync, and
-    /// `Reset` to the others.
+    /// Sends `Resynced` to the subscribers that resync, and `Reset` to the others: on the connection with this number
+    /// all watches are set.
     pub(super) fn restored(&self, epoch: u64) {
         for Subscriber { to, resync, .. } in self.persistent.values().flatten() {
             let event = if resync.is_some() { SubscriptionEvent::Resynced } else { SubscriptionEvent::Reset };
@@ -250,8 +250,8 @@ impl Armed {
     }
 }
 
-/// Returns the event that the subscribers of a path in this mode get. At a path with a recursive watch on the server the
-/// events of the children stand for the changes of the children.
+/// Returns the event that the subscribers of a path in this mode get. At a path with a recursive watch on the server
+/// each creation or deletion of a child becomes a `NodeChildrenChanged` of the path.
 fn event_for(path: &str, mode: AddWatchMode, is_recursive: bool, event: &WatchedEvent) -> Option<WatchedEvent> {
     use EventType::{NodeChildrenChanged, NodeCreated, NodeDeleted};
     let concerns = match (mode, event.event_type) {

@@ -1,5 +1,5 @@
-//! Twelve items of work, divided among the three members of a group. The network of one member falls silent: when its
-//! session ends, the others get its items. When it is back, it gets items again.
+//! Twelve items of work, divided among the three members of a group. The network of one member falls silent. When its
+//! session ends, the others get its items. When its network is back, it gets items again.
 //!
 //! Each piece of work records its begin and its end, also when it is dropped. The last step compares these times: at no
 //! moment did two members work on one item.
@@ -39,7 +39,7 @@ impl Drop for Record {
     }
 }
 
-/// Works on an item until another member is to have it. The partition drops this future when the session may be over.
+/// Works on an item until another member is to have it. The partition drops this future at the session's deadline.
 async fn work(item: OwnedItem) {
     let _record = Record(item.name().to_owned(), Instant::now());
     loop {

@@ -85,7 +85,7 @@ async fn registered(
     })
 }
 
-/// Tells how the registration stands.
+/// The lines about the registration.
 struct Report<'a> {
     member: &'a Member<'a>,
     /// The last line.
@@ -93,7 +93,7 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Tells each change of the registration, and outages. Never ends: the caller drops it.
+    /// Reports each change of the registration, and outages. Never ends: the caller drops it.
     async fn tell_all(&self, client: &CuratorFramework) -> Infallible {
         let (mut states, mut outages) = (self.member.node.watch(), Outages::of(client));
         loop {
@@ -116,7 +116,7 @@ impl Report<'_> {
         }
     }
 
-    /// Tells the present state, unless its line was the last one.
+    /// Reports the present state, unless its line was the last one.
     fn tell_state(&self) {
         let (Member { group, id, node }, mut told) = (self.member, self.told.borrow_mut());
         let line = match node.state() {

@@ -398,10 +398,10 @@ The path is that of a LeaderLatch or a LeaderSelector, in Java too. `curator ls 
 #[derive(Debug, Args)]
 #[command(after_help = JOIN_NOTES)]
 pub(crate) struct Join {
-    /// End when the member is not registered in this time, which includes connecting [default: never]
+    /// End if the member is not registered within this time, which includes connecting [default: never]
     #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
-    /// The exit status when another session had a member with this id for the time of --timeout
+    /// The exit status if another session has a member with this id at the end of --timeout
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
     pub(crate) conflict_exit_code: u8,
     /// The id of the member, distinct from those of all others [default: host and process id]
@@ -425,14 +425,16 @@ What happens:
   a signal without a command      the member leaves, and the process ends with 128 + n
   a signal with a command         the command gets it; the member leaves when the command has ended, with its status
   the id is taken by a session    the process waits until that member has left; with --timeout it ends with status 75
-  the registration ends           the process registers the member again, in its next session; the command runs on
+  the registration ends           the process registers the member again; the command runs on
   no connection                   the process goes on; with --timeout it ends with status 69 if it has not yet joined
 
-Each of these is told on standard error. A registration excludes nothing: for work that only one process may do, use
-`curator lock` or `curator elect`. The command gets CURATOR_GROUP_PATH, CURATOR_MEMBER_ID and CURATOR_NODE.
+The process reports joins, waits and outages on standard error. A registration excludes nothing: for work that only one
+process may do, use `curator lock` or `curator elect`. The command gets CURATOR_GROUP_PATH, CURATOR_MEMBER_ID and
+CURATOR_NODE.
 
 Members are those of GroupMember, in Java too. If this program is killed with SIGKILL, Linux kills the command too, but
-not the processes that it started, nor a setuid program. The member leaves when the session ends, at most T later.";
+not the processes that it started, nor a setuid program. The member leaves when the session ends, at most T later; T is
+the session timeout. So a restart with the same --id needs a --timeout above T.";
 
 #[derive(Debug, Args)]
 #[command(after_help = MEMBERS_NOTES)]
@@ -453,9 +455,10 @@ Exit status:
     1  no members: the group does not exist, or is empty, or the path is not a group
     2, 69, 70, 77  an error, as in `curator --help`
 
-With --watch it goes on without members, and while the group cannot be read.
+With --watch it goes on without members. After the first look it also goes on while the group cannot be read.
 
-The path is that of a GroupMember, in Java too. SINCE is the creation of the member's node, on ZooKeeper's clock.";
+The path is that of a GroupMember, in Java too; for a Partition it is <path>/members. SINCE is the creation of the
+member's node, on ZooKeeper's clock.";
 
 /// An access control list.
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! The connection of a program that goes on without it.
+//! The outages of a program that goes on without a connection.
 
 use std::future::pending;
 

@@ -26,8 +26,9 @@ pub enum SubscriptionEvent {
 /// The nodes that a subscriber knows, for [`Resync::known`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownNodes {
-    /// The transaction up to which the subscriber knows all changes of these nodes: it has applied each of them, has
-    /// its event in the queue, or is about to read again. [`Session::zxid`](crate::Session::zxid) behind a read is one.
+    /// The transaction up to which the subscriber knows all changes of these nodes, such as
+    /// [`Session::zxid`](crate::Session::zxid) behind a read. It has applied each of them, has its event in the queue,
+    /// or is about to read again.
     pub zxid: i64,
     /// The paths of the nodes that it has read. A changed node arrives as `NodeDataChanged`, also if it was deleted and
     /// created again; a deleted one as `NodeDeleted`.

@@ -72,7 +72,7 @@ on_every_server! {
         create(&other, &root).await;
         let parents: Vec<_> = (0..10).map(|parent| format!("{root}/{parent}")).collect();
         let node = |number: usize| format!("{root}/{}/{number}", number % 10);
-        commit(&other, parents.iter().map(|path| CuratorOp::create(path))).await;
+        commit(&other, parents.iter().map(CuratorOp::create)).await;
         commit(&other, (0..1000).map(|number| CuratorOp::create(node(number)))).await;
         let known = Shared::default();
         let mut subscription = subscribe(&session, &root, &known).await;
@@ -124,7 +124,7 @@ on_every_server! {
         create(&other, &root).await;
         let nodes: Vec<_> = (0..4000).map(|number| format!("{root}/{}-{number:04}", "long-name-".repeat(10))).collect();
         for nodes in nodes.chunks(1000) {
-            commit(&other, nodes.iter().map(|path| CuratorOp::create(path))).await;
+            commit(&other, nodes.iter().map(CuratorOp::create)).await;
         }
         let known = Shared::default();
         let mut subscription = subscribe(&session, &root, &known).await;

@@ -55,7 +55,7 @@ on_every_server! {
         create(&other, &root).await;
         let mut paths = recipe_paths(&root);
         let mut kept = client.add_watch(&root, AddWatchMode::PersistentRecursive).await.unwrap();
-        let of_value = client.add_watch(&format!("{root}/value"), AddWatchMode::Persistent).await.unwrap();
+        let mut of_value = client.add_watch(&format!("{root}/value"), AddWatchMode::Persistent).await.unwrap();
         paths.retain(|path| !path.ends_with("value"));
         let coming_and_going = ComingAndGoing::start(&client, paths);
         let recipes = run_recipes(&client, &other, &root);
@@ -73,8 +73,8 @@ on_every_server! {
         };
         tokio::join!(recipes, resets);
         coming_and_going.stop().await;
-        for mut watcher in [&mut kept, &mut { of_value }] {
-            reset(&mut watcher).await;
+        for watcher in [&mut kept, &mut of_value] {
+            reset(watcher).await;
         }
         let mut witness_of_it = witness.add_watch(&root, AddWatchMode::PersistentRecursive).await.unwrap();
         client.sync("/").await.unwrap();

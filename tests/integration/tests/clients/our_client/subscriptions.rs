@@ -145,7 +145,7 @@ on_every_server! {
 
     async fn subscription_keeps_its_events_when_another_one_of_its_path_is_dropped(env) {
         let (client, other) = (connected(env.address()).await, env.client().await);
-        let namespaced = client.using_namespace(&env.path("")[1..].trim_end_matches('/')).unwrap();
+        let namespaced = client.using_namespace(env.path("")[1..].trim_end_matches('/')).unwrap();
         create(&other, &env.path("parent")).await;
         for (round, [kept, dropped]) in
             MODES.into_iter().flat_map(|kept| MODES.map(|dropped| [kept, dropped])).enumerate()

@@ -134,6 +134,7 @@ impl Partitions {
     }
 
     /// Returns the ids of all shares.
+    #[must_use]
     pub fn ids(&self) -> BTreeSet<&str> {
         self.shares.iter().map(|share| share.id.as_str()).collect()
     }

@@ -574,12 +574,11 @@ impl Keeper {
             // Also a write of this task with a lost reply.
             self.accept(&wanted);
         } else if self.written == wanted.generation {
-            match self.plan.foreign_data {
-                ForeignData::Keep => self.foreign_data = Some(data),
-                ForeignData::Mend => {
-                    self.contest.pause(&mut self.stop).await?;
-                    self.written = 0;
-                }
+            // A refused write leaves it.
+            self.foreign_data = Some(data);
+            if self.plan.foreign_data == ForeignData::Mend {
+                self.contest.pause(&mut self.stop).await?;
+                self.written = 0;
             }
         }
         Ok(Placed::Standing)

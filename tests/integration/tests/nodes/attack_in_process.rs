@@ -7,8 +7,8 @@ use curator_framework::{Acl, CreateMode, Error, FixedEnsembleProvider, Permissio
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
 use curator_recipes::{
-    Group, GroupState, NodeError, NodeState, PersistentNode, PersistentNodeListener, PersistentNodeOptions,
-    PersistentTtlNode, PersistentTtlNodeOptions,
+    ForeignData, Group, GroupState, NodeError, NodeState, PersistentNode, PersistentNodeListener,
+    PersistentNodeOptions, PersistentTtlNode, PersistentTtlNodeOptions,
 };
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
@@ -187,4 +187,20 @@ fn node_of_a_runtime_that_has_ended_is_deleted() {
         assert!(matches!(node.state(), NodeState::Closed));
         of_client.block_on(eventually("it is deleted", async || !server.exists("/test/foo")));
     }
+}
+
+/// The write that is to mend it is refused.
+#[tokio::test]
+async fn foreign_data_that_cannot_be_mended_is_reported() {
+    let server = server();
+    let one = client(&server).await;
+    let two = connected(options(&server).authorization("digest", "admin:secret")).await;
+    let list = vec![Acl::new(Permission::READ, "world", "anyone"), Acl::digest("admin", "secret")];
+    let options = PersistentNodeOptions::new().acl(list).foreign_data(ForeignData::Mend);
+    let node = PersistentNode::with_options(one, CreateMode::Ephemeral, "/test/foo", "mine", options).unwrap();
+    node.start().unwrap();
+    in_time(node.created()).await.unwrap();
+    two.set_data().for_path("/test/foo", "foreign").await.unwrap();
+    let is_foreign = |state: &NodeState| matches!(state, NodeState::Standing(node) if node.foreign_data.is_some());
+    in_time(node.watch().wait_for(is_foreign)).await.unwrap();
 }

@@ -34,7 +34,8 @@ pub enum NodeError {
         /// The path.
         path: PathText,
     },
-    /// Another session has a node at the path. This node stands once that node is gone.
+    /// Another session, or another object of this client, has a node at the path. This node is created when that node
+    /// is deleted.
     #[error("{path} is the node of session {session:#x}")]
     TakenBy {
         /// The path.
@@ -42,8 +43,8 @@ pub enum NodeError {
         /// The session; 0 for a node that is not ephemeral.
         session: i64,
     },
-    /// Another session has a member with this id. It can be that of an earlier process that has crashed: its node stands
-    /// until its session expires.
+    /// Another session has a member with this id, perhaps that of an earlier process that has crashed: its node stands
+    /// until the session expires.
     #[error("the group {group} has a member {id:?} of session {session:#x}")]
     DuplicateMember {
         /// The group's path.

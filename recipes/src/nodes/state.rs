@@ -23,7 +23,7 @@ pub struct StandingNode {
 pub enum Owner {
     /// The session of this client, or, in a mode that is not ephemeral, this node.
     Us,
-    /// Another session; 0 for a node that is not ephemeral.
+    /// Another session, or this one for another object of the client; 0 for a node that is not ephemeral.
     Other(i64),
 }
 
@@ -37,10 +37,10 @@ pub enum NodeState {
     Creating,
     /// The node stands. The state stays during a lost connection, until the session ends.
     Standing(StandingNode),
-    /// Another node is at the path: an ephemeral node of another session, or one that is not ephemeral where this
-    /// one is to be. It is not touched. This node is created when the other one is gone.
+    /// Another node is at the path: an ephemeral one of another session or of another object of this client, or one of
+    /// the other kind, ephemeral or not. It is not touched. This node is created when that node is deleted.
     TakenBy {
-        /// The session that owns the other node; 0 if that is not ephemeral.
+        /// The session that owns the other node, this client's for another object; 0 if that node is not ephemeral.
         session: i64,
         /// The zxid of the transaction that created the other node.
         czxid: i64,

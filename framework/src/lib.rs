@@ -10,7 +10,7 @@
 //! The client needs a tokio runtime with timers and I/O, as `#[tokio::main]` starts it. This crate enables tokio's
 //! features `net`, `rt`, `sync` and `time`. The path is that of a copy of the repository.
 //!
-//! Start with [`CuratorFramework`]. The locks are in the crate `curator-recipes`.
+//! Start with [`CuratorFramework`]. Locks, elections and groups are in the crate `curator-recipes`.
 //!
 //! | | |
 //! | --- | --- |
@@ -19,6 +19,7 @@
 //! | [`RetryPolicy`] and the policies of Curator | when to repeat a request |
 //! | [`ConnectionState`], [`ConnectionStateListenable`] | the state of the connection and its listeners |
 //! | [`Watch`] | a future that resolves when a node changes |
+//! | [`PersistentWatcher`], [`Subscription`] | all changes of a node or a subtree: over all sessions, or of one session with a resync |
 //! | [`Session`], [`OwnedNode`], [`RetryLoop`] | for recipes: one session, an owned node in it, and its clean-up |
 //! | [`ZooKeeperFactory`], [`ZooKeeperHandle`] | the interface to a ZooKeeper client, such as the [`default_client`] |
 //! | [`zk_paths`], [`protected`] | paths and names |

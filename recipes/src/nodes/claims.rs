@@ -1,4 +1,4 @@
-//! The ephemeral nodes that the tasks of one session have for their own.
+//! The ephemeral nodes of one session, each claimed by one task at most.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,11 +6,12 @@ use std::sync::Arc;
 use curator_framework::Session;
 use parking_lot::Mutex;
 
-/// The zxids of the transactions that have created the nodes.
+/// The zxids of the transactions that have created the claimed nodes.
 #[derive(Debug, Default)]
 struct Claims(Mutex<HashSet<i64>>);
 
-/// The claim of one task to a node, up to its drop. It tells two objects of one client at one path apart.
+/// The claim of one task to a node, up to its drop. Two objects of one client at one path never count one node as
+/// theirs. Behind a lost reply the session alone does not show which of them has created it.
 #[derive(Debug)]
 pub(super) struct Claim {
     claims: Arc<Claims>,

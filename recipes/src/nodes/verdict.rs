@@ -37,7 +37,8 @@ pub(super) struct Facts<'a> {
 pub(super) enum Verdict {
     /// The node is the known one.
     Known,
-    /// A create of the present session has made the node, and its reply was lost.
+    /// A create of the present session has made the node, and a reply was lost. Another task may have sent that create,
+    /// so a claim decides.
     Found,
     /// The node is that of an earlier session of this client, and goes with it.
     Dying,

@@ -1,4 +1,4 @@
-//! A process that does what it is told: Java's Curator, or a program of this crate once more.
+//! A process that carries out commands: Java's Curator, or a second instance of a program of this crate.
 //!
 //! A line of its output answers a line of its input.
 

@@ -319,7 +319,7 @@ impl Checker<'_> {
         self.differs = differs;
     }
 
-    /// Finds the rules that a time without an event has broken.
+    /// Finds the rules that are broken by the time that has passed without an event.
     fn look_at_the_time(&mut self, now: Duration) {
         for ((watcher, source), (ids, since)) in &mut self.differs {
             if calm_stretch(&self.history.faults, *since, now) > self.rules.patience {

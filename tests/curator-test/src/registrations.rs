@@ -1,7 +1,7 @@
 //! The events of registrations, and the check for violations.
 //!
 //! A registration is a node that a client keeps standing over all its sessions. A [`Registrations`] is a list of events
-//! with their times: the changes at the server, and the states that the registrations tell.
+//! with their times: the changes at the server, and the states that the registrations report.
 //! [`Registrations::check`] finds violations:
 //!
 //! - a state that names a node which never stood, or a node of another session
@@ -9,8 +9,8 @@
 //! - a node that a registration has left behind
 //! - a write that was confirmed and never made
 //!
-//! Two registrations may want one ephemeral path. Then the node belongs to one of them, and the other one must tell the
-//! session that has it.
+//! Two registrations may want one ephemeral path. Then the node belongs to one of them, and the other one must
+//! report the session that has it.
 //!
 //! # Examples
 //!
@@ -65,7 +65,7 @@ impl Plan {
         Self { client, path: path.into(), ephemeral: true, exact: true, mends: false }
     }
 
-    /// Returns whether a node may have this path.
+    /// Returns `true` if a node of this plan may have this path.
     fn allows(&self, path: &str) -> bool {
         match (self.path.rsplit_once('/'), path.rsplit_once('/')) {
             (Some((parent, name)), Some((above, its))) if !self.exact => parent == above && its.contains(name),
@@ -74,7 +74,7 @@ impl Plan {
     }
 }
 
-/// The state that a registration tells.
+/// The state that a registration reports.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum State {
     /// The node does not stand, or not yet.
@@ -119,7 +119,7 @@ pub enum Event {
     Wants(Registration, Vec<u8>),
     /// The registration has confirmed that the server has this data.
     Wrote(Registration, Vec<u8>),
-    /// The registration tells this state.
+    /// The registration reports this state.
     Tells(Registration, State),
     /// The registration does not want its node any more.
     Closed(Registration),
@@ -165,13 +165,13 @@ impl Rules {
 pub enum Difference {
     /// The node does not stand, although its path is free or its own.
     NotStanding,
-    /// The registration tells a node that does not stand.
+    /// The registration reports a node that does not stand.
     NodeIsGone,
-    /// The registration tells a node of a session that its client has left.
+    /// The registration reports a node of an earlier session of its client.
     EarlierSession,
-    /// The node has other data than the registration wants or tells.
+    /// The node has other data than the registration wants or reports.
     OtherData,
-    /// The registration tells another session as the owner of its path than the server has.
+    /// The registration reports another session as the owner of its path than the server has.
     NotTaken,
 }
 
@@ -336,7 +336,7 @@ impl Registrations {
         &self.entries
     }
 
-    /// Returns the number of states that tell a node that stands.
+    /// Returns the number of reported states with a node that stands.
     #[must_use]
     pub fn standing(&self) -> usize {
         let stands = |entry: &&Entry| matches!(entry.event, Event::Tells(_, State::Standing { .. }));
@@ -398,7 +398,7 @@ impl Known<'_> {
         }
     }
 
-    /// Returns whether it tells this node as its own.
+    /// Returns `true` if it reports this node as its own.
     fn has(&self, node_path: &str, node: &Node) -> bool {
         matches!(self.told, State::Standing { path, czxid, .. } if path == node_path && *czxid == node.czxid)
     }
@@ -479,7 +479,7 @@ impl<'a> Checker<'a> {
         if !self.rules.kept_in_calm || node.session == 0 || self.history.faults.iter().any(faulty) {
             return;
         }
-        // A client may start anew what it has just closed. Then both have told this node.
+        // A client may start a registration anew that it has just closed. Then both have reported this node.
         let have = || self.registrations.iter().filter(|(_, known)| known.has(path, node));
         if let (Some((registration, Known { closed: false, .. })), 1) = (have().next(), have().count()) {
             let registration = *registration;
@@ -532,7 +532,7 @@ impl<'a> Checker<'a> {
         let Some(known) = self.registrations.get(&registration) else { return false };
         let Some(position) = known.wanted.iter().position(|(_, wanted)| *wanted == data) else { return false };
         let (from, _) = known.wanted[position];
-        // A later one may have replaced it before it was written.
+        // Later data may have replaced this data before it was written.
         let such = |node: &Node| known.wanted[position..].iter().any(|(_, wanted)| *wanted == node.data);
         if !self.nodes.any_existed(from, at, such) {
             self.found.push(Violation::NotWritten { at, registration, data: data.to_vec() });
@@ -576,7 +576,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Finds the rules that a time without an event has broken.
+    /// Finds the rules that are broken by the time that has passed without an event.
     fn look_at_the_time(&mut self, now: Duration) {
         let is_over = |from: Duration| calm_stretch(&self.history.faults, from, now) > self.rules.patience;
         for (registration, known) in &mut self.registrations {

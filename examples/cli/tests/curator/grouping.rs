@@ -132,7 +132,7 @@ async fn watch_prints_each_change() {
     signal(&json_watch, Signal::INT);
     assert_eq!(told.next().unwrap(), "curator: ended by INT");
     assert_eq!(end(json_watch).0, Some(130));
-    // The reader has gone.
+    // The reader has closed the pipe.
     drop(text);
     client.close().await;
     assert_eq!(end(text_watch), (Some(0), String::new()));

@@ -1,4 +1,4 @@
-//! Attacks on nodes and groups under a simulated network and paused time: moments are exact.
+//! Nodes and groups under faults at exact moments: a simulated network and paused time.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const ONE: ClientId = ClientId(1);
 const TWO: ClientId = ClientId(2);
 const FOLDER: &str = "/test";
 const PATH: &str = "/test/foo";
-/// Longer than anything that must come takes.
+/// The limit of each wait: longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 fn play<T>(seed: u64, scene: impl AsyncFnOnce(SimulatedEnsemble) -> T) -> T {

@@ -93,7 +93,7 @@ on_every_server! {
         })
         .await;
         assert_eq!(ledger.begun(), 3);
-        // Members react on changes after a lost connection.
+        // Members react to changes after a lost connection.
         let before = ledger.owners();
         members.push(Member::new(&client, &path, "2", 3, &ledger));
         become_calm(&members, 3, &ledger).await;

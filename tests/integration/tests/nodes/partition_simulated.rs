@@ -60,7 +60,7 @@ async fn become_calm<'a>(members: impl IntoIterator<Item = &'a Member> + Clone, 
     ledger.assert_one_owner_each();
 }
 
-/// The moments when work was asked to stop, and when it ended.
+/// The moments when items were revoked, and when their work ended.
 #[derive(Debug, Clone, Default)]
 struct Moments(Arc<Mutex<Vec<(Instant, Instant)>>>);
 
@@ -223,7 +223,7 @@ fn a_member_that_restarts_before_the_others_settle_moves_nothing() {
     });
 }
 
-/// The other member is gone before it has got the item.
+/// The other member leaves before it owns the item.
 #[test]
 fn an_item_that_is_wanted_again_before_its_work_has_returned_stays() {
     play(1, async |ensemble| {

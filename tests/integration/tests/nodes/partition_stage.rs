@@ -24,7 +24,7 @@ struct Book {
     violations: Vec<String>,
     /// Works that have begun beside the work of an earlier owner.
     beside: Vec<(Owner, String)>,
-    /// The zxid up to which a member is excused: the server has ended its session without a word.
+    /// The zxid up to which a member is excused: an administrator has ended its session on the server.
     excused: BTreeMap<String, i64>,
 }
 
@@ -72,7 +72,7 @@ impl Ledger {
     }
 
     /// Excuses a member for work that has begun before this transaction: an administrator has ended its session. The
-    /// member learns of that with its next event, and other clients may learn first.
+    /// member learns of that with its next event, perhaps after the next owner.
     pub(crate) fn excuse(&self, id: &str, zxid: i64) {
         self.0.lock().excused.insert(id.to_owned(), zxid);
     }
@@ -110,12 +110,12 @@ pub(crate) async fn kill(watcher: &CuratorFramework, path: &str, ledger: &Ledger
     ledger.excuse(id, after.czxid);
 }
 
-/// Names of numbered items.
+/// Returns the names of numbered items.
 pub(crate) fn items(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("item-{number:03}")).collect()
 }
 
-/// Options for tests that wait: the members settle soon, and work has time to end.
+/// Returns options for tests that wait: the members settle soon, and work has time to end.
 pub(crate) fn soon() -> PartitionOptions {
     PartitionOptions::new().settle(Duration::from_millis(200)).grace(Duration::from_secs(10))
 }

@@ -37,7 +37,7 @@ impl Registrant {
             options = options.foreign_data(ForeignData::Mend);
         }
         let own = format!("{}-{}", self.name.0, self.worker);
-        // Workers of other clients may want it too.
+        // Workers of other clients may want this name too.
         let shared = format!("shared-{}", self.one_of(2) * 2 + self.worker);
         let (name, mode, is_protected) = match self.one_of(12) {
             0..=2 => (shared, CreateMode::Ephemeral, false),
@@ -50,7 +50,7 @@ impl Registrant {
             10 => ("stays".to_owned(), CreateMode::Persistent, false),
             _ => ("stays-".to_owned(), CreateMode::PersistentSequential, true),
         };
-        // Two that share a node and mend its data would not come to an end.
+        // Two registrations that mend the data of one node would write it without an end.
         let mends = mends && name != "stays";
         let options = if mends { options } else { options.foreign_data(ForeignData::Keep) };
         let options = if is_protected { options.protected() } else { options };

@@ -301,7 +301,7 @@ impl Book {
             }
         }
         let unprotected = match &change {
-            // Behind a lost reply it stays: its name does not tell the creator.
+            // Behind a lost reply it stays: its name does not identify its creator.
             Change::Created { path, node } if path.contains("/unprotected-") => Some((path.clone(), node.czxid)),
             _ => None,
         };

@@ -110,7 +110,7 @@ pub(super) async fn storm(seed: u64, presence: Presence) -> Outcome {
     drop(workers);
     drop(readers);
     close(observers, watching, &scribe).await;
-    // Behind a lost reply an unprotected node stays.
+    // An unprotected node stays if the reply to its create is lost.
     for (path, _) in field.nodes().into_iter().filter(|(path, _)| path.contains("/unprotected-")) {
         field.delete(&path);
     }

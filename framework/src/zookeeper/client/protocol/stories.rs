@@ -1008,7 +1008,7 @@ fn known_nodes_are_sent_with_their_zxid_ahead_of_the_subscription_and_end_in_res
             (vec![SubscriptionEvent::Resynced], vec![SubscriptionEvent::Reset])
         );
         story.notify(CHILDREN_CHANGED, "/a");
-        // The recursive watch tells of the child itself.
+        // The recursive watch sends the event of the child itself.
         assert_eq!(knowing.heard().len(), usize::from(mode == Persistent));
     }
 }

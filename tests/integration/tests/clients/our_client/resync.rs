@@ -1,4 +1,4 @@
-//! Subscriptions that resync at a reconnect: the server tells the changes of the nodes that the subscriber knows.
+//! Subscriptions that resync at a reconnect: the server sends the changes of the nodes that the subscriber knows.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -102,7 +102,7 @@ on_every_server! {
             assert_eq!((told.len(), told.into_iter().collect::<HashSet<_>>()), (expected.len(), expected), "{changes}");
             let [set_watches, reads] = replies(&proxy);
             assert_eq!([set_watches - before[0], reads - before[1]], [2, 0], "{changes}: requests of the client");
-            // Each later change is told once, although one-shot watches are left.
+            // Each later change arrives once, although one-shot watches are left.
             let (leaf, child) = (node(500), format!("{root}/5/extra"));
             commit(&other, [CuratorOp::set_data(&leaf, "y"), CuratorOp::create(&child)]).await;
             commit(&other, [CuratorOp::delete(&child)]).await;
@@ -285,7 +285,7 @@ struct Nodes {
     asked: u64,
 }
 
-/// The smallest cache: it reads what it is told of, and nothing else.
+/// The smallest cache: it reads the nodes of its events, and no others.
 struct Mirror {
     session: Session,
     root: String,

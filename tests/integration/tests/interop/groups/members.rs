@@ -11,7 +11,7 @@ use curator_test::kill_session;
 use super::member::sees;
 use crate::peer::{Language, Peer, Thread};
 
-/// Of processes that are killed. It must not end by itself on a busy machine.
+/// The session timeout of processes that are killed. The session must not end by itself on a busy machine.
 const SHORT: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(60);
 
@@ -175,7 +175,7 @@ fn ours(client: &CuratorFramework, path: &str, id: &str, data: &str) -> GroupMem
     member
 }
 
-/// Java's map has the own id always.
+/// Java's map always has the own id.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_counts_itself_a_member_while_its_node_is_gone() {
     let env = Env::new(Kind::InProcess);

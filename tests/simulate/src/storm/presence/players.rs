@@ -1,4 +1,4 @@
-//! Administrators that play one part of their own beside the registrants of a storm.
+//! The administrators of a storm, each with one kind of interference with the nodes of registrants.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::storm::weather::{Field, PATH, SESSION, start_player};
 
 const ADMINISTRATOR: ClientId = ClientId(120);
 
-/// Lets those play that belong to a seed. Returns their clients, which live until all is cleaned up.
+/// Starts the administrators of a seed. Returns their clients, which live until the nodes are cleaned up.
 pub(super) fn play(seed: u64, field: &Nodes, players: &mut JoinSet<()>) -> Vec<CuratorFramework> {
     let random = StdRng::seed_from_u64(seed ^ 800 << 32);
     let field = field.clone();

@@ -6,6 +6,9 @@
 mod attack;
 mod attack_in_process;
 mod both_clients;
+mod group_servers;
+mod in_process;
+mod limits;
 mod partition;
 mod partition_kazoo;
 mod partition_runs;

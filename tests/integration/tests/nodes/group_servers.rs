@@ -1,0 +1,190 @@
+//! Groups and nodes where the server changes: a loss of all data, containers that are deleted, and the requests of a
+//! group, counted by the in-process server.
+
+use std::time::Duration;
+
+use curator_framework::{Acl, ConnectionState, Permission, RetryNTimes};
+use curator_integration::connection_stage::comes_to;
+use curator_integration::env::{connected, eventually, in_time};
+use curator_integration::in_process::{client, options, server};
+use curator_recipes::{Group, GroupMember, GroupState, Members, NodeState};
+use curator_test::wire::OpCode;
+use curator_test::{FaultProxy, LoggedRequest, TestingServer};
+
+use crate::stage::{LONG, MODES, SHORT, stands, started, take_down, through};
+
+/// Waits until a group has members as wanted.
+async fn has(group: &Group, mut wanted: impl FnMut(&Members) -> bool) {
+    let known = |state: &GroupState| matches!(state, GroupState::Known(members) if wanted(members));
+    in_time(group.watch().wait_for(known)).await.unwrap();
+}
+
+async fn joined(client: &curator_framework::CuratorFramework, group: &str, id: &str) -> GroupMember {
+    let member = GroupMember::new(client.clone(), group, id).unwrap();
+    member.start().unwrap();
+    in_time(member.join()).await.unwrap();
+    member
+}
+
+fn reads(server: &TestingServer) -> Vec<LoggedRequest> {
+    let kinds = [OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2, OpCode::Exists, OpCode::Sync];
+    server.requests().into_iter().filter(|request| kinds.contains(&request.op)).collect()
+}
+
+/// The server starts anew, without any data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_and_members_stand_again_on_a_server_without_data() {
+    let server = server();
+    let retry = RetryNTimes::new(1000, Duration::from_millis(50));
+    let client = connected(options(&server).session_timeout(SHORT).retry_policy(retry)).await;
+    let nodes = MODES.map(|mode| started(&client, mode, &format!("/test/{mode:?}"), "mine"));
+    let member = joined(&client, "/group", "ann").await;
+    let mut paths = Vec::new();
+    for node in &nodes {
+        paths.push(stands(node).await.path);
+    }
+    for _ in 0..2 {
+        tokio::task::block_in_place(|| server.restart_empty()).unwrap();
+        eventually("all of them stand again", async || {
+            paths.iter().all(|path| server.data(path).is_some_and(|data| data == b"mine"))
+                && server.exists("/group/ann")
+        })
+        .await;
+        has(member.group(), |members| members.contains("ann")).await;
+        for node in &nodes {
+            in_time(node.watch().wait_for(|state| matches!(state, NodeState::Standing(_)))).await.unwrap();
+        }
+    }
+}
+
+/// The group's path is a container, which the server deletes when the last member has left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn group_is_followed_through_the_end_of_its_container() {
+    let server = TestingServer::builder().container_check_interval(Duration::from_millis(20)).start().unwrap();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let group = Group::observe(other, "/groups/one").unwrap();
+    for _ in 0..5 {
+        let member = GroupMember::new(client.clone(), "/groups/one", "ann").unwrap();
+        member.start().unwrap();
+        let own = in_time(member.join()).await.unwrap();
+        has(&group, |members| members.get("ann") == Some(&own)).await;
+        in_time(member.close()).await;
+        has(&group, Members::is_empty).await;
+        eventually("the container is gone", async || !server.exists("/groups")).await;
+    }
+}
+
+/// A reconnect sets the watches again, and reads nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reconnect_costs_a_group_no_read() {
+    const MEMBERS: usize = 50;
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let (client, direct) = (connected(through(&proxy, LONG).reap_interval(None)).await, client(&server).await);
+    let group = Group::observe(client.clone(), "/group").unwrap();
+    let mut members = Vec::new();
+    for number in 0..MEMBERS {
+        members.push(joined(if number % 2 == 0 { &client } else { &direct }, "/group", &number.to_string()).await);
+    }
+    for seen in members.iter().map(GroupMember::group).chain([&group]) {
+        has(seen, |members| members.len() == MEMBERS).await;
+    }
+    // Nothing is on its way.
+    for client in [&client, &direct] {
+        client.check_exists().for_path("/").await.unwrap();
+    }
+    for _ in 0..3 {
+        server.clear_requests();
+        take_down(&proxy);
+        comes_to(&client, ConnectionState::Suspended).await;
+        proxy.accept();
+        comes_to(&client, ConnectionState::Reconnected).await;
+        client.check_exists().for_path("/fence").await.unwrap();
+        let reads: Vec<_> = reads(&server).into_iter().filter(|read| read.path.as_deref() != Some("/fence")).collect();
+        assert_eq!(reads, []);
+    }
+    // The watches work: one member leaves, one changes.
+    server.clear_requests();
+    in_time(members.remove(1).close()).await;
+    in_time(members[1].set_data("newer")).await.unwrap();
+    has(&group, |members| {
+        members.len() == MEMBERS - 1 && members.get("2").is_some_and(|member| member.data == b"newer")
+    })
+    .await;
+}
+
+/// A member that joins, leaves or changes costs an observer a read or two, however large the group is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn change_of_a_group_costs_an_observer_few_reads() {
+    const MEMBERS: usize = 100;
+    let server = server();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let quiet = connected(options(&server).reap_interval(None)).await;
+    let mut nodes = Vec::new();
+    for number in 0..MEMBERS {
+        nodes.push(started(&client, curator_framework::CreateMode::Ephemeral, &format!("/group/{number}"), ""));
+    }
+    for node in &nodes {
+        stands(node).await;
+    }
+    let group = Group::observe(quiet.clone(), "/group").unwrap();
+    has(&group, |members| members.len() == MEMBERS).await;
+    let session = server.requests().into_iter().rfind(|read| read.op == OpCode::GetData).unwrap().session_id;
+    let cost = || reads(&server).iter().filter(|read| read.session_id == session).count();
+    server.clear_requests();
+    let node = started(&other, curator_framework::CreateMode::Ephemeral, "/group/new", "");
+    stands(&node).await;
+    has(&group, |members| members.len() == MEMBERS + 1).await;
+    assert!(cost() <= 2, "{:?}", reads(&server));
+    server.clear_requests();
+    in_time(node.set_data("newer")).await.unwrap();
+    has(&group, |members| members.get("new").is_some_and(|member| member.data == b"newer")).await;
+    assert!(cost() <= 1, "{:?}", reads(&server));
+    server.clear_requests();
+    in_time(node.close()).await;
+    has(&group, |members| members.len() == MEMBERS).await;
+    quiet.check_exists().for_path("/group").await.unwrap();
+    assert!(cost() <= 3, "{:?}", reads(&server));
+}
+
+/// A group that may not be read says so, and is followed once it may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn group_that_may_not_be_read_is_told_and_followed_later() {
+    let server = server();
+    let (client, admin) = (client(&server).await, client(&server).await);
+    let hidden = vec![Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, "world", "anyone")];
+    admin.create().with_acl(hidden).for_path("/group").await.unwrap();
+    let group = Group::observe(client.clone(), "/group").unwrap();
+    in_time(group.watch().wait_for(|state| matches!(state, GroupState::Failed(_)))).await.unwrap();
+    assert!(group.members().is_none());
+    // A member may join all the same.
+    let member = joined(&client, "/group", "ann").await;
+    server.clear_requests();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let asked = reads(&server).len();
+    assert!(asked <= 30, "{asked} reads in 2 s");
+    admin.set_acl().with_acl(Acl::open_unsafe()).for_path("/group").await.unwrap();
+    has(&group, |members| members.contains("ann")).await;
+    has(member.group(), |members| members.contains("ann")).await;
+}
+
+/// A closed group and a closed member leave no watch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_groups_leave_no_watch_and_no_node() {
+    let server = server();
+    let client = client(&server).await;
+    for is_dropped in [false, true] {
+        let group = Group::observe(client.clone(), "/group").unwrap();
+        let (ann, bob) = (joined(&client, "/group", "ann").await, joined(&client, "/group", "bob").await);
+        has(&group, |members| members.len() == 2).await;
+        if is_dropped {
+            drop((group, ann, bob));
+        } else {
+            in_time(ann.close()).await;
+            in_time(bob.close()).await;
+            in_time(group.close()).await;
+        }
+        eventually("no watch is left", async || client.watchers() == 0 && server.watch_count() == 0).await;
+        eventually("no node is left", async || server.children("/group").is_none_or(|nodes| nodes.is_empty())).await;
+    }
+}

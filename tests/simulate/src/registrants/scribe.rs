@@ -27,7 +27,7 @@ struct Book {
     path: String,
     /// The name of each item's node, by its item and `czxid`.
     nodes: BTreeMap<(String, i64), String>,
-    /// The present work, which believes that it owns its item.
+    /// The work that was not dropped yet.
     works: Vec<(Candidate, OwnedItem)>,
     log: Vec<String>,
     next: u64,
@@ -190,15 +190,15 @@ impl Scribe {
         });
     }
 
-    /// Notes that a process owns an item, and asks all others that do.
+    /// Notes that a process owns an item, and all others that work on it.
     pub fn owns(&self, candidate: Candidate, item: &OwnedItem) {
         self.write(|book, now| {
             let (name, term) = (item.name().to_owned(), item.token());
             let node = book.nodes.get(&(name.clone(), term)).cloned().unwrap_or_default();
             book.item_event(now, &name, elections::Event::Leads { candidate, term, node });
-            let believes = |work: &&(Candidate, OwnedItem)| work.1.name() == name && work.1.is_owned();
+            let works = |work: &&(Candidate, OwnedItem)| work.1.name() == name;
             let seen = |(candidate, item): &(Candidate, OwnedItem)| (*candidate, item.token());
-            for (candidate, term) in book.works.iter().filter(believes).map(seen).collect::<Vec<_>>() {
+            for (candidate, term) in book.works.iter().filter(works).map(seen).collect::<Vec<_>>() {
                 book.item_event(now, &name, elections::Event::SeenLeading { candidate, term });
             }
             book.works.push((candidate, item.clone()));

@@ -1,4 +1,4 @@
-//! What locks, nodes, groups and clients cost: requests, round trips, processor time, and hand-offs in long queues.
+//! The cost of locks, nodes, groups and clients: requests, round trips, processor time, and hand-offs in long queues.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 

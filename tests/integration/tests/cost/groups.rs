@@ -99,7 +99,9 @@ async fn a_member_costs_its_node_and_its_observer() {
     assert_eq!([SetData, Exists, GetData].map(|op| count(&write, op)), [(1, 3); 3], "{write:?}");
     in_time(joining.close()).await;
     let close = stage.requests().await;
-    assert_eq!([count(&close, Delete), count(&close, RemoveWatches)], [(1, 3), (2, 3)], "{close:?}");
+    // The deletion is faster than the removal of the watch on the own node, or not.
+    let alternatives = [[(1, 2), (1, 2)], [(1, 3), (2, 3)]];
+    assert!(alternatives.contains(&[Delete, RemoveWatches].map(|op| count(&close, op))), "{close:?}");
 }
 
 #[tokio::test]

@@ -6,9 +6,7 @@ use curator_framework::{ConnectionState, CreateMode, CuratorFramework};
 use curator_integration::env::in_time;
 use curator_recipes::{NodeError, NodeState, PersistentNode, StandingNode};
 use curator_test::ClientId;
-use curator_test::wire::OpCode::{
-    Create2, CreateContainer, CreateSession, Delete, Exists, Multi, RemoveWatches, SetData, SetWatches,
-};
+use curator_test::wire::OpCode::{Create2, CreateContainer, CreateSession, Delete, Exists, Multi, SetData, SetWatches};
 use tokio::time::{Instant, sleep};
 
 use crate::meter::{Stage, round_trips};
@@ -106,12 +104,12 @@ async fn a_node_of_a_dying_session_is_replaced_in_one_transaction() {
 }
 
 #[tokio::test]
-async fn a_close_is_one_write_and_the_removal_of_the_watch() {
+async fn a_close_is_one_request() {
     let stage = Stage::new("/app").await;
     let (node, _) = standing(&stage.client, PATH).await;
     stage.requests().await;
     in_time(node.close()).await;
-    assert_eq!(stage.requests().await, [RemoveWatches, Delete]);
+    assert_eq!(stage.requests().await, [Delete]);
 }
 
 #[tokio::test]
@@ -126,7 +124,7 @@ async fn a_node_behind_that_of_another_session_waits_without_requests() {
     assert_eq!(stage.requests().await, [Create2, Exists]);
     in_time(other.close()).await;
     in_time(node.created()).await.unwrap();
-    assert_eq!(stage.requests().await, [RemoveWatches, Delete, Create2, Exists]);
+    assert_eq!(stage.requests().await, [Delete, Create2, Exists]);
 }
 
 #[tokio::test(start_paused = true)]

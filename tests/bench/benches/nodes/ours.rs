@@ -1,0 +1,133 @@
+//! This project's nodes and members, in a process of their own. The words are those of `main.rs`.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, Write as _};
+use std::time::Duration;
+
+use curator_bench::process::Result;
+use curator_framework::{CreateMode, CuratorFramework, ExponentialBackoffRetry};
+use curator_recipes::{GroupMember, GroupMemberOptions, GroupState, PersistentNode};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::timeout;
+
+/// A little less than the patience of the other process.
+const PATIENCE: Duration = Duration::from_secs(50);
+
+#[derive(Default)]
+struct All {
+    clients: BTreeMap<String, CuratorFramework>,
+    nodes: BTreeMap<String, PersistentNode>,
+    members: BTreeMap<String, GroupMember>,
+}
+
+async fn connect(servers: &str, session: Duration) -> Result<CuratorFramework> {
+    let client = CuratorFramework::builder(servers)
+        .session_timeout(session)
+        .connection_timeout(Duration::from_secs(15))
+        .retry_policy(ExponentialBackoffRetry::new(Duration::from_secs(1), 3)?)
+        .build()?;
+    client.start()?;
+    client.block_until_connected().await?;
+    Ok(client)
+}
+
+impl All {
+    fn client(&self, name: &str) -> Result<CuratorFramework> {
+        Ok(self.clients.get(name).ok_or("no such client")?.clone())
+    }
+
+    async fn run(&mut self, words: &[&str]) -> Result<String> {
+        Ok(match *words {
+            ["connect", name, servers, millis] => {
+                let client = connect(servers, Duration::from_millis(millis.parse()?)).await?;
+                self.clients.insert(name.to_owned(), client);
+                "connected".to_owned()
+            }
+            ["stand", name, path] => {
+                let node = PersistentNode::new(self.client(name)?, CreateMode::Ephemeral, path, name)?;
+                node.start()?;
+                node.created().await?;
+                self.nodes.insert(name.to_owned(), node);
+                "stands".to_owned()
+            }
+            ["touch", name] => {
+                self.client(name)?.check_exists().for_path("/").await?;
+                "touched".to_owned()
+            }
+            ["close", name] => {
+                self.nodes.remove(name).ok_or("no such node")?.close().await;
+                "closed".to_owned()
+            }
+            ["join", name, path, id] => {
+                let options = GroupMemberOptions::new().data(name);
+                let member = GroupMember::with_options(self.client(name)?, path, id, options)?;
+                member.start()?;
+                self.members.insert(name.to_owned(), member);
+                "joined".to_owned()
+            }
+            ["see", count] => self.see(count.parse()?).await?,
+            ["tell", name] => tell(self.members.get(name).ok_or("no such member")?).await,
+            ["leave", name] => {
+                self.members.remove(name).ok_or("no such member")?.close().await;
+                "left".to_owned()
+            }
+            ["end", name] => {
+                self.clients.remove(name).ok_or("no such client")?.close().await;
+                "ended".to_owned()
+            }
+            _ => return Err(format!("{words:?} is unknown").into()),
+        })
+    }
+
+    /// Waits until each member sees so many.
+    async fn see(&self, count: usize) -> Result<String> {
+        let is_wanted = |state: &GroupState| matches!(state, GroupState::Known(members) if members.len() == count);
+        let all = async {
+            for member in self.members.values() {
+                member.watch().wait_for(is_wanted).await?;
+            }
+            Result::Ok("seen".to_owned())
+        };
+        timeout(PATIENCE, all).await.map_err(|_| format!("not {count} members"))?
+    }
+}
+
+/// Returns all that a member says of its group and of itself.
+async fn tell(member: &GroupMember) -> String {
+    let joined = match member.join_within(Duration::from_millis(500)).await {
+        Ok(_) => "joined".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let members = member.members();
+    let each = members.iter().flat_map(|members| {
+        members.iter().map(|one| format!("{}={}", one.id, String::from_utf8_lossy(&one.data))).collect::<Vec<_>>()
+    });
+    let foreign = match member.node().state() {
+        curator_recipes::NodeState::Standing(node) => {
+            node.foreign_data.map(|data| format!("; foreign data {:?}", String::from_utf8_lossy(&data)))
+        }
+        _ => None,
+    };
+    format!("{}; {joined}{}", each.collect::<Vec<_>>().join(","), foreign.unwrap_or_default())
+}
+
+fn say(line: &str) {
+    let mut output = std::io::stdout().lock();
+    // The reader is gone if this process is about to end.
+    drop(output.write_all(format!("{line}\n").as_bytes()).and_then(|()| output.flush()));
+}
+
+/// Does what the lines of the standard input say.
+pub(crate) async fn serve() -> Result<()> {
+    say("ready");
+    let (sender, mut lines) = unbounded_channel();
+    std::thread::spawn(move || {
+        std::io::stdin().lock().lines().map_while(std::result::Result::ok).try_for_each(|line| sender.send(line))
+    });
+    let mut all = All::default();
+    while let Some(line) = lines.recv().await {
+        let words: Vec<_> = line.split(' ').collect();
+        say(&all.run(&words).await?);
+    }
+    Ok(())
+}

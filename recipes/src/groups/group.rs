@@ -66,7 +66,6 @@ const READS_AT_ONCE: usize = 32;
 /// | a member changes its data | 1 |
 /// | lost connection | none, apart from the watches that the session sets again; over `zookeeper-async` those of a start without `sync` |
 /// | close | the removal of the watches: 1, and 1 for each member |
-/// | close | the removal of the watches: 1, and 1 for each member |
 #[derive(Clone)]
 pub struct Group {
     owner: Arc<Owner>,

@@ -76,7 +76,8 @@ pub struct NodeListenerId(u64);
 ///
 /// * An ephemeral node of another session is never taken for this one. Curator writes its data into it, reports the
 ///   node as created, and loses it with the other session.
-/// * If the server still has the node of the lost session, the new node takes its place without a gap.
+/// * If the server still has the node of the lost session, the new node takes its place in one transaction. The client
+///   closes the lost session too; if that is faster, the name is missing for up to two round trips.
 /// * Data that another client writes is [reported or replaced](crate::ForeignData). Curator does neither.
 /// * An error that waiting cannot mend reaches [`created`](Self::created), and attempts pause. Curator sends creates
 ///   without a pause after some errors, and none at all after others.
@@ -101,7 +102,7 @@ pub struct NodeListenerId(u64);
 /// | data written by another client | 2, and 2 to [mend](crate::ForeignData::Mend) it |
 /// | lost connection | none, apart from the watch that the session sets again |
 /// | wait behind another session's node | none; 2 for each change of that node |
-/// | close | 2: the removal of the watch, and the delete |
+/// | close | 1 |
 ///
 /// The node needs no heartbeat beside the session's pings: it excludes no other client from anything.
 #[derive(Clone)]

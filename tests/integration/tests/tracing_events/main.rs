@@ -8,11 +8,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use curator_framework::{
-    Acl, ConnectionState, CuratorFramework, Permission, RetryNTimes, RetryOneTime, StandardConnectionStateErrorPolicy,
+    Acl, ConnectionState, CreateMode, CuratorFramework, Permission, RetryNTimes, RetryOneTime,
+    StandardConnectionStateErrorPolicy,
 };
 use curator_recipes::{
-    InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector,
-    LeaderState, Leadership, LockOptions, MutexGuard, Partition, PartitionOptions, SemaphoreProtocol,
+    Group, InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector,
+    LeaderState, Leadership, LockOptions, MutexGuard, Partition, PartitionOptions, PersistentNode, SemaphoreProtocol,
 };
 use curator_test::wire::OpCode;
 use curator_test::{ApacheCluster, ClientId, FaultProxy, SimulatedEnsemble, TestingServer};
@@ -194,6 +195,38 @@ async fn lead_and_fail(client: &CuratorFramework, log: &Log) {
     log.comes_to("an election cannot be observed").await;
 }
 
+/// Nodes that stand, and do not, in each way that is logged.
+async fn register_and_fail(client: &CuratorFramework, log: &Log) {
+    let started = |path: &str| {
+        let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, path, "").unwrap();
+        node.start().unwrap();
+        node
+    };
+    let read_only = || vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
+    let node = started("/standing/node");
+    timeout(PATIENCE, node.created()).await.unwrap().unwrap();
+    let _second = started("/standing/node");
+    log.comes_to("a node is taken").await;
+    client.set_acl().with_acl(read_only()).for_path("/standing/node").await.unwrap();
+    timeout(PATIENCE, node.set_data("refused")).await.unwrap().unwrap_err();
+    client.set_acl().with_acl(read_only()).for_path("/standing").await.unwrap();
+    timeout(PATIENCE, node.close()).await.unwrap();
+    let _refused = started("/standing/other");
+    log.comes_to("a node cannot be created").await;
+    assert!(["a node stands", "a node's data cannot be written"].iter().all(|name| log.seen(name)));
+    log.comes_to("a node is deleted in the background").await;
+
+    let not_started = CuratorFramework::new_client("127.0.0.1:1", RetryOneTime::new(Duration::ZERO)).unwrap();
+    let early = PersistentNode::new(not_started, CreateMode::Ephemeral, "/early", "").unwrap();
+    early.start().unwrap();
+    log.comes_to("a node is created later").await;
+
+    let write_only = vec![Acl::new(Permission::WRITE, "world", "anyone")];
+    client.create().with_acl(write_only).for_path("/hidden-group").await.unwrap();
+    let _group = Group::observe(client.clone(), "/hidden-group").unwrap();
+    log.comes_to("a group cannot be read").await;
+}
+
 /// Work that does not return in its grace.
 async fn divide_items(client: &CuratorFramework, log: &Log) {
     let options = PartitionOptions::new().settle(Duration::ZERO).grace(Duration::ZERO);
@@ -237,6 +270,8 @@ async fn live_through_everything(log: &Log) {
     wake_a_successor_without_permission(&client, &server, log).await;
 
     lead_and_fail(&client, log).await;
+
+    register_and_fail(&client, log).await;
 
     divide_items(&client, log).await;
 

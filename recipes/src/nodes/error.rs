@@ -36,7 +36,7 @@ pub enum NodeError {
     },
     /// Another session, or another object of this client, has a node at the path. This node is created when that node
     /// is deleted.
-    #[error("{path} is the node of session {session:#x}")]
+    #[error("{path} is {}", owned_by(*session))]
     TakenBy {
         /// The path.
         path: PathText,
@@ -45,7 +45,7 @@ pub enum NodeError {
     },
     /// Another session has a member with this id, perhaps that of an earlier process that has crashed: its node stands
     /// until the session expires.
-    #[error("the group {group} has a member {id:?} of session {session:#x}")]
+    #[error("the group {group} has a member {id:?}, {}", owned_by(*session))]
     DuplicateMember {
         /// The group's path.
         group: PathText,
@@ -62,6 +62,14 @@ pub enum NodeError {
         /// The rule that it breaks.
         reason: String,
     },
+}
+
+/// Describes a node by its owner.
+fn owned_by(session: i64) -> String {
+    match session {
+        0 => "a node that is not ephemeral".to_owned(),
+        session => format!("the node of session {session:#x}"),
+    }
 }
 
 impl NodeError {
@@ -87,5 +95,19 @@ impl NodeError {
             StartError::Closed => Self::Closed { path },
             StartError::NoRuntime => curator_framework::Error::NoRuntime.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_owner_of_a_taken_path() {
+        let taken = |session| NodeError::TakenBy { path: "/a".into(), session }.to_string();
+        assert_eq!(taken(0x1f), "/a is the node of session 0x1f");
+        assert_eq!(taken(0), "/a is a node that is not ephemeral");
+        let duplicate = NodeError::DuplicateMember { group: "/g".into(), id: "ann".to_owned(), session: 0x1f };
+        assert_eq!(duplicate.to_string(), "the group /g has a member \"ann\", the node of session 0x1f");
     }
 }

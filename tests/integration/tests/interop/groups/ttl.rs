@@ -73,7 +73,7 @@ async fn nodes_with_a_time_to_live_stand_and_go_on_apache() {
     let server = ApacheServer::builder().session_timeouts(Duration::from_secs(2), LONG);
     let server = server
         .system_property("zookeeper.extendedTypesEnabled", "true")
-        .system_property("znode.container.checkIntervalMs", &CHECK.as_millis().to_string());
+        .system_property("znode.container.checkIntervalMs", CHECK.as_millis().to_string());
     let server = tokio::task::block_in_place(|| server.start()).unwrap();
     nodes_of_both_stand_and_go(server.address()).await;
 }

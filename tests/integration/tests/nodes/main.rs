@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
-mod attack;
-mod attack_in_process;
 mod both_clients;
+mod faults;
+mod faults_in_process;
 mod group_servers;
 mod in_process;
 mod limits;

@@ -241,20 +241,19 @@ on_every_server! {
                     in_time(member.set_data("newer")).await.unwrap();
                     in_time(member.close()).await;
                 }
-                joined(&client, &path, &format!("{number:02}")).await.0
+                joined(&client, &path, &format!("{number:02}")).await
             });
         }
         let mut streams = vec![Followed::of(&group)];
-        let mut members = Vec::new();
-        while let Some(member) = in_time(tasks.join_next()).await {
-            members.push(member.unwrap());
+        let (mut members, mut newest) = (Vec::new(), BTreeMap::new());
+        while let Some(done) = in_time(tasks.join_next()).await {
+            let (member, own) = done.unwrap();
+            newest.insert(own.id.clone(), own);
+            members.push(member);
             streams.push(Followed::of(&group));
         }
-        let ids: Vec<_> = (0..12).map(|number| format!("{number:02}")).collect();
-        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
-        let newest = has(&group, &ids).await;
         for stream in &mut streams {
-            while !stream.members.values().eq(newest.iter()) {
+            while stream.members != newest {
                 stream.next().await;
             }
         }

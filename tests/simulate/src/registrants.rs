@@ -120,11 +120,21 @@ impl Registrant {
         tokio::time::sleep(self.time(milliseconds)).await;
     }
 
+    /// Calls a node, and goes on a moment later: a channel wakes its receivers in a random order, and the notes on the
+    /// same change come first.
+    async fn call<T>(&self, call: impl Future<Output = T>) -> T {
+        let outcome = call.await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        outcome
+    }
+
     /// Waits until all faults are over and all registrants have their last nodes, and for some time more.
     async fn stay(&mut self) {
         // An error means that the storm has ended.
         drop(self.calm.wait_for(|calm| *calm).await);
         self.all.wait().await;
-        tokio::time::sleep(self.stays).await;
+        // The barrier wakes its waiters in a random order: each goes on at a time of its own.
+        let place = Duration::from_millis(u64::from(self.name.0) * 2 + u64::from(self.worker));
+        tokio::time::sleep(self.stays + place).await;
     }
 }

@@ -48,18 +48,18 @@ impl Registrant {
             3 => {
                 // A wait that is dropped has no effect.
                 let soon = self.time(0..6000);
-                if let Ok(joined) = timeout(soon, member.join()).await {
+                if let Ok(joined) = self.call(timeout(soon, member.join())).await {
                     self.scribe.may_fail(joined);
                 }
             }
             4 => {
                 let budget = self.time(0..6000);
-                self.scribe.may_fail(member.join_within(budget).await);
+                self.scribe.may_fail(self.call(member.join_within(budget)).await);
             }
             _ => {
                 let data = self.scribe.data();
                 self.scribe.wants(registration, data.clone());
-                match timeout(Duration::from_secs(20), member.set_data(data.clone())).await {
+                match self.call(timeout(Duration::from_secs(20), member.set_data(data.clone()))).await {
                     Ok(Ok(())) => self.scribe.wrote(registration, data),
                     Ok(failed) => self.scribe.may_fail(failed),
                     // The data is wanted all the same.
@@ -76,9 +76,9 @@ impl Registrant {
             1 => {
                 // A close that is dropped goes on by itself.
                 let soon = self.time(0..200);
-                let _closed = timeout(soon, member.close()).await;
+                let _closed = self.call(timeout(soon, member.close())).await;
             }
-            _ => member.close().await,
+            _ => self.call(member.close()).await,
         }
     }
 }

@@ -73,20 +73,20 @@ impl Registrant {
             3 => {
                 // A wait that is dropped has no effect.
                 let soon = self.time(0..6000);
-                if let Ok(created) = timeout(soon, node.created()).await {
+                if let Ok(created) = self.call(timeout(soon, node.created())).await {
                     self.scribe.may_fail(created);
                 }
             }
             4 => {
                 let budget = self.time(0..6000);
-                self.scribe.may_fail(node.wait_for_initial_create(budget).await);
+                self.scribe.may_fail(self.call(node.wait_for_initial_create(budget)).await);
             }
             _ => {
                 for _ in 0..1 + self.one_of(3) {
                     let data = self.scribe.data();
                     self.scribe.wants(registration, data.clone());
                     let soon = if self.one_of(2) == 0 { self.time(0..200) } else { Duration::from_secs(20) };
-                    match timeout(soon, node.set_data(data.clone())).await {
+                    match self.call(timeout(soon, node.set_data(data.clone()))).await {
                         Ok(Ok(())) => self.scribe.wrote(registration, data),
                         Ok(failed) => self.scribe.may_fail(failed),
                         // The data is wanted all the same.
@@ -104,9 +104,9 @@ impl Registrant {
             1 => {
                 // A close that is dropped goes on by itself.
                 let soon = self.time(0..200);
-                let _closed = timeout(soon, node.close()).await;
+                let _closed = self.call(timeout(soon, node.close())).await;
             }
-            _ => node.close().await,
+            _ => self.call(node.close()).await,
         }
     }
 }

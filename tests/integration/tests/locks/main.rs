@@ -16,6 +16,7 @@ mod loss;
 mod misuse;
 mod multi;
 mod mutex;
+mod node_cancellation;
 mod operations;
 mod owners;
 mod participants;

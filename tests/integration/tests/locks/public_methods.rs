@@ -6,9 +6,9 @@ use std::path::Path;
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{Attribute, ImplItem, Item, ItemImpl, ItemMacro, ReturnType, TraitItem, Type, TypeParamBound, Visibility};
 
-use crate::leader_cancellation;
 use crate::operations::{LONG, holding, taking};
 use crate::shared_cancellation::METHODS;
+use crate::{leader_cancellation, node_cancellation};
 
 /// The public asynchronous methods of a source file, and the types for which macros make some.
 #[derive(Default)]
@@ -128,7 +128,13 @@ fn no_asynchronous_method_is_left_out() {
         .iter()
         .map(|taking| taking.name.to_owned())
         .chain(holding().iter().map(|holding| holding.name.to_owned()))
-        .chain(METHODS.into_iter().chain(leader_cancellation::methods()).map(ToOwned::to_owned))
+        .chain(
+            METHODS
+                .into_iter()
+                .chain(leader_cancellation::methods())
+                .chain(node_cancellation::methods())
+                .map(ToOwned::to_owned),
+        )
         .collect();
     assert!(public.len() > 30, "{public:?}");
     assert_eq!(public, tested);

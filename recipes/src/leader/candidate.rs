@@ -421,6 +421,11 @@ async fn begin(
     if !is_clean {
         tracing::info!(path, delay_s = delay.as_secs_f64(), "the earlier leader did not resign");
         sleep(delay).await;
+        // The proof of the grant is as old as the delay. Meanwhile the node may have been deleted.
+        match share.verify().await {
+            Err(error) if !error.is_retryable() => return Err(error.into()),
+            _ => {}
+        }
     }
     Ok(begun)
 }

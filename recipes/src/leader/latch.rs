@@ -207,6 +207,7 @@ pub(super) struct Shared {
 /// | the candidate ahead leaves without having led | 3 in 2 round trips: listing and read, then a watch on the next one |
 /// | hand-off | 3: delete, then listing and a read of the path's data in one round trip (Curator 5.4: 2, later 3) |
 /// | [delay](LeaderLatchOptions::delay_after_unclean_loss), or an older node behind a [hand-over](Self::resign_to) | 1 more: a transaction that writes the record |
+/// | the delay is waited out | 2 more: a write that changes nothing, and a read of the own node |
 /// | [`resign_to`](Self::resign_to) | 8 of the leader, 11 of the candidate up to its term, 3 of each candidate directly behind the two |
 /// | wait or lead | the session's heartbeat: a write each eighth of the timeout, one for all locks and elections |
 /// | lost connection | none of its own, apart from the watches that the session sets anew |

@@ -31,7 +31,7 @@ const KEPT: [u64; 11] = [
     3_712_030_542,
 ];
 /// Those with a storm of an election that found something.
-const KEPT_ELECTIONS: [u64; 7] = [1049, 1147, 1185, 1626, 1962, 3036, 3332];
+const KEPT_ELECTIONS: [u64; 8] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_531_191_909];
 
 fn assert_well(seed: u64) {
     for storm in Storm::of(seed) {

@@ -31,9 +31,12 @@ on_every_server! {
 
     /// Curator's `TestBlockUntilConnected.testBlockUntilConnectedCurrentlyNeverConnected`.
     async fn the_first_connection_ends_the_wait(env) {
-        let client = builder(env.address()).build().unwrap();
+        let proxy = env.proxy();
+        proxy.refuse();
+        let client = builder(proxy.address()).build().unwrap();
         client.start().unwrap();
         assert!(client.block_until_connected().now_or_never().is_none());
+        proxy.accept();
         in_time(client.block_until_connected()).await.unwrap();
         assert_eq!(client.connection_state(), Some(ConnectionState::Connected));
     }

@@ -44,7 +44,11 @@ on_every_server! {
         }
         let (all, heard) = (heard(&mut witness_of_it).await, heard(&mut kept).await);
         assert!(all.len() > 100, "{}", all.len());
-        assert_eq!(heard, all);
+        // A watch that is set again, because another one of its path has gone, may report the newest change twice.
+        let mut rest = heard.iter();
+        let missed: Vec<_> = all.iter().filter(|event| !rest.any(|heard| heard == *event)).collect();
+        assert!(missed.is_empty(), "missed {missed:?} of {all:?}, heard {heard:?}");
+        assert!(heard.iter().all(|event| all.contains(event)), "{heard:?}");
     }
 
     async fn recipes_and_subscriptions_go_on_over_reconnects(env) {

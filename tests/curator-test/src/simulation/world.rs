@@ -216,7 +216,10 @@ impl World {
                 healed.touched.take();
             }
             healed.lagging = None;
-            for parcel in std::mem::take(&mut healed.held) {
+            let held = std::mem::take(&mut healed.held);
+            // Those in transit left later than the held ones, and no message overtakes another.
+            let in_transit = state.take_in_transit(client);
+            for parcel in held.into_iter().chain(in_transit) {
                 state.post(parcel, now);
             }
             // A server that was behind catches up by moving its clients to another one.
@@ -324,6 +327,16 @@ impl State {
         *last = (now + delay).max(*last);
         self.arriving.insert((*last, self.next_parcel), parcel);
         self.next_parcel += 1;
+    }
+
+    /// Takes the messages that are on their way to or from a client, in the order of their arrival.
+    fn take_in_transit(&mut self, client: ClientId) -> Vec<Parcel> {
+        let links = &self.links;
+        let is_meant = |parcel: &Parcel| links.get(&parcel.link()).is_some_and(|link| link.client == client);
+        let (taken, others): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.arriving).into_iter().partition(|(_, parcel)| is_meant(parcel));
+        self.arriving = others;
+        taken.into_values().collect()
     }
 
     /// Sends the leader's messages; a server that is behind does not get them.
@@ -553,6 +566,41 @@ pub(super) async fn run(world: Weak<World>) {
             biased;
             () = alive.changed.notified() => {}
             () = due => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGES: u8 = 60;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_message_overtakes_one_that_a_partition_holds() {
+        let (client, latency) = (ClientId(0), Duration::from_millis(100));
+        for seed in 0..20 {
+            let world = World::new(seed, latency, Duration::from_secs(1));
+            let (link, mut inbox) = world.open(client);
+            for number in 0..MESSAGES {
+                match number {
+                    20 => world.partition(client),
+                    40 => world.repair(client),
+                    _ => {}
+                }
+                world.change(|state, now| {
+                    state.post(Parcel::ToClient(link, vec![number]), now);
+                    state.step(now);
+                });
+                tokio::time::advance(latency / 10).await;
+            }
+            tokio::time::advance(latency * 2).await;
+            world.change(|state, now| state.step(now));
+            let arrived = std::iter::from_fn(|| inbox.try_recv().ok()).map(|message| match message {
+                FromServer::Frame(bytes) => bytes[0],
+                FromServer::Closed => unreachable!("the server closes no connection"),
+            });
+            assert!(arrived.eq(0..MESSAGES), "seed {seed}");
         }
     }
 }

@@ -173,6 +173,7 @@
 
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
+mod caches;
 mod groups;
 pub mod how_it_works;
 mod leader;
@@ -185,6 +186,12 @@ mod standing;
 #[doc = include_str!("../docs/tutorial.md")]
 pub mod tutorial {}
 
+pub use caches::curator_cache::CuratorCache;
+pub use caches::error::{CacheError, CacheResult};
+pub use caches::events::{CacheEvent, CacheEvents};
+pub use caches::listener::{CacheListenerId, CuratorCacheListener, CuratorCacheListenerBuilder};
+pub use caches::model::{CacheSnapshot, CacheState, ChildData, Lookup};
+pub use caches::options::CuratorCacheOptions;
 pub use curator_framework::LossReason;
 pub use groups::group::Group;
 pub use groups::member::{GroupMember, GroupMemberOptions};

@@ -1,0 +1,309 @@
+//! The public cache.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use curator_framework::{CuratorFramework, PathText, validate_path};
+use tokio::sync::watch;
+
+use super::error::{CacheError, CacheResult};
+use super::events::CacheEvents;
+use super::listener::{CacheListenerId, CuratorCacheListener, Pumps};
+use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
+use super::options::CuratorCacheOptions;
+use super::shared::Shared;
+use super::task::CacheTask;
+use crate::standing::StandingTask;
+
+/// A local copy of a node and all below it, which follows the server and knows how fresh it is: Curator's
+/// `CuratorCache`, and its `CuratorCacheBridge`.
+///
+/// Clones are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close), or the drop of the
+/// last clone, ends the cache.
+///
+/// The contents are a state of the server that may be late: [`state`](Self::state) says how late. While the connection
+/// is lost they stay, and the state is [`Stale`](CacheState::Stale). A right to act on a node needs a lock, or a write
+/// with the node's version.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::{CacheEvent, CuratorCache, Lookup};
+///
+/// # client.create().creating_parents_if_needed().for_path("/config/port", "8080").await?;
+/// let cache = CuratorCache::new(client.clone(), "/config")?;
+/// cache.start()?;
+/// cache.initialized().await?;
+/// match cache.get("/config/port") {
+///     Lookup::Present(node) => assert_eq!(node.data, b"8080"),
+///     other => panic!("{other:?}"),
+/// }
+///
+/// let mut events = cache.events();
+/// client.set_data().for_path("/config/port", "9090").await?;
+/// while let Some(event) = events.next().await {
+///     if let CacheEvent::Changed { old, new } = event {
+///         assert_eq!((&*old.data, &*new.data), (&b"8080"[..], &b"9090"[..]));
+///         break;
+///     }
+/// }
+/// # cache.close().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cost
+///
+/// | case | requests |
+/// | --- | --- |
+/// | load | 1 recursive watch, 1 read for each node, 1 listing for each node with children |
+/// | a node is created or changes | 1 read |
+/// | a node is deleted | none |
+/// | lost connection | `setWatches` with the paths that are cached, in parts of 128 KB, then 1 read for each node that has changed |
+/// | new session | as after a lost connection, and 1 read of the root |
+/// | close | the removal of the watch |
+#[derive(Clone)]
+pub struct CuratorCache {
+    owner: Arc<Owner>,
+}
+
+struct Owner {
+    /// Keeps the client open.
+    client: CuratorFramework,
+    options: CuratorCacheOptions,
+    shared: Arc<Shared>,
+    pumps: Pumps,
+    task: StandingTask,
+}
+
+impl CuratorCache {
+    /// Returns a cache of a node and all below it, which is to be started. No request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`: ZooKeeper does not allow this path.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> CacheResult<Self> {
+        Self::with_options(client, path, CuratorCacheOptions::new())
+    }
+
+    /// Returns a cache with these options, which is to be started. No request.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `InvalidArgument`: the snapshot to resume from is that of another path, or no event may wait.
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        options: CuratorCacheOptions,
+    ) -> CacheResult<Self> {
+        let path = path.into();
+        validate_path(&path)?;
+        if let Some(snapshot) = options.snapshot.as_ref().filter(|snapshot| snapshot.path() != path) {
+            let reason = format!("it is a snapshot of {}, not of {path}", snapshot.path());
+            return Err(CacheError::InvalidArgument { argument: "resume", reason });
+        }
+        if options.max_events == 0 {
+            let reason = "a stream needs room for an event".to_owned();
+            return Err(CacheError::InvalidArgument { argument: "max_events", reason });
+        }
+        let shared = Shared::new(path, &options, false);
+        let owner = Owner { client, options, shared, pumps: Pumps::default(), task: StandingTask::new() };
+        Ok(Self { owner: Arc::new(owner) })
+    }
+
+    /// Starts to fill the cache, in the background, now or when the client is connected.
+    ///
+    /// # Errors
+    ///
+    /// * `AlreadyStarted`, `Closed`: a cache starts once.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    pub fn start(&self) -> CacheResult<()> {
+        let Owner { client, options, shared, pumps, task } = &*self.owner;
+        // Does not keep the client: the last clone of the cache ends the task.
+        let work = CacheTask::new(client.weak_clone(), Arc::clone(shared), options);
+        task.start(move |stop| work.run(stop)).map_err(|error| CacheError::of_start(error, self.path_text()))?;
+        pumps.start();
+        Ok(())
+    }
+
+    /// Returns the path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.owner.shared.root
+    }
+
+    fn path_text(&self) -> PathText {
+        self.owner.client.path_text(self.path())
+    }
+
+    /// Returns the node at a full path, as the cache knows it.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Lookup {
+        self.owner.shared.get(path)
+    }
+
+    /// Returns the children of a node by their names; `None` if the node is not in the cache.
+    #[must_use]
+    pub fn children(&self, path: &str) -> Option<BTreeMap<String, Arc<ChildData>>> {
+        self.owner.shared.children(path)
+    }
+
+    /// Returns all nodes at one moment, parents before their children. It copies the data.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<ChildData> {
+        self.owner.shared.nodes()
+    }
+
+    /// Returns the number of nodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.owner.shared.len()
+    }
+
+    /// Returns `true` without nodes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the age of the contents.
+    #[must_use]
+    pub fn state(&self) -> CacheState {
+        self.owner.shared.state.borrow().clone()
+    }
+
+    /// Returns the age of the contents as a channel. It may skip states.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<CacheState> {
+        self.owner.shared.state.subscribe()
+    }
+
+    /// Waits until the first load is complete. A path that does not exist is an empty cache.
+    ///
+    /// # Errors
+    ///
+    /// * `NotStarted`, `Closed`.
+    /// * `Framework`: the server refuses to show the root. The cache tries again in the background.
+    /// * `TooManyNodes`: see [`CuratorCacheOptions::max_nodes`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized(&self) -> CacheResult<()> {
+        self.reaches(i64::MIN).await.map(|_| ())
+    }
+
+    /// Waits until the contents show all that the replies to this client have shown, its own writes included. Sends no
+    /// request for it. Returns the transaction up to which the contents show each change.
+    ///
+    /// # Errors
+    ///
+    /// As [`initialized`](Self::initialized).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn caught_up(&self) -> CacheResult<i64> {
+        let session = self.started_session().await?;
+        self.reaches(session.zxid()).await
+    }
+
+    /// Waits until the contents show all that other clients wrote before the call. It costs one `sync`, and the reads of
+    /// nodes that have changed. Returns the transaction up to which the contents show each change.
+    ///
+    /// # Errors
+    ///
+    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss`, `Error::SessionExpired`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn synced(&self) -> CacheResult<i64> {
+        let session = self.started_session().await?;
+        crate::standing::catch_up(&session, self.path()).await?;
+        self.reaches(session.zxid()).await
+    }
+
+    async fn started_session(&self) -> CacheResult<curator_framework::Session> {
+        match self.state() {
+            CacheState::Latent => Err(CacheError::NotStarted { path: self.path_text() }),
+            CacheState::Closed => Err(CacheError::Closed { path: self.path_text() }),
+            _ => Ok(self.owner.client.session().await?),
+        }
+    }
+
+    /// Waits until the contents show each change up to a transaction.
+    async fn reaches(&self, zxid: i64) -> CacheResult<i64> {
+        let mut states = self.watch();
+        loop {
+            match &*states.borrow_and_update() {
+                CacheState::Latent => return Err(CacheError::NotStarted { path: self.path_text() }),
+                CacheState::Failed(error) => return Err(error.clone()),
+                CacheState::Closed => return Err(CacheError::Closed { path: self.path_text() }),
+                CacheState::Fresh(fresh) if *fresh >= zxid => return Ok(*fresh),
+                _ => {}
+            }
+            self.owner.shared.looked_for.notify_one();
+            if states.changed().await.is_err() {
+                return Err(CacheError::Closed { path: self.path_text() });
+            }
+        }
+    }
+
+    /// Returns the events as a stream. It begins with a [`Created`](crate::CacheEvent::Created) for each node that is in
+    /// the cache now.
+    #[must_use]
+    pub fn events(&self) -> CacheEvents {
+        CacheEvents::new(self.owner.shared.open_stream(), &self.owner.shared)
+    }
+
+    /// Calls a listener for each event, on a thread of its own. As a [stream](Self::events) it begins with the nodes
+    /// that are in the cache now.
+    pub fn add_listener(&self, listener: CuratorCacheListener) -> CacheListenerId {
+        self.owner.pumps.add(self.events(), listener)
+    }
+
+    /// Removes a listener. A call that runs goes on.
+    pub fn remove_listener(&self, id: CacheListenerId) {
+        self.owner.pumps.remove(id);
+    }
+
+    /// Returns the contents for a later cache to [resume](CuratorCacheOptions::resume) from; `None` before the first
+    /// load is complete. It copies the data.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<CacheSnapshot> {
+        self.owner.shared.snapshot()
+    }
+
+    /// Reads all nodes again, in the background. Without it a cache reads only what has changed.
+    pub fn rebuild(&self) {
+        self.owner.shared.update(|engine| engine.read_all());
+        self.owner.shared.looked_for.notify_one();
+    }
+
+    /// Ends the cache and its streams, and removes its watch. The contents are cleared, unless
+    /// [`do_not_clear_on_close`](CuratorCacheOptions::do_not_clear_on_close) says otherwise. Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        self.owner.task.stop();
+        self.owner.task.ended().await;
+        self.owner.shared.close(self.owner.options.keeps_contents);
+    }
+}
+
+impl fmt::Debug for CuratorCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CuratorCache").field("path", &self.path()).field("state", &self.state()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,94 @@
+//! The transaction up to which a cache shows everything, while notifications and replies go on to arrive.
+//!
+//! Requests belong to batches. A batch ends when all of its requests have their replies, and with it all requests that
+//! those replies have caused. Notifications that arrive meanwhile begin requests of the next batch. So a stream of
+//! writes without end does not hold up the freshness.
+
+/// The two batches that have requests.
+#[derive(Debug, Default)]
+pub(super) struct Freshness {
+    /// The number of the older batch; the newer one has the next.
+    older: u64,
+    /// The requests without a reply, of the older and the newer batch.
+    open: [usize; 2],
+    /// All notifications of the transactions up to this one began requests of the older batch, or of earlier ones.
+    marked: Option<i64>,
+    reached: Option<i64>,
+}
+
+impl Freshness {
+    /// Returns the batch of requests that begin now.
+    pub(super) const fn newest(&self) -> u64 {
+        self.older + 1
+    }
+
+    /// Returns the batch that ends next.
+    pub(super) const fn oldest(&self) -> u64 {
+        self.older
+    }
+
+    /// Counts a request of a batch.
+    pub(super) fn begun(&mut self, batch: u64) {
+        self.open[usize::from(batch > self.older)] += 1;
+    }
+
+    /// Counts the reply to a request of a batch.
+    pub(super) fn completed(&mut self, batch: u64) {
+        self.open[usize::from(batch > self.older)] -= 1;
+    }
+
+    /// Records that the notifications of all transactions up to `zxid` have begun their requests. Returns the newest
+    /// transaction whose effects all have arrived.
+    pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
+        // Twice, because the newer batch may be empty too.
+        for _ in 0..2 {
+            if self.open[0] == 0 {
+                self.reached = self.reached.max(self.marked);
+                self.marked = Some(zxid);
+                self.older += 1;
+                self.open = [self.open[1], 0];
+            }
+        }
+        self.reached
+    }
+
+    pub(super) const fn reached(&self) -> Option<i64> {
+        self.reached
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_reached_before_the_requests_of_the_mark_are_answered() {
+        let mut freshness = Freshness::default();
+        let first = freshness.newest();
+        freshness.begun(first);
+        assert_eq!(freshness.mark(5), None);
+        let second = freshness.newest();
+        freshness.begun(second);
+        assert_eq!(freshness.mark(7), None);
+        freshness.completed(first);
+        assert_eq!(freshness.mark(9), Some(5), "the second request is open");
+        freshness.completed(second);
+        assert_eq!(freshness.mark(9), Some(9));
+        assert_eq!(freshness.mark(12), Some(12));
+    }
+
+    #[test]
+    fn requests_that_replies_cause_belong_to_their_batch() {
+        let mut freshness = Freshness::default();
+        let load = freshness.newest();
+        freshness.begun(load);
+        freshness.mark(1);
+        for zxid in 2..10 {
+            freshness.begun(load);
+            freshness.completed(load);
+            assert_eq!(freshness.mark(zxid), None);
+        }
+        freshness.completed(load);
+        assert_eq!(freshness.mark(10), Some(10));
+    }
+}

@@ -1,0 +1,457 @@
+//! The decisions of a cache, without I/O: notifications and replies in, requests and changes out.
+//!
+//! The caller hands in each notification ahead of the replies that the server has sent behind it. It takes requests as
+//! long as it has places for them, and sends them in their order. Paths are relative to the cache's root: empty for it,
+//! otherwise `/a/b`.
+
+mod freshness;
+mod scope;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use curator_framework::{EventType, Stat};
+
+use self::freshness::Freshness;
+pub(super) use self::scope::Scope;
+pub(super) use self::tree::{Entry, Tree};
+
+/// A request of a cache.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Request {
+    /// Reads the data and the stat of a node.
+    Read(Arc<str>),
+    /// Lists the children of a node.
+    List(Arc<str>),
+}
+
+impl Request {
+    pub(super) const fn path(&self) -> &Arc<str> {
+        match self {
+            Self::Read(path) | Self::List(path) => path,
+        }
+    }
+}
+
+/// A node of the cache, as a change reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cached {
+    pub(super) path: String,
+    pub(super) stat: Stat,
+    pub(super) data: Vec<u8>,
+}
+
+/// A difference between two states of the cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    Created(Cached),
+    Changed { old: Cached, new: Cached },
+    Deleted(Cached),
+}
+
+/// The stage of a request that is not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Queued,
+    Sent,
+    /// Sent, and to be repeated for this batch, because the reply may be older than a notification.
+    SentAndWanted(u64),
+}
+
+/// A request that is not done.
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    stage: Stage,
+    /// The node was deleted since the request was sent, so the reply may show the deleted one.
+    is_void: bool,
+    /// The batch of the freshness that waits for the reply.
+    batch: u64,
+}
+
+impl Pending {
+    /// Records that a batch needs a reply to a request that is sent from now on.
+    fn want(&mut self, batch: u64, freshness: &mut Freshness) {
+        let newer = match &mut self.stage {
+            Stage::Queued => &mut self.batch,
+            Stage::SentAndWanted(again) => again,
+            Stage::Sent => {
+                freshness.begun(batch);
+                self.stage = Stage::SentAndWanted(batch);
+                return;
+            }
+        };
+        if batch < *newer {
+            freshness.begun(batch);
+            freshness.completed(std::mem::replace(newer, batch));
+        }
+    }
+
+    /// Queues the request anew. `is_answered` says that its batch has the reply that it waits for.
+    fn queue(&mut self, is_answered: bool, freshness: &mut Freshness) {
+        if let Stage::SentAndWanted(again) = self.stage {
+            let (done, left) = match is_answered {
+                true => (self.batch, again),
+                false => (self.batch.max(again), self.batch.min(again)),
+            };
+            freshness.completed(done);
+            self.batch = left;
+        }
+        self.stage = Stage::Queued;
+    }
+}
+
+/// The nodes whose changes a resync reports.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) data: Vec<String>,
+    pub(super) missing: Vec<String>,
+    pub(super) children: Vec<String>,
+}
+
+/// The options of an engine.
+#[derive(Clone, Default)]
+pub(super) struct EngineOptions {
+    pub(super) scope: Scope,
+    /// The tree keeps the stats alone.
+    pub(super) drops_data: bool,
+    /// Nodes without children are listed too, because a watch on the list reports the first child.
+    pub(super) lists_leaves: bool,
+}
+
+/// The state of a cache.
+#[derive(Default)]
+pub(super) struct Engine {
+    options: EngineOptions,
+    tree: Tree,
+    pending: HashMap<Request, Pending>,
+    queue: VecDeque<Request>,
+    /// The nodes that the server refuses to show.
+    refused: HashSet<Arc<str>>,
+    /// The nodes were named for a resync, which is not complete.
+    awaits_resync: bool,
+    /// The number of the newest full read. Nodes of an earlier round are read again when a listing shows them.
+    round: u32,
+    freshness: Freshness,
+    /// The changes since they were taken; `None` if nothing takes them.
+    changes: Option<VecDeque<Change>>,
+}
+
+impl Engine {
+    pub(super) fn new(options: EngineOptions) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    pub(super) const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    pub(super) const fn scope(&self) -> &Scope {
+        &self.options.scope
+    }
+
+    /// Returns `true` if the server refuses to show a node or one above it.
+    pub(super) fn is_refused(&self, path: &str) -> bool {
+        !self.refused.is_empty() && scope::at_and_above(path).any(|above| self.refused.contains(above))
+    }
+
+    /// Sets whether changes are kept for [`take_changes`](Self::take_changes).
+    pub(super) fn record_changes(&mut self, wanted: bool) {
+        match wanted {
+            true => _ = self.changes.get_or_insert_default(),
+            false => self.changes = None,
+        }
+    }
+
+    pub(super) fn take_changes(&mut self) -> VecDeque<Change> {
+        self.changes.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Records that all notifications of the transactions up to `zxid` were handed in. Returns the newest transaction
+    /// whose effects the tree shows, if a full read is complete.
+    pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
+        self.freshness.mark(zxid)
+    }
+
+    /// Returns the newest transaction whose effects the tree shows, if a full read is complete.
+    pub(super) const fn fresh(&self) -> Option<i64> {
+        self.freshness.reached()
+    }
+
+    /// Fills an empty tree with nodes of an earlier cache, parents first.
+    pub(super) fn resume(&mut self, nodes: impl IntoIterator<Item = Cached>) {
+        for Cached { path, stat, data } in nodes {
+            if self.options.scope.has(&path) {
+                self.tree.set(&path, self.round, &stat, if self.options.drops_data { &[] } else { &data });
+            }
+        }
+    }
+
+    /// Removes all nodes, without a change for each.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(std::mem::take(&mut self.options));
+    }
+
+    /// Returns the nodes whose changes a resync reports. Requests that are sent are queued again, and their replies are
+    /// ignored: they may be older than what the resync reports. No request is sent until the resync is complete.
+    pub(super) fn known(&mut self) -> Known {
+        self.awaits_resync = true;
+        self.all_lost();
+        let mut known = Known::default();
+        let scope = &self.options.scope;
+        self.tree.for_each(|path, entry| {
+            if scope.has_children_of(path) && may_have_children(entry.stat) {
+                known.children.push(path.to_owned());
+            }
+            known.data.push(path.to_owned());
+        });
+        if known.data.is_empty() {
+            known.missing.push(String::new());
+        }
+        known
+    }
+
+    /// Queues all requests again that are sent: their replies will not come, or are ignored.
+    pub(super) fn all_lost(&mut self) {
+        for (request, pending) in &mut self.pending {
+            if pending.stage != Stage::Queued {
+                pending.queue(false, &mut self.freshness);
+                self.queue.push_back(request.clone());
+            }
+        }
+    }
+
+    /// Records that the notifications of a resync were handed in. They come in no order, and a node that was created
+    /// again must be read before those below it, which are new too.
+    pub(super) fn resynced(&mut self) {
+        self.awaits_resync = false;
+        self.queue.make_contiguous().sort_by_key(|request| scope::depth(request.path()));
+    }
+
+    /// Returns the next request to send.
+    pub(super) fn next_request(&mut self) -> Option<Request> {
+        let request = if self.awaits_resync { None } else { self.queue.pop_front() }?;
+        if let Some(pending) = self.pending.get_mut(&request) {
+            (pending.stage, pending.is_void) = (Stage::Sent, false);
+        }
+        Some(request)
+    }
+
+    /// Begins to read all nodes, from the root down. These reads take the place of those that are queued.
+    pub(super) fn read_all(&mut self) {
+        self.awaits_resync = false;
+        self.round += 1;
+        for request in std::mem::take(&mut self.queue) {
+            self.done(&request);
+        }
+        let newest = self.freshness.newest();
+        for pending in self.pending.values_mut() {
+            pending.want(newest, &mut self.freshness);
+            pending.is_void = true;
+        }
+        self.check_root();
+    }
+
+    /// Reads the root again. If it was created again since the tree was read, so was all below it.
+    pub(super) fn check_root(&mut self) {
+        self.want_below(Request::Read("".into()));
+    }
+
+    /// Queues a request of a read from the root down, unless it is queued. The oldest batch waits for all of them: a
+    /// notification may have begun a read for a later batch that meets nodes which this read has not reached.
+    fn want_below(&mut self, request: Request) {
+        self.want(request, self.freshness.oldest());
+    }
+
+    /// Queues a request again whose connection was lost ahead of the reply.
+    pub(super) fn was_not_answered(&mut self, request: Request) {
+        let sent = self.pending.get_mut(&request).filter(|pending| pending.stage != Stage::Queued);
+        if let Some(pending) = sent {
+            pending.queue(false, &mut self.freshness);
+            self.queue.push_back(request);
+        }
+    }
+
+    /// Handles the notification of a change.
+    pub(super) fn notified(&mut self, event: EventType, path: &str) {
+        let (scope, newest) = (&self.options.scope, self.freshness.newest());
+        match event {
+            EventType::NodeDeleted => {
+                self.deleted(path);
+                if let Some(read) = self.pending.get_mut(&Request::Read(path.into())) {
+                    if read.stage != Stage::Queued {
+                        read.want(newest, &mut self.freshness);
+                        read.is_void = true;
+                    }
+                }
+            }
+            EventType::NodeChildrenChanged if scope.has(path) && scope.has_children_of(path) => {
+                self.want(Request::List(path.into()), newest);
+            }
+            EventType::NodeCreated | EventType::NodeDataChanged if scope.has(path) => {
+                self.want(Request::Read(path.into()), newest);
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles the reply to a read; `None` if the node does not exist.
+    pub(super) fn was_read(&mut self, path: &Arc<str>, found: Option<(Stat, Vec<u8>)>) {
+        let request = Request::Read(Arc::clone(path));
+        let Some(is_void) = self.sent(&request) else { return };
+        self.refused.remove(path);
+        match found {
+            Some(_) if is_void => {}
+            Some((stat, data)) => self.found(path, &stat, &data),
+            None => self.deleted(path),
+        }
+        self.answered(request);
+    }
+
+    /// Handles the reply to a listing; `None` if the node does not exist.
+    pub(super) fn was_listed(&mut self, path: &Arc<str>, names: Option<Vec<String>>) {
+        let request = Request::List(Arc::clone(path));
+        if self.sent(&request).is_none() {
+            return;
+        }
+        if let (Some(mut names), Some(cached)) = (names, self.tree.children(path)) {
+            names.sort_unstable();
+            // A child that is not listed may be gone, or be created since.
+            let unlisted: Vec<_> = cached.into_iter().filter(|name| names.binary_search(name).is_err()).collect();
+            for (names, is_listed) in [(names, true), (unlisted, false)] {
+                for name in names {
+                    let child = format!("{path}/{name}");
+                    let is_read = self.tree.get(&child).is_some_and(|entry| entry.round == self.round);
+                    if !(is_listed && is_read) && self.options.scope.has(&child) {
+                        self.want_below(Request::Read(child.into()));
+                    }
+                }
+            }
+        }
+        self.answered(request);
+    }
+
+    /// Handles a reply by which the server refuses to show a node, or which shows data that cannot be decoded.
+    pub(super) fn was_refused(&mut self, request: Request) {
+        if self.sent(&request).is_none() {
+            return;
+        }
+        self.deleted(request.path());
+        self.refused.insert(Arc::clone(request.path()));
+        self.answered(request);
+    }
+
+    /// Returns whether the reply to a request may show a deleted node; `None` if the reply is to be ignored.
+    fn sent(&self, request: &Request) -> Option<bool> {
+        let pending = self.pending.get(request).filter(|pending| pending.stage != Stage::Queued);
+        pending.map(|pending| pending.is_void)
+    }
+
+    /// Books a reply behind its effects, so that the batch waits for the requests that it has caused too.
+    fn answered(&mut self, request: Request) {
+        let Some(pending) = self.pending.get_mut(&request) else { return };
+        if let Stage::SentAndWanted(_) = pending.stage {
+            pending.queue(!pending.is_void, &mut self.freshness);
+            self.queue.push_back(request);
+        } else {
+            self.done(&request);
+        }
+    }
+
+    fn done(&mut self, request: &Request) {
+        if let Some(pending) = self.pending.remove(request) {
+            self.freshness.completed(pending.batch);
+        }
+    }
+
+    fn want(&mut self, request: Request, batch: u64) {
+        match self.pending.get_mut(&request) {
+            Some(pending) => pending.want(batch, &mut self.freshness),
+            None => {
+                self.freshness.begun(batch);
+                self.pending.insert(request.clone(), Pending { stage: Stage::Queued, is_void: false, batch });
+                self.queue.push_back(request);
+            }
+        }
+    }
+
+    fn deleted(&mut self, path: &str) {
+        let changes = &mut self.changes;
+        self.tree.remove(path, &mut |path, stat, data| {
+            if let Some(changes) = changes {
+                changes.push_back(Change::Deleted(cached(path, stat, data)));
+            }
+        });
+    }
+
+    fn found(&mut self, path: &str, stat: &Stat, data: &[u8]) {
+        // Below a node that was created again all is new. The full read comes to this path behind its parent.
+        if !self.is_parent_read(path) {
+            return;
+        }
+        let old = self.tree.get(path).map(|old| (old.stat.czxid, old.stat.mzxid, old.round));
+        let mut was_read_before = false;
+        match old {
+            // A server that lags has not seen the newest change yet.
+            Some((_, mzxid, _)) if mzxid > stat.mzxid => return,
+            Some((czxid, mzxid, round)) if czxid == stat.czxid => {
+                was_read_before = round == self.round;
+                match mzxid == stat.mzxid {
+                    true => self.tree.confirm(path, self.round, stat),
+                    false => self.set(path, stat, data),
+                }
+            }
+            Some(_) => {
+                self.deleted(path);
+                self.set(path, stat, data);
+            }
+            None => self.set(path, stat, data),
+        }
+        if !was_read_before {
+            self.look_below(path, stat);
+        }
+    }
+
+    /// Sets a node in the tree, and records the change.
+    fn set(&mut self, path: &str, stat: &Stat, data: &[u8]) {
+        if let Some(changes) = &mut self.changes {
+            let new = cached(path, stat, data);
+            changes.push_back(match self.tree.get(path) {
+                Some(old) => Change::Changed { old: cached(path, old.stat, old.data), new },
+                None => Change::Created(new),
+            });
+        }
+        self.tree.set(path, self.round, stat, if self.options.drops_data { &[] } else { data });
+    }
+
+    /// Returns `true` if the parent is cached, and was read since the last full read began.
+    fn is_parent_read(&self, path: &str) -> bool {
+        let parent = path.rsplit_once('/').map(|(parent, _)| parent);
+        parent.is_none_or(|parent| self.tree.get(parent).is_some_and(|entry| entry.round == self.round))
+    }
+
+    /// Looks for children of a node that was read for the first time in this round.
+    fn look_below(&mut self, path: &str, stat: &Stat) {
+        if !self.options.scope.has_children_of(path) || !may_have_children(stat) {
+            return;
+        }
+        if stat.num_children > 0 || self.options.lists_leaves {
+            self.want_below(Request::List(path.into()));
+        } else {
+            for name in self.tree.children(path).unwrap_or_default() {
+                self.want_below(Request::Read(format!("{path}/{name}").into()));
+            }
+        }
+    }
+}
+
+/// Returns `false` for ephemeral nodes. The owners of container and TTL nodes are negative.
+const fn may_have_children(stat: &Stat) -> bool {
+    stat.ephemeral_owner <= 0
+}
+
+fn cached(path: &str, stat: &Stat, data: &[u8]) -> Cached {
+    Cached { path: path.to_owned(), stat: *stat, data: data.to_vec() }
+}

@@ -1,0 +1,334 @@
+//! A cache beside a server that changes at random: the changes replay to the tree at every moment, and once all
+//! requests are answered the tree is the server's.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+
+const PATHS: [&str; 8] = ["", "/a", "/b", "/a/1", "/a/2", "/b/1", "/a/1/x", "/a/1/y"];
+
+type Nodes = BTreeMap<String, (Stat, Vec<u8>)>;
+
+/// A server with one client that watches all nodes.
+#[derive(Default)]
+struct Server {
+    nodes: Nodes,
+    zxid: i64,
+    /// The messages that the client has not received, in order.
+    wire: VecDeque<(i64, Message)>,
+    /// The `mzxid` of each node, at each transaction.
+    history: Vec<BTreeMap<String, i64>>,
+}
+
+enum Message {
+    Event(EventType, String),
+    Reply(Request, Option<(Stat, Vec<u8>)>, Vec<String>),
+}
+
+impl Server {
+    fn children(&self, path: &str) -> Vec<String> {
+        let below = |other: &&String| other.rsplit_once('/').is_some_and(|(parent, _)| parent == path);
+        self.nodes.keys().filter(below).map(|child| child[path.len() + 1..].to_owned()).collect()
+    }
+
+    fn change(&mut self, random: &mut SmallRng) {
+        let path = PATHS[random.random_range(0..PATHS.len())];
+        let zxid = self.zxid + 1;
+        let parent = path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
+        let is_leaf = self.children(path).is_empty();
+        let has_parent = parent.as_ref().is_none_or(|parent| self.nodes.contains_key(parent));
+        let event = match self.nodes.get_mut(path) {
+            Some((stat, data)) if random.random_bool(0.5) => {
+                (stat.mzxid, stat.version) = (zxid, stat.version + 1);
+                *data = zxid.to_string().into_bytes();
+                EventType::NodeDataChanged
+            }
+            Some(_) if !is_leaf => return,
+            Some(_) => {
+                self.nodes.remove(path);
+                EventType::NodeDeleted
+            }
+            None if !has_parent => return,
+            None => {
+                let stat = Stat { czxid: zxid, mzxid: zxid, pzxid: zxid, ..Stat::default() };
+                self.nodes.insert(path.to_owned(), (stat, zxid.to_string().into_bytes()));
+                EventType::NodeCreated
+            }
+        };
+        if event != EventType::NodeDataChanged {
+            if let Some(parent) = parent {
+                let num_children = i32::try_from(self.children(&parent).len()).unwrap();
+                let stat = &mut self.nodes.get_mut(&parent).unwrap().0;
+                (stat.pzxid, stat.num_children) = (zxid, num_children);
+            }
+        }
+        self.zxid = zxid;
+        self.history.push(self.nodes.iter().map(|(path, (stat, _))| (path.clone(), stat.mzxid)).collect());
+        self.wire.push_back((zxid, Message::Event(event, path.to_owned())));
+    }
+
+    fn answer(&mut self, request: Request) {
+        let (Request::Read(path) | Request::List(path)) = &request;
+        let (found, children) = (self.nodes.get(&**path).cloned(), self.children(path));
+        self.wire.push_back((self.zxid, Message::Reply(request, found, children)));
+    }
+
+    /// Returns the events by which `setWatches` reports the changes of known nodes since `applied`.
+    fn missed(&self, known: &Known, applied: i64) -> Vec<(EventType, String)> {
+        let stat = |path: &String| self.nodes.get(path).map(|(stat, _)| stat);
+        let data = known.data.iter().filter_map(|path| match stat(path) {
+            None => Some((EventType::NodeDeleted, path.clone())),
+            Some(stat) if stat.mzxid > applied => Some((EventType::NodeDataChanged, path.clone())),
+            Some(_) => None,
+        });
+        let children = known.children.iter().filter(|path| stat(path).is_some_and(|stat| stat.pzxid > applied));
+        let missing = known.missing.iter().filter(|path| stat(path).is_some());
+        let children = children.map(|path| (EventType::NodeChildrenChanged, path.clone()));
+        data.chain(children).chain(missing.map(|path| (EventType::NodeCreated, path.clone()))).collect()
+    }
+}
+
+/// The nodes as a listener knows them.
+#[derive(Default)]
+struct Listener {
+    nodes: BTreeMap<String, Cached>,
+    /// The newest node of each path that was deleted.
+    deleted: BTreeMap<String, i64>,
+}
+
+fn replay(listener: &mut Listener, changes: VecDeque<Change>) {
+    let Listener { nodes, deleted } = listener;
+    for change in changes {
+        match change {
+            Change::Created(node) => {
+                assert!(deleted.get(&node.path).is_none_or(|&earlier| earlier < node.stat.czxid), "created twice: {node:?} {deleted:?}");
+                assert_eq!(nodes.insert(node.path.clone(), node), None);
+            }
+            Change::Changed { old, new } => {
+                assert!(old.stat.mzxid < new.stat.mzxid && old.stat.czxid == new.stat.czxid);
+                assert_eq!(nodes.insert(new.path.clone(), new).unwrap().stat.mzxid, old.stat.mzxid);
+            }
+            Change::Deleted(node) => {
+                assert_eq!(nodes.remove(&node.path).unwrap().stat.czxid, node.stat.czxid);
+                deleted.insert(node.path, node.stat.czxid);
+            }
+        }
+    }
+}
+
+fn is_tree(tree: &Tree, nodes: &BTreeMap<String, Cached>) {
+    let mut paths = Vec::new();
+    tree.for_each(|path, entry| {
+        assert_eq!((entry.stat.mzxid, entry.data), (nodes[path].stat.mzxid, &*nodes[path].data));
+        paths.push(path.to_owned());
+    });
+    assert_eq!(paths.len(), nodes.len());
+}
+
+/// A cache and its connection.
+struct Client {
+    engine: Engine,
+    listener: Listener,
+    /// Replies that have arrived and were not handed in.
+    replies: VecDeque<Message>,
+    sent: Vec<Request>,
+    /// The newest transaction that an arrived message reflects.
+    zxid: i64,
+}
+
+impl Client {
+    fn new() -> Self {
+        let mut engine = Engine::new(EngineOptions::default());
+        engine.record_changes(true);
+        engine.read_all();
+        Self { engine, listener: Listener::default(), replies: VecDeque::new(), sent: Vec::new(), zxid: 0 }
+    }
+
+    fn send(&mut self, server: &mut Server) -> bool {
+        let Some(request) = self.engine.next_request() else { return false };
+        self.sent.push(request.clone());
+        server.answer(request);
+        true
+    }
+
+    /// Takes all messages off the wire: notifications are handed in at once, replies wait.
+    fn receive(&mut self, server: &mut Server) {
+        for (zxid, message) in server.wire.drain(..) {
+            match message {
+                Message::Event(event, path) => self.engine.notified(event, &path),
+                reply => {
+                    self.zxid = zxid;
+                    self.replies.push_back(reply);
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self) {
+        let Some(Message::Reply(request, found, names)) = self.replies.pop_front() else { return };
+        self.sent.retain(|sent| *sent != request);
+        match request {
+            Request::Read(path) => self.engine.was_read(&path, found),
+            Request::List(path) => self.engine.was_listed(&path, found.map(|_| names)),
+        }
+    }
+
+    /// Loses the connection, while the server goes on, and gets a new one.
+    fn reconnect(&mut self, server: &mut Server, random: &mut SmallRng) {
+        let overflows = random.random_bool(0.3);
+        let arrived = match overflows {
+            true => server.wire.len(),
+            false => random.random_range(0..=server.wire.len()),
+        };
+        let lost = server.wire.split_off(arrived);
+        drop(lost);
+        let dropped_events = overflows && random.random();
+        if dropped_events {
+            server.wire.retain(|(_, message)| !matches!(message, Message::Event(..)));
+        }
+        self.receive(server);
+        for _ in 0..random.random_range(0..6) {
+            server.change(random);
+        }
+        if random.random() {
+            self.sent.drain(..).for_each(|request| self.engine.was_not_answered(request));
+        }
+        let known = self.engine.known();
+        // Late replies are ignored.
+        while !self.replies.is_empty() {
+            self.apply();
+        }
+        self.sent.clear();
+        let mut missed = server.missed(&known, self.zxid);
+        // The tables of the server have no order.
+        missed.sort_by_key(|_| random.random::<u32>());
+        server.wire.clear();
+        if dropped_events {
+            self.engine.read_all();
+        }
+        for (event, path) in missed {
+            self.engine.notified(event, &path);
+        }
+        self.engine.resynced();
+    }
+
+    fn check(&mut self, server: &Server) {
+        replay(&mut self.listener, self.engine.take_changes());
+        is_tree(self.engine.tree(), &self.listener.nodes);
+        let Some(fresh) = self.engine.mark(self.zxid) else { return };
+        let since = usize::try_from(fresh).unwrap();
+        for path in PATHS {
+            let shown = self.engine.tree().get(path).map(|entry| entry.stat.mzxid);
+            let is_fresh = server.history[since..].iter().any(|nodes| nodes.get(path).copied() == shown);
+            assert!(is_fresh, "{path:?} is shown as {shown:?}, fresh at {fresh}");
+        }
+    }
+}
+
+fn round(seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let (mut server, mut client) = (Server::default(), Client::new());
+    server.history.push(BTreeMap::new());
+    for _ in 0..400 {
+        match random.random_range(0..8) {
+            0..2 => server.change(&mut random),
+            2..4 => _ = client.send(&mut server),
+            4 if random.random_bool(0.1) => client.reconnect(&mut server, &mut random),
+            4..6 => client.receive(&mut server),
+            _ => client.apply(),
+        }
+        client.check(&server);
+    }
+    loop {
+        client.receive(&mut server);
+        client.check(&server);
+        let is_sent = client.send(&mut server);
+        if !is_sent && client.replies.is_empty() && server.wire.is_empty() {
+            break;
+        }
+        client.apply();
+        client.check(&server);
+    }
+    assert_eq!(client.engine.mark(client.zxid), Some(client.zxid));
+    let cached: BTreeMap<_, _> =
+        client.listener.nodes.iter().map(|(path, node)| (path, (node.stat.mzxid, &node.data))).collect();
+    let there: BTreeMap<_, _> = server.nodes.iter().map(|(path, (stat, data))| (path, (stat.mzxid, data))).collect();
+    assert_eq!(cached, there);
+}
+
+#[test]
+fn a_cache_follows_a_server_that_changes_at_random() {
+    for seed in 0..1_500 {
+        let result = std::panic::catch_unwind(|| round(seed));
+        assert!(result.is_ok(), "seed {seed}");
+    }
+}
+
+/// Answers all requests, and returns their number.
+fn settle(server: &mut Server, client: &mut Client) -> usize {
+    let mut count = 0;
+    while client.send(server) {
+        count += 1;
+        client.receive(server);
+        client.apply();
+    }
+    assert!(client.engine.pending.is_empty());
+    count
+}
+
+fn flat(parents: usize, children: usize) -> Server {
+    let mut server = Server { zxid: 1, ..Server::default() };
+    let mut paths = vec![String::new()];
+    paths.extend((0..parents).map(|number| format!("/{number}")));
+    paths.extend((0..children).map(|number| format!("/{}/{number}", number % parents)));
+    for path in &paths {
+        server.nodes.insert(path.clone(), (Stat { czxid: 1, mzxid: 1, ..Stat::default() }, Vec::new()));
+    }
+    for path in &paths {
+        let num_children = i32::try_from(server.children(path).len()).unwrap();
+        server.nodes.get_mut(path).unwrap().0.num_children = num_children;
+    }
+    server
+}
+
+#[test]
+fn a_load_reads_each_node_once_and_lists_those_with_children() {
+    let (mut server, mut client) = (flat(10, 100), Client::new());
+    assert_eq!(client.engine.mark(1), None);
+    assert_eq!(settle(&mut server, &mut client), 111 + 11);
+    assert_eq!((client.engine.tree().len(), client.engine.mark(1)), (111, Some(1)));
+
+    let scope = Scope { max_depth: Some(1), accepts: Some(Arc::new(|path| path != "/3")), ..Scope::default() };
+    client.engine = Engine::new(EngineOptions { scope, ..EngineOptions::default() });
+    client.engine.read_all();
+    assert_eq!(settle(&mut server, &mut client), 10 + 1);
+}
+
+#[test]
+fn a_full_read_confirms_the_nodes_without_a_change() {
+    let (mut server, mut client) = (flat(10, 100), Client::new());
+    settle(&mut server, &mut client);
+    assert_eq!(client.engine.take_changes().len(), 111);
+    client.engine.read_all();
+    assert_eq!(settle(&mut server, &mut client), 111 + 11);
+    assert_eq!(client.engine.take_changes(), []);
+}
+
+#[test]
+fn a_refused_node_is_gone_until_it_can_be_read() {
+    let (mut server, mut client) = (flat(3, 3), Client::new());
+    settle(&mut server, &mut client);
+    client.engine.take_changes();
+    let read = Request::Read("/1".into());
+    client.engine.notified(EventType::NodeDataChanged, "/1");
+    assert_eq!(client.engine.next_request(), Some(read.clone()));
+    client.engine.was_refused(read);
+    assert_eq!(client.engine.take_changes().len(), 2, "the node and its child are deleted");
+    assert!(client.engine.is_refused("/1/1") && !client.engine.is_refused("/2"));
+    client.engine.notified(EventType::NodeDataChanged, "/1");
+    assert_eq!(settle(&mut server, &mut client), 3);
+    assert!(!client.engine.is_refused("/1") && client.engine.take_changes().len() == 2);
+}

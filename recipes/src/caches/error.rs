@@ -1,0 +1,71 @@
+//! The errors of caches.
+
+use curator_framework::PathText;
+
+use crate::standing::StartError;
+
+/// The result of operations of caches.
+pub type CacheResult<T, E = CacheError> = Result<T, E>;
+
+/// An error of a cache.
+///
+/// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// An error of the framework: no connection, no permission, data that cannot be decompressed …
+    #[error(transparent)]
+    Framework(#[from] curator_framework::Error),
+    /// The cache was not started.
+    #[error("the cache of {path} is not started")]
+    NotStarted {
+        /// The path.
+        path: PathText,
+    },
+    /// The cache was started before.
+    #[error("the cache of {path} is started already")]
+    AlreadyStarted {
+        /// The path.
+        path: PathText,
+    },
+    /// The cache or its client was closed.
+    #[error("the cache of {path} is closed, or its client")]
+    Closed {
+        /// The path.
+        path: PathText,
+    },
+    /// The cache has more nodes than [`max_nodes`](crate::CuratorCacheOptions::max_nodes) allows, and its client sets
+    /// watches one by one.
+    #[error("the cache of {path} has more than {limit} nodes, and this client needs two watches for each")]
+    TooManyNodes {
+        /// The path.
+        path: PathText,
+        /// The limit.
+        limit: usize,
+    },
+    /// An argument that cannot work.
+    #[error("invalid {argument}: {reason}")]
+    InvalidArgument {
+        /// The argument's name.
+        argument: &'static str,
+        /// The rule that it breaks.
+        reason: String,
+    },
+}
+
+impl CacheError {
+    /// Returns `true` if the same call may succeed later: see
+    /// [`Error::is_retryable`](curator_framework::Error::is_retryable).
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Framework(error) if error.is_retryable())
+    }
+
+    pub(super) fn of_start(error: StartError, path: PathText) -> Self {
+        match error {
+            StartError::AlreadyStarted => Self::AlreadyStarted { path },
+            StartError::Closed => Self::Closed { path },
+            StartError::NoRuntime => curator_framework::Error::NoRuntime.into(),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The bounded streams of a cache's changes.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::error::CacheError;
+use super::model::ChildData;
+use super::shared::Shared;
+
+/// An event of a cache.
+///
+/// The events replay to the contents: a reader that has applied each event so far has the nodes that the cache had
+/// behind the last one.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum CacheEvent {
+    /// A node was created, or was read for the first time.
+    Created(Arc<ChildData>),
+    /// The data of a node has changed. States between the two may be skipped.
+    Changed {
+        /// The earlier state.
+        old: Arc<ChildData>,
+        /// The present state.
+        new: Arc<ChildData>,
+    },
+    /// A node was deleted, or the server refuses to show it. This is its last state. A node that was deleted and created
+    /// again is `Deleted`, then `Created`.
+    Deleted(Arc<ChildData>),
+    /// The first load is complete.
+    Initialized,
+    /// The reader was too slow, and events were dropped. Forget all nodes: a `Created` for each present node follows,
+    /// and [`Initialized`](Self::Initialized) if the first load is complete.
+    Reset,
+    /// The server refuses to show a node, or its data cannot be decompressed. The node is not in the cache until a
+    /// change of it can be read.
+    Failed {
+        /// The full path.
+        path: String,
+        /// The error.
+        error: CacheError,
+    },
+}
+
+/// The events that wait for one reader.
+#[derive(Default)]
+pub(super) struct EventQueue {
+    waiting: Mutex<Waiting>,
+    added: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// The contents with which the stream began. They do not count for the limit.
+    contents: VecDeque<CacheEvent>,
+    events: VecDeque<CacheEvent>,
+    /// Events were dropped. The reader takes the contents of the cache in their place.
+    is_reset: bool,
+    ended: bool,
+}
+
+impl EventQueue {
+    pub(super) fn beginning_with(contents: VecDeque<CacheEvent>) -> Arc<Self> {
+        let waiting = Waiting { contents, ..Waiting::default() };
+        Arc::new(Self { waiting: Mutex::new(waiting), added: Notify::new() })
+    }
+
+    /// Appends events. The caller has the lock of the contents.
+    pub(super) fn extend(&self, events: &[CacheEvent], limit: usize) {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_reset {
+            return;
+        }
+        waiting.events.extend(events.iter().cloned());
+        if waiting.events.len() > limit {
+            *waiting = Waiting { is_reset: true, ..Waiting::default() };
+        }
+        drop(waiting);
+        self.added.notify_one();
+    }
+
+    pub(super) fn end(&self) {
+        self.waiting.lock().ended = true;
+        self.added.notify_one();
+    }
+
+    /// Puts the contents in the place of dropped events. The caller has the lock of the contents.
+    pub(super) fn refill(&self, contents: impl FnOnce() -> VecDeque<CacheEvent>) {
+        let mut waiting = self.waiting.lock();
+        if std::mem::take(&mut waiting.is_reset) {
+            waiting.contents.push_back(CacheEvent::Reset);
+            waiting.contents.extend(contents());
+        }
+    }
+
+    /// Returns the next event; the error says whether the stream has ended.
+    fn take(&self, shared: &Weak<Shared>) -> Result<CacheEvent, bool> {
+        loop {
+            let is_reset = {
+                let mut waiting = self.waiting.lock();
+                let next = waiting.contents.pop_front();
+                if let Some(event) = next.or_else(|| waiting.events.pop_front()) {
+                    return Ok(event);
+                }
+                if !waiting.is_reset {
+                    return Err(waiting.ended);
+                }
+                waiting.is_reset
+            };
+            match shared.upgrade().filter(|_| is_reset) {
+                Some(shared) => shared.refill(self),
+                None => return Err(true),
+            }
+        }
+    }
+}
+
+/// The stream of a cache's events. It begins with a [`Created`](CacheEvent::Created) for each node that the cache had
+/// when the stream was opened, and ends with the cache.
+pub struct CacheEvents {
+    queue: Arc<EventQueue>,
+    shared: Weak<Shared>,
+}
+
+impl CacheEvents {
+    pub(super) fn new(queue: Arc<EventQueue>, shared: &Arc<Shared>) -> Self {
+        Self { queue, shared: Arc::downgrade(shared) }
+    }
+
+    /// Returns the next event; `None` once the cache is closed and all events were returned.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<CacheEvent> {
+        loop {
+            match self.queue.take(&self.shared) {
+                Ok(event) => return Some(event),
+                Err(true) => return None,
+                // An event that arrived after the look has left a permit.
+                Err(false) => self.queue.added.notified().await,
+            }
+        }
+    }
+
+    /// Returns the next event, if it has arrived.
+    pub fn try_next(&mut self) -> Option<CacheEvent> {
+        self.queue.take(&self.shared).ok()
+    }
+
+    /// Returns the events as a [`Stream`](futures_util::Stream).
+    pub fn into_stream(self) -> impl futures_util::Stream<Item = CacheEvent> {
+        futures_util::stream::unfold(self, |mut events| async move { Some((events.next().await?, events)) })
+    }
+}
+
+impl fmt::Debug for CacheEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheEvents").finish_non_exhaustive()
+    }
+}

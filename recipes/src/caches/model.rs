@@ -1,0 +1,111 @@
+//! The nodes of a cache, as its readers see them, and its state.
+
+use std::sync::Arc;
+
+use curator_framework::Stat;
+use tokio::time::Instant;
+
+use super::error::CacheError;
+
+/// A node of a cache: Curator's `ChildData`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChildData {
+    /// The full path.
+    pub path: String,
+    /// The stat of the read that has shown the node. Its counts of children may be older than the data.
+    pub stat: Stat,
+    /// The data; empty if the cache keeps none.
+    pub data: Vec<u8>,
+}
+
+/// The answer of a cache about one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lookup {
+    /// The node.
+    Present(Arc<ChildData>),
+    /// The node does not exist, as far as the cache knows: see [`CacheState`].
+    Missing,
+    /// The cache does not know: it is loading, the path is not in its scope, or the server refuses to show the node.
+    NotLoaded,
+}
+
+impl Lookup {
+    /// Returns the node, if it is present.
+    #[must_use]
+    pub fn present(self) -> Option<Arc<ChildData>> {
+        match self {
+            Self::Present(node) => Some(node),
+            Self::Missing | Self::NotLoaded => None,
+        }
+    }
+}
+
+/// The age of a cache's contents.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum CacheState {
+    /// The cache was not started.
+    Latent,
+    /// The first load is not complete.
+    Loading,
+    /// The contents show each change up to this transaction (zxid), and perhaps later ones.
+    Fresh(i64),
+    /// The connection is lost, or the changes of a lost connection have not all arrived. The contents are kept.
+    Stale {
+        /// The moment at which the cache noticed it.
+        since: Instant,
+        /// The contents show each change up to this transaction.
+        zxid: i64,
+    },
+    /// The server refuses to show the root, or the cache is too large for its client. The task tries again, with growing
+    /// pauses of up to 30 s.
+    Failed(CacheError),
+    /// The cache or its client was closed, or its runtime has ended.
+    Closed,
+}
+
+impl CacheState {
+    /// Returns the transaction up to which the contents show each change, also while they are stale.
+    #[must_use]
+    pub const fn zxid(&self) -> Option<i64> {
+        match self {
+            Self::Fresh(zxid) | Self::Stale { zxid, .. } => Some(*zxid),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the state is `Fresh`.
+    #[must_use]
+    pub const fn is_fresh(&self) -> bool {
+        matches!(self, Self::Fresh(_))
+    }
+}
+
+/// The contents of a cache at one moment, for a later cache to [resume](crate::CuratorCacheOptions::resume) from.
+#[derive(Debug, Clone)]
+pub struct CacheSnapshot {
+    pub(super) root: String,
+    pub(super) zxid: i64,
+    pub(super) nodes: Vec<ChildData>,
+}
+
+impl CacheSnapshot {
+    /// Returns the path of the cache.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.root
+    }
+
+    /// Returns the transaction up to which the nodes show each change.
+    #[must_use]
+    pub const fn zxid(&self) -> i64 {
+        self.zxid
+    }
+
+    /// Returns the nodes, parents before their children.
+    #[must_use]
+    pub fn nodes(&self) -> &[ChildData] {
+        &self.nodes
+    }
+}

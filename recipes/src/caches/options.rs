@@ -1,0 +1,124 @@
+//! The options of a cache.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::model::CacheSnapshot;
+
+/// A predicate of full paths.
+pub(super) type FullPathFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Options of a [`CuratorCache`](crate::CuratorCache).
+#[derive(Clone)]
+#[must_use]
+pub struct CuratorCacheOptions {
+    pub(super) max_depth: Option<usize>,
+    pub(super) accepts: Option<FullPathFilter>,
+    pub(super) descends: Option<FullPathFilter>,
+    pub(super) compressed: bool,
+    pub(super) drops_data: bool,
+    pub(super) keeps_contents: bool,
+    pub(super) max_nodes: usize,
+    pub(super) max_events: usize,
+    pub(super) snapshot: Option<CacheSnapshot>,
+}
+
+impl Default for CuratorCacheOptions {
+    fn default() -> Self {
+        Self {
+            max_depth: None,
+            accepts: None,
+            descends: None,
+            compressed: false,
+            drops_data: false,
+            keeps_contents: false,
+            max_nodes: 10_000,
+            max_events: 10_000,
+            snapshot: None,
+        }
+    }
+}
+
+impl CuratorCacheOptions {
+    /// Returns the defaults: the whole subtree with its data.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Caches the node at the path alone: Curator's `SINGLE_NODE_CACHE`.
+    pub fn single_node(self) -> Self {
+        self.max_depth(0)
+    }
+
+    /// Caches at most this many levels below the path; 0 is the node alone.
+    pub fn max_depth(mut self, levels: usize) -> Self {
+        self.max_depth = Some(levels);
+        self
+    }
+
+    /// Reads only the paths for which the filter returns `true`, and nothing below the others. The filter gets full
+    /// paths, not that of the cache itself. It must not block: the cache calls it under its lock.
+    pub fn filter(mut self, accepts: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        self.accepts = Some(Arc::new(accepts));
+        self
+    }
+
+    /// Reads nothing below the paths for which the filter returns `false`. They themselves belong to the cache. The
+    /// filter gets full paths, also that of the cache. It must not block: the cache calls it under its lock.
+    pub fn descend(mut self, descends: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        self.descends = Some(Arc::new(descends));
+        self
+    }
+
+    /// Decompresses the data: Curator's `COMPRESSED_DATA`. A node whose data cannot be decompressed is reported by
+    /// [`CacheEvent::Failed`](crate::CacheEvent::Failed), and is not in the cache. Without this option the client's
+    /// own setting decides.
+    pub fn compressed(mut self) -> Self {
+        self.compressed = true;
+        self
+    }
+
+    /// Keeps the stats alone, not the data: Curator's `dataNotCached` storage. Events still have the new data.
+    pub fn without_data(mut self) -> Self {
+        self.drops_data = true;
+        self
+    }
+
+    /// Keeps the contents when the cache is closed: Curator's `DO_NOT_CLEAR_ON_CLOSE`.
+    pub fn do_not_clear_on_close(mut self) -> Self {
+        self.keeps_contents = true;
+        self
+    }
+
+    /// Sets the largest number of nodes for clients without persistent watches, such as `zookeeper-async`: 10,000 unless
+    /// set. Such a client needs two watches for each node, and reads all nodes again after each lost connection.
+    pub fn max_nodes(mut self, nodes: usize) -> Self {
+        self.max_nodes = nodes;
+        self
+    }
+
+    /// Sets how many events wait for a slow reader of a stream: 10,000 unless set. With one more, all of them are
+    /// dropped, and [`CacheEvent::Reset`](crate::CacheEvent::Reset) takes their place.
+    pub fn max_events(mut self, events: usize) -> Self {
+        self.max_events = events;
+        self
+    }
+
+    /// Begins with the contents of an earlier cache of the same path, for example before a restart of the program. The
+    /// cache reads only the nodes that have changed since, and reports each difference.
+    pub fn resume(mut self, snapshot: CacheSnapshot) -> Self {
+        self.snapshot = Some(snapshot);
+        self
+    }
+}
+
+impl fmt::Debug for CuratorCacheOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CuratorCacheOptions")
+            .field("max_depth", &self.max_depth)
+            .field("has_filter", &self.accepts.is_some())
+            .field("compressed", &self.compressed)
+            .field("drops_data", &self.drops_data)
+            .finish_non_exhaustive()
+    }
+}

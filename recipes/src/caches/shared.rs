@@ -1,0 +1,253 @@
+//! The contents of a cache between its task and its readers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
+
+use curator_framework::{KnownNodes, Resync};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::{Notify, watch};
+
+use super::engine::{Cached, Change, Engine, EngineOptions, Entry, Known, Scope};
+use super::error::CacheError;
+use super::events::{CacheEvent, EventQueue};
+use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
+use super::options::{CuratorCacheOptions, FullPathFilter};
+
+/// The contents, the streams and the state of a cache.
+pub(super) struct Shared {
+    pub(super) root: String,
+    max_events: usize,
+    contents: Mutex<Contents>,
+    pub(super) state: watch::Sender<CacheState>,
+    /// Asks the task to look at the newest transaction.
+    pub(super) looked_for: Notify,
+    /// The transaction up to which the cache knows all changes of its nodes when the next session begins. Within a
+    /// session the client knows it.
+    known_up_to: AtomicI64,
+}
+
+struct Contents {
+    engine: Engine,
+    streams: Vec<Weak<EventQueue>>,
+    is_initialized: bool,
+    is_closed: bool,
+}
+
+/// The cache does not name its nodes for a resync: it reads all of them.
+const NOTHING_KNOWN: i64 = 0;
+
+impl Shared {
+    pub(super) fn new(root: String, options: &CuratorCacheOptions, lists_leaves: bool) -> Arc<Self> {
+        let relative = |filter: &FullPathFilter| {
+            let (filter, root) = (Arc::clone(filter), root.clone());
+            Arc::new(move |path: &str| filter(&full_path(&root, path))) as Arc<dyn Fn(&str) -> bool + Send + Sync>
+        };
+        let scope = Scope {
+            max_depth: options.max_depth,
+            accepts: options.accepts.as_ref().map(relative),
+            descends: options.descends.as_ref().map(relative),
+        };
+        let mut engine = Engine::new(EngineOptions { scope, drops_data: options.drops_data, lists_leaves });
+        let mut known_up_to = NOTHING_KNOWN;
+        if let Some(CacheSnapshot { zxid, nodes, .. }) = &options.snapshot {
+            known_up_to = *zxid;
+            engine.resume(nodes.iter().filter_map(|node| {
+                let path = relative_path(&root, &node.path)?.to_owned();
+                Some(Cached { path, stat: node.stat, data: node.data.clone() })
+            }));
+        }
+        let contents = Contents { engine, streams: Vec::new(), is_initialized: false, is_closed: false };
+        Arc::new(Self {
+            root,
+            max_events: options.max_events,
+            contents: Mutex::new(contents),
+            state: watch::Sender::new(CacheState::Latent),
+            looked_for: Notify::new(),
+            known_up_to: AtomicI64::new(known_up_to),
+        })
+    }
+
+    pub(super) fn full_path(&self, path: &str) -> String {
+        full_path(&self.root, path)
+    }
+
+    pub(super) fn relative<'a>(&self, path: &'a str) -> Option<&'a str> {
+        relative_path(&self.root, path)
+    }
+
+    /// Returns `true` if the next session can begin with a resync in place of a full read.
+    pub(super) fn can_resync(&self) -> bool {
+        self.known_up_to.load(Ordering::Acquire) != NOTHING_KNOWN
+    }
+
+    pub(super) fn know_up_to(&self, zxid: i64) {
+        self.known_up_to.store(zxid, Ordering::Release);
+    }
+
+    /// Lets the engine handle what has arrived, then gives its changes to the streams, all under one lock.
+    pub(super) fn update<T>(&self, handle: impl FnOnce(&mut Engine) -> T) -> T {
+        let mut contents = self.contents.lock();
+        let handled = handle(&mut contents.engine);
+        self.publish(&mut contents, []);
+        handled
+    }
+
+    /// Gives the changes of the engine to the streams, and then these events.
+    fn publish(&self, contents: &mut Contents, last: impl IntoIterator<Item = CacheEvent>) {
+        if contents.streams.is_empty() {
+            return;
+        }
+        let changes = contents.engine.take_changes();
+        let events: Vec<_> = changes.into_iter().map(|change| self.event_of(change)).chain(last).collect();
+        if !events.is_empty() {
+            contents.streams.retain(|stream| {
+                let stream = stream.upgrade();
+                stream.inspect(|stream| stream.extend(&events, self.max_events)).is_some()
+            });
+            let is_read = !contents.streams.is_empty();
+            contents.engine.record_changes(is_read);
+        }
+    }
+
+    pub(super) fn tell(&self, event: CacheEvent) {
+        self.publish(&mut self.contents.lock(), [event]);
+    }
+
+    /// Records that the first load is complete, once.
+    pub(super) fn initialized(&self) {
+        let mut contents = self.contents.lock();
+        if !std::mem::replace(&mut contents.is_initialized, true) {
+            self.publish(&mut contents, [CacheEvent::Initialized]);
+        }
+    }
+
+    fn event_of(&self, change: Change) -> CacheEvent {
+        let node = |Cached { path, stat, data }| Arc::new(ChildData { path: self.full_path(&path), stat, data });
+        match change {
+            Change::Created(new) => CacheEvent::Created(node(new)),
+            Change::Changed { old, new } => CacheEvent::Changed { old: node(old), new: node(new) },
+            Change::Deleted(old) => CacheEvent::Deleted(node(old)),
+        }
+    }
+
+    /// Opens a stream that begins with the present contents.
+    pub(super) fn open_stream(&self) -> Arc<EventQueue> {
+        let mut contents = self.contents.lock();
+        self.publish(&mut contents, []);
+        let queue = EventQueue::beginning_with(self.contents_as_events(&contents));
+        if contents.is_closed {
+            queue.end();
+        } else {
+            contents.engine.record_changes(true);
+            contents.streams.push(Arc::downgrade(&queue));
+        }
+        queue
+    }
+
+    /// Gives a stream the contents in the place of the events that it has dropped.
+    pub(super) fn refill(&self, queue: &EventQueue) {
+        let contents = self.contents.lock();
+        queue.refill(|| self.contents_as_events(&contents));
+    }
+
+    fn contents_as_events(&self, contents: &Contents) -> VecDeque<CacheEvent> {
+        let nodes = self.nodes_of(contents).into_iter().map(|node| CacheEvent::Created(Arc::new(node)));
+        nodes.chain(contents.is_initialized.then_some(CacheEvent::Initialized)).collect()
+    }
+
+    fn nodes_of(&self, contents: &Contents) -> Vec<ChildData> {
+        let mut nodes = Vec::with_capacity(contents.engine.tree().len());
+        contents.engine.tree().for_each(|path, entry| nodes.push(child_data(self.full_path(path), entry)));
+        nodes
+    }
+
+    pub(super) fn nodes(&self) -> Vec<ChildData> {
+        self.nodes_of(&self.contents.lock())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.contents.lock().engine.tree().len()
+    }
+
+    pub(super) fn get(&self, path: &str) -> Lookup {
+        let contents = self.contents.lock();
+        let Some(relative) = self.relative(path) else { return Lookup::NotLoaded };
+        match contents.engine.tree().get(relative) {
+            Some(entry) => Lookup::Present(Arc::new(child_data(path.to_owned(), entry))),
+            None if contents.is_missing(relative) => Lookup::Missing,
+            None => Lookup::NotLoaded,
+        }
+    }
+
+    pub(super) fn children(&self, path: &str) -> Option<BTreeMap<String, Arc<ChildData>>> {
+        let contents = self.contents.lock();
+        let relative = self.relative(path)?;
+        let tree = contents.engine.tree();
+        let child = |name: String| {
+            let path = format!("{relative}/{name}");
+            Some((name, Arc::new(child_data(self.full_path(&path), tree.get(&path)?))))
+        };
+        Some(tree.children(relative)?.into_iter().filter_map(child).collect())
+    }
+
+    pub(super) fn snapshot(&self) -> Option<CacheSnapshot> {
+        let contents = self.contents.lock();
+        let zxid = contents.engine.fresh()?;
+        Some(CacheSnapshot { root: self.root.clone(), zxid, nodes: self.nodes_of(&contents) })
+    }
+
+    /// Ends the streams, and publishes the last state.
+    pub(super) fn close(&self, keeps_contents: bool) {
+        let mut contents = self.contents.lock();
+        contents.is_closed = true;
+        for stream in contents.streams.drain(..).filter_map(|stream| stream.upgrade()) {
+            stream.end();
+        }
+        if !keeps_contents {
+            contents.engine.clear();
+            contents.is_initialized = false;
+        }
+        drop::<MutexGuard<'_, _>>(contents);
+        self.state.send_replace(CacheState::Closed);
+    }
+}
+
+impl Contents {
+    /// Returns `true` if a path that is not in the tree does not exist.
+    fn is_missing(&self, path: &str) -> bool {
+        self.is_initialized && self.engine.scope().has(path) && !self.engine.is_refused(path)
+    }
+}
+
+impl Resync for Shared {
+    fn known(&self) -> KnownNodes {
+        if !self.can_resync() {
+            return KnownNodes::default();
+        }
+        let Known { data, missing, children } = self.contents.lock().engine.known();
+        let [data, missing, children] = [data, missing, children]
+            .map(|paths| paths.into_iter().map(|path| self.full_path(&path)).collect());
+        KnownNodes { zxid: self.known_up_to.load(Ordering::Acquire), data, missing, children }
+    }
+}
+
+fn child_data(path: String, entry: Entry<'_>) -> ChildData {
+    ChildData { path, stat: *entry.stat, data: entry.data.to_vec() }
+}
+
+fn full_path(root: &str, path: &str) -> String {
+    match (root, path) {
+        (root, "") => root.to_owned(),
+        ("/", path) => path.to_owned(),
+        (root, path) => format!("{root}{path}"),
+    }
+}
+
+fn relative_path<'a>(root: &str, path: &'a str) -> Option<&'a str> {
+    match root {
+        "/" if path == "/" => Some(""),
+        "/" => Some(path),
+        root => path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/')),
+    }
+}

@@ -180,7 +180,7 @@ async fn pump(mut events: CacheEvents, listener: CuratorCacheListener) {
     let mut is_initialized = false;
     while let Some(event) = events.next().await {
         is_initialized |= matches!(event, CacheEvent::Initialized);
-        if listener.after_initialized && (!is_initialized || matches!(event, CacheEvent::Initialized)) {
+        if listener.after_initialized && !is_initialized {
             continue;
         }
         let (called, is_called) = tokio::sync::oneshot::channel();

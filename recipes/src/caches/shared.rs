@@ -9,7 +9,6 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
 use super::engine::{Cached, Change, Engine, EngineOptions, Entry, Known, Scope};
-use super::error::CacheError;
 use super::events::{CacheEvent, EventQueue};
 use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
 use super::options::{CuratorCacheOptions, FullPathFilter};

@@ -21,6 +21,10 @@ pub struct Subscription {
 impl Session {
     /// Sets a persistent watch on a node, which need not exist, or on its subtree. One request, no retry.
     ///
+    /// If `resync` names nodes at this call, the subscriber resyncs first, as at a reconnect. It gets the changes of these
+    /// nodes since their zxid, which may be of an earlier session, and then [`SubscriptionEvent::Resynced`]. It gets
+    /// [`SubscriptionEvent::Reset`] if that zxid is newer than each one that the server has replied with in this session.
+    ///
     /// After a reconnect the watch is set again, but the server sends no event of the time between. A subscriber
     /// without `resync` gets [`SubscriptionEvent::Reset`] and must read everything again. With `resync` it gets the
     /// changes of the nodes that it knows, and then [`SubscriptionEvent::Resynced`].
@@ -28,7 +32,7 @@ impl Session {
     /// | request | per | cost |
     /// | --- | --- | --- |
     /// | addWatch | subscription | one, without data |
-    /// | setWatches | reconnect | one for each 128 KB of paths that the subscriber knows |
+    /// | setWatches | subscription, reconnect | one for each 128 KB of paths that the subscriber knows |
     ///
     /// The server keeps what setWatches leaves, a watch for each of these paths, until it fires or the connection ends.
     ///
@@ -39,7 +43,7 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves no watch.
+    /// Dropping the future leaves no watch, apart from what setWatches leaves.
     ///
     /// # Examples
     ///
@@ -101,7 +105,7 @@ impl Session {
 
 impl Subscription {
     /// Resolves with the next event, or with `None` when the session has ended. Events come in the order of the server's
-    /// transactions, apart from those between a reconnect and its [`Resynced`](SubscriptionEvent::Resynced). When a
+    /// transactions, apart from those of a resync, ahead of its [`Resynced`](SubscriptionEvent::Resynced). When a
     /// `Reset` or `Resynced` arrives, the session takes requests on the new connection.
     ///
     /// At most 10,000 events wait for this call. With one more, all of them are dropped, a `Resynced` included, and a

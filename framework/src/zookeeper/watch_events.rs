@@ -15,11 +15,15 @@ use crate::model::WatchedEvent;
 pub enum SubscriptionEvent {
     /// A node has changed. A hint: a change may arrive more than once.
     Event(WatchedEvent),
-    /// Changes are unknown: read again. Either the session has reconnected, and the watch is set again; or 10,000
-    /// events waited for their reader, and this stands in their place.
+    /// Changes are unknown: read again. One of these has happened:
+    ///
+    /// * The session has reconnected, and the watch is set again.
+    /// * 10,000 events waited for their reader, and this stands in their place.
+    /// * The zxid of a new subscriber's known nodes is newer than the server's. It may be a restored backup or another
+    ///   ensemble.
     Reset,
-    /// The session has reconnected, and the watch is set again. The changes of the nodes that [`Resync::known`] returned
-    /// have arrived as events ahead of this one.
+    /// The watch is set, in a new subscription or at a reconnect. The changes of the nodes that [`Resync::known`]
+    /// returned have arrived as events ahead of this one.
     Resynced,
 }
 
@@ -40,8 +44,14 @@ pub struct KnownNodes {
     pub children: Vec<String>,
 }
 
-/// The part of a subscriber that names its known nodes at each reconnect, so that it reads only the changed ones again.
-/// Closures implement it.
+impl KnownNodes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.missing.is_empty() && self.children.is_empty()
+    }
+}
+
+/// The part of a subscriber that names its known nodes, so that it reads only the changed ones again. The session calls
+/// it when the subscription is added, and at each reconnect. Closures implement it.
 pub trait Resync: Send + Sync + 'static {
     /// Returns the nodes that the subscriber knows now. The resync ignores those that are not at or below the path of
     /// its subscription. A read that began before this call and is applied after it must be repeated.

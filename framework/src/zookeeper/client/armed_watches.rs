@@ -40,6 +40,8 @@ struct Subscriber {
     id: u64,
     to: WatchSender,
     resync: Option<Arc<dyn Resync>>,
+    /// The event that ends the resync of a new subscriber, until it is sent.
+    resyncing: Option<SubscriptionEvent>,
 }
 
 impl fmt::Debug for Subscriber {
@@ -100,7 +102,8 @@ impl Armed {
     }
 
     /// Removes the one-shot watches that an event uses up, and notifies subscribers. Returns `true` if one was armed.
-    /// While watches are set again, a subscriber that resyncs gets the changes of the children below its path too.
+    /// While watches are set again, or those of a new subscriber are set, a subscriber that resyncs gets the changes of
+    /// the children below its path too.
     pub(super) fn fired(&mut self, event: &WatchedEvent, is_restoring: bool) -> bool {
         let bits = match event.event_type {
             EventType::NodeDeleted => DATA | EXIST | CHILD,
@@ -111,14 +114,14 @@ impl Armed {
         self.clear(&event.path, bits);
         for ((path, mode), subscribers) in &self.persistent {
             let told = event_for(path, *mode, self.recursive.contains(path), event);
-            let is_replayed = is_restoring
-                && told.is_none()
+            let is_replayed = told.is_none()
                 && event.event_type == EventType::NodeChildrenChanged
                 && covers(path, *mode, &event.path);
-            for Subscriber { to, resync, .. } in subscribers {
+            for Subscriber { to, resync, resyncing, .. } in subscribers {
+                let resyncs = is_restoring && resync.is_some() || resyncing.is_some();
                 match &told {
                     Some(event) => to.send(SubscriptionEvent::Event(event.clone())),
-                    None if is_replayed && resync.is_some() => to.send(SubscriptionEvent::Event(event.clone())),
+                    None if is_replayed && resyncs => to.send(SubscriptionEvent::Event(event.clone())),
                     None => {}
                 }
             }
@@ -177,9 +180,39 @@ impl Armed {
         to: WatchSender,
     ) -> u64 {
         self.next += 1;
-        let subscriber = Subscriber { id: self.next, to, resync };
+        let subscriber = Subscriber { id: self.next, to, resync, resyncing: None };
         self.persistent.entry((path.to_owned(), mode)).or_default().push(subscriber);
         self.next
+    }
+
+    /// Records that the watches of a new subscriber's known nodes are being set.
+    pub(super) fn resyncs(&mut self, id: u64) {
+        self.set_resyncing(id, SubscriptionEvent::Resynced);
+    }
+
+    /// Records that the server's transactions are older than those that a new subscriber knows. It may be a restored
+    /// backup or another ensemble, so the subscriber must read everything again.
+    pub(super) fn is_ahead(&mut self, id: u64) {
+        self.set_resyncing(id, SubscriptionEvent::Reset);
+    }
+
+    fn set_resyncing(&mut self, id: u64, event: SubscriptionEvent) {
+        if let Some(subscriber) = self.subscriber(id) {
+            subscriber.resyncing = Some(event);
+        }
+    }
+
+    /// Ends the resync of a new subscriber: all its watches are set on the connection with this number.
+    pub(super) fn resynced(&mut self, id: u64, epoch: u64) {
+        if let Some(subscriber) = self.subscriber(id) {
+            if let Some(event) = subscriber.resyncing.take() {
+                subscriber.to.restored(event, epoch);
+            }
+        }
+    }
+
+    fn subscriber(&mut self, id: u64) -> Option<&mut Subscriber> {
+        self.persistent.values_mut().flatten().find(|subscriber| subscriber.id == id)
     }
 
     /// Removes a subscriber. Returns `true` if it was the last one of its path and mode.
@@ -224,7 +257,7 @@ impl Armed {
         {
             if let Some(known) = subscriber.resync.as_ref().map(|resync| resync.known()) {
                 let entries = entries_of(&known).filter(|(_, known)| covers(path, *mode, known));
-                put(&mut parts, entries, known.zxid.min(zxid), longest);
+                put(&mut parts, entries, |_| None, known.zxid.min(zxid), longest);
             }
         }
         let one_shot = self.one_shot.iter().flat_map(|(path, bits)| lists_of(bits.0).map(|list| (list, &**path)));
@@ -232,11 +265,10 @@ impl Armed {
         // children behind the recursive watch, which would remove it.
         let (behind, ahead): (Vec<_>, Vec<_>) =
             one_shot.partition(|(list, path)| *list == CHILDREN_LIST && self.has_persistent(path, PersistentRecursive));
-        let list_of = |mode: &AddWatchMode| if *mode == Persistent { 3 } else { 4 };
         let needed = self.persistent.keys().filter(|(path, mode)| self.mode_at(path) == Some(*mode));
-        let persistent = needed.map(|(path, mode)| (list_of(mode), path.as_str()));
-        put(&mut parts, ahead.into_iter().chain(persistent), zxid, longest);
-        put(&mut parts, behind.into_iter(), zxid, longest);
+        let persistent = needed.map(|(path, mode)| (list_of(*mode), path.as_str()));
+        put(&mut parts, ahead.into_iter().chain(persistent), |_| None, zxid, longest);
+        put(&mut parts, behind.into_iter(), |_| None, zxid, longest);
         parts
     }
 
@@ -248,6 +280,23 @@ impl Armed {
         lists_of(armed.0 & !self.served(path)).for_each(|list| part.push(list, path));
         part.body(zxid).map(|(_, body)| body)
     }
+}
+
+/// Returns the bodies of the requests that set watches on the nodes that a new subscriber of `path` knows, as
+/// [`Armed::parts`] does. The server replays the events since the subscriber's zxid. `persistent` returns the mode of a
+/// persistent watch on the server. Before 3.9 a watch of its path replaces it, so it stands in the same request.
+pub(super) fn parts_of_known(
+    path: &str,
+    mode: AddWatchMode,
+    known: &KnownNodes,
+    persistent: impl Fn(&str) -> Option<AddWatchMode>,
+    max_frame: usize,
+) -> Vec<(bool, Vec<u8>)> {
+    let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
+    let mut parts = Vec::new();
+    let entries = entries_of(known).filter(|(_, known)| covers(path, mode, known));
+    put(&mut parts, entries, |known| persistent(known).map(list_of), known.zxid, longest);
+    parts
 }
 
 /// Returns the event that the subscribers of a path in this mode get. At a path with a recursive watch on the server
@@ -280,6 +329,14 @@ fn lists_of(bits: u8) -> impl Iterator<Item = usize> {
     lists.into_iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, list)| list)
 }
 
+/// Returns the list of `setWatches2` in which a persistent watch of this mode stands.
+const fn list_of(mode: AddWatchMode) -> usize {
+    match mode {
+        Persistent => 3,
+        PersistentRecursive => 4,
+    }
+}
+
 /// Returns `true` if a path is `above` or below it.
 fn is_at_or_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || above == "/")
@@ -299,19 +356,22 @@ fn entries_of(known: &KnownNodes) -> impl Iterator<Item = (usize, &str)> {
     lists.flat_map(|(list, paths)| paths.iter().map(move |path| (list, path.as_str())))
 }
 
-/// Appends requests with these entries. A server sets the persistent watches of a request last.
+/// Appends requests with these entries. A path for which `also` returns a list stands in that list of the same request
+/// too. A server sets the persistent watches of a request last.
 fn put<'a>(
     parts: &mut Vec<(bool, Vec<u8>)>,
     entries: impl Iterator<Item = (usize, &'a str)>,
+    also: impl Fn(&str) -> Option<usize>,
     zxid: i64,
     longest: usize,
 ) {
     let mut part = Part::default();
     for (list, path) in entries {
-        if part.length + path.len() + 4 > longest {
+        let also = also(path);
+        if part.length + (1 + also.iter().len()) * (path.len() + 4) > longest {
             parts.extend(std::mem::take(&mut part).body(zxid));
         }
-        part.push(list, path);
+        [list].into_iter().chain(also).for_each(|list| part.push(list, path));
     }
     parts.extend(part.body(zxid));
 }

@@ -13,14 +13,15 @@ use curator_wire::{
     XID_EVENT, XID_PING, XID_SET_WATCHES,
 };
 
-use super::armed_watches::{Armed, Left};
+use super::armed_watches::{Armed, Left, parts_of_known};
 use super::records;
 use super::sasl::DigestMd5;
 use crate::error::{ConnectError, Error};
 use crate::model::{AddWatchMode, AuthInfo, WatchKind, WatchedEvent};
 use crate::zookeeper::security::SaslDigest;
 use crate::zookeeper::{
-    ADD_WATCH_NEEDS, MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, Resync, SessionEnd, WatchSender,
+    ADD_WATCH_NEEDS, KnownNodes, MIN_SESSION_TIMEOUT, Reattached, Reply, Request, Response, Resync, SessionEnd,
+    WatchSender,
 };
 
 /// A connect response has 36 or 37 bytes; a frame that is much longer is not one.
@@ -171,6 +172,11 @@ enum Asked<T> {
         id: u64,
         token: T,
         /// The newest zxid when it was sent.
+        zxid: i64,
+    },
+    /// Watches on the nodes that a new subscriber knows, up to this zxid.
+    Known {
+        id: u64,
         zxid: i64,
     },
     /// The persistent watch of a path without a recursive subscriber any more.
@@ -365,7 +371,9 @@ impl<T> Protocol<T> {
         Ok(())
     }
 
-    /// Sets a persistent watch, and returns the number of the subscriber.
+    /// Sets a persistent watch, and returns the number of the subscriber. Watches on the nodes that the subscriber knows
+    /// are set ahead of it, because before 3.9 the newest watch of a path counts. They hear every change from the
+    /// subscriber's zxid up to the reply to this request.
     pub(super) fn add_watch(
         &mut self,
         path: &str,
@@ -383,12 +391,34 @@ impl<T> Protocol<T> {
             let (request, limit) = (format!("addWatch {path}").into(), self.settings.max_frame);
             return Err((token, Error::RequestTooLarge { request, size, limit }));
         }
+        let known = resync.as_ref().map(|resync| resync.known()).filter(|known| !known.is_empty());
+        let parts = known.as_ref().map_or_else(Vec::new, |known| {
+            parts_of_known(path, mode, known, |path| self.mode_on_server(path), self.settings.max_frame)
+        });
         // Subscribed before the reply, because the first event may arrive with it.
         let id = self.armed.subscribe(path, mode, resync, to);
+        if let Some(KnownNodes { zxid, .. }) = known {
+            self.armed.resyncs(id);
+            for (persistent, body) in parts {
+                self.numbered(set_watches(persistent), now, Asked::Known { id, zxid }, |to| _ = to.raw(&body));
+            }
+        }
         let sent = self.armed.mode_at(path).unwrap_or(mode);
         let asked = Asked::AddWatch { path: path.to_owned(), mode, sent, id, token, zxid: self.last_seen };
         self.numbered(OpCode::AddWatch, now, asked, |to| records::encode_add_watch(path, sent, to));
         Ok(id)
+    }
+
+    /// Returns the mode of the persistent watch of a path that the server has when it gets the next request.
+    fn mode_on_server(&self, path: &str) -> Option<AddWatchMode> {
+        let needed = self.armed.mode_at(path)?;
+        let outstanding = self.connection.iter().flat_map(|connection| connection.outstanding.iter().rev());
+        let mut asked = outstanding.filter_map(|outstanding| match &outstanding.asked {
+            Asked::AddWatch { path: of, sent, .. } if of == path => Some(*sent),
+            Asked::Replace(of) if of == path => Some(AddWatchMode::Persistent),
+            _ => None,
+        });
+        Some(asked.next().unwrap_or(needed))
     }
 
     /// Removes a subscriber and, with the last one of its path, the watch on the server. With the last recursive one a
@@ -596,6 +626,7 @@ impl<T> Protocol<T> {
                 Asked::RemoveWatch { path, kind: Some(kind), .. } => self.armed.disarm(&path, kind),
                 Asked::SetAgain { zxid } => watch_base = watch_base.min(zxid),
                 Asked::RemoveWatch { kind: None, .. }
+                | Asked::Known { .. }
                 | Asked::Replace(_)
                 | Asked::Sasl
                 | Asked::Close
@@ -766,7 +797,7 @@ impl<T> Protocol<T> {
                 Ok(())
             }
             XID_AUTH => self.restored(now, |credentials, _| credentials.checked_sub(1).map(|left| *credentials = left)),
-            XID_SET_WATCHES if header.err != 0 => Err(refused_watches(header.err)),
+            XID_SET_WATCHES if header.err != 0 => refused_watches(header.err),
             XID_SET_WATCHES => self.restored(now, |_, parts| parts.checked_sub(1).map(|left| *parts = left)),
             _ => self.replied(header, &mut from, now),
         }
@@ -836,9 +867,8 @@ impl<T> Protocol<T> {
         self.settings.auth = auth;
         let parts = self.armed.parts(self.watch_base.unwrap_or(self.last_seen), self.settings.max_frame);
         for (persistent, body) in &parts {
-            let op = if *persistent { OpCode::SetWatches2 } else { OpCode::SetWatches };
             self.frame(|to| {
-                RequestHeader { xid: XID_SET_WATCHES, op }.encode(to);
+                RequestHeader { xid: XID_SET_WATCHES, op: set_watches(*persistent) }.encode(to);
                 to.raw(body);
             });
         }
@@ -926,7 +956,7 @@ impl<T> Protocol<T> {
             }
             (Asked::AddWatch { path, mode, sent, id, token, zxid }, _) => {
                 let result = match header.err {
-                    0 => Ok(self.added(&path, sent, zxid, now)),
+                    0 => Ok(self.added(&path, sent, id, zxid, now)),
                     code => {
                         // The reply to the removal sets the watches of reads again that rest on this one.
                         self.unsubscribe(&path, mode, id, now);
@@ -938,7 +968,8 @@ impl<T> Protocol<T> {
             (Asked::RemoveWatch { path, kind: Some(kind), .. }, _) => self.armed.disarm(&path, kind),
             (Asked::RemoveWatch { path, kind: None, zxid }, _) => self.set_again(&path, zxid, now),
             (Asked::Replace(path), _) if header.err == 0 => self.armed.is_set(&path, AddWatchMode::Persistent),
-            (Asked::SetAgain { .. }, _) if header.err != 0 => return Err(refused_watches(header.err)),
+            (Asked::Known { id, zxid }, _) if header.err == 0 && zxid > self.last_seen => self.armed.is_ahead(id),
+            (Asked::SetAgain { .. } | Asked::Known { .. }, _) if header.err != 0 => return refused_watches(header.err),
             (Asked::Sasl, _) => return self.logged_in(header.err, from, now),
             (Asked::Close, _) => self.events.push_back(Event::Closed),
             _ => {}
@@ -947,8 +978,9 @@ impl<T> Protocol<T> {
     }
 
     /// Records that the server has set a persistent watch.
-    fn added(&mut self, path: &str, sent: AddWatchMode, zxid: i64, now: Duration) -> Response {
+    fn added(&mut self, path: &str, sent: AddWatchMode, id: u64, zxid: i64, now: Duration) -> Response {
         self.armed.is_set(path, sent);
+        self.armed.resynced(id, self.epoch);
         self.replace_recursive(path, now);
         self.set_again(path, zxid, now);
         Response::Acknowledged
@@ -986,8 +1018,12 @@ fn without_data(mut request: Request) -> Request {
     request
 }
 
-fn refused_watches(err: i32) -> Violation {
-    Violation(format!("the server answered {err} to setWatches"))
+const fn set_watches(persistent: bool) -> OpCode {
+    if persistent { OpCode::SetWatches2 } else { OpCode::SetWatches }
+}
+
+fn refused_watches(err: i32) -> Result<(), Violation> {
+    Err(Violation(format!("the server answered {err} to setWatches")))
 }
 
 /// Returns path and kind of the one-shot watch that a read can set, and `true` if it sets it.

@@ -943,22 +943,38 @@ fn told(event_type: EventType, path: &str) -> SubscriptionEvent {
 }
 
 impl Story {
-    /// Subscribes with a resync of these nodes.
+    /// Subscribes, and lets the subscriber know these nodes later.
     fn subscribed_knowing(
         &mut self,
         path: &'static str,
         mode: AddWatchMode,
         known: &Arc<Mutex<KnownNodes>>,
     ) -> Subscription {
+        let later = std::mem::take(&mut *known.lock());
+        let (subscription, parts) = self.subscribe_knowing(path, mode, known);
+        assert_eq!(parts.len(), 0, "it knows no node");
+        self.reply(subscription.xid, 1, &[0; 4]);
+        self.events();
+        *known.lock() = later;
+        subscription
+    }
+
+    /// Sends the requests of a subscription that resyncs. Returns it with those ahead of its addWatch.
+    fn subscribe_knowing(
+        &mut self,
+        path: &'static str,
+        mode: AddWatchMode,
+        known: &Arc<Mutex<KnownNodes>>,
+    ) -> (Subscription, Vec<Seen>) {
         let (to, events) = WatchEvents::channel();
         let known = Arc::clone(known);
         let resync: Arc<dyn Resync> = Arc::new(move || known.lock().clone());
         let added = self.protocol.add_watch(path, mode, Some(resync), to, "add", self.now);
         let id = added.map_err(|(_, error)| error).unwrap();
-        let subscription = Subscription { path, mode, id, events, xid: self.requests()[0].xid };
-        self.reply(subscription.xid, 1, &[0; 4]);
-        self.events();
-        subscription
+        let mut requests = self.requests();
+        let last = requests.pop().unwrap();
+        assert_eq!(last.op, OpCode::AddWatch);
+        (Subscription { path, mode, id, events, xid: last.xid }, requests)
     }
 
     /// Loses the connection and attaches the session again. Returns the lists of watches that are sent.
@@ -1011,6 +1027,133 @@ fn known_nodes_are_sent_with_their_zxid_ahead_of_the_subscription_and_end_in_res
         // The recursive watch sends the event of the child itself.
         assert_eq!(knowing.heard().len(), usize::from(mode == Persistent));
     }
+}
+
+#[test]
+fn new_subscriber_hears_the_changes_of_its_known_nodes_up_to_the_reply_and_then_resynced() {
+    for mode in [Persistent, PersistentRecursive] {
+        let mut story = Story::connected();
+        let known = Arc::new(Mutex::new(KnownNodes {
+            zxid: 30,
+            data: strings(["/a", "/a/b", "/elsewhere"]),
+            missing: strings(["/a/none"]),
+            children: strings(["/a", "/a/b"]),
+        }));
+        let (mut knowing, parts) = story.subscribe_knowing("/a", mode, &known);
+        let seen: Vec<_> = parts.iter().map(|part| (part.op, watches(part).0)).collect();
+        assert_eq!(seen, [(OpCode::SetWatches, 30)], "the zxid of the subscriber, whose session is new");
+        let none = Vec::new();
+        let [data, missing, children] = match mode {
+            Persistent => [strings(["/a"]), none.clone(), strings(["/a"])],
+            PersistentRecursive => [strings(["/a", "/a/b"]), strings(["/a/none"]), strings(["/a", "/a/b"])],
+        };
+        assert_eq!(paths(&parts[0]), [data, missing, children, none.clone(), none]);
+        story.notify(DATA_CHANGED, "/a");
+        story.reply(parts[0].xid, 40, &[]);
+        // The one-shot watches hear of a change between the two requests.
+        story.notify(CHILDREN_CHANGED, "/a");
+        assert_eq!(
+            knowing.heard(),
+            [told(EventType::NodeDataChanged, "/a"), told(EventType::NodeChildrenChanged, "/a")]
+        );
+        story.reply(knowing.xid, 41, &[0; 4]);
+        assert_eq!(story.ended().0, "add");
+        assert_eq!(knowing.heard(), [SubscriptionEvent::Resynced]);
+        // The watches that are left fire later, and are not those of a waiter.
+        story.notify(CHILDREN_CHANGED, "/a/b");
+        story.notify(CHILDREN_CHANGED, "/a");
+        assert_eq!(story.notifications(), []);
+        assert_eq!(knowing.heard().len(), usize::from(mode == Persistent));
+    }
+}
+
+#[test]
+fn new_subscriber_that_knows_more_than_the_server_gets_a_reset() {
+    for (newest, expected) in [(29, SubscriptionEvent::Reset), (30, SubscriptionEvent::Resynced)] {
+        let mut story = Story::connected();
+        let known = Arc::new(Mutex::new(KnownNodes { zxid: 30, data: strings(["/a"]), ..KnownNodes::default() }));
+        let (mut knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &known);
+        story.reply(parts[0].xid, newest, &[]);
+        // The server has compared the nodes with its transactions of then.
+        story.reply(knowing.xid, 31, &[0; 4]);
+        assert_eq!(knowing.heard(), [expected]);
+    }
+}
+
+#[test]
+fn new_subscriber_without_known_nodes_gets_no_marker() {
+    let mut story = Story::connected();
+    let known = Arc::new(Mutex::new(KnownNodes { zxid: 30, ..KnownNodes::default() }));
+    let mut knowing = story.subscribed_knowing("/a", PersistentRecursive, &known);
+    assert_eq!(knowing.heard(), []);
+}
+
+#[test]
+fn connection_that_breaks_between_the_parts_of_a_new_subscriber_leaves_nothing_of_it() {
+    let data: Vec<_> = (0..5_000).map(|number| format!("/a/a-node-with-a-long-name-{number:08}")).collect();
+    let known = Arc::new(Mutex::new(KnownNodes { zxid: 9, data, ..KnownNodes::default() }));
+    for answered in 0..3 {
+        let mut story = Story::connected();
+        let (mut knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &known);
+        assert_eq!(parts.len(), 2);
+        for part in &parts[..answered] {
+            story.reply(part.xid, 50, &[]);
+        }
+        story.lose();
+        let (token, reply) = story.ended();
+        assert!(token == "add" && matches!(reply.result, Err(Error::ConnectionLoss { sent: true, .. })));
+        assert_eq!(knowing.heard(), []);
+        story.open();
+        story.accept(TIMEOUT);
+        assert_eq!(story.requests().len(), 0, "no subscriber is left");
+        let (mut again, parts) = story.subscribe_knowing("/a", PersistentRecursive, &known);
+        for part in &parts {
+            assert_eq!(watches(part).0, 9);
+            story.reply(part.xid, 60, &[]);
+        }
+        story.reply(again.xid, 60, &[0; 4]);
+        assert_eq!(again.heard(), [SubscriptionEvent::Resynced]);
+    }
+}
+
+#[test]
+fn refused_new_subscriber_with_known_nodes_leaves_nothing() {
+    let mut story = Story::connected();
+    let known = Arc::new(Mutex::new(KnownNodes { zxid: 9, data: strings(["/a"]), ..KnownNodes::default() }));
+    let (mut knowing, parts) = story.subscribe_knowing("/a", Persistent, &known);
+    // A server before 3.6 replies at once.
+    story.try_reply(knowing.xid, 0, ErrorCode::Unimplemented.code(), &[]).unwrap();
+    assert!(matches!(story.ended(), ("add", Reply { result: Err(Error::Unsupported { .. }), .. })));
+    story.reply(parts[0].xid, 8, &[]);
+    assert_eq!(knowing.heard(), []);
+}
+
+#[test]
+fn watches_of_known_nodes_take_no_persistent_watch_of_their_paths() {
+    let mut story = Story::connected();
+    let persistent = story.subscribed("/a/p", Persistent);
+    let recursive = story.subscribed("/a/r", PersistentRecursive);
+    let _own = story.subscribed("/a", Persistent);
+    let known = Arc::new(Mutex::new(KnownNodes {
+        zxid: 1,
+        data: strings(["/a", "/a/p", "/a/r", "/a/x"]),
+        ..KnownNodes::default()
+    }));
+    let (_knowing, parts) = story.subscribe_knowing("/a", PersistentRecursive, &known);
+    assert_eq!((parts.len(), parts[0].op), (1, OpCode::SetWatches2));
+    let lists = paths(&parts[0]);
+    assert_eq!(lists[0], ["/a", "/a/p", "/a/r", "/a/x"]);
+    assert_eq!(lists[3..], [strings(["/a", "/a/p"]), strings(["/a/r"])]);
+    // The recursive watch that the server sets behind it still counts.
+    let (_known, parts) = {
+        story.drop_subscription(&persistent);
+        let _late = story.subscribe("/a/p", Persistent);
+        let dropped = story.subscribe("/a/p", PersistentRecursive);
+        story.drop_subscription(&dropped);
+        story.subscribe_knowing("/a", PersistentRecursive, &known)
+    };
+    assert_eq!(paths(&parts[0])[3..], [Vec::new(), strings(["/a", "/a/p", "/a/r"])]);
+    drop(recursive);
 }
 
 #[test]

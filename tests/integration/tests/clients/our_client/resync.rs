@@ -18,9 +18,9 @@ use rand::{Rng as _, SeedableRng as _};
 use super::subscriptions::{Heard, create};
 use super::{connected, second};
 
-type Shared = Arc<Mutex<KnownNodes>>;
+pub(super) type Shared = Arc<Mutex<KnownNodes>>;
 
-async fn subscribe(session: &Session, path: &str, known: &Shared) -> Subscription {
+pub(super) async fn subscribe(session: &Session, path: &str, known: &Shared) -> Subscription {
     let known = Arc::clone(known);
     let resync: Arc<dyn Resync> = Arc::new(move || known.lock().unwrap().clone());
     session.subscribe(path, AddWatchMode::PersistentRecursive, Some(resync)).await.unwrap()
@@ -38,7 +38,7 @@ async fn away(proxy: &FaultProxy, session: &Session, changes: impl Future<Output
 }
 
 /// Returns the events up to `Resynced`.
-async fn resynced(subscription: &mut Subscription) -> Vec<Heard> {
+pub(super) async fn resynced(subscription: &mut Subscription) -> Vec<Heard> {
     let mut told = Vec::new();
     loop {
         match in_time(subscription.next()).await.unwrap() {
@@ -49,12 +49,12 @@ async fn resynced(subscription: &mut Subscription) -> Vec<Heard> {
     }
 }
 
-async fn commit(client: &CuratorFramework, operations: impl IntoIterator<Item = CuratorOp>) {
+pub(super) async fn commit(client: &CuratorFramework, operations: impl IntoIterator<Item = CuratorOp>) {
     client.transaction().operations(operations).commit().await.unwrap();
 }
 
 /// Returns the replies to setWatches, and to all reads, that have passed.
-fn replies(proxy: &FaultProxy) -> [usize; 2] {
+pub(super) fn replies(proxy: &FaultProxy) -> [usize; 2] {
     let count = |ops: &[OpCode]| ops.iter().map(|op| proxy.replies(*op)).sum();
     [
         count(&[OpCode::SetWatches, OpCode::SetWatches2]),
@@ -233,22 +233,14 @@ on_every_server! {
             }
         }
         let expected = tree(&other, &root).await;
-        let start = Instant::now();
-        loop {
-            let mirrored = nodes.lock().unwrap().by_path.clone();
-            if mirrored == expected {
-                break;
-            }
-            assert!(start.elapsed() < PATIENCE, "seed {seed}: {mirrored:?} is not {expected:?}");
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        Nodes::equal(&nodes, &expected, seed).await;
         client.close().await;
         in_time(mirroring).await.unwrap();
     }
 }
 
 /// Makes random changes.
-async fn change(client: &CuratorFramework, root: &str, random: &mut StdRng, steps: usize) {
+pub(super) async fn change(client: &CuratorFramework, root: &str, random: &mut StdRng, steps: usize) {
     for _ in 0..steps {
         let mut path = root.to_owned();
         for _ in 0..random.random_range(0..3) {
@@ -263,7 +255,7 @@ async fn change(client: &CuratorFramework, root: &str, random: &mut StdRng, step
 }
 
 /// Returns the newest transactions of the creation and the data of each node.
-async fn tree(client: &CuratorFramework, root: &str) -> BTreeMap<String, (i64, i64)> {
+pub(super) async fn tree(client: &CuratorFramework, root: &str) -> BTreeMap<String, (i64, i64)> {
     let (mut found, mut left) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(path) = left.pop() {
         if let Some(stat) = client.check_exists().for_path(&path).await.unwrap() {
@@ -276,17 +268,32 @@ async fn tree(client: &CuratorFramework, root: &str) -> BTreeMap<String, (i64, i
 
 /// The nodes that a mirror knows, and those that it must read.
 #[derive(Default)]
-struct Nodes {
+pub(super) struct Nodes {
     zxid: i64,
     by_path: BTreeMap<String, (i64, i64)>,
     /// Nodes to read, and `true` for those to list.
-    left: BTreeMap<String, bool>,
+    pub(super) left: BTreeMap<String, bool>,
     /// Counts the calls of `known`.
     asked: u64,
 }
 
+impl Nodes {
+    /// Waits until the mirrored nodes are these.
+    pub(super) async fn equal(nodes: &Mutex<Self>, expected: &BTreeMap<String, (i64, i64)>, seed: u64) {
+        let start = Instant::now();
+        loop {
+            let mirrored = nodes.lock().unwrap().by_path.clone();
+            if mirrored == *expected {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "seed {seed}: {mirrored:?} is not {expected:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+}
+
 /// The smallest cache: it reads the nodes of its events, and no others.
-struct Mirror {
+pub(super) struct Mirror {
     session: Session,
     root: String,
     subscription: Subscription,
@@ -294,7 +301,7 @@ struct Mirror {
 }
 
 impl Mirror {
-    async fn new(session: Session, root: String, nodes: Arc<Mutex<Nodes>>) -> Self {
+    pub(super) async fn new(session: Session, root: String, nodes: Arc<Mutex<Nodes>>) -> Self {
         nodes.lock().unwrap().left.insert(root.clone(), true);
         let (known, path) = (Arc::clone(&nodes), root.clone());
         let resync: Arc<dyn Resync> = Arc::new(move || {
@@ -309,7 +316,7 @@ impl Mirror {
         Self { session, root, subscription, nodes }
     }
 
-    async fn run(mut self) {
+    pub(super) async fn run(mut self) {
         loop {
             while let Some(event) = self.subscription.try_next() {
                 self.take(event);
@@ -319,6 +326,12 @@ impl Mirror {
                 Some((path, list)) => self.read(path, *list).await,
                 None => false,
             };
+            // A later session has no events of this one: those up to the zxid are taken ahead of it.
+            let zxid = self.session.zxid();
+            while let Some(event) = self.subscription.try_next() {
+                self.take(event);
+            }
+            self.nodes.lock().unwrap().zxid = zxid;
             if !is_read {
                 // Each connection ends its resync with an event.
                 let Some(event) = self.subscription.next().await else { return };
@@ -373,7 +386,6 @@ impl Mirror {
             }
         }
         nodes.left.remove(path);
-        nodes.zxid = self.session.zxid();
         assert!(path.starts_with(&self.root));
         true
     }

@@ -209,6 +209,11 @@ pub fn watchers(clients: &[CuratorFramework]) -> usize {
     clients.iter().map(CuratorFramework::watchers).sum()
 }
 
+/// Returns the number of tasks of this runtime that have not ended.
+pub fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
 /// Waits for something that must come.
 pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it did not come in time")

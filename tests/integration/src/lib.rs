@@ -18,3 +18,4 @@ pub mod held;
 pub mod in_process;
 pub mod kinds;
 pub mod lock_stage;
+pub mod simulated_stage;

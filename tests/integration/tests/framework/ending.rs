@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use curator_framework::{CuratorFramework, Error};
 use curator_integration::connection_stage::{CLIENT, TIMEOUT, simulated, simulation};
-use curator_integration::env::{builder, eventually, in_time};
+use curator_integration::env::{builder, eventually, in_time, tasks};
 use curator_integration::in_process::{client, server};
 use curator_integration::on_every_server;
 use curator_recipes::InterProcessMutex;
@@ -14,10 +14,6 @@ use curator_test::{ClientId, FaultProxy, TestingServer};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
-
-fn tasks() -> usize {
-    tokio::runtime::Handle::current().metrics().num_alive_tasks()
-}
 
 on_every_server! {
     async fn a_client_may_be_closed_twice_and_by_several_at_once(env) {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, RetryNTimes};
+use curator_framework::{CreateMode, CuratorFramework};
+use curator_integration::env::tasks;
+use curator_integration::simulated_stage::{LATENCY, ONE, PATIENCE, SESSION, TWO, client, play, soon, until};
 use curator_recipes::{
     Change, InterProcessMutex, LeaderError, LeaderLatch, LeaderSelector, LeaderSelectorOptions, LeaderState,
     Leadership, TermEnd, TermOutcome,
@@ -14,41 +16,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::stage::{leaders, named, started};
 
-const LATENCY: Duration = Duration::from_millis(10);
-const SESSION: Duration = Duration::from_secs(10);
-const ONE: ClientId = ClientId(1);
-const TWO: ClientId = ClientId(2);
 const PATH: &str = "/election";
-/// Longer than anything that must come takes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn play<T>(seed: u64, scene: impl AsyncFnOnce(SimulatedEnsemble) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async { scene(SimulatedEnsemble::new(seed, LATENCY)).await })
-}
-
-async fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
-    let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(SESSION).reap_interval(None);
-    let client = options.retry_policy(RetryNTimes::new(1000, Duration::from_millis(100))).build().unwrap();
-    client.start().unwrap();
-    client.block_until_connected().await.unwrap();
-    client
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.expect("it did not come in time")
-}
 
 async fn leads(latch: &LeaderLatch) -> Leadership {
     soon(latch.leading()).await.unwrap()
-}
-
-async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_true() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not in time");
-        sleep(Duration::from_millis(1)).await;
-    }
 }
 
 /// Closes each leader. The numbers of the terms do not fall, and no node is left.
@@ -62,10 +33,6 @@ async fn all_lead_in_turn(ensemble: &SimulatedEnsemble, mut latches: Vec<LeaderL
         soon(latch.close()).await;
     }
     assert_eq!(ensemble.children(PATH), [""; 0], "{what}");
-}
-
-fn tasks() -> usize {
-    tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
 /// Curator's `TestLeaderLatch.testLeadershipElectionWhenNodeDisappearsAfterChildrenAreRetrieved` (CURATOR-645), for

@@ -2,57 +2,22 @@
 
 use std::time::Duration;
 
-use curator_framework::{Acl, CreateMode, CuratorFramework, Permission, RetryNTimes};
+use curator_framework::{Acl, CreateMode, CuratorFramework, Permission};
+use curator_integration::simulated_stage::{ONE, SESSION, TWO, client, play, soon, until};
 use curator_recipes::{Group, GroupMember, NodeState, PersistentNode, PersistentNodeOptions};
-use curator_test::{ClientId, SimulatedEnsemble};
 use tokio::time::{Instant, sleep, timeout};
 
-const LATENCY: Duration = Duration::from_millis(10);
-const SESSION: Duration = Duration::from_secs(10);
-const ONE: ClientId = ClientId(1);
-const TWO: ClientId = ClientId(2);
+use crate::stage::{is_standing, started_with};
+
 const FOLDER: &str = "/test";
 const PATH: &str = "/test/foo";
-/// The limit of each wait: longer than any step takes.
-const PATIENCE: Duration = Duration::from_secs(100);
-
-fn play<T>(seed: u64, scene: impl AsyncFnOnce(SimulatedEnsemble) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async { scene(SimulatedEnsemble::new(seed, LATENCY)).await })
-}
-
-async fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
-    let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(SESSION).reap_interval(None);
-    let client = options.retry_policy(RetryNTimes::new(1000, Duration::from_millis(100))).build().unwrap();
-    client.start().unwrap();
-    client.block_until_connected().await.unwrap();
-    client
-}
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.expect("it did not come in time")
-}
-
-async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_true() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not in time");
-        sleep(Duration::from_millis(1)).await;
-    }
-}
 
 fn started(client: &CuratorFramework, mode: CreateMode, data: &str, options: PersistentNodeOptions) -> PersistentNode {
-    let node = PersistentNode::with_options(client.clone(), mode, PATH, data, options).unwrap();
-    node.start().unwrap();
-    node
+    started_with(client, mode, PATH, data, options)
 }
 
 fn ephemeral(client: &CuratorFramework, data: &str) -> PersistentNode {
     started(client, CreateMode::Ephemeral, data, PersistentNodeOptions::new())
-}
-
-fn is_standing(node: &PersistentNode) -> bool {
-    matches!(node.state(), NodeState::Standing(_))
 }
 
 async fn czxid(client: &CuratorFramework) -> Option<i64> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, RetryNTimes};
+use curator_framework::CuratorFramework;
+use curator_integration::simulated_stage::{ONE, SESSION, TWO, client, play, until};
 use curator_recipes::{OwnedItem, Partition, PartitionOptions};
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;
@@ -15,28 +16,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::partition_stage::{Ledger, Member, are_calm, items, kill};
 
-const LATENCY: Duration = Duration::from_millis(10);
-const SESSION: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(30);
 /// More than the requests of a move take.
 const MOVE: Duration = Duration::from_millis(200);
-const ONE: ClientId = ClientId(1);
-const TWO: ClientId = ClientId(2);
 const PATH: &str = "/work";
-
-fn play<T>(seed: u64, scene: impl AsyncFnOnce(SimulatedEnsemble) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async { scene(SimulatedEnsemble::new(seed, LATENCY)).await })
-}
-
-async fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
-    let options = ensemble.client(id).session_timeout(SESSION).connection_timeout(SESSION);
-    let client = options.retry_policy(RetryNTimes::new(1000, Duration::from_millis(100))).build().unwrap();
-    client.start().unwrap();
-    client.block_until_connected().await.unwrap();
-    client
-}
 
 /// A partition of numbered items, with the default options.
 fn partition(client: &CuratorFramework, id: &str, count: usize) -> Partition {
@@ -45,14 +29,6 @@ fn partition(client: &CuratorFramework, id: &str, count: usize) -> Partition {
 
 fn member(client: &CuratorFramework, id: &str, count: usize, ledger: &Ledger) -> Member {
     Member::run(partition(client, id, count), ledger)
-}
-
-async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_true() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "{what}: not in time");
-        sleep(Duration::from_millis(1)).await;
-    }
 }
 
 async fn become_calm<'a>(members: impl IntoIterator<Item = &'a Member> + Clone, count: usize, ledger: &Ledger) {

@@ -37,6 +37,10 @@ pub(crate) fn started_with(
     node
 }
 
+pub(crate) fn is_standing(node: &PersistentNode) -> bool {
+    matches!(node.state(), NodeState::Standing(_))
+}
+
 /// Waits until the node stands.
 pub(crate) async fn stands(node: &PersistentNode) -> StandingNode {
     in_time(node.created()).await.unwrap()

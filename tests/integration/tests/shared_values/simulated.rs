@@ -5,14 +5,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use curator_framework::{Acl, ConnectionState, CuratorFramework, Permission, RetryNTimes};
-use curator_integration::env::PATIENCE;
+use curator_integration::env::{PATIENCE, tasks};
+use curator_integration::simulated_stage::{ONE, TWO, until};
 use curator_recipes::{SharedValue, SharedValueListener, SharedValueReader};
 use curator_test::{ClientId, SimulatedEnsemble};
 use parking_lot::Mutex;
 
 pub(crate) const LATENCY: Duration = Duration::from_millis(20);
-const ONE: ClientId = ClientId(1);
-const TWO: ClientId = ClientId(2);
 const PATH: &str = "/shared/value";
 
 pub(crate) async fn client(ensemble: &SimulatedEnsemble, id: ClientId) -> CuratorFramework {
@@ -27,15 +26,6 @@ async fn started(client: &CuratorFramework) -> SharedValue {
     let value = SharedValue::new(client.clone(), PATH, "seed").unwrap();
     value.start().await.unwrap();
     value
-}
-
-/// Lets simulated time go on until something is true.
-async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let begun = tokio::time::Instant::now();
-    while !is_true() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not in time");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 async fn becomes(client: &CuratorFramework, wanted: ConnectionState) {
@@ -55,10 +45,6 @@ fn next<T>(told: &Receiver<T>) -> T {
 /// Resolves when the value's task has seen a value, and so has the listeners told of it.
 async fn is_seen(value: &SharedValue, wanted: &[u8]) {
     value.watch().wait_for(|value| value.value() == wanted).await.unwrap();
-}
-
-fn tasks() -> usize {
-    tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
 #[tokio::test(start_paused = true)]

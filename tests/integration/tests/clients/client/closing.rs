@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, SaslDigest};
-use curator_integration::env::{builder, connected, eventually, in_time};
+use curator_integration::env::{builder, connected, eventually, in_time, tasks};
 use curator_recipes::InterProcessMutex;
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
-use tokio::runtime::Handle;
 
 use super::scripted::{SESSION, Scripted, TIMEOUT_MS, Then};
 
@@ -15,10 +14,6 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 async fn client(address: std::net::SocketAddr) -> CuratorFramework {
     connected(builder(address).max_close_wait(CLOSE_WAIT)).await
-}
-
-fn tasks() -> usize {
-    Handle::current().metrics().num_alive_tasks()
 }
 
 #[tokio::test]

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use curator_framework::{ByteStream, Connector, CuratorFramework, DefaultZooKeeperFactory, RetryNTimes};
-use curator_integration::env::eventually;
+use curator_integration::env::{eventually, tasks};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::scripted::{Port, Scripted, Then};
@@ -73,10 +72,6 @@ fn client(servers: &str, counting: &Counting) -> CuratorFramework {
         .unwrap();
     client.start().unwrap();
     client
-}
-
-fn tasks() -> usize {
-    Handle::current().metrics().num_alive_tasks()
 }
 
 /// Lets a client try for some seconds, with requests waiting, and expects nothing of it to be left behind its end.

@@ -148,7 +148,7 @@
 //! | debug | `a node is deleted in the background` | `path`, `error` |
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
 //! | info | `a partition has settled`: the member wants its items | `path`, `id`, `members`, `is_member`, `items` (a number) |
-//! | warn | `the work of an item is dropped at the end of its grace` | `item`, `grace_s` |
+//! | warn | `the work of an item is dropped at the end of its grace` | `path`, `item`, `grace_s` |
 //!
 //! # Metrics
 //!

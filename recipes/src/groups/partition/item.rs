@@ -5,7 +5,6 @@ use std::future::Future;
 use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use curator_framework::Error;
 use futures_util::FutureExt as _;
@@ -177,7 +176,7 @@ where
             Ok(Some(acquired)) => {
                 pauses = Pauses::default();
                 let tenure = Tenure::new(inner, name, &internals, acquired);
-                own(tenure, &mut wish, inner.grace, work).await;
+                own(tenure, &mut wish, work).await;
                 continue;
             }
             // Without a budget a grant is the only success.
@@ -207,7 +206,7 @@ pub(super) fn node_error(error: LockError) -> NodeError {
 }
 
 /// Runs the work of an item until the item is lost or not wanted.
-async fn own<W, F>(tenure: Tenure<'_>, wish: &mut Wish, grace: Duration, work: &Mutex<W>)
+async fn own<W, F>(tenure: Tenure<'_>, wish: &mut Wish, work: &Mutex<W>)
 where
     W: FnMut(OwnedItem) -> F,
     F: Future<Output = ()>,
@@ -215,7 +214,7 @@ where
     let ownership = Arc::clone(&tenure.ownership);
     if wish.stands() && ownership.share.is_held() {
         let work = (work.lock())(tenure.view());
-        let attended = attend(&ownership, wish, grace, work);
+        let attended = attend(tenure.inner, &ownership, wish, work);
         // The work is dropped here, before the node is deleted. A loss drops it too, at the deadline.
         let _loss = while_held(|| ownership.share.is_held(), ownership.share.lost(), attended).await;
     }
@@ -223,7 +222,7 @@ where
 }
 
 /// Runs the work until the item is not wanted, then until the end of its grace. Without work the item stays owned.
-async fn attend(ownership: &Ownership, wish: &mut Wish, grace: Duration, work: impl Future<Output = ()>) {
+async fn attend(inner: &Inner, ownership: &Ownership, wish: &mut Wish, work: impl Future<Output = ()>) {
     let mut work = pin!(work.fuse());
     let is_done = tokio::select! {
         biased;
@@ -234,8 +233,8 @@ async fn attend(ownership: &Ownership, wish: &mut Wish, grace: Duration, work: i
         return wish.is_over().await;
     }
     ownership.revoke();
-    if timeout(grace, work).await.is_err() {
-        let (item, grace_s) = (&*ownership.name, grace.as_secs_f64());
-        tracing::warn!(item, grace_s, "the work of an item is dropped at the end of its grace");
+    if timeout(inner.grace, work).await.is_err() {
+        let (path, item, grace_s) = (&*inner.path, &*ownership.name, inner.grace.as_secs_f64());
+        tracing::warn!(path, item, grace_s, "the work of an item is dropped at the end of its grace");
     }
 }

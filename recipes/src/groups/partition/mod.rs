@@ -97,9 +97,6 @@ pub struct Share {
 /// An owner that is paused may act late, beside the next one. Let the resource check [`OwnedItem::token`], or write
 /// with [`OwnedItem::transaction`].
 ///
-/// An owner that is paused may act late, beside the next one. Let the resource check [`OwnedItem::token`], or write
-/// with [`OwnedItem::transaction`].
-///
 /// A panic of work ends the run. All other work is dropped, and the session gives up the items in the background.
 ///
 /// # Examples

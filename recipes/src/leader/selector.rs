@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use curator_framework::{CuratorFramework, Error, LossReason};
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::leader::error::{LeaderError, LeaderResult, TermEnd};
@@ -24,6 +23,7 @@ use crate::locks::mutex::LOCK_NAME;
 use crate::locks::participants::Participant;
 use crate::locks::reentrancy::caller::Caller;
 use crate::standing::Pauses;
+use crate::standing::runs::{Run, Runs};
 
 /// The end of one term of a [`LeaderSelector`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,22 +113,7 @@ struct Inner {
     back_off: (Duration, Duration),
     /// The term that this selector leads.
     current: Mutex<Option<Arc<Term>>>,
-    life: watch::Sender<Life>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Life {
-    runs: bool,
-    closed: bool,
-}
-
-/// One run of a selector. Its drop ends the run.
-struct Run<'a>(&'a Inner);
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        self.0.life.send_modify(|life| life.runs = false);
-    }
+    runs: Runs,
 }
 
 /// The selector's hold on a term. Its drop ends the term.
@@ -171,8 +156,8 @@ impl LeaderSelector {
         }
         let spec = LockSpec { recipe: "leader_selector", ..LockSpec::queue(LOCK_NAME) };
         let internals = LockInternals::new(client, path.into(), spec, lock)?;
-        let life = watch::Sender::new(Life { runs: false, closed: false });
-        Ok(Self { inner: Arc::new(Inner { internals, id, back_off, current: Mutex::new(None), life }) })
+        let (current, runs) = (Mutex::new(None), Runs::default());
+        Ok(Self { inner: Arc::new(Inner { internals, id, back_off, current, runs }) })
     }
 
     /// Waits for the leadership, runs `work` for one term, and resigns.
@@ -277,31 +262,15 @@ impl LeaderSelector {
             };
             tokio::select! {
                 biased;
-                () = self.closed() => return Ok(()),
+                () = self.inner.runs.closed() => return Ok(()),
                 () = sleep(pause) => {}
             }
         }
     }
 
-    /// Books a run. Two runs of one selector would be two candidates.
+    /// Begins a run. Two runs of one selector would be two candidates.
     fn begin(&self) -> LeaderResult<Run<'_>> {
-        let mut before = Life { runs: true, closed: true };
-        self.inner.life.send_if_modified(|life| {
-            before = *life;
-            let begins = !life.runs && !life.closed;
-            life.runs |= begins;
-            begins
-        });
-        match before {
-            Life { closed: true, .. } => Err(LeaderError::Closed { path: self.path_text() }),
-            Life { runs: true, .. } => Err(LeaderError::AlreadyStarted { path: self.path_text() }),
-            _ => Ok(Run(&self.inner)),
-        }
-    }
-
-    async fn closed(&self) {
-        // Never fails: `self` has the sender.
-        drop(self.inner.life.subscribe().wait_for(|life| life.closed).await);
+        self.inner.runs.begin().map_err(|error| LeaderError::of_start(error, self.path_text()))
     }
 
     async fn one_term<T, F>(&self, _run: &Run<'_>, work: impl FnOnce(Leadership) -> F) -> LeaderResult<TermOutcome<T>>
@@ -312,7 +281,7 @@ impl LeaderSelector {
         let (client, path) = (internals.client(), internals.base_path());
         let granted = tokio::select! {
             biased;
-            () = self.closed() => return Err(LeaderError::Closed { path: self.path_text() }),
+            () = self.inner.runs.closed() => return Err(LeaderError::Closed { path: self.path_text() }),
             granted = acquire(client, path, WaitMode::Forever, internals) => granted?,
         };
         // Without a budget a grant is the only success.
@@ -323,7 +292,7 @@ impl LeaderSelector {
         let term = Term::new(share, number, path, client.clone(), None);
         let tenure = Tenure { inner: &self.inner, term };
         *self.inner.current.lock() = Some(Arc::clone(&tenure.term));
-        if self.inner.life.borrow().closed {
+        if self.inner.runs.is_closed() {
             tenure.term.resign();
         }
         let leadership = tenure.term.view();
@@ -428,10 +397,9 @@ impl LeaderSelector {
     ///
     /// The closing goes on when the future is dropped.
     pub async fn close(&self) {
-        self.inner.life.send_modify(|life| life.closed = true);
+        self.inner.runs.close();
         self.interrupt_leadership();
-        // Never fails: `self` has the sender.
-        drop(self.inner.life.subscribe().wait_for(|life| !life.runs).await);
+        self.inner.runs.ended().await;
     }
 
     fn path_text(&self) -> curator_framework::PathText {

@@ -5,6 +5,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod listeners;
+pub(crate) mod runs;
 
 use std::future::Future;
 use std::time::Duration;

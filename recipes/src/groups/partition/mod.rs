@@ -32,6 +32,7 @@ use crate::locks::LockOptions;
 use crate::locks::engine::{LockInternals, LockSpec};
 use crate::locks::mutex::LOCK_NAME;
 use crate::nodes::error::{NodeError, NodeResult};
+use crate::standing::runs::Runs;
 
 /// The part of the items that a member has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -173,22 +174,15 @@ struct Inner {
     settle: Duration,
     grace: Duration,
     share: watch::Sender<Share>,
-    life: watch::Sender<Life>,
+    runs: Runs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Life {
-    runs: bool,
-    closed: bool,
-}
+/// The share of one run. Its drop publishes an empty one.
+struct Sharing<'a>(&'a watch::Sender<Share>);
 
-/// One run of a partition. Its drop ends the run.
-struct Run<'a>(&'a Inner);
-
-impl Drop for Run<'_> {
+impl Drop for Sharing<'_> {
     fn drop(&mut self) {
-        self.0.share.send_replace(Share::default());
-        self.0.life.send_modify(|life| life.runs = false);
+        self.0.send_replace(Share::default());
     }
 }
 
@@ -234,8 +228,8 @@ impl Partition {
         validate_path(&path)?;
         check_name("id", &id)?;
         let PartitionOptions { settle, grace } = options;
-        let (share, life) = (watch::Sender::default(), watch::Sender::new(Life { runs: false, closed: false }));
-        Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, share, life }) })
+        let (share, runs) = (watch::Sender::default(), Runs::default());
+        Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, share, runs }) })
     }
 
     /// Returns the member that is to own each item, if these are the members. Empty without members.
@@ -270,26 +264,14 @@ impl Partition {
     where
         F: Future<Output = ()>,
     {
-        let run = self.begin()?;
-        let member = GroupMember::new(run.0.client.clone(), make_path(&run.0.path, "members"), &*run.0.id)?;
+        let inner = &*self.inner;
+        // Two runs of one partition would be two members with one id.
+        let _run = inner.runs.begin().map_err(|error| NodeError::of_start(error, self.path_text()))?;
+        // Dropped before the run ends, so that `close` leaves an empty share.
+        let _sharing = Sharing(&inner.share);
+        let member = GroupMember::new(inner.client.clone(), make_path(&inner.path, "members"), &*inner.id)?;
         member.start()?;
-        run::drive(run.0, &member, &Mutex::new(work)).await
-    }
-
-    /// Begins a run, unless one runs: two runs of one partition would be two members with one id.
-    fn begin(&self) -> NodeResult<Run<'_>> {
-        let mut before = Life { runs: true, closed: true };
-        self.inner.life.send_if_modified(|life| {
-            before = *life;
-            let begins = !life.runs && !life.closed;
-            life.runs |= begins;
-            begins
-        });
-        match before {
-            Life { closed: true, .. } => Err(NodeError::Closed { path: self.path_text() }),
-            Life { runs: true, .. } => Err(NodeError::AlreadyStarted { path: self.path_text() }),
-            _ => Ok(Run(&self.inner)),
-        }
+        run::drive(inner, &member, &Mutex::new(work)).await
     }
 
     /// Returns the newest share; an empty one without a run.
@@ -323,9 +305,8 @@ impl Partition {
     ///
     /// The closing goes on when the future is dropped.
     pub async fn close(&self) {
-        self.inner.life.send_modify(|life| life.closed = true);
-        // Never fails: `self` has the sender.
-        drop(self.inner.life.subscribe().wait_for(|life| !life.runs).await);
+        self.inner.runs.close();
+        self.inner.runs.ended().await;
     }
 
     fn path_text(&self) -> PathText {
@@ -334,11 +315,6 @@ impl Partition {
 }
 
 impl Inner {
-    async fn closed(&self) {
-        // Never fails: `self` has the sender.
-        drop(self.life.subscribe().wait_for(|life| life.closed).await);
-    }
-
     /// Returns the lock of an item.
     fn lock_of(&self, item: &str) -> NodeResult<LockInternals> {
         let path = make_path(&make_path(&self.path, "items"), item);

@@ -49,7 +49,7 @@ where
         }
         tokio::select! {
             biased;
-            () = inner.closed() => return Ok(()),
+            () = inner.runs.closed() => return Ok(()),
             // Both fail only without a sender, which `member` keeps.
             _ = members.changed() => {}
             _ = node.changed() => {}

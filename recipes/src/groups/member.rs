@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, make_path, validate_path};
+use curator_framework::{Acl, CuratorFramework, make_path, validate_path};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -18,7 +18,8 @@ use crate::nodes::state::{NodeState, StandingNode};
 #[derive(Debug, Clone, Default)]
 #[must_use = "options do nothing by themselves"]
 pub struct GroupMemberOptions {
-    data: Option<Vec<u8>>,
+    pub(super) data: Option<Vec<u8>>,
+    pub(super) acl: Option<Vec<Acl>>,
 }
 
 impl GroupMemberOptions {
@@ -30,6 +31,13 @@ impl GroupMemberOptions {
     /// Sets the member's data. Default: that of the client, this host's address.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
+        self
+    }
+
+    /// Sets the access control list of the member's node, which all clients that follow the group must be able to read.
+    /// Default: that of the client's [`AclProvider`](curator_framework::AclProvider).
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.acl = Some(acl.into());
         self
     }
 }
@@ -128,11 +136,8 @@ impl GroupMember {
             let reason = format!("{id:?} is not the name of one node");
             return Err(NodeError::InvalidArgument { argument: "id", reason });
         }
-        let (client_of_node, path_of_node) = (client.clone(), make_path(&path, &id));
-        let node = match options.data {
-            Some(data) => PersistentNode::new(client_of_node, CreateMode::Ephemeral, path_of_node, data)?,
-            None => PersistentNode::with_default_data(client_of_node, path_of_node)?,
-        };
+        let GroupMemberOptions { data, acl } = options;
+        let node = PersistentNode::ephemeral(client.clone(), make_path(&path, &id), data, acl)?;
         Ok(Self { owner: Arc::new(Owner { id, node, group: Group::latent(client, path)? }) })
     }
 

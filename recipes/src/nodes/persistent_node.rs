@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, validate_path};
+use curator_framework::{Acl, CreateMode, CuratorFramework, validate_path};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -148,9 +148,15 @@ impl PersistentNode {
         Self::of_plan(client, plan(path.into(), mode, options), Some(data.into()))
     }
 
-    /// Creates an ephemeral node with the client's default data.
-    pub(crate) fn with_default_data(client: CuratorFramework, path: String) -> NodeResult<Self> {
-        Self::of_plan(client, plan(path, CreateMode::Ephemeral, PersistentNodeOptions::new()), None)
+    /// Creates an ephemeral node. Without data or a list the node gets those of the client.
+    pub(crate) fn ephemeral(
+        client: CuratorFramework,
+        path: String,
+        data: Option<Vec<u8>>,
+        acl: Option<Vec<Acl>>,
+    ) -> NodeResult<Self> {
+        let options = PersistentNodeOptions { acl, ..PersistentNodeOptions::new() };
+        Self::of_plan(client, plan(path, CreateMode::Ephemeral, options), data)
     }
 
     pub(super) fn of_plan(client: CuratorFramework, plan: Plan, data: Option<Vec<u8>>) -> NodeResult<Self> {

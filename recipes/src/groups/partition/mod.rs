@@ -20,14 +20,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, PathText, make_path, validate_path};
+use curator_framework::{Acl, CuratorFramework, PathText, make_path, validate_path};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use self::item::OwnedItem;
 pub use self::options::PartitionOptions;
 use self::settling::View;
-use crate::groups::member::GroupMember;
+use crate::groups::member::{GroupMember, GroupMemberOptions};
 use crate::locks::LockOptions;
 use crate::locks::engine::{LockInternals, LockSpec};
 use crate::locks::mutex::LOCK_NAME;
@@ -173,6 +173,7 @@ struct Inner {
     items: BTreeSet<String>,
     settle: Duration,
     grace: Duration,
+    acl: Option<Vec<Acl>>,
     share: watch::Sender<Share>,
     runs: Runs,
 }
@@ -227,9 +228,9 @@ impl Partition {
         let (path, id, items) = (path.into(), id.into(), set_of(items)?);
         validate_path(&path)?;
         check_name("id", &id)?;
-        let PartitionOptions { settle, grace } = options;
+        let PartitionOptions { settle, grace, acl } = options;
         let (share, runs) = (watch::Sender::default(), Runs::default());
-        Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, share, runs }) })
+        Ok(Self { inner: Arc::new(Inner { client, path, id, items, settle, grace, acl, share, runs }) })
     }
 
     /// Returns the member that is to own each item, if these are the members. Empty without members.
@@ -269,7 +270,9 @@ impl Partition {
         let _run = inner.runs.begin().map_err(|error| NodeError::of_start(error, self.path_text()))?;
         // Dropped before the run ends, so that `close` leaves an empty share.
         let _sharing = Sharing(&inner.share);
-        let member = GroupMember::new(inner.client.clone(), make_path(&inner.path, "members"), &*inner.id)?;
+        let (client, group) = (inner.client.clone(), make_path(&inner.path, "members"));
+        let options = GroupMemberOptions { data: None, acl: inner.acl.clone() };
+        let member = GroupMember::with_options(client, group, &*inner.id, options)?;
         member.start()?;
         run::drive(inner, &member, &Mutex::new(work)).await
     }
@@ -318,7 +321,7 @@ impl Inner {
     /// Returns the lock of an item.
     fn lock_of(&self, item: &str) -> NodeResult<LockInternals> {
         let path = make_path(&make_path(&self.path, "items"), item);
-        let spec = LockSpec { recipe: "partition", ..LockSpec::queue(LOCK_NAME) };
+        let spec = LockSpec { recipe: "partition", acl: self.acl.clone(), ..LockSpec::queue(LOCK_NAME) };
         let options = LockOptions::new().node_data(self.id.as_bytes());
         LockInternals::new(self.client.clone(), path, spec, options).map_err(item::node_error)
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use curator_framework::Acl;
+
 /// The options of a [`Partition`](crate::Partition). All members should have the same.
 ///
 /// # Examples
@@ -18,11 +20,12 @@ use std::time::Duration;
 pub struct PartitionOptions {
     pub(super) settle: Duration,
     pub(super) grace: Duration,
+    pub(super) acl: Option<Vec<Acl>>,
 }
 
 impl Default for PartitionOptions {
     fn default() -> Self {
-        Self { settle: Duration::from_secs(1), grace: Duration::from_secs(30) }
+        Self { settle: Duration::from_secs(1), grace: Duration::from_secs(30), acl: None }
     }
 }
 
@@ -47,6 +50,13 @@ impl PartitionOptions {
     /// [`revoked`](crate::OwnedItem::revoked).
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// Sets the access control list of the member's node and of its nodes at the items, which all members must be able
+    /// to read. Default: that of the client's [`AclProvider`](curator_framework::AclProvider).
+    pub fn acl(mut self, acl: impl Into<Vec<Acl>>) -> Self {
+        self.acl = Some(acl.into());
         self
     }
 }

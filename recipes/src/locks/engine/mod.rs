@@ -33,7 +33,7 @@ use std::panic::Location;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use curator_framework::{CuratorFramework, Error, OwnedNode, RetryLoop, Session, validate_path};
+use curator_framework::{Acl, CuratorFramework, Error, NodeSpec, OwnedNode, RetryLoop, Session, validate_path};
 use parking_lot::Mutex;
 
 pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};
@@ -91,6 +91,8 @@ pub(crate) struct LockSpec {
     pub(crate) is_queue: bool,
     /// The data of the parent, if it is created.
     pub(crate) parent_data: &'static [u8],
+    /// The access control list of the contenders' nodes; `None` takes that of the client.
+    pub(crate) acl: Option<Vec<Acl>>,
     /// The way through the queue of the lock's one contender, if that may move.
     pub(crate) candidacy: Option<Arc<Candidacy>>,
 }
@@ -107,6 +109,7 @@ impl LockSpec {
             signals_successor: false,
             is_queue: false,
             parent_data: &[],
+            acl: None,
             candidacy: None,
         }
     }
@@ -266,6 +269,15 @@ impl LockInternals {
             (None, None) => self.client.default_data(),
         };
         self.client.to_stored_at(&self.base_path, data)
+    }
+
+    /// Returns the description of a contender's node with this stored data.
+    fn node_spec<'a>(&'a self, stored: &'a [u8]) -> NodeSpec<'a> {
+        let node = NodeSpec::new(stored);
+        match &self.spec.acl {
+            Some(acl) => node.with_acl(acl),
+            None => node,
+        }
     }
 
     pub(crate) fn client(&self) -> &CuratorFramework {

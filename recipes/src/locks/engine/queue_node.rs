@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use curator_framework::{CreateMode, Created, Error, NodeSpec, OwnedNode, RetryLoop, Session, Stat, make_path};
+use curator_framework::{CreateMode, Created, Error, OwnedNode, RetryLoop, Session, Stat, make_path};
 
 use crate::locks::engine::LockInternals;
 
@@ -16,8 +16,8 @@ impl LockInternals {
         retries: &mut RetryLoop,
     ) -> Result<Option<Created>, Error> {
         let stored = self.stored_data()?;
-        let node =
-            NodeSpec::new(&stored).with_parents(self.client.lock_parents()).with_parent_data(self.spec.parent_data);
+        let node = self.node_spec(&stored);
+        let node = node.with_parents(self.client.lock_parents()).with_parent_data(self.spec.parent_data);
         let session = owned.session().clone();
         loop {
             match owned.create(&node).await {
@@ -41,7 +41,7 @@ impl LockInternals {
         let stored = self.stored_data()?;
         let mut owned = session.owned_node(&self.base_path, name, CreateMode::Ephemeral);
         loop {
-            match owned.create(&NodeSpec::new(&stored)).await {
+            match owned.create(&self.node_spec(&stored)).await {
                 Ok(_) => return Ok(owned),
                 // No other client creates this name, so a create with a lost reply has made the node.
                 Err(Error::NodeExists { .. }) if owned.is_uncertain() => {

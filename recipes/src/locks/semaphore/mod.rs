@@ -262,6 +262,7 @@ impl InterProcessSemaphoreV2 {
             signals_successor: is_direct,
             is_queue: false,
             parent_data,
+            acl: None,
             candidacy: None,
         };
         let part = |name, spec, options| LockInternals::new(client.clone(), make_path(&path, name), spec, options);

@@ -220,6 +220,7 @@ on_every_server! {
         assert_eq!(partition.share().owned, ["a"]);
         in_time(partition.close()).await;
         in_time(run).await.unwrap().unwrap();
+        assert!(in_time(owned.recv()).await.is_none(), "work that has returned began again");
         in_time(item.revoked()).await;
         assert!(!item.is_owned());
         let refused = item.transaction().delete(env.path("done")).commit().await;

@@ -3,12 +3,18 @@
 use curator_framework::{Acl, CreateMode, Error, Permission};
 use curator_integration::env::{builder, connected, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{NodeError, NodeState, PersistentNodeOptions};
+use curator_recipes::{GroupMember, GroupMemberOptions, NodeError, NodeState, Partition, PersistentNodeOptions};
 
+use crate::partition_stage::soon;
 use crate::stage::{MODES, ephemeral, fails, reaches, stands, stands_again, started, started_with, stat_of, text_of};
 
 fn is_refused<T: std::fmt::Debug>(outcome: Result<T, NodeError>) {
     assert!(matches!(outcome, Err(NodeError::Framework(Error::NoAuth { .. }))), "{outcome:?}");
+}
+
+/// Returns a list that differs from the default, and permits everything to the tests.
+fn local() -> Vec<Acl> {
+    vec![Acl::new(Permission::ALL, "ip", "127.0.0.1")]
 }
 
 on_every_server! {
@@ -49,17 +55,48 @@ on_every_server! {
     async fn node_gets_the_list_of_its_options(env) {
         let (client, other) = (env.client().await, env.client().await);
         for mode in MODES {
-            let local = vec![Acl::new(Permission::ALL, "ip", "127.0.0.1")];
-            let options = PersistentNodeOptions::new().acl(local.clone());
+            let options = PersistentNodeOptions::new().acl(local());
             let node = started_with(&client, mode, &env.path("test/foo"), "", options);
             let standing = stands(&node).await;
-            assert_eq!(client.get_acl().for_path(&standing.path).await.unwrap().0, local, "{mode:?}");
+            assert_eq!(client.get_acl().for_path(&standing.path).await.unwrap().0, local(), "{mode:?}");
             // Each node that is created again has it too.
             other.delete().for_path(&standing.path).await.unwrap();
             let again = stands_again(&node, &standing).await;
-            assert_eq!(client.get_acl().for_path(&again.path).await.unwrap().0, local, "{mode:?}");
+            assert_eq!(client.get_acl().for_path(&again.path).await.unwrap().0, local(), "{mode:?}");
             in_time(node.close()).await;
         }
+    }
+
+    async fn member_gets_the_list_of_its_options(env) {
+        let (client, path) = (env.client().await, env.path("group"));
+        let list = local();
+        let options = GroupMemberOptions::new().acl(list.clone());
+        for (id, options) in [("ann", options.clone()), ("bob", options.data("of bob"))] {
+            let member = GroupMember::with_options(client.clone(), &path, id, options).unwrap();
+            member.start().unwrap();
+            let data = in_time(member.join()).await.unwrap().data;
+            assert_eq!(data == b"of bob", id == "bob", "{data:?}");
+            assert_eq!(client.get_acl().for_path(member.node().path()).await.unwrap().0, list, "{id}");
+            in_time(member.close()).await;
+        }
+    }
+
+    async fn nodes_of_a_partition_get_the_list_of_its_options(env) {
+        let (client, path) = (env.client().await, env.path("work"));
+        let partition = Partition::with_options(client.clone(), &path, "ann", ["a"], soon().acl(local())).unwrap();
+        let check = async {
+            in_time(partition.watch().wait_for(|share| share.owned == ["a"])).await.unwrap();
+            let item = format!("{path}/items/a");
+            let lock = client.get_children().for_path(&item).await.unwrap().pop().unwrap();
+            for node in [format!("{path}/members/ann"), format!("{item}/{lock}")] {
+                assert_eq!(client.get_acl().for_path(&node).await.unwrap().0, local(), "{node}");
+            }
+            // The parents have the list of the client.
+            assert_eq!(client.get_acl().for_path(&item).await.unwrap().0, Acl::open_unsafe());
+            in_time(partition.close()).await;
+        };
+        let run = partition.run(async |item| item.revoked().await);
+        futures_util::future::join(run, check).await.0.unwrap();
     }
 
     async fn list_that_the_server_does_not_know_is_told(env) {

@@ -37,7 +37,7 @@ use crate::standing::StandingTask;
 /// # client.start()?;
 /// use curator_recipes::{CacheEvent, CuratorCache, Lookup};
 ///
-/// # client.create().creating_parents_if_needed().for_path("/config/port", "8080").await?;
+/// # client.create().creating_parents_if_needed().with_data("8080").for_path("/config/port").await?;
 /// let cache = CuratorCache::new(client.clone(), "/config")?;
 /// cache.start()?;
 /// cache.initialized().await?;
@@ -130,6 +130,7 @@ impl CuratorCache {
         // Does not keep the client: the last clone of the cache ends the task.
         let work = CacheTask::new(client.weak_clone(), Arc::clone(shared), options);
         task.start(move |stop| work.run(stop)).map_err(|error| CacheError::of_start(error, self.path_text()))?;
+        shared.starts();
         pumps.start();
         Ok(())
     }

@@ -113,6 +113,17 @@ impl Shared {
         self.publish(&mut self.contents.lock(), [event]);
     }
 
+    /// Leaves the state `Latent`, unless the task has done so.
+    pub(super) fn starts(&self) {
+        self.state.send_if_modified(|state| {
+            let is_latent = matches!(state, CacheState::Latent);
+            if is_latent {
+                *state = CacheState::Loading;
+            }
+            is_latent
+        });
+    }
+
     /// Records that the first load is complete, once.
     pub(super) fn initialized(&self) {
         let mut contents = self.contents.lock();

@@ -1,0 +1,173 @@
+//! Caches read only what has changed: at the load, in a session, after a lost connection, in a new session.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, CuratorOp};
+use curator_integration::env::{self, Env, eventually, in_time};
+use curator_integration::on_every_server;
+use curator_recipes::{CacheState, CuratorCache, CuratorCacheOptions, Lookup};
+use curator_test::FaultProxy;
+
+use crate::stage::{Replay, Told, commit, contents, loaded, reads};
+
+/// A tree of 10 × 100 nodes behind a proxy, with a client that goes through it and one that does not.
+struct Stage {
+    proxy: FaultProxy,
+    client: CuratorFramework,
+    other: CuratorFramework,
+    root: String,
+}
+
+impl Stage {
+    async fn new(env: &Env) -> Self {
+        let proxy = env.proxy();
+        let builder = env::builder(proxy.address()).session_timeout(Duration::from_secs(60));
+        let (client, other) = (env::connected(builder).await, env.client().await);
+        let root = env.path("tree");
+        other.create().creating_parents_if_needed().with_data("root").for_path(&root).await.unwrap();
+        commit(&other, (0..10).map(|parent| CuratorOp::create(format!("{root}/{parent}")))).await;
+        let stage = Self { proxy, client, other, root };
+        commit(&stage.other, (0..1000).map(|number| CuratorOp::create(stage.node(number)))).await;
+        stage
+    }
+
+    fn node(&self, number: usize) -> String {
+        format!("{}/{}/{number}", self.root, number % 10)
+    }
+
+    /// Breaks the connection, lets `changes` happen, and waits until the cache is fresh again.
+    async fn away(&self, cache: &CuratorCache, changes: impl Future<Output = ()>) {
+        self.proxy.refuse();
+        self.proxy.reset();
+        let stale = |state: &CacheState| matches!(state, CacheState::Stale { .. });
+        in_time(cache.watch().wait_for(stale)).await.unwrap();
+        changes.await;
+        self.proxy.accept();
+        in_time(cache.synced()).await.unwrap_or_default();
+        in_time(cache.watch().wait_for(CacheState::is_fresh)).await.unwrap();
+        in_time(cache.synced()).await.unwrap();
+    }
+
+    async fn change(&self, changes: usize) -> Vec<Told> {
+        let set = (0..changes).map(|number| CuratorOp::set_data(self.node(number), "x"));
+        commit(&self.other, set).await;
+        let mut told: Vec<_> = (0..changes).map(|number| Told::Changed(self.node(number))).collect();
+        told.sort();
+        told
+    }
+}
+
+on_every_server! {
+    async fn load_reads_each_node_once_and_lists_those_with_children(env) {
+        let stage = Stage::new(&env).await;
+        let before = reads(&stage.proxy);
+        let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
+        assert_eq!(reads(&stage.proxy) - before, 1011 + 11);
+        assert_eq!((cache.len(), cache.state().is_fresh()), (1011, true));
+        assert_eq!(cache.get(&stage.root).present().unwrap().data, b"root");
+        assert_eq!(cache.get(&format!("{}/0/missing", stage.root)), Lookup::Missing);
+        assert_eq!(cache.get("/elsewhere"), Lookup::NotLoaded);
+        assert_eq!(cache.children(&stage.root).unwrap().len(), 10);
+        cache.close().await;
+        assert!(cache.is_empty() && matches!(cache.state(), CacheState::Closed));
+    }
+
+    async fn a_change_costs_one_read_and_a_deletion_none(env) {
+        let stage = Stage::new(&env).await;
+        let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
+        let (mut events, mut replay) = (cache.events(), Replay::default());
+        assert_eq!(replay.arrived(&mut events).len(), 1012, "the contents, and that they are loaded");
+        let before = reads(&stage.proxy);
+        let (node, new) = (stage.node(7), format!("{}/new", stage.root));
+        for operation in [CuratorOp::set_data(&node, "y"), CuratorOp::create(&new), CuratorOp::delete(&node)] {
+            commit(&stage.other, [operation]).await;
+            in_time(cache.synced()).await.unwrap();
+        }
+        assert_eq!(reads(&stage.proxy) - before, 2);
+        let told = [Told::Changed(node.clone()), Told::Created(new.clone()), Told::Deleted(node.clone())];
+        assert_eq!(replay.arrived(&mut events), told);
+        assert_eq!(cache.get(&node), Lookup::Missing);
+        assert!(cache.get(&new).present().is_some());
+        // A node that is created again is told as such, also in one transaction.
+        commit(&stage.other, [CuratorOp::delete(&new), CuratorOp::create(&new)]).await;
+        in_time(cache.synced()).await.unwrap();
+        assert_eq!(replay.arrived(&mut events), [Told::Deleted(new.clone()), Told::Created(new)]);
+    }
+
+    async fn a_lost_connection_costs_a_read_for_each_change(env) {
+        let stage = Stage::new(&env).await;
+        let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
+        let (mut events, mut replay) = (cache.events(), Replay::default());
+        replay.arrived(&mut events);
+        for changes in [0, 1, 100] {
+            let (before, mut told) = (reads(&stage.proxy), Vec::new());
+            stage.away(&cache, async { told = stage.change(changes).await }).await;
+            let mut heard = replay.arrived(&mut events);
+            heard.sort();
+            assert_eq!((heard, reads(&stage.proxy) - before), (told, changes));
+        }
+        // Created again, with all below it, while the connection is lost.
+        let parent = format!("{}/3", stage.root);
+        let nodes: Vec<_> = (0..1000).filter(|number| number % 10 == 3).map(|number| stage.node(number)).collect();
+        stage.away(&cache, async {
+            let gone = nodes.iter().map(CuratorOp::delete).chain([CuratorOp::delete(&parent)]);
+            commit(&stage.other, gone).await;
+            commit(&stage.other, [CuratorOp::create(&parent), CuratorOp::create(&nodes[0])]).await;
+        }).await;
+        let heard = replay.arrived(&mut events);
+        assert_eq!(heard.len(), 101 + 2);
+        assert_eq!(heard[101..], [Told::Created(parent), Told::Created(nodes[0].clone())]);
+    }
+
+    async fn a_new_session_reads_only_what_has_changed(env) {
+        let stage = Stage::new(&env).await;
+        let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
+        let (mut events, mut replay) = (cache.events(), Replay::default());
+        replay.arrived(&mut events);
+        for changes in [0, 1, 100] {
+            let before = reads(&stage.proxy);
+            let session = stage.client.session().await.unwrap();
+            stage.proxy.refuse();
+            stage.proxy.reset();
+            let told = stage.change(changes).await;
+            env.kill_session_of(&stage.other, &session).await;
+            stage.proxy.accept();
+            eventually("a new session", async || {
+                stage.client.session().await.is_ok_and(|new| !new.is_same(&session))
+            })
+            .await;
+            in_time(cache.synced()).await.unwrap();
+            let mut heard = replay.arrived(&mut events);
+            heard.sort();
+            assert_eq!((heard, reads(&stage.proxy) - before), (told, changes + 1), "{changes}, and the root");
+        }
+    }
+
+    async fn a_cache_resumes_from_a_snapshot(env) {
+        let stage = Stage::new(&env).await;
+        let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
+        let snapshot = cache.snapshot().unwrap();
+        cache.close().await;
+        let mut told = stage.change(50).await;
+        let (gone, new) = (stage.node(999), format!("{}/new", stage.root));
+        commit(&stage.other, [CuratorOp::delete(&gone), CuratorOp::create(&new)]).await;
+        told.extend([Told::Created(new), Told::Deleted(gone), Told::Initialized]);
+        told.sort();
+        let before = reads(&stage.proxy);
+        let cache =
+            CuratorCache::with_options(stage.client.clone(), &stage.root, CuratorCacheOptions::new().resume(snapshot))
+                .unwrap();
+        let (mut events, mut replay) = (cache.events(), Replay::default());
+        assert_eq!(replay.arrived(&mut events).len(), 1011);
+        cache.start().unwrap();
+        in_time(cache.initialized()).await.unwrap();
+        let mut heard = replay.arrived(&mut events);
+        heard.sort();
+        assert_eq!(heard, told);
+        // The root, its list, the new node, and the changed ones.
+        assert!(reads(&stage.proxy) - before <= 50 + 5, "{}", reads(&stage.proxy) - before);
+        let there: BTreeMap<_, _> = replay.0.iter().map(|(path, node)| (path.clone(), node.data.clone())).collect();
+        assert_eq!(contents(&cache), there);
+    }
+}

@@ -236,8 +236,8 @@ impl Resync for Shared {
             return KnownNodes::default();
         }
         let Known { data, missing, children } = self.contents.lock().engine.known();
-        let [data, missing, children] = [data, missing, children]
-            .map(|paths| paths.into_iter().map(|path| self.full_path(&path)).collect());
+        let [data, missing, children] =
+            [data, missing, children].map(|paths| paths.into_iter().map(|path| self.full_path(&path)).collect());
         KnownNodes { zxid: self.known_up_to.load(Ordering::Acquire), data, missing, children }
     }
 }

@@ -108,7 +108,8 @@ impl CacheTask {
         // From here on the client knows up to which transaction all notifications have arrived.
         shared.know_up_to(i64::MAX);
         let is_resynced = !can_resync;
-        let mut stay = Stay { session: session.clone(), subscription, reads: FuturesUnordered::new(), is_resynced, lost: None };
+        let mut stay =
+            Stay { session: session.clone(), subscription, reads: FuturesUnordered::new(), is_resynced, lost: None };
         let ended = self.stay(&mut stay).await;
         shared.know_up_to(if ended.is_ok() { session.zxid() } else { 0 });
         ended

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, RetryNTimes};
+use curator_framework::{CuratorFramework, CuratorFrameworkBuilder, RetryNTimes, Session};
 use curator_test::{ApacheServer, FaultProxy, TestingServer, kill_session};
 
 use crate::clients::with_client;
@@ -147,6 +147,11 @@ impl Env {
         let stat = client.check_exists().for_path(node).await.unwrap().expect("the node is there");
         assert_ne!(stat.ephemeral_owner, 0);
         kill_session(self.address(), stat.ephemeral_owner).await.unwrap();
+    }
+
+    /// Closes a session, which belongs to a client that has no connection.
+    pub async fn kill_session(&self, session: &Session) {
+        kill_session(self.address(), session.id().expect("the client knows its session")).await.unwrap();
     }
 
     /// Waits until a node has this many children (none if it does not exist).

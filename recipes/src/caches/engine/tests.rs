@@ -104,7 +104,10 @@ fn replay(listener: &mut Listener, changes: VecDeque<Change>) {
     for change in changes {
         match change {
             Change::Created(node) => {
-                assert!(deleted.get(&node.path).is_none_or(|&earlier| earlier < node.stat.czxid), "created twice: {node:?} {deleted:?}");
+                assert!(
+                    deleted.get(&node.path).is_none_or(|&earlier| earlier < node.stat.czxid),
+                    "created twice: {node:?} {deleted:?}"
+                );
                 assert_eq!(nodes.insert(node.path.clone(), node), None);
             }
             Change::Changed { old, new } => {

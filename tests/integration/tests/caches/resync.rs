@@ -131,7 +131,7 @@ on_every_server! {
             stage.proxy.refuse();
             stage.proxy.reset();
             let told = stage.change(changes).await;
-            env.kill_session_of(&stage.other, &session).await;
+            env.kill_session(&session).await;
             stage.proxy.accept();
             eventually("a new session", async || {
                 stage.client.session().await.is_ok_and(|new| !new.is_same(&session))

@@ -10,25 +10,25 @@ use curator_test::FaultProxy;
 use curator_test::wire::OpCode;
 
 /// Starts a cache, and waits for its first load.
-pub async fn loaded(client: &CuratorFramework, path: &str, options: CuratorCacheOptions) -> CuratorCache {
+pub(crate) async fn loaded(client: &CuratorFramework, path: &str, options: CuratorCacheOptions) -> CuratorCache {
     let cache = CuratorCache::with_options(client.clone(), path, options).unwrap();
     cache.start().unwrap();
     in_time(cache.initialized()).await.unwrap();
     cache
 }
 
-pub async fn commit(client: &CuratorFramework, operations: impl IntoIterator<Item = CuratorOp>) {
+pub(crate) async fn commit(client: &CuratorFramework, operations: impl IntoIterator<Item = CuratorOp>) {
     client.transaction().operations(operations).commit().await.unwrap();
 }
 
 /// Returns the data of all nodes that a cache has, by path.
-pub fn contents(cache: &CuratorCache) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn contents(cache: &CuratorCache) -> BTreeMap<String, Vec<u8>> {
     cache.nodes().into_iter().map(|node| (node.path, node.data)).collect()
 }
 
 /// A change, as tests compare it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Told {
+pub(crate) enum Told {
     Created(String),
     Changed(String),
     Deleted(String),
@@ -38,11 +38,11 @@ pub enum Told {
 
 /// The nodes as a reader of the events knows them.
 #[derive(Debug, Default)]
-pub struct Replay(pub BTreeMap<String, Arc<ChildData>>);
+pub(crate) struct Replay(pub(crate) BTreeMap<String, Arc<ChildData>>);
 
 impl Replay {
     /// Applies an event, and asserts that it fits to those before.
-    pub fn apply(&mut self, event: CacheEvent) -> Told {
+    pub(crate) fn apply(&mut self, event: CacheEvent) -> Told {
         match event {
             CacheEvent::Created(node) => {
                 assert_eq!(self.0.insert(node.path.clone(), Arc::clone(&node)), None);
@@ -69,13 +69,13 @@ impl Replay {
     }
 
     /// Applies the events that have arrived.
-    pub fn arrived(&mut self, events: &mut CacheEvents) -> Vec<Told> {
+    pub(crate) fn arrived(&mut self, events: &mut CacheEvents) -> Vec<Told> {
         std::iter::from_fn(|| events.try_next()).map(|event| self.apply(event)).collect()
     }
 }
 
 /// Returns the replies to all reads that have passed.
-pub fn reads(proxy: &FaultProxy) -> usize {
+pub(crate) fn reads(proxy: &FaultProxy) -> usize {
     let ops = [OpCode::Exists, OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2];
     ops.iter().map(|op| proxy.replies(*op)).sum()
 }

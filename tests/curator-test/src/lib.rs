@@ -24,6 +24,7 @@
 //! | [`elections`] | the events of a leader election, and their violations |
 //! | [`registrations`] | the nodes that clients keep standing, and their violations |
 //! | [`groups`] | the views of a group's members, and their violations |
+//! | [`caches`] | the contents and events of caches, and their violations |
 //! | [`partitions`] | the owners of a partition's items, and their violations |
 //! | [`wire`] | ZooKeeper's protocol, for raw requests |
 //!
@@ -55,6 +56,7 @@
 
 #[cfg(feature = "apache")]
 mod apache;
+pub mod caches;
 #[cfg(feature = "apache")]
 mod certificates;
 pub mod elections;

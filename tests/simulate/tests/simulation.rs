@@ -8,7 +8,7 @@ use curator_framework::{CreateMode, CuratorFramework, LossReason, RetryNTimes};
 use curator_recipes::InterProcessMutex;
 use curator_simulate::storm::Storm;
 use curator_test::nodes::{Change, Node};
-use curator_test::{ClientId, SimulatedEnsemble};
+use curator_test::{ClientId, SimulatedEnsemble, caches};
 use tokio::time::{sleep, timeout};
 
 /// A session's, where the storms' does not matter.
@@ -96,10 +96,19 @@ async fn each_change_below_a_node_is_recorded_also_if_the_node_is_gone() {
     let path = "/parent/first".to_owned();
     client.create().with_mode(CreateMode::Ephemeral).with_data("one").for_path(&path).await.unwrap();
     let stat = client.check_exists().for_path(&path).await.unwrap().unwrap();
-    client.set_data().for_path(&path, "two").await.unwrap();
+    let changed = client.set_data().for_path(&path, "two").await.unwrap().mzxid;
     client.delete().for_path(&path).await.unwrap();
+    let deleted = ensemble.zxid();
     let session = ensemble.sessions()[0];
     let node = Node { czxid: stat.czxid, session, data: "one".into() };
+    let state = |mzxid, version, data: &str| {
+        let node = caches::Node { czxid: stat.czxid, mzxid, version, data: Some(data.into()) };
+        Some(node)
+    };
+    let versions = [(stat.czxid, state(stat.czxid, 0, "one")), (changed, state(changed, 1, "two")), (deleted, None)];
+    let versions = versions.map(|(zxid, node)| caches::Change { zxid, path: path.clone(), node });
+    let events: Vec<_> = ensemble.take_cache_events().into_iter().map(|(_, event)| event).collect();
+    assert_eq!(events, versions.map(caches::Event::Server));
     let recorded: Vec<_> = ensemble.take_changes().into_iter().map(|(_, change)| change).collect();
     let expected = [
         Change::Created { path: path.clone(), node },
@@ -108,6 +117,8 @@ async fn each_change_below_a_node_is_recorded_also_if_the_node_is_gone() {
     ];
     assert_eq!(recorded, expected);
     assert_eq!(ensemble.take_changes(), []);
+    ensemble.restart_empty();
+    assert!(matches!(ensemble.take_cache_events()[..], [(_, caches::Event::Emptied)]));
 }
 
 /// Until when the leader keeps the session of a client whose server is cut off right behind a write that ended a rest:

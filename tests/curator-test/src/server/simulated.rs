@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::DEFAULT_CONTAINER_CHECK_INTERVAL;
 use super::core::{ConnectionId, Core, Output, Settings};
-use crate::nodes::Node;
-use crate::wire::{ConnectRequest, OpCode, RequestHeader, Writer};
+use crate::wire::{ConnectRequest, OpCode, RequestHeader, Stat, Writer};
 
 /// The name of a simulated connection.
 pub(crate) type Connection = ConnectionId;
@@ -19,6 +18,13 @@ pub(crate) type Delivery = Output;
 #[derive(Debug, Clone)]
 pub(crate) struct SimulatedServer {
     core: Core,
+}
+
+/// A node of a simulated server.
+#[derive(Debug, Clone)]
+pub(crate) struct SimulatedNode {
+    pub(crate) stat: Stat,
+    pub(crate) data: Vec<u8>,
 }
 
 impl SimulatedServer {
@@ -122,15 +128,15 @@ impl SimulatedServer {
     }
 
     /// Returns all nodes below a path.
-    pub(crate) fn below(&self, root: &str) -> BTreeMap<String, Node> {
+    pub(crate) fn below(&self, root: &str) -> BTreeMap<String, SimulatedNode> {
         let mut found = BTreeMap::new();
         let mut parents = vec![root.to_owned()];
         while let Some(parent) = parents.pop() {
             for path in self.children(&parent).into_iter().map(|name| format!("{parent}/{name}")) {
                 let Ok(node) = self.core.tree.get(&path) else { continue };
                 let stat = node.stat();
-                let (session, data) = (stat.ephemeral_owner, node.data.clone().unwrap_or_default());
-                found.insert(path.clone(), Node { czxid: stat.czxid, session, data });
+                let data = node.data.clone().unwrap_or_default();
+                found.insert(path.clone(), SimulatedNode { stat, data });
                 parents.push(path);
             }
         }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use self::stream::SimulatedNetwork;
 use self::world::World;
+use crate::caches;
 use crate::nodes::Change;
 
 /// A simulated ensemble: the core of the in-process server behind the framework's own client, on a network that a seed
@@ -163,6 +164,19 @@ impl SimulatedEnsemble {
     #[must_use]
     pub fn take_changes(&self) -> Vec<(Duration, Change)> {
         self.world.take_changes()
+    }
+
+    /// Returns the [recorded](Self::record_changes) changes since the last call of this method, for the checker of
+    /// [`caches`].
+    #[must_use]
+    pub fn take_cache_events(&self) -> Vec<(Duration, caches::Event)> {
+        self.world.take_cache_events()
+    }
+
+    /// Returns the newest transaction at the leader.
+    #[must_use]
+    pub fn zxid(&self) -> i64 {
+        self.world.with_server(|server| server.zxid())
     }
 
     /// Returns the sessions at the leader.

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::ClientId;
 use super::follower::TouchTable;
 use super::recorder::Recorder;
+use crate::caches;
 use crate::nodes::Change;
 use crate::server::simulated::{Connection, Delivery, SimulatedServer};
 use crate::wire::{ConnectRequest, EventKind, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
@@ -154,6 +155,10 @@ impl World {
 
     pub(super) fn take_changes(&self) -> Vec<(Duration, Change)> {
         self.state.lock().recorder.as_mut().map(Recorder::take).unwrap_or_default()
+    }
+
+    pub(super) fn take_cache_events(&self) -> Vec<(Duration, caches::Event)> {
+        self.state.lock().recorder.as_mut().map(Recorder::take_events).unwrap_or_default()
     }
 
     /// Changes the state, and wakes the simulation to check what is due.

@@ -1,0 +1,319 @@
+//! The check of caches.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::past::{Known, Past, Position};
+use super::{Cache, Entry, Event, Node, Nodes, Rules, Scope, State, Stream, Told, Violation};
+use crate::history::calm_stretch;
+
+/// A cache and its newest report.
+#[derive(Debug)]
+struct Shown<'a> {
+    scope: &'a Scope,
+    state: State,
+    nodes: Option<&'a Nodes>,
+    /// The time of the newest report of a fresh cache, or of the start.
+    fresh_at: Duration,
+    has_loaded: bool,
+    newest: Newest,
+    /// The servers have lost all data since the last step back.
+    may_go_back: bool,
+}
+
+/// The newest state of each path that was shown or reported.
+type Newest = BTreeMap<String, Position>;
+
+/// A stream and the sum of its events.
+#[derive(Debug)]
+struct Sum {
+    cache: Cache,
+    nodes: Nodes,
+    newest: Newest,
+    is_initialized: bool,
+    /// The time at which it had no further event.
+    drained: Option<Duration>,
+    is_over: bool,
+}
+
+pub(super) struct Checker<'a> {
+    rules: &'a Rules,
+    faults: &'a [(Duration, Duration)],
+    past: Past,
+    caches: BTreeMap<Cache, Shown<'a>>,
+    streams: BTreeMap<Stream, Sum>,
+    /// The violations that last, by their cache and path.
+    lasting: BTreeSet<(Cache, &'static str, String)>,
+    pub(super) found: Vec<Violation>,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn new(rules: &'a Rules, faults: &'a [(Duration, Duration)]) -> Self {
+        Self {
+            rules,
+            faults,
+            past: Past::new(),
+            caches: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            lasting: BTreeSet::new(),
+            found: Vec::new(),
+        }
+    }
+
+    pub(super) fn apply(&mut self, entry: &'a Entry) {
+        let at = entry.at;
+        let in_order = match &entry.event {
+            Event::Server(change) => self.past.apply(at, change),
+            Event::Emptied => {
+                self.past.empty(at);
+                self.caches.values_mut().for_each(|shown| shown.may_go_back = true);
+                true
+            }
+            Event::Started(cache, scope) => {
+                let shown = Shown {
+                    scope,
+                    state: State::Loading,
+                    nodes: None,
+                    fresh_at: at,
+                    has_loaded: false,
+                    newest: Newest::new(),
+                    may_go_back: false,
+                };
+                self.caches.insert(*cache, shown).is_none()
+            }
+            Event::Opened(stream, cache) => {
+                let sum = Sum {
+                    cache: *cache,
+                    nodes: Nodes::new(),
+                    newest: Newest::new(),
+                    is_initialized: false,
+                    drained: None,
+                    is_over: false,
+                };
+                self.caches.contains_key(cache) && self.streams.insert(*stream, sum).is_none()
+            }
+            Event::Tells(stream, told) => self.tells(at, *stream, told),
+            Event::Drained(stream) => {
+                let sum = self.streams.get_mut(stream);
+                sum.map(|sum| sum.drained = Some(at)).is_some()
+            }
+            Event::Shows(cache, state, nodes) => self.shows(at, *cache, *state, nodes),
+            Event::CaughtUp { cache, from, zxid } => {
+                if self.past.position(*zxid) < self.past.position(*from) {
+                    let (cache, from, zxid) = (*cache, *from, *zxid);
+                    self.found.push(Violation::NotCaughtUp { at, cache, from, zxid });
+                }
+                let contents = self.caches.get(cache).map(|shown| (shown.nodes, shown.state));
+                if let Some((Some(nodes), state)) = contents.filter(|(_, state)| !state.is_over()) {
+                    self.look_for_older_nodes(at, *cache, state, *zxid, nodes);
+                }
+                self.caches.contains_key(cache)
+            }
+        };
+        if !in_order {
+            self.found.push(Violation::OutOfOrder { at, event: entry.event.clone() });
+        }
+    }
+}
+
+/// The events of streams.
+impl<'a> Checker<'a> {
+    fn tells(&mut self, at: Duration, stream: Stream, told: &Told) -> bool {
+        let Some(mut sum) = self.streams.remove(&stream) else { return false };
+        sum.drained = None;
+        if sum.is_over {
+            self.found.push(Violation::AfterClosed { at, stream, told: told.clone() });
+        }
+        match told {
+            Told::Created(path, node) => {
+                self.look_at_node(at, sum.cache, path, node, &mut sum.newest);
+                let parent = self.caches.get(&sum.cache).and_then(|shown| shown.scope.parent(path));
+                let has_parent = parent.is_none_or(|parent| sum.nodes.contains_key(parent));
+                let applies = has_parent && !sum.nodes.contains_key(path);
+                self.replay(at, stream, told, path, applies, &sum);
+                sum.nodes.insert(path.clone(), self.kept(sum.cache, node));
+            }
+            Told::Changed { path, old, new } => {
+                self.look_at_node(at, sum.cache, path, new, &mut sum.newest);
+                if old.czxid != new.czxid {
+                    self.found.push(Violation::CreatedAgain { at, stream, path: path.clone() });
+                }
+                let old = self.kept(sum.cache, old);
+                let applies = old.mzxid != new.mzxid && sum.nodes.get(path) == Some(&old);
+                self.replay(at, stream, told, path, applies, &sum);
+                sum.nodes.insert(path.clone(), self.kept(sum.cache, new));
+            }
+            Told::Deleted(path, node) => {
+                let below = format!("{}/", path.trim_end_matches('/'));
+                let has_children = sum.nodes.keys().any(|other| other.starts_with(&below) && other != path);
+                let applies = sum.nodes.get(path) == Some(&self.kept(sum.cache, node)) && !has_children;
+                self.replay(at, stream, told, path, applies, &sum);
+                sum.nodes.remove(path);
+            }
+            Told::Initialized => {
+                if std::mem::replace(&mut sum.is_initialized, true) {
+                    self.found.push(Violation::InitializedEarly { at, stream });
+                }
+            }
+            Told::Reset => {
+                sum.nodes.clear();
+                sum.newest.clear();
+                sum.is_initialized = false;
+            }
+        }
+        self.streams.insert(stream, sum);
+        true
+    }
+
+    fn replay(&mut self, at: Duration, stream: Stream, told: &Told, path: &str, applies: bool, sum: &Sum) {
+        if !applies {
+            let before = sum.nodes.get(path).cloned();
+            self.found.push(Violation::DoesNotApply { at, stream, told: told.clone(), before });
+        }
+    }
+
+    fn is_in_scope(&self, cache: Cache, path: &str) -> bool {
+        self.caches.get(&cache).is_some_and(|shown| shown.scope.contains(path))
+    }
+
+    /// Returns the part of a node that a cache keeps.
+    fn kept(&self, cache: Cache, node: &Node) -> Node {
+        let keeps_data = self.caches.get(&cache).is_none_or(|shown| shown.scope.keeps_data);
+        Node { data: node.data.clone().filter(|_| keeps_data), ..node.clone() }
+    }
+
+    /// Finds a node that a cache cannot have.
+    fn look_at_node(&mut self, at: Duration, cache: Cache, path: &str, node: &Node, newest: &mut Newest) {
+        let Some(scope) = self.caches.get(&cache).map(|shown| shown.scope) else { return };
+        if !scope.contains(path) {
+            self.found.push(Violation::OutOfScope { at, cache, path: path.to_owned() });
+        }
+        let known = self.past.state(path, node).filter(|_| node.data.is_some() || !scope.keeps_data);
+        let Some(known) = known else {
+            self.found.push(Violation::UnknownNode { at, cache, path: path.to_owned(), node: node.clone() });
+            return;
+        };
+        let before = newest.insert(path.to_owned(), known.since);
+        if let Some(before) = before.filter(|before| *before > known.since) {
+            let (from, to) = (before.zxid(), known.since.zxid());
+            self.found.push(Violation::WentBack { at, cache, path: path.to_owned(), from, to });
+        }
+    }
+}
+
+/// The contents of caches.
+impl<'a> Checker<'a> {
+    fn shows(&mut self, at: Duration, cache: Cache, state: State, nodes: &'a Nodes) -> bool {
+        let Some(shown) = self.caches.get_mut(&cache) else { return false };
+        let before = std::mem::replace(&mut shown.state, state);
+        let earlier = shown.nodes.replace(nodes);
+        let mut newest = std::mem::take(&mut shown.newest);
+        for (path, node) in nodes {
+            if earlier.and_then(|earlier| earlier.get(path)) != Some(node) {
+                self.look_at_node(at, cache, path, node, &mut newest);
+                if self.kept(cache, node) != *node {
+                    self.found.push(Violation::UnknownNode { at, cache, path: path.clone(), node: node.clone() });
+                }
+            }
+        }
+        if let Some(shown) = self.caches.get_mut(&cache) {
+            shown.newest = newest;
+        }
+        self.compare_with_streams(at, cache, state, nodes);
+        if state.is_over() {
+            return true;
+        }
+        if let Some(zxid) = state.zxid() {
+            self.look_for_older_nodes(at, cache, state, zxid, nodes);
+        }
+        self.look_at_the_state(at, cache, before, state);
+        self.look_at_the_time(at, cache, nodes);
+        true
+    }
+
+    fn compare_with_streams(&mut self, at: Duration, cache: Cache, state: State, nodes: &Nodes) {
+        let Some(has_loaded) = self.caches.get(&cache).map(|shown| shown.has_loaded) else { return };
+        let loads = state == State::Loading && !has_loaded;
+        for (&stream, sum) in self.streams.iter_mut().filter(|(_, sum)| sum.cache == cache) {
+            if sum.drained != Some(at) {
+                continue;
+            }
+            let paths: BTreeSet<_> = nodes.keys().chain(sum.nodes.keys()).collect();
+            let differs = |path: &&String| nodes.get(*path) != sum.nodes.get(*path);
+            let paths: Vec<_> = paths.into_iter().filter(differs).cloned().collect();
+            // A cache that was closed may have dropped its contents.
+            if !paths.is_empty() && !state.is_over() {
+                self.found.push(Violation::NotTheEvents { at, stream, paths });
+            }
+            if sum.is_initialized && loads && self.lasting.insert((cache, "early", format!("{stream:?}"))) {
+                self.found.push(Violation::InitializedEarly { at, stream });
+            }
+            let is_late = !sum.is_initialized && matches!(state, State::Fresh(_));
+            if is_late && self.lasting.insert((cache, "never", format!("{stream:?}"))) {
+                self.found.push(Violation::NeverInitialized { at, stream });
+            }
+            sum.is_over |= state.is_over();
+        }
+    }
+
+    /// Returns the time of the state that a cache shows; `None` if the server never had it.
+    fn known(&self, path: &str, nodes: &Nodes) -> Option<Known> {
+        match nodes.get(path) {
+            Some(node) => self.past.state(path, node),
+            None => Some(self.past.absence(path)),
+        }
+    }
+
+    /// Returns the paths in a cache's scope that ever had a node, each with the time of the state that the cache shows.
+    fn all_known(&self, cache: Cache, nodes: &Nodes) -> Vec<(String, Known)> {
+        let in_scope = self.past.paths().filter(|path| self.is_in_scope(cache, path));
+        in_scope.filter_map(|path| Some((path.clone(), self.known(path, nodes)?))).collect()
+    }
+
+    /// Finds the nodes that the cache shows as they were before a transaction.
+    fn look_for_older_nodes(&mut self, at: Duration, cache: Cache, state: State, zxid: i64, nodes: &Nodes) {
+        let position = self.past.position(zxid);
+        for (path, known) in self.all_known(cache, nodes) {
+            let lasting = (cache, "old", path.clone());
+            if known.lasts_to(position) {
+                self.lasting.remove(&lasting);
+            } else if self.lasting.insert(lasting) {
+                debug_assert!(!state.is_over());
+                let shown = nodes.get(&path).cloned();
+                self.found.push(Violation::NotFresh { at, cache, zxid, path, shown });
+            }
+        }
+    }
+
+    fn look_at_the_state(&mut self, at: Duration, cache: Cache, before: State, state: State) {
+        let Some(shown) = self.caches.get_mut(&cache) else { return };
+        if let (Some(from), Some(to)) = (before.zxid(), state.zxid()) {
+            let excused = to < from && std::mem::take(&mut shown.may_go_back);
+            if to < from && !excused {
+                self.found.push(Violation::StateWentBack { at, cache, from, to });
+            }
+        }
+        if matches!(state, State::Fresh(_)) {
+            (shown.fresh_at, shown.has_loaded) = (at, true);
+        } else if calm_stretch(self.faults, shown.fresh_at, at) > self.rules.patience {
+            let from = std::mem::replace(&mut shown.fresh_at, at);
+            self.found.push(Violation::NotFreshInTime { from, until: at, cache, state });
+        }
+    }
+
+    /// Finds the nodes that differ from the server for too long.
+    fn look_at_the_time(&mut self, at: Duration, cache: Cache, nodes: &Nodes) {
+        for (path, known) in self.all_known(cache, nodes) {
+            let late = |from: &Duration| calm_stretch(self.faults, *from, at) > self.rules.patience;
+            let lasting = (cache, "late", path.clone());
+            match known.until.map(|until| until.at).filter(late) {
+                None => drop(self.lasting.remove(&lasting)),
+                Some(from) if self.lasting.insert(lasting) => {
+                    let shown = nodes.get(&path).cloned();
+                    self.found.push(Violation::Differs { from, until: at, cache, path, shown });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,455 @@
+use super::*;
+
+const CACHE: Cache = Cache(1);
+const STREAM: Stream = Stream(1);
+const ROOT: &str = "/config";
+const PORT: &str = "/config/port";
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// The state of a node that transaction `czxid` created, and `mzxid` changed.
+fn node(czxid: i64, mzxid: i64) -> Node {
+    Node { czxid, mzxid, version: (mzxid - czxid) as i32, data: Some(format!("data of {mzxid}").into_bytes()) }
+}
+
+fn server(zxid: i64, path: &str, node: Option<Node>) -> Event {
+    Event::Server(Change { zxid, path: path.to_owned(), node })
+}
+
+fn created(path: &str, zxid: i64) -> Event {
+    server(zxid, path, Some(node(zxid, zxid)))
+}
+
+fn changed(path: &str, czxid: i64, zxid: i64) -> Event {
+    server(zxid, path, Some(node(czxid, zxid)))
+}
+
+fn deleted(path: &str, zxid: i64) -> Event {
+    server(zxid, path, None)
+}
+
+fn tells_created(path: &str, node: Node) -> Event {
+    Event::Tells(STREAM, Told::Created(path.to_owned(), node))
+}
+
+fn tells_changed(path: &str, old: Node, new: Node) -> Event {
+    Event::Tells(STREAM, Told::Changed { path: path.to_owned(), old, new })
+}
+
+fn tells_deleted(path: &str, node: Node) -> Event {
+    Event::Tells(STREAM, Told::Deleted(path.to_owned(), node))
+}
+
+fn initialized() -> Event {
+    Event::Tells(STREAM, Told::Initialized)
+}
+
+fn nodes<const N: usize>(nodes: [(&str, Node); N]) -> Nodes {
+    nodes.into_iter().map(|(path, node)| (path.to_owned(), node)).collect()
+}
+
+fn shows<const N: usize>(state: State, present: [(&str, Node); N]) -> Event {
+    Event::Shows(CACHE, state, nodes(present))
+}
+
+/// A root of transaction 1, a port of transaction 2 that transaction 3 changes, a cache of both, and these events.
+fn caches(events: impl IntoIterator<Item = (u64, Event)>) -> Caches {
+    scoped(Scope::new(ROOT), events)
+}
+
+fn scoped(scope: Scope, events: impl IntoIterator<Item = (u64, Event)>) -> Caches {
+    let mut caches = Caches::new();
+    caches.record(seconds(0), Event::Started(CACHE, scope));
+    caches.record(seconds(0), Event::Opened(STREAM, CACHE));
+    for change in [created(ROOT, 1), created(PORT, 2), changed(PORT, 2, 3)] {
+        caches.record(seconds(1), change);
+    }
+    for (at, event) in events {
+        caches.record(seconds(at), event);
+    }
+    caches
+}
+
+fn rules() -> Rules {
+    Rules::new(seconds(5))
+}
+
+fn check(events: impl IntoIterator<Item = (u64, Event)>) -> Vec<Violation> {
+    caches(events).check(&rules())
+}
+
+/// The events of a cache that has loaded both nodes at second 2.
+fn loaded() -> Vec<(u64, Event)> {
+    [
+        tells_created(ROOT, node(1, 1)),
+        tells_created(PORT, node(2, 3)),
+        initialized(),
+        Event::Drained(STREAM),
+        shows(State::Fresh(3), [(ROOT, node(1, 1)), (PORT, node(2, 3))]),
+    ]
+    .map(|event| (2, event))
+    .into()
+}
+
+/// Returns the violations in the events that follow a load.
+fn after_load(events: impl IntoIterator<Item = (u64, Event)>) -> Vec<Violation> {
+    check(loaded().into_iter().chain(events))
+}
+
+#[test]
+fn a_proper_cache_has_no_violation() {
+    let events = [
+        (3, changed(PORT, 2, 4)),
+        (3, Event::CaughtUp { cache: CACHE, from: 3, zxid: 3 }),
+        (3, tells_changed(PORT, node(2, 3), node(2, 4))),
+        (4, deleted(PORT, 5)),
+        (4, created(PORT, 6)),
+        (4, tells_deleted(PORT, node(2, 4))),
+        (4, tells_created(PORT, node(6, 6))),
+        (4, Event::Drained(STREAM)),
+        (4, shows(State::Fresh(6), [(ROOT, node(1, 1)), (PORT, node(6, 6))])),
+        (8, shows(State::Stale(6), [(ROOT, node(1, 1)), (PORT, node(6, 6))])),
+        (9, Event::Tells(STREAM, Told::Reset)),
+        (9, tells_created(ROOT, node(1, 1))),
+        (9, tells_created(PORT, node(6, 6))),
+        (9, initialized()),
+        (9, deleted(PORT, 7)),
+        (9, deleted(ROOT, 8)),
+        (9, tells_deleted(PORT, node(6, 6))),
+        (9, tells_deleted(ROOT, node(1, 1))),
+        (9, Event::Drained(STREAM)),
+        (9, shows(State::Fresh(8), [])),
+        (9, Event::Drained(STREAM)),
+        (9, shows(State::Closed, [])),
+    ];
+    let proper = caches(loaded().into_iter().chain(events));
+    assert_eq!(proper.check(&rules()), []);
+    assert_eq!((proper.shown(), proper.entries().len()), (2, 5 + 5 + 22));
+}
+
+#[test]
+fn a_node_that_never_existed_is_found() {
+    let told = |node: Node| {
+        let told = [(2, tells_created(ROOT, self::node(1, 1))), (2, tells_created(PORT, node.clone()))];
+        let found = check(told);
+        assert_eq!(check([(2, shows(State::Loading, [(PORT, node.clone())]))]), found);
+        found.is_empty()
+            || found == [Violation::UnknownNode { at: seconds(2), cache: CACHE, path: PORT.to_owned(), node }]
+    };
+    let proper = node(2, 3);
+    assert!(check([(2, shows(State::Loading, [(PORT, proper.clone())]))]).is_empty());
+    for wrong in [
+        node(1, 3),
+        node(2, 4),
+        Node { version: 7, ..node(2, 3) },
+        Node { data: Some(b"other".to_vec()), ..node(2, 3) },
+        // The cache keeps data.
+        Node { data: None, ..node(2, 3) },
+    ] {
+        assert!(told(wrong.clone()) && !check([(2, shows(State::Loading, [(PORT, wrong)]))]).is_empty());
+    }
+    let bare = Node { data: None, ..node(2, 3) };
+    assert!(
+        scoped(Scope::new(ROOT).without_data(), [(2, shows(State::Loading, [(PORT, bare)]))])
+            .check(&rules())
+            .is_empty()
+    );
+    assert!(
+        !scoped(Scope::new(ROOT).without_data(), [(2, shows(State::Loading, [(PORT, proper)]))])
+            .check(&rules())
+            .is_empty()
+    );
+}
+
+#[test]
+fn events_of_a_cache_without_data_may_have_the_data_of_the_new_state() {
+    let bare = |mzxid| Node { data: None, ..node(2, mzxid) };
+    let told = |old: Node, new: Node, last: Node| {
+        let port = Scope::new(PORT).without_data();
+        let events = [
+            tells_created(PORT, node(2, 3)),
+            changed(PORT, 2, 4),
+            tells_changed(PORT, old, new),
+            initialized(),
+            Event::Drained(STREAM),
+            shows(State::Fresh(4), [(PORT, last)]),
+        ];
+        scoped(port, events.map(|event| (2, event))).check(&rules())
+    };
+    assert_eq!(told(bare(3), node(2, 4), bare(4)), []);
+    assert_eq!(told(node(2, 3), bare(4), bare(4)), []);
+    let wrong = Node { data: Some(b"other".to_vec()), ..bare(4) };
+    assert!(matches!(told(bare(3), wrong, bare(4))[..], [Violation::UnknownNode { .. }]));
+    let found = told(bare(3), node(2, 4), node(2, 4));
+    assert!(matches!(found[..], [Violation::UnknownNode { .. }, Violation::NotTheEvents { .. }]), "{found:?}");
+}
+
+#[test]
+fn a_node_outside_of_the_scope_is_found() {
+    let deep = "/config/hosts/first";
+    let other = "/configuration";
+    let shown = |scope: Scope, path: &str| {
+        let events = [(2, created(path, 4)), (2, shows(State::Loading, [(path, node(4, 4))]))];
+        scoped(scope, events).check(&rules())
+    };
+    let found = |path: &str| vec![Violation::OutOfScope { at: seconds(2), cache: CACHE, path: path.to_owned() }];
+    assert_eq!(shown(Scope::new(ROOT), deep), []);
+    assert_eq!(shown(Scope::new("/"), deep), []);
+    assert_eq!(shown(Scope::new(ROOT), other), found(other));
+    assert_eq!(shown(Scope::new(ROOT).depth(2), deep), []);
+    assert_eq!(shown(Scope::new(ROOT).depth(1), deep), found(deep));
+    assert_eq!(shown(Scope::new(ROOT).refuse("hosts"), deep), found(deep));
+    assert_eq!(shown(Scope::new(ROOT).refuse("config"), deep), []);
+    assert_eq!(shown(Scope::new(ROOT).stop_at("hosts"), deep), found(deep));
+    assert_eq!(shown(Scope::new(ROOT).stop_at("first"), deep), []);
+    let told = scoped(Scope::new(PORT), [(2, tells_created(ROOT, node(1, 1)))]).check(&rules());
+    assert_eq!(told, found(ROOT));
+}
+
+#[test]
+fn an_event_that_does_not_apply_is_found() {
+    let found = |told: Told, before: Option<Node>| {
+        let at = seconds(4);
+        assert_eq!(
+            after_load([
+                (3, changed(PORT, 2, 4)),
+                (3, created("/config/a/b", 5)),
+                (4, Event::Tells(STREAM, told.clone()))
+            ]),
+            [Violation::DoesNotApply { at, stream: STREAM, told, before }]
+        );
+    };
+    let port = || PORT.to_owned();
+    found(Told::Created(port(), node(2, 4)), Some(node(2, 3)));
+    found(Told::Changed { path: port(), old: node(2, 2), new: node(2, 4) }, Some(node(2, 3)));
+    found(Told::Changed { path: port(), old: node(2, 3), new: node(2, 3) }, Some(node(2, 3)));
+    found(Told::Deleted(port(), node(2, 2)), Some(node(2, 3)));
+    found(Told::Deleted("/config/none".to_owned(), node(2, 3)), None);
+    // Without its parent, and before its child.
+    found(Told::Created("/config/a/b".to_owned(), node(5, 5)), None);
+    found(Told::Deleted(ROOT.to_owned(), node(1, 1)), Some(node(1, 1)));
+    let unknown = after_load([(3, deleted(PORT, 4)), (3, tells_deleted(PORT, node(2, 3)))]);
+    assert_eq!(unknown, []);
+}
+
+#[test]
+fn a_node_that_was_created_again_and_is_told_as_changed_is_found() {
+    let again = || [(3, deleted(PORT, 4)), (3, created(PORT, 5))];
+    let told = after_load(again().into_iter().chain([(3, tells_changed(PORT, node(2, 3), node(5, 5)))]));
+    assert_eq!(told, [Violation::CreatedAgain { at: seconds(3), stream: STREAM, path: PORT.to_owned() }]);
+}
+
+#[test]
+fn a_step_back_is_found_but_not_behind_a_reset() {
+    let events = |then: Vec<Event>| {
+        let newer = [changed(PORT, 2, 4), tells_changed(PORT, node(2, 3), node(2, 4))];
+        after_load(newer.into_iter().chain(then).map(|event| (3, event)))
+    };
+    let found = [Violation::WentBack { at: seconds(3), cache: CACHE, path: PORT.to_owned(), from: 4, to: 3 }];
+    assert_eq!(events(vec![tells_changed(PORT, node(2, 4), node(2, 3))]), found);
+    assert_eq!(events(vec![tells_deleted(PORT, node(2, 4)), tells_created(PORT, node(2, 3))]), found);
+    let reset =
+        vec![Event::Tells(STREAM, Told::Reset), tells_created(ROOT, node(1, 1)), tells_created(PORT, node(2, 3))];
+    assert_eq!(events(reset), []);
+    let shown = |mzxid| shows(State::Fresh(3), [(ROOT, node(1, 1)), (PORT, node(2, mzxid))]);
+    assert_eq!(events(vec![shown(4), shown(3)]), found);
+}
+
+#[test]
+fn contents_that_are_not_the_sum_of_the_events_are_found() {
+    let found = |paths: &[&str]| {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        [Violation::NotTheEvents { at: seconds(3), stream: STREAM, paths }]
+    };
+    let shown = |events: Vec<Event>, mzxid| {
+        let shown = shows(State::Fresh(3), [(ROOT, node(1, 1)), (PORT, node(2, mzxid))]);
+        after_load([changed(PORT, 2, 4)].into_iter().chain(events).chain([shown]).map(|event| (3, event)))
+    };
+    assert_eq!(shown(vec![Event::Drained(STREAM)], 4), found(&[PORT]));
+    assert_eq!(shown(vec![tells_changed(PORT, node(2, 3), node(2, 4)), Event::Drained(STREAM)], 3), found(&[PORT]));
+    let reset = vec![Event::Tells(STREAM, Told::Reset), initialized(), Event::Drained(STREAM)];
+    assert_eq!(shown(reset, 3), found(&[ROOT, PORT]));
+    // The stream may have more events.
+    assert_eq!(shown(vec![], 4), []);
+}
+
+#[test]
+fn a_state_that_names_a_later_transaction_than_the_contents_is_found() {
+    let shown = |state: State, change: Event, port: Option<Node>| {
+        let contents = [Some((ROOT, node(1, 1))), port.map(|port| (PORT, port))].into_iter().flatten();
+        let contents = contents.map(|(path, node)| (path.to_owned(), node)).collect();
+        after_load([(3, change), (3, Event::Shows(CACHE, state, contents))])
+    };
+    let found =
+        |zxid, shown| [Violation::NotFresh { at: seconds(3), cache: CACHE, zxid, path: PORT.to_owned(), shown }];
+    let old = || Some(node(2, 3));
+    for state in [State::Fresh, State::Stale] {
+        assert_eq!(shown(state(4), changed(PORT, 2, 4), old()), found(4, old()));
+        assert_eq!(shown(state(3), changed(PORT, 2, 4), old()), []);
+        assert_eq!(shown(state(4), changed(PORT, 2, 4), Some(node(2, 4))), []);
+        assert_eq!(shown(state(4), deleted(PORT, 4), old()), found(4, old()));
+        assert_eq!(shown(state(3), deleted(PORT, 4), old()), []);
+        assert_eq!(shown(state(3), deleted(PORT, 4), None), []);
+        assert_eq!(shown(state(3), created("/elsewhere", 4), None), found(3, None));
+        assert_eq!(shown(state(3), created("/config/new", 4), old()), []);
+    }
+    let missing = after_load([
+        (3, created("/config/new", 4)),
+        (3, shows(State::Fresh(4), [(ROOT, node(1, 1)), (PORT, node(2, 3))])),
+    ]);
+    assert!(matches!(&missing[..], [Violation::NotFresh { zxid: 4, path, shown: None, .. }] if path == "/config/new"));
+    // Absent at transaction 4, and again.
+    let gone = || [(3, deleted(PORT, 4)), (3, created(PORT, 5))];
+    let shown = |zxid| after_load(gone().into_iter().chain([(3, shows(State::Fresh(zxid), [(ROOT, node(1, 1))]))]));
+    assert_eq!(shown(4), []);
+    assert_eq!(shown(5), found(5, None));
+}
+
+#[test]
+fn a_violation_that_lasts_is_found_once() {
+    let old = |at| (at, shows(State::Fresh(4), [(ROOT, node(1, 1)), (PORT, node(2, 3))]));
+    let found = after_load([(3, changed(PORT, 2, 4)), old(3), old(4), old(20), old(21)]);
+    assert!(matches!(found[..], [Violation::NotFresh { .. }, Violation::Differs { .. }]), "{found:?}");
+}
+
+#[test]
+fn a_state_that_goes_back_is_found() {
+    let shown = |zxid| shows(State::Stale(zxid), [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
+    assert_eq!(after_load([(3, shown(3))]), []);
+    let found = [Violation::StateWentBack { at: seconds(3), cache: CACHE, from: 3, to: 2 }];
+    assert_eq!(after_load([(3, shown(2))]), found);
+}
+
+#[test]
+fn transactions_begin_again_when_the_servers_have_lost_all_data() {
+    let emptied = |then: Vec<Event>| after_load([Event::Emptied].into_iter().chain(then).map(|event| (3, event)));
+    let empty = shows(State::Fresh(1), []);
+    assert_eq!(emptied(vec![empty.clone()]), []);
+    let found = [Violation::StateWentBack { at: seconds(3), cache: CACHE, from: 1, to: 0 }];
+    assert_eq!(emptied(vec![empty.clone(), shows(State::Fresh(0), [])]), found);
+    let again = [created(ROOT, 1), created(PORT, 2)];
+    let shown = |zxid| shows(State::Fresh(zxid), [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
+    assert_eq!(emptied([again.to_vec(), vec![shown(3)]].concat()), []);
+    assert!(matches!(emptied([again.to_vec(), vec![shown(2)]].concat())[..], [Violation::NotFresh { zxid: 2, .. }]));
+}
+
+#[test]
+fn a_cache_that_has_not_caught_up_is_found() {
+    let caught_up =
+        |from, zxid| after_load([(3, changed(PORT, 2, 4)), (3, Event::CaughtUp { cache: CACHE, from, zxid })]);
+    assert_eq!(caught_up(3, 3), []);
+    assert_eq!(caught_up(4, 3), [Violation::NotCaughtUp { at: seconds(3), cache: CACHE, from: 4, zxid: 3 }]);
+    assert!(matches!(caught_up(4, 4)[..], [Violation::NotFresh { zxid: 4, .. }]));
+}
+
+#[test]
+fn a_node_that_differs_from_the_server_is_found_but_not_in_a_fault() {
+    let shown = |at, port: Option<i64>| {
+        let contents = [Some((ROOT, node(1, 1))), port.map(|port| (PORT, node(2, port)))].into_iter().flatten();
+        let contents = contents.map(|(path, node)| (path.to_owned(), node)).collect();
+        (at, Event::Shows(CACHE, State::Fresh(3), contents))
+    };
+    let differs = |change: Event, at, port: Option<i64>| {
+        let events = || loaded().into_iter().chain([(3, change.clone()), shown(at, port)]);
+        let mut history = caches(events());
+        let found = history.check(&rules());
+        history.fault(seconds(4), seconds(at));
+        assert_eq!(history.check(&rules()), []);
+        found
+    };
+    let found = |shown: Option<Node>| {
+        [Violation::Differs { from: seconds(3), until: seconds(9), cache: CACHE, path: PORT.to_owned(), shown }]
+    };
+    assert_eq!(differs(changed(PORT, 2, 4), 9, Some(3)), found(Some(node(2, 3))));
+    assert_eq!(differs(changed(PORT, 2, 4), 8, Some(3)), []);
+    assert_eq!(differs(changed(PORT, 2, 4), 9, Some(4)), []);
+    assert_eq!(differs(deleted(PORT, 4), 9, Some(3)), found(Some(node(2, 3))));
+    assert_eq!(differs(deleted(PORT, 4), 9, None), []);
+    let missing = check([(2, shows(State::Loading, [])), (8, shows(State::Loading, []))]);
+    let missing = |lost: &str| {
+        missing.iter().any(|found| matches!(found, Violation::Differs { path, shown: None, .. } if path == lost))
+    };
+    assert!(missing(ROOT) && missing(PORT));
+}
+
+#[test]
+fn a_cache_that_is_not_fresh_in_time_is_found_but_not_in_a_fault() {
+    let shown = |state| shows(state, [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
+    let late = |state| {
+        let mut history = caches(loaded().into_iter().chain([(5, shown(State::Fresh(3))), (11, shown(state))]));
+        let found = history.check(&rules());
+        history.fault(seconds(7), seconds(10));
+        assert_eq!(history.check(&rules()), []);
+        found
+    };
+    let found = |state| [Violation::NotFreshInTime { from: seconds(5), until: seconds(11), cache: CACHE, state }];
+    for state in [State::Loading, State::Stale(3)] {
+        assert_eq!(late(state), found(state));
+    }
+    for state in [State::Fresh(3), State::Failed, State::Closed] {
+        assert_eq!(late(state), []);
+    }
+}
+
+#[test]
+fn an_end_of_the_load_that_is_told_twice_or_early_or_never_is_found() {
+    let early = || Violation::InitializedEarly { at: seconds(2), stream: STREAM };
+    assert_eq!(check(loaded().into_iter().chain([(2, initialized())])), [early()]);
+    let empty = |events: Vec<Event>, state| {
+        let shown = [Event::Drained(STREAM), Event::Shows(CACHE, state, nodes([]))];
+        let mut history = Caches::new();
+        history.record(seconds(2), Event::Started(CACHE, Scope::new(ROOT)));
+        history.record(seconds(2), Event::Opened(STREAM, CACHE));
+        events.into_iter().chain(shown).for_each(|event| history.record(seconds(2), event));
+        history.check(&rules())
+    };
+    assert_eq!(empty(vec![initialized()], State::Loading), [early()]);
+    assert_eq!(empty(vec![initialized()], State::Fresh(1)), []);
+    assert_eq!(empty(vec![], State::Loading), []);
+    let never = Violation::NeverInitialized { at: seconds(2), stream: STREAM };
+    assert_eq!(empty(vec![], State::Fresh(1)), [never.clone()]);
+    let reset = || vec![initialized(), Event::Tells(STREAM, Told::Reset)];
+    assert_eq!(empty(reset(), State::Fresh(1)), [never]);
+    assert_eq!(empty([reset(), vec![initialized()]].concat(), State::Fresh(1)), []);
+}
+
+#[test]
+fn an_event_behind_the_close_is_found() {
+    let closed = |told: Event| {
+        after_load([(3, deleted(PORT, 4)), (3, Event::Drained(STREAM)), (3, shows(State::Closed, [])), (4, told)])
+    };
+    let told = Told::Deleted(PORT.to_owned(), node(2, 3));
+    let found = [Violation::AfterClosed { at: seconds(4), stream: STREAM, told: told.clone() }];
+    assert_eq!(closed(Event::Tells(STREAM, told)), found);
+    assert_eq!(closed(Event::Drained(STREAM)), []);
+}
+
+#[test]
+fn events_out_of_order_are_found() {
+    for event in [
+        deleted(PORT, 1),
+        Event::Opened(STREAM, CACHE),
+        Event::Tells(STREAM, Told::Reset),
+        Event::Drained(STREAM),
+        shows(State::Fresh(1), []),
+        Event::CaughtUp { cache: CACHE, from: 0, zxid: 0 },
+    ] {
+        let mut history = Caches::new();
+        history.record(seconds(1), event.clone());
+        assert_eq!(history.check(&rules()), [Violation::OutOfOrder { at: seconds(1), event }]);
+    }
+    let earlier = created("/config/late", 2);
+    let found = [Violation::OutOfOrder { at: seconds(2), event: earlier.clone() }];
+    assert_eq!(check([(2, earlier)]), found);
+}
+
+#[test]
+fn what_is_left_behind_is_found() {
+    let mut history = Caches::new();
+    history.left_behind("a watch of /config");
+    let found = history.check(&rules());
+    assert!(matches!(&found[..], [Violation::LeftBehind(what)] if what.contains("config")));
+    assert!(found[0].to_string().contains("config"));
+}

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use self::connection::Ticket;
 use self::state::{Fault, Shared};
+use crate::server::Traffic;
 use crate::wire::OpCode;
 
 /// The pause of the proxy when the system has no room for a connection.
@@ -229,6 +230,12 @@ impl FaultProxy {
     #[must_use]
     pub fn replies(&self, op: OpCode) -> usize {
         self.shared.lock().replies.get(&op).copied().unwrap_or_default()
+    }
+
+    /// Returns the bytes passed on whole so far, as the server sees them.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.shared.lock().traffic
     }
 
     /// Returns the number of one-time faults that have happened so far.

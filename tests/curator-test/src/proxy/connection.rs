@@ -238,6 +238,7 @@ impl Connection {
             if !self.dialogue.request(&mut chunk, state) {
                 return Err(Ending::Fault);
             }
+            state.traffic.received += chunk.bytes.len() as u64;
             self.up.send(&self.server, chunk.bytes).map_err(broken)?;
         }
 
@@ -247,7 +248,10 @@ impl Connection {
                 break;
             };
             match self.dialogue.reply(&chunk, state) {
-                None => self.down.send(&self.client, chunk.bytes).map_err(broken)?,
+                None => {
+                    state.traffic.sent += chunk.bytes.len() as u64;
+                    self.down.send(&self.client, chunk.bytes).map_err(broken)?;
+                }
                 Some(Fault::CutReply) => {
                     chunk.bytes.truncate(chunk.bytes.len() / 2);
                     // The client may have closed; the fault has happened all the same.

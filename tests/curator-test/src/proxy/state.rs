@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
+use crate::server::Traffic;
 use crate::wire::OpCode;
 
 /// The state, and a signal for tasks that wait for its change.
@@ -73,6 +74,7 @@ pub(super) struct State {
     pub(super) total: usize,
     pub(super) faults: usize,
     pub(super) replies: HashMap<OpCode, usize>,
+    pub(super) traffic: Traffic,
 }
 
 impl State {

@@ -165,6 +165,23 @@ async fn lost_reply_leaves_the_node_behind() {
 }
 
 #[tokio::test]
+async fn bytes_that_pass_are_counted() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let mut client = Client::new_session(proxy.address()).await.unwrap();
+    client.create("/a").await.unwrap();
+    assert!(proxy.traffic().received > 0);
+    assert_eq!(proxy.traffic(), server.traffic());
+    proxy.drop_reply(OpCode::Create, 1);
+    client.send_create("/b").await.unwrap();
+    client.reply().await.unwrap_err();
+    soon(proxy.wait_for_faults(1)).await;
+    let (passed, served) = (proxy.traffic(), server.traffic());
+    assert_eq!(passed.received, served.received);
+    assert!(passed.sent < served.sent, "the reply was lost: {passed:?}, {served:?}");
+}
+
+#[tokio::test]
 async fn lost_request_never_reaches_the_server() {
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();

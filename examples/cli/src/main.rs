@@ -2,6 +2,7 @@
 
 mod child;
 mod elect;
+mod fields;
 mod grant;
 mod join;
 mod leader;

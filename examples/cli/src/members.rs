@@ -8,17 +8,16 @@ use curator_recipes::{Group, GroupState, MemberChange};
 use futures_util::stream::{self, StreamExt as _};
 use serde::{Serialize, Serializer};
 
+use crate::fields::{DataFields, session, shown_data, shown_session};
 use crate::options::MembersOptions;
 use crate::outages::Outages;
-use crate::show::{Noun, line, print};
+use crate::show::{Noun, line, print, tell_anew};
 use crate::{Failure, check_chroot, missing, tell};
 
 /// The exit status without members.
 const NO_MEMBERS: u8 = 1;
 /// The number of members that are read at the same time.
 const AT_ONCE: usize = 64;
-/// The longest data, in bytes, that is shown as hexadecimal digits if it is not text.
-const SHORT: usize = 16;
 
 /// Prints the members, and returns the exit status.
 pub(crate) async fn members(
@@ -87,14 +86,6 @@ async fn watch(client: &CuratorFramework, options: &MembersOptions, chroot: Opti
     }
 }
 
-/// Prints a problem, unless it was printed last.
-fn tell_anew(before: &mut Option<String>, problem: String) {
-    if before.as_ref() != Some(&problem) {
-        tell(&problem);
-        *before = Some(problem);
-    }
-}
-
 /// Formats a change as a line, with its time.
 fn event(change: MemberChange, json: bool) -> Result<String, Failure> {
     let (word, member) = match change {
@@ -108,8 +99,8 @@ fn event(change: MemberChange, json: bool) -> Result<String, Failure> {
         let time = humantime::format_rfc3339_millis(now).to_string();
         return line(&Event { time, change: word, member });
     }
-    let (time, id, data) = (rfc3339(now), shown(member.id.as_bytes()), member.shown_data());
-    let session = member.shown_session().unwrap_or_else(|| "-".to_owned());
+    let (time, id, data) = (rfc3339(now), shown(member.id.as_bytes()), shown_data(&member.data));
+    let session = shown_session(member.session);
     Ok(format!("{time} {id} {word} (data {data}, session {session}, czxid {})\n", member.czxid))
 }
 
@@ -166,27 +157,11 @@ struct Row {
     since: Option<SystemTime>,
 }
 
-impl Row {
-    fn shown_session(&self) -> Option<String> {
-        (self.session != 0).then(|| format!("{:#x}", self.session))
-    }
-
-    /// Formats the data: text as it is, other data as hexadecimal digits or as its length.
-    fn shown_data(&self) -> String {
-        match std::str::from_utf8(&self.data) {
-            Ok(_) => shown(&self.data),
-            Err(_) if self.data.len() <= SHORT => format!("0x{}", hex(&self.data)),
-            Err(_) => format!("{} bytes", self.data.len()),
-        }
-    }
-}
-
 #[derive(Serialize)]
 struct RowFields<'a> {
     id: &'a str,
-    data: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data_hex: Option<String>,
+    #[serde(flatten)]
+    data: DataFields<'a>,
     session: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
@@ -195,21 +170,15 @@ struct RowFields<'a> {
 
 impl Serialize for Row {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let data = std::str::from_utf8(&self.data).ok();
         RowFields {
             id: &self.id,
-            data,
-            data_hex: data.is_none().then(|| hex(&self.data)),
-            session: self.shown_session(),
+            data: DataFields::new(&self.data),
+            session: session(self.session),
             since: self.since.map(rfc3339),
             czxid: self.czxid,
         }
         .serialize(serializer)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Formats the members as a table.
@@ -222,8 +191,8 @@ fn table(rows: &[Row]) -> String {
     let mut text = format("ID", "SINCE", "SESSION", "CZXID", "DATA");
     for (id, row) in ids.iter().zip(rows) {
         let since = row.since.map_or_else(|| "-".to_owned(), rfc3339);
-        let session = row.shown_session().unwrap_or_else(|| "-".to_owned());
-        text += &format(id, &since, &session, &row.czxid.to_string(), &row.shown_data());
+        let session = shown_session(row.session);
+        text += &format(id, &since, &session, &row.czxid.to_string(), &shown_data(&row.data));
     }
     text
 }
@@ -236,18 +205,4 @@ struct Shot<'a> {
     members: &'a [Row],
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn data_is_shown_as_text_as_digits_or_by_its_length() {
-        let shown = |data: &[u8]| {
-            Row { id: String::new(), data: data.to_vec(), session: 1, czxid: 1, since: None }.shown_data()
-        };
-        assert_eq!([shown(b""), shown(b"10.0.0.1\n")], ["-", "10.0.0.1\\n"]);
-        assert_eq!([shown(&[0xff, 0x0a]), shown(&[0xff; 17])], ["0xff0a", "17 bytes"]);
-    }
 }

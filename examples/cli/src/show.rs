@@ -30,6 +30,14 @@ pub(crate) fn print(text: &str) -> Result<bool, Failure> {
     }
 }
 
+/// Prints a problem on standard error, unless it was printed last.
+pub(crate) fn tell_anew(before: &mut Option<String>, problem: String) {
+    if before.as_ref() != Some(&problem) {
+        tell(&problem);
+        *before = Some(problem);
+    }
+}
+
 pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<u8, Failure> {
     client.session().await?;
     if ls.watch {

@@ -3,10 +3,10 @@
 use std::io::{BufRead as _, Read as _};
 use std::process::{Child, Stdio};
 
-use curator_test::{ApacheServer, TestingServer};
+use curator_test::TestingServer;
 use rustix::process::{Pid, Signal};
 
-use crate::{SHORT, begin, curator, end, is_gone, lock, nodes, run, signal, stderr, stdout, until};
+use crate::{SHORT, apache, begin, curator, end, is_gone, lock, nodes, run, signal, stderr, stdout, until};
 
 #[test]
 fn the_exit_status_is_the_commands() {
@@ -155,20 +155,10 @@ fn after_kill_9_the_command_ends_and_the_lock_goes_with_the_session() {
 
 #[test]
 fn it_works_on_apache() {
-    let own;
-    let servers = match std::env::var("CURATOR_TEST_APACHE") {
-        Ok(servers) => servers,
-        Err(_) => {
-            own = ApacheServer::start().unwrap();
-            own.connect_string()
-        }
-    };
+    let (servers, _server) = apache();
     let path = format!("/curator-cli-{}", std::process::id());
     let script = "test $CURATOR_FENCING_TOKEN -gt 0 && exec \"$CURATOR\" ls $CURATOR_LOCK_PATH";
-    let output = curator(&servers, &["lock", "--auth", "digest:me:secret", &path, "--", "sh", "-c", script])
-        .env("CURATOR", env!("CARGO_BIN_EXE_curator"))
-        .output()
-        .unwrap();
+    let output = run(&servers, &["lock", "--auth", "digest:me:secret", &path, "--", "sh", "-c", script]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(stdout(&output).contains("\nholds  lock "), "{output:?}");
 }

@@ -5,10 +5,10 @@ use std::process::{Child, ChildStdout};
 use std::time::{Duration, Instant};
 
 use curator_framework::{CuratorFramework, RetryOneTime};
-use curator_test::{ApacheServer, FaultProxy, TestingServer};
+use curator_test::{FaultProxy, TestingServer};
 use rustix::process::{Pid, Signal};
 
-use crate::{SHORT, curator, end, is_gone, run, signal, stderr, stdout, until};
+use crate::{SHORT, apache, curator, end, is_gone, run, signal, stderr, stdout, until};
 
 /// Runs a script in the terms of `/election`.
 fn elect(connect: &str, options: &[&str], script: &str) -> Child {
@@ -404,20 +404,10 @@ fn path_of_a_lock_is_refused() {
 
 #[test]
 fn elections_work_on_apache() {
-    let own;
-    let servers = match std::env::var("CURATOR_TEST_APACHE") {
-        Ok(servers) => servers,
-        Err(_) => {
-            own = ApacheServer::start().unwrap();
-            own.connect_string()
-        }
-    };
+    let (servers, _server) = apache();
     let path = format!("/curator-elect-{}", std::process::id());
     let script = "exec \"$CURATOR\" leader --all $CURATOR_LOCK_PATH";
-    let output = curator(&servers, &["elect", "--id", "me", "--proclaim", "here", &path, "--", "sh", "-c", script])
-        .env("CURATOR", env!("CARGO_BIN_EXE_curator"))
-        .output()
-        .unwrap();
+    let output = run(&servers, &["elect", "--id", "me", "--proclaim", "here", &path, "--", "sh", "-c", script]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let lines: Vec<String> = stdout(&output).lines().map(ToOwned::to_owned).collect();
     assert!(lines[0].starts_with(&format!("{path} is led by me (term ")), "{output:?}");

@@ -4,12 +4,12 @@ use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::process::{Child, ChildStderr};
 
 use curator_framework::{CuratorFramework, RetryOneTime};
-use curator_test::{ApacheServer, FaultProxy, TestingServer};
+use curator_test::{FaultProxy, TestingServer};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::showing::parsed;
-use crate::{SHORT, begin, curator, end, run, signal, stderr, stdout, until};
+use crate::{SHORT, apache, begin, curator, end, run, signal, stderr, stdout, until};
 
 /// Starts a member of `/group`.
 pub(crate) fn join(connect: &str, options: &[&str], command: &[&str]) -> Child {
@@ -53,7 +53,7 @@ fn member_is_registered_while_the_command_runs() {
     for (last, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)] {
         let script = format!("{script}; {last}");
         let join = ["join", "--id", "one", "--data", "10.0.0.1", "/group", "--", "sh", "-c", &script];
-        let output = curator(&servers, &join).env("CURATOR", env!("CARGO_BIN_EXE_curator")).output().unwrap();
+        let output = run(&servers, &join);
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         let (text, told) = (stdout(&output), stderr(&output));
         let lines: Vec<&str> = text.lines().collect();
@@ -196,20 +196,10 @@ async fn what_cannot_be_joined_is_refused() {
 
 #[test]
 fn join_works_on_apache() {
-    let own;
-    let servers = match std::env::var("CURATOR_TEST_APACHE") {
-        Ok(servers) => servers,
-        Err(_) => {
-            own = ApacheServer::start().unwrap();
-            own.connect_string()
-        }
-    };
+    let (servers, _server) = apache();
     let path = format!("/curator-join-{}", std::process::id());
     let script = "exec \"$CURATOR\" members $CURATOR_GROUP_PATH";
-    let output = curator(&servers, &["join", "--id", "me", "--data", "here", &path, "--", "sh", "-c", script])
-        .env("CURATOR", env!("CARGO_BIN_EXE_curator"))
-        .output()
-        .unwrap();
+    let output = run(&servers, &["join", "--id", "me", "--data", "here", &path, "--", "sh", "-c", script]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = stdout(&output);
     let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();

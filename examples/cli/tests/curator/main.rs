@@ -21,15 +21,28 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use curator_test::TestingServer;
+use curator_test::{ApacheServer, TestingServer};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// Less than the session timeout: what ends in this time was not left to the server's timer.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Returns the addresses of Apache ZooKeeper, and the server if the test script has not started one.
+fn apache() -> (String, Option<ApacheServer>) {
+    match std::env::var("CURATOR_TEST_APACHE") {
+        Ok(servers) => (servers, None),
+        Err(_) => {
+            let server = ApacheServer::start().unwrap();
+            (server.connect_string(), Some(server))
+        }
+    }
+}
+
+/// Returns a command that runs the program. A script below it runs the program as `$CURATOR`.
 fn curator(connect: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_curator"));
     command.args(arguments).env("CURATOR_CONNECT", connect).env_remove("CURATOR_AUTH");
+    command.env("CURATOR", env!("CARGO_BIN_EXE_curator"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -11,7 +11,6 @@ use curator_test::{ClientId, SimulatedEnsemble};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::weather::{self, CLIENTS, Field, PATH, RECOVERY, SESSION, WORKERS, Weather};
 use crate::candidates::{Campaigner, Election, Scribe, observe};
@@ -72,7 +71,9 @@ pub(super) async fn storm(seed: u64, election: Election) -> Outcome {
     }
     drop(workers);
     drop(readers);
-    close(observers, watching, &scribe).await;
+    if !weather::observers_end(observers, LeaderObserver::close, watching).await {
+        wrong("an observer that does not end".to_owned());
+    }
     scribe.close();
     weather::clean_up(&field, clients, wrong).await;
     let mut rules = Rules::new(PATIENCE).prompt(SESSION).no_loss_in_calm();
@@ -82,18 +83,6 @@ pub(super) async fn storm(seed: u64, election: Election) -> Outcome {
         rules = rules.falling_terms();
     }
     scribe.outcome(&rules)
-}
-
-/// Closes the observers, the last one by its drop.
-async fn close(mut observers: Vec<LeaderObserver>, mut watching: JoinSet<()>, scribe: &Scribe) {
-    drop(observers.pop());
-    for observer in observers {
-        observer.close().await;
-    }
-    while let Ok(Some(_)) = timeout(RECOVERY, watching.join_next()).await {}
-    if !watching.is_empty() {
-        scribe.wrong("an observer that does not end");
-    }
 }
 
 /// The nodes of an election, and the notes on them.

@@ -14,7 +14,6 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Barrier, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::weather::{self, Field, PATH, RECOVERY, SESSION, WORKERS, Weather};
 use crate::contenders::Outcome;
@@ -109,7 +108,9 @@ pub(super) async fn storm(seed: u64, presence: Presence) -> Outcome {
     }
     drop(workers);
     drop(readers);
-    close(observers, watching, &scribe).await;
+    if !weather::observers_end(observers, Group::close, watching).await {
+        wrong("an observer that does not end".to_owned());
+    }
     // An unprotected node stays if the reply to its create is lost.
     for (path, _) in field.nodes().into_iter().filter(|(path, _)| path.contains("/unprotected-")) {
         field.delete(&path);
@@ -132,18 +133,6 @@ fn parts(presence: Presence, items: &[String]) -> Vec<String> {
             let items = items.iter().map(|item| format!("{PATH}/items/{item}"));
             [format!("{PATH}/members")].into_iter().chain(items).collect()
         }
-    }
-}
-
-/// Closes the observers, the last one by its drop.
-async fn close(mut observers: Vec<Group>, mut watching: JoinSet<()>, scribe: &Scribe) {
-    drop(observers.pop());
-    for observer in observers {
-        observer.close().await;
-    }
-    while let Ok(Some(_)) = timeout(RECOVERY, watching.join_next()).await {}
-    if !watching.is_empty() {
-        scribe.wrong("an observer that does not end");
     }
 }
 

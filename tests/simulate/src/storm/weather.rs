@@ -195,6 +195,20 @@ pub(super) async fn workers_end(
     timeout(THE_END, all).await.is_ok()
 }
 
+/// Closes the observers, the last one by its drop. Returns whether the tasks that watch them end.
+pub(super) async fn observers_end<O>(
+    mut observers: Vec<O>,
+    close: impl AsyncFn(&O),
+    mut watching: JoinSet<()>,
+) -> bool {
+    drop(observers.pop());
+    for observer in observers {
+        close(&observer).await;
+    }
+    while let Ok(Some(_)) = timeout(RECOVERY, watching.join_next()).await {}
+    watching.is_empty()
+}
+
 /// Closes the clients. Everything must be cleaned up before, while their sessions live, and nothing may be left.
 pub(super) async fn clean_up(field: &impl Field, clients: Vec<CuratorFramework>, wrong: impl Fn(String)) {
     let ensemble = field.ensemble();

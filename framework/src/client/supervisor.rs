@@ -243,7 +243,7 @@ impl<'a> SessionDriver<'a> {
     fn on_event(&mut self, event: HandleEvent) -> Result<(), SessionEnd> {
         let Self { shared, session, .. } = *self;
         match event {
-            HandleEvent::Watched(event) => session.watches().dispatch(&event, session.epoch()),
+            HandleEvent::Watched(event) => session.watches().dispatch(event, session.epoch()),
             HandleEvent::Disconnected(cause) => {
                 let session_id = session.shown_id();
                 tracing::info!(session = session.number(), session_id, %cause, "disconnected");

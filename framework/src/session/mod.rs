@@ -142,7 +142,7 @@ impl Session {
                 link: WatchCell::new(ConnectionInfo { up: true, epoch: connection.epoch, errors: 0 }),
                 zxid: AtomicI64::new(0),
                 end: SetOnce::new(),
-                watches: watches_of(&connection.handle),
+                watches: watches_of(connection),
                 background,
                 acl_provider: Arc::clone(&config.acl_provider),
                 error_policy: Arc::clone(&config.error_policy),
@@ -371,9 +371,11 @@ impl Session {
         if let Some(sent) = leader_sent {
             self.answered_at(now, sent, epoch, Evidence::Leader);
         }
-        self.inner.link.modify(|link| {
-            link.up = true;
-            link.epoch = epoch;
+        self.inner.watches.attached(epoch, || {
+            self.inner.link.modify(|link| {
+                link.up = true;
+                link.epoch = epoch;
+            });
         });
         if !self.inner.handle.capabilities().restores_watches {
             self.inner.watches.reconnected();
@@ -475,12 +477,15 @@ impl Session {
     }
 }
 
-fn watches_of(handle: &Arc<dyn ZooKeeperHandle>) -> WatchRegistry {
-    if !handle.capabilities().remove_watches {
-        return WatchRegistry::default();
-    }
-    let handle = Arc::clone(handle);
-    WatchRegistry::forgetting(move |path, kind| handle.forget_watch(path, kind))
+fn watches_of(connection: &Connection) -> WatchRegistry {
+    let handle = Arc::clone(&connection.handle);
+    let registry = match handle.capabilities().remove_watches {
+        true => WatchRegistry::forgetting(move |path, kind| handle.forget_watch(path, kind)),
+        false => WatchRegistry::default(),
+    };
+    registry.attached(connection.epoch, || {});
+    connection.handle.on_notification(Box::new(registry.notifier()));
+    registry
 }
 
 impl fmt::Debug for Session {

@@ -85,12 +85,34 @@ struct Waiters {
     by_path: BTreeMap<Arc<str>, Vec<Waiter>>,
     /// The owned nodes of the session.
     owned: BTreeMap<Arc<str>, Weak<KnownNode>>,
+    /// The number of the session's connection.
+    epoch: u64,
+    /// The events of connections that the session does not have yet, with their numbers.
+    held_back: Vec<(WatchedEvent, u64)>,
     ended: Option<SessionEnd>,
     /// The registry calls this when the last waiter of a watch is dropped.
     forget: Option<Forget>,
 }
 
 type Forget = Box<dyn Fn(&str, WatchKind) + Send>;
+
+/// The calls that events cause, to be made outside of the lock.
+#[derive(Default)]
+struct Calls {
+    callbacks: Vec<(Callback, WakeReason)>,
+    lost: Vec<Arc<KnownNode>>,
+}
+
+impl Calls {
+    fn make(self) {
+        for (callback, reason) in self.callbacks {
+            callback(reason);
+        }
+        for node in self.lost {
+            node.report_loss();
+        }
+    }
+}
 
 impl Waiters {
     fn add(&mut self, path: &Arc<str>, kind: WatchKind, found: Option<Found>) -> (u64, oneshot::Receiver<Woken>) {
@@ -127,6 +149,22 @@ impl Waiters {
         let (woken, others) = std::mem::take(list).into_iter().partition(is_meant);
         *list = others;
         woken
+    }
+
+    /// Wakes the waiters for an event that the connection `epoch` carried.
+    fn fire(&mut self, event: &WatchedEvent, epoch: u64, calls: &mut Calls) {
+        let kinds: &[_] = match event.event_type {
+            EventType::NodeDeleted => &[WatchKind::Data, WatchKind::Children],
+            EventType::NodeCreated | EventType::NodeDataChanged => &[WatchKind::Data],
+            EventType::NodeChildrenChanged => &[WatchKind::Children],
+        };
+        if event.event_type == EventType::NodeDeleted {
+            // Before any waiter wakes: an owner must know of its loss before the next waiter can be granted.
+            let owned = self.owned.get(&*event.path).and_then(Weak::upgrade);
+            calls.lost.extend(owned.filter(|node| node.mark_deleted()));
+        }
+        let woken = Woken { reason: WakeReason::Event(event.event_type), epoch: Some(epoch) };
+        wake(self.take(&event.path, kinds), woken, calls);
     }
 
     fn remove(&mut self, path: &str, id: u64) -> Option<Waiter> {
@@ -191,26 +229,45 @@ impl WatchRegistry {
         Watch { registry, path, kind, found, id, receiver, fired_in: None }
     }
 
-    /// Wakes the waiters for an event that the connection `epoch` carried.
-    pub(crate) fn dispatch(&self, event: &WatchedEvent, epoch: u64) {
-        let kinds: &[_] = match event.event_type {
-            EventType::NodeDeleted => &[WatchKind::Data, WatchKind::Children],
-            EventType::NodeCreated | EventType::NodeDataChanged => &[WatchKind::Data],
-            EventType::NodeChildrenChanged => &[WatchKind::Children],
-        };
-        let woken = Woken { reason: WakeReason::Event(event.event_type), epoch: Some(epoch) };
-        let mut lost = None;
-        self.wake(woken, |waiters| {
-            if event.event_type == EventType::NodeDeleted {
-                // Before any waiter wakes: an owner must know of its loss before the next waiter can be granted.
-                let owned = waiters.owned.get(&*event.path).and_then(Weak::upgrade);
-                lost = owned.filter(|node| node.mark_deleted());
+    /// Wakes the waiters for an event that the connection `epoch` carried. If the session does not have this connection
+    /// yet, its requests would fail, so the event waits for [`attached`](Self::attached).
+    pub(crate) fn dispatch(&self, event: WatchedEvent, epoch: u64) {
+        let mut calls = Calls::default();
+        {
+            let mut waiters = self.waiters.lock();
+            if epoch > waiters.epoch {
+                waiters.held_back.push((event, epoch));
+            } else {
+                waiters.fire(&event, epoch, &mut calls);
             }
-            waiters.take(&event.path, kinds)
-        });
-        if let Some(node) = lost {
-            node.report_loss();
         }
+        calls.make();
+    }
+
+    /// Passes notifications to the registry while it exists.
+    pub(crate) fn notifier(&self) -> impl Fn(WatchedEvent, u64) + Send + Sync + use<> {
+        let waiters = Arc::downgrade(&self.waiters);
+        move |event, epoch| {
+            if let Some(waiters) = waiters.upgrade() {
+                Self { waiters }.dispatch(event, epoch);
+            }
+        }
+    }
+
+    /// Calls `attach`, which lets requests pass to the connection `epoch`, and wakes the waiters for the events that it
+    /// has carried before. One lock for both: a waiter that registers behind a reply gets no earlier event.
+    pub(crate) fn attached(&self, epoch: u64, attach: impl FnOnce()) {
+        let mut calls = Calls::default();
+        {
+            let mut waiters = self.waiters.lock();
+            attach();
+            waiters.epoch = epoch;
+            let behind = waiters.held_back.partition_point(|(_, of)| *of <= epoch);
+            for (event, of) in waiters.held_back.drain(..behind).collect::<Vec<_>>() {
+                waiters.fire(&event, of, &mut calls);
+            }
+        }
+        calls.make();
     }
 
     /// Records an owned node, to be marked when it is deleted.
@@ -264,33 +321,23 @@ impl WatchRegistry {
 
     /// Wakes all waiters after a reconnect.
     pub(crate) fn reconnected(&self) {
-        self.wake(Woken { reason: WakeReason::Reconnected, epoch: None }, |waiters| {
-            std::mem::take(&mut waiters.by_path).into_values().flatten().collect()
-        });
+        self.wake_all(WakeReason::Reconnected, |_| {});
     }
 
     /// Wakes all waiters at the end of the session, and each later waiter at once.
     pub(crate) fn session_ended(&self, end: SessionEnd) {
-        self.wake(Woken { reason: WakeReason::SessionEnded(end), epoch: None }, |waiters| {
-            waiters.ended = Some(end);
-            std::mem::take(&mut waiters.by_path).into_values().flatten().collect()
-        });
+        self.wake_all(WakeReason::SessionEnded(end), |waiters| waiters.ended = Some(end));
     }
 
-    fn wake(&self, woken: Woken, take: impl FnOnce(&mut Waiters) -> Vec<Waiter>) {
-        let mut callbacks = Vec::new();
+    fn wake_all(&self, reason: WakeReason, change: impl FnOnce(&mut Waiters)) {
+        let mut calls = Calls::default();
         {
             let mut waiters = self.waiters.lock();
-            for waiter in take(&mut waiters) {
-                match waiter.wake {
-                    Wake::Future(sender) => told(&sender.send(woken)),
-                    Wake::Callback(callback) => callbacks.push(callback),
-                }
-            }
+            change(&mut waiters);
+            let all = std::mem::take(&mut waiters.by_path).into_values().flatten().collect();
+            wake(all, Woken { reason, epoch: None }, &mut calls);
         }
-        for callback in callbacks {
-            callback(woken.reason);
-        }
+        calls.make();
     }
 
     /// Returns the paths that the waiters watch.
@@ -301,6 +348,15 @@ impl WatchRegistry {
     /// Returns the number of waiters.
     pub(crate) fn len(&self) -> usize {
         self.waiters.lock().by_path.values().map(Vec::len).sum()
+    }
+}
+
+fn wake(waiters: Vec<Waiter>, woken: Woken, calls: &mut Calls) {
+    for waiter in waiters {
+        match waiter.wake {
+            Wake::Future(sender) => told(&sender.send(woken)),
+            Wake::Callback(callback) => calls.callbacks.push((callback, woken.reason)),
+        }
     }
 }
 
@@ -423,23 +479,50 @@ mod tests {
         WatchedEvent { event_type, path: path.into() }
     }
 
+    /// Returns the registry of a session on its first connection.
+    fn registry() -> WatchRegistry {
+        let registry = WatchRegistry::default();
+        registry.attached(1, || {});
+        registry
+    }
+
+    #[tokio::test]
+    async fn event_of_a_later_connection_waits_until_the_session_has_it() {
+        let registry = registry();
+        let watches = ["/a", "/b", "/c"].map(|path| registry.register(&path.into(), WatchKind::Data));
+        for (path, epoch) in [("/a", 2), ("/b", 3), ("/c", 1)] {
+            registry.dispatch(event(EventType::NodeDeleted, path), epoch);
+        }
+        assert_eq!(watches.each_ref().map(Watch::has_fired), [false, false, true]);
+        let notify = registry.notifier();
+        registry.attached(2, || {});
+        assert_eq!(watches.each_ref().map(Watch::has_fired), [true, false, true]);
+        registry.attached(3, || {});
+        for (mut watch, epoch) in watches.into_iter().zip([2, 3, 1]) {
+            assert_eq!((&mut watch).await, WakeReason::Event(EventType::NodeDeleted));
+            assert_eq!(watch.fired_in(), Some(epoch));
+        }
+        drop(registry);
+        notify(event(EventType::NodeDeleted, "/a"), 3);
+    }
+
     #[tokio::test]
     async fn event_wakes_the_waiters_of_its_watches_only() {
-        let registry = WatchRegistry::default();
+        let registry = registry();
         let data = registry.register(&"/a".into(), WatchKind::Data);
         let children = registry.register(&"/a".into(), WatchKind::Children);
         let other = registry.register(&"/b".into(), WatchKind::Data);
-        registry.dispatch(&event(EventType::NodeDataChanged, "/a"), 1);
+        registry.dispatch(event(EventType::NodeDataChanged, "/a"), 1);
         assert_eq!(data.await, WakeReason::Event(EventType::NodeDataChanged));
         assert!(!children.has_fired() && !other.has_fired());
-        registry.dispatch(&event(EventType::NodeDeleted, "/a"), 1);
+        registry.dispatch(event(EventType::NodeDeleted, "/a"), 1);
         assert_eq!(children.await, WakeReason::Event(EventType::NodeDeleted));
         assert_eq!(registry.len(), 1);
     }
 
     #[tokio::test]
     async fn reconnect_wakes_all_waiters() {
-        let registry = WatchRegistry::default();
+        let registry = registry();
         let watches =
             [registry.register(&"/a".into(), WatchKind::Data), registry.register(&"/b".into(), WatchKind::Children)];
         registry.reconnected();
@@ -451,7 +534,7 @@ mod tests {
 
     #[tokio::test]
     async fn end_of_the_session_wakes_present_and_later_waiters() {
-        let registry = WatchRegistry::default();
+        let registry = registry();
         let early = registry.register(&"/a".into(), WatchKind::Data);
         registry.session_ended(SessionEnd::Expired);
         let late = registry.register(&"/a".into(), WatchKind::Data);
@@ -461,7 +544,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_watch_that_is_set_can_be_joined() {
-        let registry = WatchRegistry::default();
+        let registry = registry();
         let mut first = registry.register(&"/a".into(), WatchKind::Data);
         assert!(registry.join(&"/a".into()).is_none(), "nothing has answered yet");
         first.confirm(FOUND);
@@ -470,7 +553,7 @@ mod tests {
         // The joined watch does not depend on the first one.
         drop(first);
         let third = registry.join(&"/a".into()).unwrap();
-        registry.dispatch(&event(EventType::NodeDeleted, "/a"), 1);
+        registry.dispatch(event(EventType::NodeDeleted, "/a"), 1);
         assert!(registry.join(&"/a".into()).is_none(), "the watch is spent");
         for watch in [second, third] {
             assert_eq!(watch.await, WakeReason::Event(EventType::NodeDeleted));
@@ -489,7 +572,7 @@ mod tests {
     fn a_listing_marks_the_owned_nodes_that_it_lacks() {
         // More than `FEW` of them are looked up in a set.
         for others in [0, 2 * FEW] {
-            let registry = WatchRegistry::default();
+            let registry = registry();
             let node = |path: &str, czxid| {
                 let node = Arc::new(KnownNode::new(path.into(), czxid));
                 registry.owns(&node.path, &node);
@@ -507,7 +590,7 @@ mod tests {
 
     #[test]
     fn a_dropped_watch_leaves_the_registry() {
-        let registry = WatchRegistry::default();
+        let registry = registry();
         let (first, second) =
             (registry.register(&"/a".into(), WatchKind::Data), registry.register(&"/a".into(), WatchKind::Data));
         drop(first);
@@ -519,7 +602,7 @@ mod tests {
     /// Calls a callback once in every interleaving.
     #[test]
     fn a_callback_is_never_lost_between_two_threads() {
-        let registry = WatchRegistry::default();
+        let registry = registry();
         let called = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         const ROUNDS: usize = 20_000;
         std::thread::scope(|scope| {
@@ -528,7 +611,7 @@ mod tests {
             scope.spawn(move || {
                 for round in receiver {
                     if round % 2 == 0 {
-                        dispatching.dispatch(&event(EventType::NodeDeleted, "/a"), 1);
+                        dispatching.dispatch(event(EventType::NodeDeleted, "/a"), 1);
                     } else {
                         dispatching.reconnected();
                     }
@@ -549,15 +632,15 @@ mod tests {
 
     #[test]
     fn a_callback_takes_the_place_of_the_future() {
-        let registry = WatchRegistry::default();
+        let registry = registry();
         let (sender, receiver) = mpsc::channel();
         let later = sender.clone();
         registry.register(&"/a".into(), WatchKind::Data).on_fire(move |reason| later.send(reason).unwrap());
         let fired = registry.register(&"/b".into(), WatchKind::Data);
-        registry.dispatch(&event(EventType::NodeDeleted, "/b"), 1);
+        registry.dispatch(event(EventType::NodeDeleted, "/b"), 1);
         fired.on_fire(move |reason| sender.send(reason).unwrap());
         assert_eq!(receiver.try_recv(), Ok(WakeReason::Event(EventType::NodeDeleted)));
-        registry.dispatch(&event(EventType::NodeDataChanged, "/a"), 1);
+        registry.dispatch(event(EventType::NodeDataChanged, "/a"), 1);
         assert_eq!(receiver.try_recv(), Ok(WakeReason::Event(EventType::NodeDataChanged)));
     }
 }

@@ -568,9 +568,12 @@ pub enum HandleEvent {
     ReadOnly,
     /// The session is over. This is the last event.
     Ended(SessionEnd),
-    /// An event of a watch.
+    /// An event of a watch, of a handle that ignores [`ZooKeeperHandle::on_notification`].
     Watched(WatchedEvent),
 }
+
+/// The call of [`ZooKeeperHandle::on_notification`]. It does not block.
+pub type NotificationCall = Box<dyn Fn(WatchedEvent, u64) + Send + Sync>;
 
 /// One session with the ensemble.
 pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
@@ -628,6 +631,11 @@ pub trait ZooKeeperHandle: Send + Sync + fmt::Debug + 'static {
     /// closes the session by itself, because guards must be lost first. By default the call is ignored: such a task
     /// leaves the session to the server's timer.
     fn on_task_dropped(&self, _call: Box<dyn FnOnce() + Send>) {}
+
+    /// Sets a call for each notification of a one-shot watch, with the number of the connection that carried it. The call
+    /// comes ahead of the replies that follow the notification on the wire, so a waiter that registers behind a reply
+    /// never wakes for an earlier change. By default it is ignored: such a handle sends [`HandleEvent::Watched`].
+    fn on_notification(&self, _call: NotificationCall) {}
 
     /// Resolves when the session is closed, or never if no server can be reached. Call [`end`](Self::end) first.
     fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;

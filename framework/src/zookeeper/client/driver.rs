@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ use crate::environment::randomness::{Randomness, nonexistent_path};
 use crate::error::{ConnectError, Error};
 use crate::model::{AddWatchMode, WatchKind};
 use crate::zookeeper::{
-    AddedWatch, Capabilities, ConnectConfig, Connection, Evidence, Flush, HandleEvent, Reattached, Reply, ReplyFuture,
-    Request, Resync, SessionEnd, WatchEvents, ZooKeeperHandle,
+    AddedWatch, Capabilities, ConnectConfig, Connection, Evidence, Flush, HandleEvent, NotificationCall, Reattached,
+    Reply, ReplyFuture, Request, Resync, SessionEnd, WatchEvents, ZooKeeperHandle,
 };
 
 type Token = oneshot::Sender<Reply>;
@@ -56,6 +56,8 @@ struct Shared {
     ended: Notify,
     /// The call that makes guards lost when the driver is dropped.
     task_dropped: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// The call that wakes waiters.
+    notify: OnceLock<NotificationCall>,
 }
 
 struct Link {
@@ -268,6 +270,11 @@ impl ZooKeeperHandle for Handle {
         *self.shared.task_dropped.lock() = Some(call);
     }
 
+    fn on_notification(&self, call: NotificationCall) {
+        // The session sets it once, before it sends a read.
+        let _first = self.shared.notify.set(call);
+    }
+
     fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut closed = self.closed.clone();
         Box::pin(async move {
@@ -304,6 +311,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         randomness: Arc::clone(&config.randomness),
         ended: Notify::new(),
         task_dropped: Mutex::new(None),
+        notify: OnceLock::new(),
     });
     let (events, event_receiver) = mpsc::unbounded_channel();
     let driver = Driver {
@@ -320,6 +328,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
         timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
         violation: None,
         attached: false,
+        epoch: 0,
         closed: false,
         at_once: false,
         ended: false,
@@ -418,6 +427,8 @@ struct Driver {
     violation: Option<Violation>,
     /// The session has been attached before.
     attached: bool,
+    /// The number of the newest connection that was attached.
+    epoch: u64,
     /// The server has closed the session.
     closed: bool,
     /// The next attempt does not wait for the pacer.
@@ -652,10 +663,17 @@ impl Driver {
                     let _gone = token.send(reply);
                     continue;
                 }
-                Event::Notification(event) => HandleEvent::Watched(event),
+                Event::Notification(event) => match self.shared.notify.get() {
+                    Some(notify) => {
+                        notify(event, self.epoch);
+                        continue;
+                    }
+                    None => HandleEvent::Watched(event),
+                },
                 Event::Shortened { sent, timeout } => HandleEvent::Shortened { sent, timeout },
                 Event::Connected { reattached, read_only } => {
                     step = Some(Step::Connected(reattached));
+                    self.epoch = reattached.epoch;
                     self.shared.link.lock().read_only = read_only;
                     // The factory reports the first connection.
                     if std::mem::replace(&mut self.attached, true) {

@@ -76,7 +76,7 @@ impl Inner {
     }
 
     /// Returns whether the path is known to be used with this protocol. The notification of a deleted path precedes
-    /// every reply that reflects the deletion; the session's task passes it on a moment later.
+    /// every reply that reflects the deletion.
     pub(super) fn is_protocol_known(&self) -> bool {
         self.protocol_watch.lock().as_ref().is_some_and(|watch| !watch.has_fired())
     }

@@ -184,7 +184,7 @@ async fn closed_groups_leave_no_watch_and_no_node() {
             in_time(bob.close()).await;
             in_time(group.close()).await;
         }
-        eventually("no watch is left", async || client.watchers() == 0).await;
+        eventually("no watch is left", async || client.watchers() == 0 && server.watch_count() == 0).await;
         eventually("no node is left", async || server.children("/group").is_none_or(|nodes| nodes.is_empty())).await;
     }
 }

@@ -6,7 +6,7 @@
 //! | server | one for each session, at a position of the log; it applies one transaction at a time |
 //! | requests | in order for each session; a write commits at the leader and is answered when the server has applied it |
 //! | replies | delivered when the server answers: a reply that is delayed for long is a server that is behind for long |
-//! | notifications | one queue for each session; those of one transaction in every order; replies may overtake them, as the task that dispatches them may be late |
+//! | notifications | one queue for each session; those of one transaction in every order; replies may overtake them, as with `zookeeper-async` |
 //! | watches | the server has a watch exactly where the client has a waiter with a reply to its read |
 //! | reconnect | at any position that the session has not seen surpassed; changes are replayed in every order |
 //! | stragglers | a write of a lost connection may still commit, until a later write of its session does |

@@ -1,7 +1,7 @@
 //! Watches: in order, removed when nobody waits, and those that stay.
 
 use curator_framework::{
-    AddWatchMode, ConnectionState, Error, EventType, PersistentEvent, PersistentWatcher, WatchedEvent,
+    AddWatchMode, ConnectionState, Error, EventType, PersistentEvent, PersistentWatcher, WakeReason, WatchedEvent,
 };
 use curator_integration::env::{connected as connect, eventually, in_time};
 use curator_integration::on_every_server;
@@ -53,6 +53,29 @@ async fn a_watch_that_is_dropped_is_removed_from_the_server() {
     }
     client.sync("/").await.unwrap();
     eventually("none is left", async || server.watch_count() == 0).await;
+}
+
+/// One worker polls the task that a reply wakes ahead of the session's own task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn notification_reaches_waiters_before_the_replies_that_follow_it_on_the_wire() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(server.address()).await;
+    let session = client.session().await.unwrap();
+    let rounds = tokio::spawn(async move {
+        for round in 0..50 {
+            client.create().for_path("/a").await.unwrap();
+            let first = session.exists_watched("/a").await.unwrap().1;
+            session.delete("/a", None).await.unwrap();
+            let has_fired = first.has_fired();
+            let (stat, next) = session.exists_watched("/a").await.unwrap();
+            client.sync("/").await.unwrap();
+            assert!(has_fired && stat.is_none() && !next.has_fired(), "{round}: {has_fired}, {}", next.has_fired());
+            drop(next);
+        }
+        client.sync("/").await.unwrap();
+    });
+    in_time(rounds).await.unwrap();
+    assert_eq!(server.watch_count(), 0);
 }
 
 /// Curator's `TestWatchesBuilder.testGuaranteedRemoveWatch`: watches are set again after a reconnect, but not this one.
@@ -110,6 +133,31 @@ on_every_server! {
             let (deleted, seen) = tokio::join!(other.transaction().operations(deletes).commit(), in_time(seen));
             assert_eq!(deleted.unwrap().len(), NODES);
             assert!(seen.is_sorted(), "{seen:?}");
+        }
+    }
+
+    async fn waiter_that_a_reconnect_wakes_sends_requests_on_the_new_connection(env) {
+        let proxy = env.proxy();
+        let (client, other) = (connect(second(proxy.address())).await, env.client().await);
+        let session = client.session().await.unwrap();
+        for round in 0..10 {
+            let path = env.path(&round.to_string());
+            other.create().creating_parents_if_needed().for_path(&path).await.unwrap();
+            let watch = session.exists_watched(&path).await.unwrap().1;
+            let waiter = tokio::spawn({
+                let (session, path) = (session.clone(), path.clone());
+                async move {
+                    let reason = watch.await;
+                    (reason, session.exists(&path).await)
+                }
+            });
+            proxy.refuse();
+            proxy.reset();
+            eventually("disconnected", async || !session.is_connected()).await;
+            other.delete().for_path(&path).await.unwrap();
+            proxy.accept();
+            let (reason, stat) = in_time(waiter).await.unwrap();
+            assert_eq!((reason, stat.unwrap()), (WakeReason::Event(EventType::NodeDeleted), None));
         }
     }
 

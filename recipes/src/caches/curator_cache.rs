@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use curator_framework::{CuratorFramework, PathText, validate_path};
+use curator_framework::{CuratorFramework, PathText, Session, validate_path};
 use tokio::sync::watch;
 
 use super::error::{CacheError, CacheResult};
@@ -69,6 +70,17 @@ use crate::standing::StandingTask;
 /// | lost connection | `setWatches` with the paths that are cached, in parts of 128 KB, then 1 read for each node that has changed |
 /// | new session | as after a lost connection, and 1 read of the root |
 /// | close | the removal of the watch |
+///
+/// With `zookeeper-async`, and with servers before 3.6, the cache sets watches one by one:
+///
+/// | case | requests |
+/// | --- | --- |
+/// | load, new session, lost connection (with `zookeeper-async`) | 1 read for each node, 1 listing for each node that is not ephemeral |
+/// | a node changes | 1 read |
+/// | a node is created or deleted | 2 reads and 2 listings: of the node and of its parent |
+/// | [`synced`](Self::synced), [`caught_up`](Self::caught_up) | those of a load |
+///
+/// It refuses more than [`max_nodes`](CuratorCacheOptions::max_nodes), and the server keeps two watches for each node.
 #[derive(Clone)]
 pub struct CuratorCache {
     owner: Arc<Owner>,
@@ -114,7 +126,7 @@ impl CuratorCache {
             let reason = "a stream needs room for an event".to_owned();
             return Err(CacheError::InvalidArgument { argument: "max_events", reason });
         }
-        let shared = Shared::new(path, &options, false);
+        let shared = Shared::new(path, &options);
         let owner = Owner { client, options, shared, pumps: Pumps::default(), task: StandingTask::new() };
         Ok(Self { owner: Arc::new(owner) })
     }
@@ -214,7 +226,7 @@ impl CuratorCache {
     /// Nothing is lost when the future is dropped.
     pub async fn caught_up(&self) -> CacheResult<i64> {
         let session = self.started_session().await?;
-        self.reaches(session.zxid()).await
+        self.shows_all_of(&session).await
     }
 
     /// Waits until the contents show all that other clients wrote before the call. It costs one `sync`, and the reads of
@@ -230,10 +242,20 @@ impl CuratorCache {
     pub async fn synced(&self) -> CacheResult<i64> {
         let session = self.started_session().await?;
         crate::standing::catch_up(&session, self.path()).await?;
+        self.shows_all_of(&session).await
+    }
+
+    /// Waits until the contents show all that the replies of a session have shown.
+    async fn shows_all_of(&self, session: &Session) -> CacheResult<i64> {
+        // The session does not tell which notifications are ahead of a reply.
+        if self.owner.shared.is_one_shot.load(Ordering::Acquire) {
+            self.owner.shared.read_all();
+            return self.reaches(i64::MIN).await;
+        }
         self.reaches(session.zxid()).await
     }
 
-    async fn started_session(&self) -> CacheResult<curator_framework::Session> {
+    async fn started_session(&self) -> CacheResult<Session> {
         match self.state() {
             CacheState::Latent => Err(CacheError::NotStarted { path: self.path_text() }),
             CacheState::Closed => Err(CacheError::Closed { path: self.path_text() }),
@@ -286,8 +308,7 @@ impl CuratorCache {
 
     /// Reads all nodes again, in the background. Without it a cache reads only what has changed.
     pub fn rebuild(&self) {
-        self.owner.shared.update(|engine| engine.read_all());
-        self.owner.shared.looked_for.notify_one();
+        self.owner.shared.read_all();
     }
 
     /// Ends the cache and its streams, and removes its watch. The contents are cleared, unless

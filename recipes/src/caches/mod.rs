@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `engine` | the decisions, without I/O: notifications and replies in, requests and changes out |
 //! | `task` | the standing task: one loop a session around the engine |
+//! | `source` | the notifications in one session: a subscription, or watches set one by one |
 //! | `shared` | the contents between the task and the readers |
 //! | `events` | the bounded streams of changes |
 //! | `curator_cache` | the public cache |
@@ -16,4 +17,5 @@ pub(crate) mod listener;
 pub(crate) mod model;
 pub(crate) mod options;
 mod shared;
+mod source;
 mod task;

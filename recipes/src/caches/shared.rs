@@ -1,12 +1,13 @@
 //! The contents of a cache between its task and its readers.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 
 use curator_framework::{KnownNodes, Resync};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::engine::{Cached, Change, Engine, EngineOptions, Entry, Known, Scope};
 use super::events::{CacheEvent, EventQueue};
@@ -24,6 +25,8 @@ pub(super) struct Shared {
     /// The transaction up to which the cache knows all changes of its nodes when the next session begins. Within a
     /// session the client knows it.
     known_up_to: AtomicI64,
+    /// The notifications come from watches that are set one by one.
+    pub(super) is_one_shot: AtomicBool,
 }
 
 struct Contents {
@@ -37,7 +40,7 @@ struct Contents {
 const NOTHING_KNOWN: i64 = 0;
 
 impl Shared {
-    pub(super) fn new(root: String, options: &CuratorCacheOptions, lists_leaves: bool) -> Arc<Self> {
+    pub(super) fn new(root: String, options: &CuratorCacheOptions) -> Arc<Self> {
         let relative = |filter: &FullPathFilter| {
             let (filter, root) = (Arc::clone(filter), root.clone());
             Arc::new(move |path: &str| filter(&full_path(&root, path))) as Arc<dyn Fn(&str) -> bool + Send + Sync>
@@ -47,7 +50,7 @@ impl Shared {
             accepts: options.accepts.as_ref().map(relative),
             descends: options.descends.as_ref().map(relative),
         };
-        let mut engine = Engine::new(EngineOptions { scope, drops_data: options.drops_data, lists_leaves });
+        let mut engine = Engine::new(EngineOptions { scope, drops_data: options.drops_data, lists_leaves: false });
         let mut known_up_to = NOTHING_KNOWN;
         if let Some(CacheSnapshot { zxid, nodes, .. }) = &options.snapshot {
             known_up_to = *zxid;
@@ -64,6 +67,7 @@ impl Shared {
             state: watch::Sender::new(CacheState::Latent),
             looked_for: Notify::new(),
             known_up_to: AtomicI64::new(known_up_to),
+            is_one_shot: AtomicBool::new(false),
         })
     }
 
@@ -115,21 +119,52 @@ impl Shared {
 
     /// Leaves the state `Latent`, unless the task has done so.
     pub(super) fn starts(&self) {
-        self.state.send_if_modified(|state| {
-            let is_latent = matches!(state, CacheState::Latent);
-            if is_latent {
-                *state = CacheState::Loading;
+        self.set_state(|state| matches!(state, CacheState::Latent).then_some(CacheState::Loading));
+    }
+
+    /// Publishes how fresh the contents are. `zxid` is the transaction up to which all notifications were handed in;
+    /// `None` while it is not known.
+    pub(super) fn look(&self, zxid: Option<i64>) -> bool {
+        let mut contents = self.contents.lock();
+        let fresh = zxid.and_then(|zxid| contents.engine.mark(zxid));
+        match fresh {
+            Some(zxid) => {
+                let is_first = !std::mem::replace(&mut contents.is_initialized, true);
+                self.publish(&mut contents, is_first.then_some(CacheEvent::Initialized));
+                self.set_state(|state| match state {
+                    CacheState::Fresh(known) if *known == zxid => None,
+                    _ => Some(CacheState::Fresh(zxid)),
+                });
             }
-            is_latent
+            None => self.is_stale(),
+        }
+        fresh.is_some()
+    }
+
+    fn is_stale(&self) {
+        self.set_state(|state| match (state.zxid(), state) {
+            (_, CacheState::Stale { .. } | CacheState::Loading) => None,
+            (Some(zxid), _) => Some(CacheState::Stale { since: Instant::now(), zxid }),
+            (None, _) => Some(CacheState::Loading),
         });
     }
 
-    /// Records that the first load is complete, once.
-    pub(super) fn initialized(&self) {
+    fn set_state(&self, next: impl FnOnce(&CacheState) -> Option<CacheState>) {
+        self.state.send_if_modified(|state| {
+            let next = next(state);
+            next.map(|next| *state = next).is_some()
+        });
+    }
+
+    /// Reads all nodes again.
+    pub(super) fn read_all(&self) {
         let mut contents = self.contents.lock();
-        if !std::mem::replace(&mut contents.is_initialized, true) {
-            self.publish(&mut contents, [CacheEvent::Initialized]);
+        contents.engine.read_all();
+        if self.state.borrow().is_fresh() {
+            self.is_stale();
         }
+        drop(contents);
+        self.looked_for.notify_one();
     }
 
     fn event_of(&self, change: Change) -> CacheEvent {

@@ -1,14 +1,15 @@
 //! The task of a cache: one loop a session around the engine.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use curator_framework::{
-    AddWatchMode, CuratorFramework, Error, Resync, Session, Stat, Subscription, SubscriptionEvent,
+    AddWatchMode, CuratorFramework, Error, Resync, Session, Stat, SubscriptionEvent, WatchKind, WatchedData,
 };
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::engine::Request;
 use super::error::CacheError;
@@ -16,6 +17,7 @@ use super::events::CacheEvent;
 use super::model::CacheState;
 use super::options::CuratorCacheOptions;
 use super::shared::Shared;
+use super::source::{NodeWatch, Source, Watches};
 use crate::standing::{Pauses, Stop};
 
 /// The number of requests that a cache has in flight. Locks of the same client wait behind at most so many reads.
@@ -32,6 +34,7 @@ struct Ended {
     request: Request,
     epoch: u64,
     found: Result<Found, Error>,
+    watch: Option<NodeWatch>,
 }
 
 /// The task of one cache.
@@ -41,6 +44,9 @@ pub(super) struct CacheTask {
     compressed: Option<bool>,
     keeps_contents: bool,
     mode: AddWatchMode,
+    max_nodes: usize,
+    /// The newest transaction in a stat, for clients that do not report that of their replies.
+    newest_stat: i64,
     pauses: Pauses,
 }
 
@@ -56,8 +62,9 @@ impl CacheTask {
         let is_single = options.max_depth == Some(0);
         let mode = if is_single { AddWatchMode::Persistent } else { AddWatchMode::PersistentRecursive };
         let compressed = options.compressed.then_some(true);
-        let keeps_contents = options.keeps_contents;
-        Self { client, shared, compressed, keeps_contents, mode, pauses: Pauses::default() }
+        let CuratorCacheOptions { keeps_contents, max_nodes, .. } = *options;
+        let pauses = Pauses::default();
+        Self { client, shared, compressed, keeps_contents, mode, max_nodes, newest_stat: 0, pauses }
     }
 
     pub(super) async fn run(mut self, mut stop: Stop) {
@@ -97,21 +104,31 @@ impl CacheTask {
         let shared = Arc::clone(&self.shared);
         let can_resync = shared.can_resync();
         let resync: Arc<dyn Resync> = Arc::<Shared>::clone(&shared);
-        let subscription = session.subscribe(&shared.root, self.mode, Some(resync)).await?;
+        let source = match session.subscribe(&shared.root, self.mode, Some(resync)).await {
+            Err(Error::Unsupported { .. }) => Source::Watches(Watches::new(session)),
+            subscribed => Source::Subscription(subscribed?),
+        };
+        let awaits_resync = can_resync && !source.is_one_shot();
+        shared.is_one_shot.store(source.is_one_shot(), Ordering::Release);
         shared.update(|engine| {
-            if can_resync {
-                engine.check_root();
-            } else {
-                engine.read_all();
+            if source.is_one_shot() {
+                engine.list_leaves();
+            }
+            match awaits_resync {
+                true => engine.check_root(),
+                false => {
+                    engine.all_lost();
+                    engine.read_all();
+                }
             }
         });
         // From here on the client knows up to which transaction all notifications have arrived.
         shared.know_up_to(i64::MAX);
-        let is_resynced = !can_resync;
-        let mut stay =
-            Stay { session: session.clone(), subscription, reads: FuturesUnordered::new(), is_resynced, lost: None };
+        let reads = FuturesUnordered::new();
+        let mut stay = Stay { session: session.clone(), source, reads, awaits_resync, lost: None };
         let ended = self.stay(&mut stay).await;
-        shared.know_up_to(if ended.is_ok() { session.zxid() } else { 0 });
+        let knows_all = ended.is_ok() && !stay.awaits_resync && !stay.source.is_one_shot();
+        shared.know_up_to(if knows_all { session.zxid() } else { 0 });
         ended
     }
 
@@ -122,7 +139,7 @@ impl CacheTask {
             self.look(stay);
             let ended = tokio::select! {
                 biased;
-                event = stay.subscription.next() => match event {
+                event = stay.source.next() => match event {
                     Some(event) => {
                         self.handle(stay, event);
                         continue;
@@ -141,34 +158,33 @@ impl CacheTask {
                 all.push(ended);
             }
             // Notifications come first: a reply may be older than one of them.
-            while let Some(event) = stay.subscription.try_next() {
+            while let Some(event) = stay.source.try_next() {
                 self.handle(stay, event);
             }
             self.apply(stay, all)?;
         }
     }
 
-    /// Publishes how fresh the contents are, and sends requests.
+    /// Sends requests, and publishes how fresh the contents are.
     fn look(&mut self, stay: &mut Stay) {
         // Ahead of the notifications: all up to this transaction have arrived.
-        let zxid = stay.session.zxid();
-        while let Some(event) = stay.subscription.try_next() {
+        let zxid = stay.session.zxid().max(self.newest_stat);
+        while let Some(event) = stay.source.try_next() {
             self.handle(stay, event);
         }
-        let is_connected = stay.session.is_connected();
-        if !is_connected || !stay.is_resynced {
-            self.publish_stale();
-            return;
-        }
-        let fresh = self.shared.update(|engine| {
-            let epoch = stay.session.epoch();
-            while stay.reads.len() < AT_ONCE && stay.lost.is_none_or(|lost| lost < epoch) {
+        let epoch = stay.session.epoch();
+        let may_send = stay.session.is_connected() && stay.lost.is_none_or(|lost| lost < epoch);
+        self.shared.update(|engine| {
+            while may_send && !stay.awaits_resync && stay.reads.len() < AT_ONCE {
                 let Some(request) = engine.next_request() else { break };
-                stay.reads.push(send(stay.session.clone(), self.shared.full_path(request.path()), request, epoch));
+                let path = self.shared.full_path(request.path());
+                stay.reads.push(send(stay.session.clone(), path, request, epoch, stay.source.is_one_shot()));
             }
-            engine.mark(zxid)
         });
-        self.publish_fresh(fresh);
+        let knows = stay.session.is_connected() && !stay.awaits_resync;
+        if self.shared.look(knows.then_some(zxid)) {
+            self.pauses = Pauses::default();
+        }
     }
 
     fn handle(&self, stay: &mut Stay, event: SubscriptionEvent) {
@@ -181,13 +197,13 @@ impl CacheTask {
             SubscriptionEvent::Resynced => {
                 // Those that are left ran on the lost connection.
                 stay.reads.clear();
-                stay.is_resynced = true;
+                stay.awaits_resync = false;
                 self.shared.update(|engine| engine.resynced());
             }
             // Notifications were dropped, or the known nodes are not those of this server.
             _ => {
                 stay.reads.clear();
-                stay.is_resynced = true;
+                stay.awaits_resync = false;
                 self.shared.update(|engine| {
                     engine.all_lost();
                     engine.read_all();
@@ -196,14 +212,16 @@ impl CacheTask {
         }
     }
 
-    fn apply(&self, stay: &mut Stay, all: Vec<Ended>) -> Result<(), CacheError> {
+    fn apply(&mut self, stay: &mut Stay, all: Vec<Ended>) -> Result<(), CacheError> {
         let mut failed = Vec::new();
-        let mut root_failed = None;
+        let (mut root_failed, mut newest_stat) = (None, self.newest_stat);
         self.shared.update(|engine| {
-            for Ended { request, epoch, found } in all {
+            for Ended { request, epoch, found, watch } in all {
+                stay.source.add(watch);
                 let found = match found {
                     Ok(Found::Node(Some((stat, data)))) => {
                         let path = self.shared.full_path(request.path());
+                        newest_stat = newest_stat.max(stat.mzxid).max(stat.pzxid);
                         let data = self.client.from_stored(&path, data, self.compressed);
                         data.map(|data| Found::Node(Some((stat, data))))
                     }
@@ -230,64 +248,76 @@ impl CacheTask {
             tracing::warn!(%error, path, "a node cannot be cached");
             self.shared.tell(CacheEvent::Failed { path, error: error.into() });
         }
-        root_failed.map_or(Ok(()), |error| Err(error.into()))
-    }
-
-    fn publish_fresh(&mut self, fresh: Option<i64>) {
-        let Some(zxid) = fresh else {
-            self.publish(CacheState::Loading, |state| matches!(state, CacheState::Loading));
-            return;
-        };
-        self.pauses = Pauses::default();
-        self.shared.initialized();
-        self.publish(CacheState::Fresh(zxid), |state| matches!(state, CacheState::Fresh(known) if *known == zxid));
-    }
-
-    fn publish_stale(&self) {
-        let zxid = self.shared.state.borrow().zxid();
-        match zxid {
-            Some(zxid) => {
-                let stale = CacheState::Stale { since: Instant::now(), zxid };
-                self.publish(stale, |state| matches!(state, CacheState::Stale { .. }));
-            }
-            None => self.publish(CacheState::Loading, |state| matches!(state, CacheState::Loading)),
+        self.newest_stat = newest_stat;
+        if let Some(error) = root_failed {
+            return Err(error.into());
         }
-    }
-
-    fn publish(&self, state: CacheState, is_same: impl Fn(&CacheState) -> bool) {
-        self.shared.state.send_if_modified(|published| {
-            let is_new = !is_same(published);
-            if is_new {
-                *published = state;
-            }
-            is_new
-        });
+        if stay.source.is_one_shot() && self.shared.len() > self.max_nodes {
+            let (path, limit) = (self.client.path_text(&self.shared.root), self.max_nodes);
+            return Err(CacheError::TooManyNodes { path, limit });
+        }
+        Ok(())
     }
 }
 
 /// The cache in one session.
 struct Stay {
     session: Session,
-    subscription: Subscription,
+    source: Source,
     reads: FuturesUnordered<BoxFuture<'static, Ended>>,
-    /// The changes between the sessions have arrived.
-    is_resynced: bool,
+    /// The changes between the sessions have not all arrived.
+    awaits_resync: bool,
     /// The newest connection on which a request was lost.
     lost: Option<u64>,
 }
 
-fn send(session: Session, path: String, request: Request, epoch: u64) -> BoxFuture<'static, Ended> {
+fn send(session: Session, path: String, request: Request, epoch: u64, is_watched: bool) -> BoxFuture<'static, Ended> {
     async move {
-        let found = match &request {
-            Request::Read(_) => session.get_data(&path).await.map(|(data, stat)| Found::Node(Some((stat, data)))),
-            Request::List(_) => session.get_children(&path).await.map(|names| Found::Children(Some(names))),
+        let (found, watch) = match is_watched {
+            true => read_watched(&session, path, &request).await,
+            false => (read(&session, &path, &request).await, None),
         };
         let found = match (found, &request) {
             (Err(Error::NoNode { .. }), Request::Read(_)) => Ok(Found::Node(None)),
             (Err(Error::NoNode { .. }), Request::List(_)) => Ok(Found::Children(None)),
             (found, _) => found,
         };
-        Ended { request, epoch, found }
+        Ended { request, epoch, found, watch }
     }
     .boxed()
+}
+
+async fn read(session: &Session, path: &str, request: &Request) -> Result<Found, Error> {
+    match request {
+        Request::Read(_) => session.get_data(path).await.map(|(data, stat)| Found::Node(Some((stat, data)))),
+        Request::List(_) => session.get_children(path).await.map(|names| Found::Children(Some(names))),
+    }
+}
+
+/// Reads a node, or the list of its children, and sets a watch. The root has one also while it is missing.
+async fn read_watched(session: &Session, path: String, request: &Request) -> (Result<Found, Error>, Option<NodeWatch>) {
+    let read = match request {
+        Request::Read(relative) => loop {
+            match session.get_data_watched(&path).await {
+                Ok(WatchedData { data, stat, watch }) => {
+                    break Ok((Found::Node(Some((stat, data))), WatchKind::Data, watch));
+                }
+                Err(Error::NoNode { .. }) if relative.is_empty() => match session.exists_watched(&path).await {
+                    // Created since.
+                    Ok((Some(_), _)) => {}
+                    Ok((None, watch)) => break Ok((Found::Node(None), WatchKind::Data, watch)),
+                    Err(error) => break Err(error),
+                },
+                Err(error) => break Err(error),
+            }
+        },
+        Request::List(_) => session
+            .get_children_watched(&path)
+            .await
+            .map(|(names, watch)| (Found::Children(Some(names)), WatchKind::Children, watch)),
+    };
+    match read {
+        Ok((found, kind, watch)) => (Ok(found), Some(NodeWatch { path, kind, watch })),
+        Err(error) => (Err(error), None),
+    }
 }

@@ -52,6 +52,11 @@ impl Freshness {
         self.reached
     }
 
+    /// Forgets what is reached: notifications were missed. The requests that are open make up for them.
+    pub(super) fn restart(&mut self) {
+        (self.marked, self.reached) = (None, None);
+    }
+
     pub(super) const fn reached(&self) -> Option<i64> {
         self.reached
     }

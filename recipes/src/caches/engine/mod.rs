@@ -180,6 +180,11 @@ impl Engine {
         self.freshness.reached()
     }
 
+    /// Lists nodes without children too: see [`EngineOptions::lists_leaves`].
+    pub(super) const fn list_leaves(&mut self) {
+        self.options.lists_leaves = true;
+    }
+
     /// Fills an empty tree with nodes of an earlier cache, parents first.
     pub(super) fn resume(&mut self, nodes: impl IntoIterator<Item = Cached>) {
         for Cached { path, stat, data } in nodes {
@@ -239,10 +244,11 @@ impl Engine {
         Some(request)
     }
 
-    /// Begins to read all nodes, from the root down. These reads take the place of those that are queued.
+    /// Begins to read all nodes, from the root down. Nothing is fresh before they are read. These reads take the place of those that are queued.
     pub(super) fn read_all(&mut self) {
         self.awaits_resync = false;
         self.round += 1;
+        self.freshness.restart();
         for request in std::mem::take(&mut self.queue) {
             self.done(&request);
         }

@@ -127,20 +127,22 @@ impl Tree {
     /// Calls `visit` with each cached path: a node before its children, and those in the order of their names.
     pub(in crate::caches) fn for_each(&self, mut visit: impl FnMut(&str, Entry<'_>)) {
         let mut path = String::new();
-        if self.node(ROOT).is_some() {
-            self.walk(ROOT, &mut path, &mut visit);
+        // Not a recursion: a path may have more segments than a stack has room for.
+        let mut below = vec![(ROOT, 0)];
+        while let Some((index, length)) = below.pop() {
+            let (Some(node), Some(entry)) = (self.node(index), self.entry(index)) else { continue };
+            path.truncate(length);
+            self.push_name(&mut path, node);
+            visit(&path, entry);
+            below.extend(node.children().iter().rev().map(|&child| (child, path.len())));
         }
     }
 
-    fn walk(&self, index: u32, path: &mut String, visit: &mut impl FnMut(&str, Entry<'_>)) {
-        let (Some(node), Some(entry)) = (self.node(index), self.entry(index)) else { return };
-        visit(path, entry);
-        for &child in node.children() {
-            let len = path.len();
+    /// Appends the name of a node to its parent's path.
+    fn push_name(&self, path: &mut String, node: &Node) {
+        if !node.name().is_empty() {
             path.push('/');
-            path.push_str(&String::from_utf8_lossy(self.node(child).map_or(&[], Node::name)));
-            self.walk(child, path, visit);
-            path.truncate(len);
+            path.push_str(&String::from_utf8_lossy(node.name()));
         }
     }
 
@@ -188,23 +190,32 @@ impl Tree {
                 node.children.take_if(|children| children.is_empty());
             }
         }
-        self.take(index, &mut path.to_owned(), removed);
+        let above = path.rsplit_once('/').map_or(0, |(parent, _)| parent.len());
+        self.take(index, path[..above].to_owned(), removed);
     }
 
-    fn take(&mut self, index: u32, path: &mut String, removed: &mut impl FnMut(&str, &Stat, &[u8])) {
-        let children = self.node_mut(index).and_then(|node| node.children.take());
-        for child in children.into_iter().flat_map(|children| children.into_iter()) {
-            let len = path.len();
-            path.push('/');
-            path.push_str(&String::from_utf8_lossy(self.node(child).map_or(&[], Node::name)));
-            self.take(child, path, removed);
-            path.truncate(len);
-        }
-        let place = index as usize;
-        if let Some(node) = self.chunks[place / CHUNK][place % CHUNK].take() {
-            removed(path, &node.stat, node.split().1);
-            self.free.push(index);
-            self.len -= 1;
+    /// Frees a node and all below it. `path` is that of its parent.
+    fn take(&mut self, index: u32, mut path: String, removed: &mut impl FnMut(&str, &Stat, &[u8])) {
+        // Each node is met twice: ahead of its children, and behind them.
+        let mut below = vec![(index, path.len(), false)];
+        while let Some((index, length, is_behind)) = below.pop() {
+            path.truncate(length);
+            if let Some(node) = self.node(index) {
+                self.push_name(&mut path, node);
+            }
+            if !is_behind {
+                below.push((index, length, true));
+                let children = self.node_mut(index).and_then(|node| node.children.take());
+                let children = children.into_iter().flat_map(|children| children.into_iter().rev());
+                below.extend(children.map(|child| (child, path.len(), false)));
+                continue;
+            }
+            let place = index as usize;
+            if let Some(node) = self.chunks[place / CHUNK][place % CHUNK].take() {
+                removed(&path, &node.stat, node.split().1);
+                self.free.push(index);
+                self.len -= 1;
+            }
         }
         if self.len == 0 {
             // The next root has the first index again.
@@ -267,6 +278,28 @@ mod tests {
         assert_eq!((tree.len(), paths(&tree).len()), (0, 0));
         assert!(tree.set("", 0, &stat(1), b""));
         assert_eq!(paths(&tree), [""]);
+    }
+
+    #[test]
+    fn a_deep_tree_needs_no_deep_stack() {
+        const LEVELS: usize = 3_000;
+        let (mut tree, path) = (Tree::default(), "/a".repeat(LEVELS));
+        for level in 0..=LEVELS {
+            assert!(tree.set(&path[..2 * level], 0, &stat(1), b""));
+        }
+        // Much less than a recursion over all levels would take.
+        let small = std::thread::Builder::new().stack_size(128 * 1024);
+        let (visited, removed) = small
+            .spawn(move || {
+                let (mut visited, mut removed) = (0, 0);
+                tree.for_each(|_, _| visited += 1);
+                tree.remove("/a", &mut |_, _, _| removed += 1);
+                (visited, removed)
+            })
+            .unwrap()
+            .join()
+            .unwrap();
+        assert_eq!((visited, removed), (LEVELS + 1, LEVELS));
     }
 
     #[test]

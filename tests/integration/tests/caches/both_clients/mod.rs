@@ -1,0 +1,3 @@
+//! Caches on both servers, over either client.
+
+mod follow;

@@ -20,8 +20,11 @@ use super::shared::Shared;
 use super::source::{NodeWatch, Source, Watches};
 use crate::standing::{Pauses, Stop};
 
-/// The number of requests that a cache has in flight. Locks of the same client wait behind at most so many reads.
-const AT_ONCE: usize = 32;
+/// The number of requests that a cache has in flight while it loads, or reads what has changed in an outage. Locks of the
+/// same client wait behind at most so many reads.
+const AT_ONCE_IN_A_LOAD: usize = 32;
+/// The number of requests in flight once the contents are fresh: each write of another client causes one.
+const AT_ONCE: usize = 1024;
 
 /// What a request has found; `None` if the node does not exist.
 enum Found {
@@ -174,8 +177,10 @@ impl CacheTask {
         }
         let epoch = stay.session.epoch();
         let may_send = stay.session.is_connected() && stay.lost.is_none_or(|lost| lost < epoch);
+        let is_fresh = self.shared.state.borrow().is_fresh();
+        let at_once = if is_fresh && !stay.source.is_one_shot() { AT_ONCE } else { AT_ONCE_IN_A_LOAD };
         self.shared.update(|engine| {
-            while may_send && !stay.awaits_resync && stay.reads.len() < AT_ONCE {
+            while may_send && !stay.awaits_resync && stay.reads.len() < at_once {
                 let Some(request) = engine.next_request() else { break };
                 let path = self.shared.full_path(request.path());
                 stay.reads.push(send(stay.session.clone(), path, request, epoch, stay.source.is_one_shot()));

@@ -19,6 +19,9 @@ use self::freshness::Freshness;
 pub(super) use self::scope::Scope;
 pub(super) use self::tree::{Entry, Tree};
 
+/// The requests for which an engine without requests keeps room.
+const KEPT: usize = 1024;
+
 /// A request of a cache.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Request {
@@ -172,6 +175,10 @@ impl Engine {
     /// Records that all notifications of the transactions up to `zxid` were handed in. Returns the newest transaction
     /// whose effects the tree shows, if a full read is complete.
     pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
+        if self.pending.is_empty() && self.pending.capacity() > KEPT {
+            // A load has had an entry for each node.
+            (self.pending, self.queue) = (HashMap::new(), VecDeque::new());
+        }
         self.freshness.mark(zxid)
     }
 

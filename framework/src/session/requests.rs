@@ -357,6 +357,7 @@ impl Session {
         let (response, epoch) = self.request_with_epoch(Request::Exists { path: full, watch: true }).await?;
         match response {
             Response::Exists(stat) => {
+                watch.answered();
                 if let Some(stat) = &stat {
                     watch.confirm(Found::new(epoch, stat));
                 }
@@ -398,6 +399,7 @@ impl Session {
         let (response, epoch) = self.request_with_epoch(Request::GetData { path: full, watch: true }).await?;
         match response {
             Response::Data(data, stat) => {
+                watch.answered();
                 watch.confirm(Found::new(epoch, &stat));
                 Ok(WatchedData { data, stat, watch })
             }
@@ -456,9 +458,12 @@ impl Session {
     /// Nothing is lost when the future is dropped. A watch that was set wakes no task then.
     pub async fn get_children_watched(&self, path: &str) -> Result<(Vec<String>, Watch)> {
         let full = self.to_server_path(path);
-        let watch = self.inner.watches.register(&full, WatchKind::Children);
+        let mut watch = self.inner.watches.register(&full, WatchKind::Children);
         match self.request(Request::GetChildren { path: full, watch: true }).await? {
-            Response::Children(children) => Ok((children, watch)),
+            Response::Children(children) => {
+                watch.answered();
+                Ok((children, watch))
+            }
             other => Err(unexpected("getChildren", path, &other)),
         }
     }

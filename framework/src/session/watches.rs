@@ -171,15 +171,20 @@ impl Waiters {
         let list = self.by_path.get_mut(path)?;
         let index = list.iter().position(|waiter| waiter.id == id)?;
         let waiter = list.swap_remove(index);
-        let was_last = list.iter().all(|other| other.kind != waiter.kind);
         if list.is_empty() {
             self.by_path.remove(path);
         }
-        // Under the lock: a later waiter for this watch registers, and then reads, only after this call.
-        if let (true, Some(forget)) = (was_last, &self.forget) {
-            forget(path, waiter.kind);
-        }
+        self.left(path, waiter.kind);
         Some(waiter)
+    }
+
+    /// Has the watch removed if it has no waiter.
+    fn left(&self, path: &str, kind: WatchKind) {
+        let has_waiter = self.by_path.get(path).is_some_and(|list| list.iter().any(|waiter| waiter.kind == kind));
+        // Under the lock: a later waiter for this watch registers, and then reads, only after this call.
+        if let (false, Some(forget)) = (has_waiter, &self.forget) {
+            forget(path, kind);
+        }
     }
 }
 
@@ -226,7 +231,8 @@ impl WatchRegistry {
         receiver: oneshot::Receiver<Woken>,
     ) -> Watch {
         let (registry, path) = (Arc::downgrade(&self.waiters), Arc::clone(path));
-        Watch { registry, path, kind, found, id, receiver, fired_in: None }
+        let is_set = found.is_some();
+        Watch { registry, path, kind, found, id, receiver, fired_in: None, is_set }
     }
 
     /// Wakes the waiters for an event that the connection `epoch` carried. If the session does not have this connection
@@ -384,6 +390,9 @@ pub struct Watch {
     id: u64,
     receiver: oneshot::Receiver<Woken>,
     fired_in: Option<u64>,
+    /// The reply to the read came before the event. Otherwise the read may have left a new watch behind an event of the
+    /// one before.
+    is_set: bool,
 }
 
 impl Watch {
@@ -407,6 +416,11 @@ impl Watch {
         !self.receiver.is_empty() || self.receiver.is_terminated()
     }
 
+    /// Records that the read has been answered.
+    pub(crate) fn answered(&mut self) {
+        self.is_set = !self.has_fired();
+    }
+
     /// Records that the read that set the watch has found the node.
     pub(crate) fn confirm(&mut self, found: Found) {
         self.found = Some(found);
@@ -426,6 +440,7 @@ impl Watch {
             if let Some(waiter) = registry.lock().find(&self.path, id) {
                 // Closed first: a dropped sender would wake the task that runs here.
                 self.receiver.close();
+                self.is_set = true;
                 waiter.wake = Wake::Callback(Box::new(callback));
                 return;
             }
@@ -456,7 +471,12 @@ impl Drop for Watch {
         // Closed first: a dropped sender would wake the task that runs here.
         self.receiver.close();
         if let Some(registry) = self.registry.upgrade() {
-            let taken = registry.lock().remove(&self.path, self.id);
+            let mut waiters = registry.lock();
+            let taken = waiters.remove(&self.path, self.id);
+            if taken.is_none() && !self.is_set {
+                waiters.left(&self.path, self.kind);
+            }
+            drop(waiters);
             drop(taken);
         }
     }

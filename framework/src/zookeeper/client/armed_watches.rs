@@ -92,6 +92,11 @@ impl Armed {
         self.clear(path, bits_of(kind));
     }
 
+    /// Returns `true` if a one-shot watch of this kind is armed.
+    pub(super) fn is_armed(&self, path: &str, kind: WatchKind) -> bool {
+        self.one_shot.get(path).is_some_and(|armed| armed.0 & bits_of(kind) != 0)
+    }
+
     fn clear(&mut self, path: &str, bits: u8) {
         if let Some(armed) = self.one_shot.get_mut(path) {
             armed.0 &= !bits;

@@ -466,16 +466,24 @@ impl<T> Protocol<T> {
 
     fn remove_one_shot(&mut self, path: &str, kind: WatchKind, now: Duration) {
         if self.armed.can_remove(path, kind) {
-            return self.remove_watch(path, Some(kind), now);
+            if self.armed.is_armed(path, kind) || self.reads_that_set(path, kind).next().is_some() {
+                self.remove_watch(path, Some(kind), now);
+            }
+            return;
         }
         self.armed.disarm(path, kind);
         // Reads on their way have lost their waiters too: their replies must not arm it.
-        for outstanding in self.connection.iter_mut().flat_map(|connection| &mut connection.outstanding) {
-            let Asked::Request(request, _) = &mut outstanding.asked else { continue };
-            if let Some((_, _, watch)) = watch_of(request).filter(|(read, of, _)| (*read, *of) == (path, kind)) {
-                *watch = false;
-            }
-        }
+        self.reads_that_set(path, kind).for_each(|watch| *watch = false);
+    }
+
+    /// Returns the flags of the reads on their way that set a one-shot watch of this kind.
+    fn reads_that_set(&mut self, path: &str, kind: WatchKind) -> impl Iterator<Item = &mut bool> {
+        let outstanding = self.connection.iter_mut().flat_map(|connection| &mut connection.outstanding);
+        outstanding.filter_map(move |outstanding| {
+            let Asked::Request(request, _) = &mut outstanding.asked else { return None };
+            let (read, of, watch) = watch_of(request)?;
+            (*watch && (read, of) == (path, kind)).then_some(watch)
+        })
     }
 
     fn remove_watch(&mut self, path: &str, kind: Option<WatchKind>, now: Duration) {
@@ -1107,6 +1115,7 @@ mod tests {
         let mut protocol = attached();
         protocol.next_xid = i32::MAX - 1;
         let first: Vec<_> = (0..2).map(|token| submit(&mut protocol, token)).collect();
+        protocol.armed.arm(&"/a".into(), Left::Data);
         protocol.unsubscribe("/a", AddWatchMode::Persistent, 0, Duration::ZERO);
         protocol.forget("/a", WatchKind::Data, Duration::ZERO);
         let removal = write(&mut protocol);

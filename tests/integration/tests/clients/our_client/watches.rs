@@ -78,6 +78,38 @@ async fn notification_reaches_waiters_before_the_replies_that_follow_it_on_the_w
     assert_eq!(server.watch_count(), 0);
 }
 
+/// The event of the watch before wakes the waiter of a read that is on its way, and that sets a new watch behind it.
+#[tokio::test]
+async fn watch_that_is_set_behind_the_event_that_woke_its_waiter_is_removed() {
+    let server = TestingServer::start().unwrap();
+    let client = connected(server.address()).await;
+    let session = client.session().await.unwrap();
+    for is_dropped_early in [false, true] {
+        client.create().for_path("/a").await.unwrap();
+        let first = session.exists_watched("/a").await.unwrap().1;
+        let mut reading = Box::pin(session.exists_watched("/a"));
+        let deleting = session.in_one_write(async {
+            tokio::join!(session.delete("/a", None), async {
+                let polled = futures_util::poll!(&mut reading);
+                assert!(polled.is_pending());
+            })
+        });
+        deleting.await.0.unwrap();
+        assert!(first.has_fired());
+        drop(first);
+        if is_dropped_early {
+            drop(reading);
+        } else {
+            let (stat, watch) = reading.await.unwrap();
+            assert!(stat.is_none() && watch.has_fired());
+            client.sync("/").await.unwrap();
+            assert_eq!(server.watch_count(), 1);
+        }
+        client.sync("/").await.unwrap();
+        assert_eq!(server.watch_count(), 0, "dropped early: {is_dropped_early}");
+    }
+}
+
 /// Curator's `TestWatchesBuilder.testGuaranteedRemoveWatch`: watches are set again after a reconnect, but not this one.
 #[tokio::test]
 async fn a_watch_that_is_dropped_in_an_outage_is_removed_after_it() {

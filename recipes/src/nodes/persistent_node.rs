@@ -9,8 +9,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::nodes::error::{NodeError, NodeResult};
-use crate::nodes::keeper::{Ending, Keeper, Plan, Shared, Wanted};
+use crate::nodes::keeper::Keeper;
 use crate::nodes::options::PersistentNodeOptions;
+use crate::nodes::shared::{Ending, Plan, Shared, Wanted};
 use crate::nodes::state::{NodeState, Owner, StandingNode};
 use crate::standing::StandingTask;
 use crate::standing::changes::Changes;

@@ -6,9 +6,9 @@ use curator_framework::{CreateMode, CuratorFramework, make_path, validate_path};
 use tokio::sync::watch;
 
 use crate::nodes::error::{NodeError, NodeResult};
-use crate::nodes::keeper::{Plan, Touch};
 use crate::nodes::options::{ForeignData, PersistentTtlNodeOptions};
 use crate::nodes::persistent_node::{NodeListenerId, PersistentNode, PersistentNodeListener};
+use crate::nodes::shared::{Plan, Touch};
 use crate::nodes::state::{NodeState, StandingNode};
 use crate::standing::changes::Changes;
 

@@ -1,0 +1,127 @@
+//! The time in which the node stands.
+
+use std::time::Duration;
+
+use curator_framework::{CreateMode, Error, EventType, Session, WakeReason, make_path};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::placing::Placed;
+use super::{Keeper, woken};
+use crate::nodes::error::NodeResult;
+use crate::nodes::state::{NodeState, StandingNode};
+use crate::nodes::verdict::Known;
+use crate::standing::{Pauses, Stop};
+
+/// The time without a foreign change after which the next one is undone at once.
+const CALM: Duration = Duration::from_secs(5);
+
+/// The pauses before foreign changes are undone, so that two clients that undo each other's changes do not spin.
+#[derive(Default)]
+pub(super) struct Contest {
+    last: Option<Instant>,
+    pauses: Pauses,
+}
+
+impl Contest {
+    /// Pauses, unless the last change is long ago. Fails when the task has to end.
+    pub(super) async fn pause(&mut self, stop: &mut Stop) -> NodeResult<()> {
+        if self.last.is_some_and(|last| last.elapsed() < CALM) {
+            tokio::select! {
+                biased;
+                () = stop.requested() => return Err(Error::Closed.into()),
+                () = sleep(self.pauses.after(true)) => {}
+            }
+        } else {
+            self.pauses = Pauses::default();
+        }
+        self.last = Some(Instant::now());
+        Ok(())
+    }
+}
+
+impl Keeper {
+    /// Waits as long as the node stands.
+    pub(super) async fn hold(&mut self, session: &Session, path: &str) -> NodeResult<()> {
+        loop {
+            if self.write(session, path).await? {
+                let touch_at = self.touch(session, path).await?;
+                self.publish_standing(path);
+                let woken = tokio::select! {
+                    biased;
+                    () = self.stop.requested() => return Err(Error::Closed.into()),
+                    woken = woken(&mut self.watch) => woken,
+                    changed = self.wanted.changed() => match changed {
+                        Ok(()) => continue,
+                        Err(_no_owner) => return Ok(()),
+                    },
+                    () = wait_until(touch_at) => continue,
+                };
+                match woken {
+                    WakeReason::SessionEnded(_) => return Ok(()),
+                    WakeReason::Event(EventType::NodeDeleted) => {}
+                    _ => match self.place(session, path).await? {
+                        Placed::Standing => continue,
+                        // The next attempt finds the other node.
+                        Placed::Taken | Placed::Again => return Ok(()),
+                    },
+                }
+            } else {
+                // Takes the notification of the deletion, which must not fire the watch on the next node.
+                self.notified().await?;
+            }
+            self.may_be_gone = true;
+            self.shared.publish(NodeState::Creating);
+            self.contest.pause(&mut self.stop).await?;
+            return Ok(());
+        }
+    }
+
+    /// Writes the child that keeps a node with a time to live, if that is due. Returns the time of the next write.
+    async fn touch(&mut self, session: &Session, path: &str) -> NodeResult<Option<Instant>> {
+        let Some(touch) = &self.plan.touch else { return Ok(None) };
+        if let Some(next) = self.touched.map(|last| last + touch.every).filter(|&next| next > Instant::now()) {
+            return Ok(Some(next));
+        }
+        let (child, data) = (make_path(path, &touch.child), self.client.default_data().to_vec());
+        let begun = Instant::now();
+        match session.set_data(&child, data.clone(), None).await {
+            Err(Error::NoNode { .. }) => {
+                let acl = self.plan.acl.clone().unwrap_or_else(|| session.acl_for(&child));
+                match session.create(&child, data, acl, CreateMode::PersistentWithTtl(touch.ttl)).await {
+                    // Without its parent: the watch on that reports the deletion.
+                    Ok(_) | Err(Error::NodeExists { .. } | Error::NoNode { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            written => drop(written?),
+        }
+        self.touched = Some(begun);
+        Ok(Some(begun + touch.every))
+    }
+
+    fn publish_standing(&mut self, path: &str) {
+        let Some(known) = self.known else { return };
+        self.pauses = Pauses::default();
+        let Known { czxid, session, adopted, .. } = known;
+        let foreign_data = self.foreign_data.clone();
+        self.shared.publish(NodeState::Standing(StandingNode {
+            path: path.to_owned(),
+            czxid,
+            session,
+            adopted,
+            foreign_data,
+        }));
+        if self.announced.replace(czxid) != Some(czxid) {
+            tracing::info!(path, czxid, "a node stands");
+            let path = path.to_owned();
+            self.shared.listeners.notify(move |listener| listener.node_created(&path));
+        }
+    }
+}
+
+async fn wait_until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

@@ -110,7 +110,8 @@ impl CuratorCache {
     /// # Errors
     ///
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
-    /// * `InvalidArgument`: the snapshot to resume from is that of another path, or no event may wait.
+    /// * `InvalidArgument`: the snapshot to resume from is that of another path, or has less than this cache; or no event
+    ///   may wait.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -118,8 +119,7 @@ impl CuratorCache {
     ) -> CacheResult<Self> {
         let path = path.into();
         validate_path(&path)?;
-        if let Some(snapshot) = options.snapshot.as_ref().filter(|snapshot| snapshot.path() != path) {
-            let reason = format!("it is a snapshot of {}, not of {path}", snapshot.path());
+        if let Some(reason) = options.snapshot.as_ref().and_then(|snapshot| snapshot.refusal(&path, &options)) {
             return Err(CacheError::InvalidArgument { argument: "resume", reason });
         }
         if options.max_events == 0 {
@@ -303,7 +303,7 @@ impl CuratorCache {
     /// load is complete. It copies the data.
     #[must_use]
     pub fn snapshot(&self) -> Option<CacheSnapshot> {
-        self.owner.shared.snapshot()
+        self.owner.shared.snapshot(&self.owner.options)
     }
 
     /// Reads all nodes again, in the background. Without it a cache reads only what has changed.
@@ -327,5 +327,20 @@ impl CuratorCache {
 impl fmt::Debug for CuratorCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CuratorCache").field("path", &self.path()).field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_cache_loads_from_the_moment_of_its_start() {
+        let retry = curator_framework::RetryNTimes::new(0, std::time::Duration::ZERO);
+        let client = CuratorFramework::new_client("127.0.0.1:1", retry).unwrap();
+        let cache = CuratorCache::new(client, "/config").unwrap();
+        assert!(matches!(cache.state(), CacheState::Latent));
+        cache.start().unwrap();
+        assert!(matches!(cache.state(), CacheState::Loading));
     }
 }

@@ -6,6 +6,7 @@ use curator_framework::Stat;
 use tokio::time::Instant;
 
 use super::error::CacheError;
+use super::options::CuratorCacheOptions;
 
 /// A node of a cache: Curator's `ChildData`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,11 +87,28 @@ impl CacheState {
 #[derive(Debug, Clone)]
 pub struct CacheSnapshot {
     pub(super) root: String,
+    pub(super) max_depth: Option<usize>,
+    pub(super) has_data: bool,
     pub(super) zxid: i64,
     pub(super) nodes: Vec<ChildData>,
 }
 
 impl CacheSnapshot {
+    /// Returns the reason why a cache with these options cannot resume: a resync reports no node that the earlier cache
+    /// has left out.
+    pub(super) fn refusal(&self, path: &str, options: &CuratorCacheOptions) -> Option<String> {
+        let depth = |levels: Option<usize>| levels.unwrap_or(usize::MAX);
+        if self.root != path {
+            Some(format!("it is a snapshot of {}, not of {path}", self.root))
+        } else if depth(options.max_depth) > depth(self.max_depth) {
+            Some(format!("the cache of the snapshot was limited to {} levels", depth(self.max_depth)))
+        } else if !self.has_data && !options.drops_data {
+            Some("the cache of the snapshot was without data".to_owned())
+        } else {
+            None
+        }
+    }
+
     /// Returns the path of the cache.
     #[must_use]
     pub fn path(&self) -> &str {

@@ -105,7 +105,8 @@ impl CuratorCacheOptions {
     }
 
     /// Begins with the contents of an earlier cache of the same path, for example before a restart of the program. The
-    /// cache reads only the nodes that have changed since, and reports each difference.
+    /// cache reads only the nodes that have changed since, and reports each difference. A filter must not accept paths
+    /// that the earlier cache has left out: they would be missing.
     pub fn resume(mut self, snapshot: CacheSnapshot) -> Self {
         self.snapshot = Some(snapshot);
         self

@@ -236,10 +236,12 @@ impl Shared {
         Some(tree.children(relative)?.into_iter().filter_map(child).collect())
     }
 
-    pub(super) fn snapshot(&self) -> Option<CacheSnapshot> {
+    pub(super) fn snapshot(&self, options: &CuratorCacheOptions) -> Option<CacheSnapshot> {
         let contents = self.contents.lock();
         let zxid = contents.engine.fresh()?;
-        Some(CacheSnapshot { root: self.root.clone(), zxid, nodes: self.nodes_of(&contents) })
+        let CuratorCacheOptions { max_depth, drops_data, .. } = *options;
+        let nodes = self.nodes_of(&contents);
+        Some(CacheSnapshot { root: self.root.clone(), max_depth, has_data: !drops_data, zxid, nodes })
     }
 
     /// Ends the streams, and publishes the last state.

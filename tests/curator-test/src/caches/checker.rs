@@ -13,6 +13,7 @@ struct Shown<'a> {
     scope: &'a Scope,
     state: State,
     nodes: Option<&'a Nodes>,
+    started: Duration,
     /// The time of the newest report of a fresh cache, or of the start.
     fresh_at: Duration,
     has_loaded: bool,
@@ -74,6 +75,7 @@ impl<'a> Checker<'a> {
                     scope,
                     state: State::Loading,
                     nodes: None,
+                    started: at,
                     fresh_at: at,
                     has_loaded: false,
                     newest: Newest::new(),
@@ -303,10 +305,11 @@ impl<'a> Checker<'a> {
 
     /// Finds the nodes that differ from the server for too long.
     fn look_at_the_time(&mut self, at: Duration, cache: Cache, nodes: &Nodes) {
+        let Some(started) = self.caches.get(&cache).map(|shown| shown.started) else { return };
         for (path, known) in self.all_known(cache, nodes) {
             let late = |from: &Duration| calm_stretch(self.faults, *from, at) > self.rules.patience;
             let lasting = (cache, "late", path.clone());
-            match known.until.map(|until| until.at).filter(late) {
+            match known.until.map(|until| until.at.max(started)).filter(late) {
                 None => drop(self.lasting.remove(&lasting)),
                 Some(from) if self.lasting.insert(lasting) => {
                     let shown = nodes.get(&path).cloned();

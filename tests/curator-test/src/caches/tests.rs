@@ -367,11 +367,17 @@ fn a_node_that_differs_from_the_server_is_found_but_not_in_a_fault() {
     assert_eq!(differs(changed(PORT, 2, 4), 9, Some(4)), []);
     assert_eq!(differs(deleted(PORT, 4), 9, Some(3)), found(Some(node(2, 3))));
     assert_eq!(differs(deleted(PORT, 4), 9, None), []);
-    let missing = check([(2, shows(State::Loading, [])), (8, shows(State::Loading, []))]);
-    let missing = |lost: &str| {
-        missing.iter().any(|found| matches!(found, Violation::Differs { path, shown: None, .. } if path == lost))
+    let loading = |at| {
+        let mut history = Caches::new();
+        history.record(seconds(1), created(ROOT, 1));
+        history.record(seconds(3), Event::Started(CACHE, Scope::new(ROOT)));
+        history.record(seconds(at), shows(State::Loading, []));
+        history
+            .check(&rules())
+            .iter()
+            .any(|found| matches!(found, Violation::Differs { from, .. } if *from == seconds(3)))
     };
-    assert!(missing(ROOT) && missing(PORT));
+    assert!(loading(9) && !loading(8));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Apache Curator's recipes for async Rust: locks, leader election and groups between processes through ZooKeeper, on the
+//! Apache Curator's recipes for async Rust: locks, leader election, groups and caches between processes through ZooKeeper, on the
 //! same paths and with the same nodes as Java's Curator.
 //!
 //! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped. Each
@@ -31,6 +31,7 @@
 //! | [`PersistentNode`] | a registration: a node that stands as long as its process lives |
 //! | [`GroupMember`], [`Group`] | the members of a group with their data, followed by any process |
 //! | [`Partition`] | a set of work items, divided among the members of a group |
+//! | [`CuratorCache`] | a local copy of a node or a subtree, with its changes and its freshness |
 //! | [`PersistentTtlNode`] | a node that stands as long as a process writes its child, and for a time to live after that |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //!
@@ -136,7 +137,7 @@
 //! | debug | `the node of a term is deleted in the background` | `path`, `error` |
 //! | debug | `the node is deleted without a mark`: the resignation is not recorded | `node`, `error` |
 //!
-//! An item of a partition is a lock too, and these events report it. Nodes that stand, groups and partitions add:
+//! An item of a partition is a lock too, and these events report it. Nodes that stand, groups, partitions and caches add:
 //!
 //! | level | event | fields |
 //! | --- | --- | --- |
@@ -146,6 +147,8 @@
 //! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | debug | `a node is deleted in the background` | `path`, `error` |
+//! | warn | `a cache cannot be filled`: the server refuses to show its root, or it is too large for its client | `path`, `error`, `pause_s` |
+//! | warn | `a node cannot be cached`: the server refuses to show it, or its data cannot be decompressed | `path`, `error` |
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
 //! | info | `a partition has settled`: the member wants its items | `path`, `id`, `members`, `is_member`, `items` (a number) |
 //! | warn | `the work of an item is dropped at the end of its grace` | `path`, `item`, `grace_s` |

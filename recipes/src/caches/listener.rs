@@ -12,6 +12,9 @@ use curator_framework::SafeNotifyExecutor;
 
 type Call = Box<dyn Fn(&CacheEvent) + Send + Sync>;
 
+/// The most calls that wait on the thread of a listener. More events wait in the stream, which is bounded.
+const MOST_CALLS: usize = 1_000;
+
 /// A listener of a [`CuratorCache`](crate::CuratorCache): Curator's `CuratorCacheListener`.
 ///
 /// # Examples
@@ -178,19 +181,27 @@ impl List {
 async fn pump(mut events: CacheEvents, listener: CuratorCacheListener) {
     let (listener, executor) = (Arc::new(listener), SafeNotifyExecutor::new());
     let mut is_initialized = false;
-    while let Some(event) = events.next().await {
-        is_initialized |= matches!(event, CacheEvent::Initialized);
-        if listener.after_initialized && !is_initialized {
-            continue;
+    while let Some(first) = events.next().await {
+        let (called, are_called) = tokio::sync::oneshot::channel::<()>();
+        let called = Arc::new(called);
+        // One thread for all that have arrived: a thread for each would be slower than the events.
+        for event in std::iter::once(first).chain(std::iter::from_fn(|| events.try_next())).take(MOST_CALLS) {
+            is_initialized |= matches!(event, CacheEvent::Initialized);
+            if listener.after_initialized && !is_initialized {
+                continue;
+            }
+            // A removal drops this task, which has the listener, so the calls that wait are not made.
+            let (listener, called) = (Arc::downgrade(&listener), Arc::clone(&called));
+            executor.submit(move || {
+                // Dropped at the end of the job, also if a closure panics.
+                let _called = called;
+                if let Some(listener) = listener.upgrade() {
+                    listener.calls.iter().for_each(|call| call(&event));
+                }
+            });
         }
-        let (called, is_called) = tokio::sync::oneshot::channel();
-        let listener = Arc::clone(&listener);
-        executor.submit(move || {
-            // Dropped at the end of the job, also if a closure panics.
-            let _called: tokio::sync::oneshot::Sender<()> = called;
-            listener.calls.iter().for_each(|call| call(&event));
-        });
-        // An error says that the sender was dropped, which is the end of the job.
-        let _ended = is_called.await;
+        drop(called);
+        // An error says that the last sender was dropped, which is the end of the jobs.
+        let _ended = are_called.await;
     }
 }

@@ -70,9 +70,9 @@ impl CuratorCacheOptions {
         self
     }
 
-    /// Decompresses the data: Curator's `COMPRESSED_DATA`. A node whose data cannot be decompressed is reported by
-    /// [`CacheEvent::Failed`](crate::CacheEvent::Failed), and is not in the cache. Without this option the client's
-    /// own setting decides.
+    /// Decompresses the data: Curator's `COMPRESSED_DATA`. The cache reports a node with other data by
+    /// [`CacheEvent::Failed`](crate::CacheEvent::Failed), and leaves it out. Without this option the client's own setting
+    /// decides.
     pub fn compressed(mut self) -> Self {
         self.compressed = true;
         self

@@ -65,7 +65,7 @@ impl Future for NodeWatch {
 pub(super) struct Watches {
     session: Session,
     armed: FuturesUnordered<NodeWatch>,
-    /// The connection whose watches are armed: those of an earlier one are gone.
+    /// The connection of the armed watches; those of an earlier one are gone.
     epoch: u64,
 }
 

@@ -26,7 +26,7 @@ const AT_ONCE_IN_A_LOAD: usize = 32;
 /// The number of requests in flight once the contents are fresh: each write of another client causes one.
 const AT_ONCE: usize = 1024;
 
-/// What a request has found; `None` if the node does not exist.
+/// The reply to a request; `None` if the node does not exist.
 enum Found {
     Node(Option<(Stat, Vec<u8>)>),
     Children(Option<Vec<String>>),

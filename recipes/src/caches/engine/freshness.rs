@@ -38,7 +38,7 @@ impl Freshness {
     }
 
     /// Records that the notifications of all transactions up to `zxid` have begun their requests. Returns the newest
-    /// transaction whose effects all have arrived.
+    /// transaction with all of its effects.
     pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
         // Twice, because the newer batch may be empty too.
         for _ in 0..2 {

@@ -106,7 +106,7 @@ impl Pending {
     }
 }
 
-/// The nodes whose changes a resync reports.
+/// The nodes for a resync, which reports their changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) data: Vec<String>,
@@ -173,7 +173,7 @@ impl Engine {
     }
 
     /// Records that all notifications of the transactions up to `zxid` were handed in. Returns the newest transaction
-    /// whose effects the tree shows, if a full read is complete.
+    /// that the tree shows with all before it, if a full read is complete.
     pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
         if self.pending.is_empty() && self.pending.capacity() > KEPT {
             // A load has had an entry for each node.
@@ -182,7 +182,7 @@ impl Engine {
         self.freshness.mark(zxid)
     }
 
-    /// Returns the newest transaction whose effects the tree shows, if a full read is complete.
+    /// Returns the newest transaction that the tree shows with all before it, if a full read is complete.
     pub(super) const fn fresh(&self) -> Option<i64> {
         self.freshness.reached()
     }
@@ -206,7 +206,7 @@ impl Engine {
         *self = Self::new(std::mem::take(&mut self.options));
     }
 
-    /// Returns the nodes whose changes a resync reports. Requests that are sent are queued again, and their replies are
+    /// Returns the nodes for a resync, which reports their changes. Requests that are sent are queued again, and their replies are
     /// ignored: they may be older than what the resync reports. No request is sent until the resync is complete.
     pub(super) fn known(&mut self) -> Known {
         self.awaits_resync = true;
@@ -278,7 +278,7 @@ impl Engine {
         self.want(request, self.freshness.oldest());
     }
 
-    /// Queues a request again whose connection was lost ahead of the reply.
+    /// Queues a request again that was lost with its connection.
     pub(super) fn was_not_answered(&mut self, request: Request) {
         let sent = self.pending.get_mut(&request).filter(|pending| pending.stage != Stage::Queued);
         if let Some(pending) = sent {

@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod both_clients;
+mod listeners;
 mod resync;
 mod stage;

@@ -1,4 +1,4 @@
-//! What the scenes of caches share.
+//! The shared parts of the scenes of caches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

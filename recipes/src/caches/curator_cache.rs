@@ -290,6 +290,7 @@ impl CuratorCache {
 
     /// Calls a listener for each event, on a thread of its own. As a [stream](Self::events) it begins with the nodes
     /// that are in the cache now.
+    #[expect(clippy::must_use_candidate, reason = "most listeners stay as long as their cache")]
     pub fn add_listener(&self, listener: CuratorCacheListener) -> CacheListenerId {
         self.owner.pumps.add(self.events(), listener)
     }

@@ -36,7 +36,6 @@ pub struct CuratorCacheListener {
 
 impl CuratorCacheListener {
     /// Begins a listener.
-    #[must_use]
     pub fn builder() -> CuratorCacheListenerBuilder {
         CuratorCacheListenerBuilder { listener: Self { calls: Vec::new(), after_initialized: false } }
     }

@@ -122,20 +122,20 @@ impl Shared {
         self.set_state(|state| matches!(state, CacheState::Latent).then_some(CacheState::Loading));
     }
 
-    /// Publishes how fresh the contents are. `zxid` is the transaction up to which all notifications were handed in;
-    /// `None` while it is not known.
-    pub(super) fn look(&self, zxid: Option<i64>) -> bool {
+    /// Lets the engine handle what has arrived, gives its changes to the streams, and publishes how fresh the contents
+    /// are, all under one lock. `handle` returns the transaction up to which all notifications were handed in, if it is
+    /// known.
+    pub(super) fn turn(&self, handle: impl FnOnce(&mut Engine) -> Option<i64>) -> bool {
         let mut contents = self.contents.lock();
+        let zxid = handle(&mut contents.engine);
         let fresh = zxid.and_then(|zxid| contents.engine.mark(zxid));
+        let is_first = fresh.is_some() && !std::mem::replace(&mut contents.is_initialized, true);
+        self.publish(&mut contents, is_first.then_some(CacheEvent::Initialized));
         match fresh {
-            Some(zxid) => {
-                let is_first = !std::mem::replace(&mut contents.is_initialized, true);
-                self.publish(&mut contents, is_first.then_some(CacheEvent::Initialized));
-                self.set_state(|state| match state {
-                    CacheState::Fresh(known) if *known == zxid => None,
-                    _ => Some(CacheState::Fresh(zxid)),
-                });
-            }
+            Some(zxid) => self.set_state(|state| match state {
+                CacheState::Fresh(known) if *known == zxid => None,
+                _ => Some(CacheState::Fresh(zxid)),
+            }),
             None => self.is_stale(),
         }
         fresh.is_some()

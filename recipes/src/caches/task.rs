@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use curator_framework::{
     AddWatchMode, CuratorFramework, Error, Resync, Session, Stat, SubscriptionEvent, WatchKind, WatchedData,
@@ -11,7 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::sleep;
 
-use super::engine::Request;
+use super::engine::{Engine, Request};
 use super::error::CacheError;
 use super::events::CacheEvent;
 use super::model::CacheState;
@@ -25,6 +26,8 @@ use crate::standing::{Pauses, Stop};
 const AT_ONCE_IN_A_LOAD: usize = 32;
 /// The number of requests in flight once the contents are fresh: each write of another client causes one.
 const AT_ONCE: usize = 1024;
+/// The pause behind a lost request on a connection that stays.
+const HOLD_UP: Duration = Duration::from_secs(1);
 
 /// The reply to a request; `None` if the node does not exist.
 enum Found {
@@ -138,130 +141,139 @@ impl CacheTask {
     /// Handles notifications and replies until the session ends.
     async fn stay(&mut self, stay: &mut Stay) -> Result<(), CacheError> {
         let mut connection = self.client.watch_connection_state();
+        let (mut notifications, mut ended) = (Vec::new(), Vec::new());
         loop {
-            self.look(stay);
-            let ended = tokio::select! {
+            // Ahead of the notifications: all up to this transaction have arrived.
+            let zxid = stay.session.zxid().max(self.newest_stat);
+            notifications.extend(std::iter::from_fn(|| stay.source.try_next()));
+            self.turn(stay, zxid, notifications.drain(..), ended.drain(..))?;
+            let is_held_up = stay.is_held_up();
+            tokio::select! {
                 biased;
-                event = stay.source.next() => match event {
-                    Some(event) => {
-                        self.handle(stay, event);
-                        continue;
-                    }
+                Some(first) = stay.reads.next() => {
+                    ended.push(first);
+                    ended.extend(std::iter::from_fn(|| stay.reads.next().now_or_never().flatten()));
+                }
+                notification = stay.source.next() => match notification {
+                    Some(notification) => notifications.push(notification),
                     None => return Ok(()),
                 },
-                Some(ended) = stay.reads.next() => ended,
-                () = self.shared.looked_for.notified() => continue,
-                changed = connection.changed() => match changed {
-                    Ok(()) => continue,
-                    Err(_) => return Err(Error::Closed.into()),
+                () = self.shared.looked_for.notified() => {}
+                changed = connection.changed() => if changed.is_err() {
+                    return Err(Error::Closed.into());
                 },
-            };
-            let mut all = vec![ended];
-            while let Some(Some(ended)) = stay.reads.next().now_or_never() {
-                all.push(ended);
+                () = sleep(HOLD_UP), if is_held_up => stay.lost = None,
             }
-            // Notifications come first: a reply may be older than one of them.
-            while let Some(event) = stay.source.try_next() {
-                self.handle(stay, event);
-            }
-            self.apply(stay, all)?;
         }
     }
 
-    /// Sends requests, and publishes how fresh the contents are.
-    fn look(&mut self, stay: &mut Stay) {
-        // Ahead of the notifications: all up to this transaction have arrived.
-        let zxid = stay.session.zxid().max(self.newest_stat);
-        while let Some(event) = stay.source.try_next() {
-            self.handle(stay, event);
-        }
-        let epoch = stay.session.epoch();
-        let may_send = stay.session.is_connected() && stay.lost.is_none_or(|lost| lost < epoch);
-        let is_fresh = self.shared.state.borrow().is_fresh();
-        let at_once = if is_fresh && !stay.source.is_one_shot() { AT_ONCE } else { AT_ONCE_IN_A_LOAD };
-        self.shared.update(|engine| {
-            while may_send && !stay.awaits_resync && stay.reads.len() < at_once {
-                let Some(request) = engine.next_request() else { break };
-                let path = self.shared.full_path(request.path());
-                stay.reads.push(send(stay.session.clone(), path, request, epoch, stay.source.is_one_shot()));
+    /// Hands in notifications, then replies, which may be older than those; sends requests, and publishes the freshness.
+    fn turn(
+        &mut self,
+        stay: &mut Stay,
+        zxid: i64,
+        notifications: impl Iterator<Item = SubscriptionEvent>,
+        ended: impl Iterator<Item = Ended>,
+    ) -> Result<(), CacheError> {
+        let shared = Arc::clone(&self.shared);
+        let mut failed = Vec::new();
+        let is_fresh = shared.turn(|engine| {
+            for notification in notifications {
+                handle(&shared, engine, stay, notification);
             }
+            for ended in ended {
+                failed.extend(self.apply(engine, stay, ended));
+            }
+            self.send(engine, stay);
+            (stay.session.is_connected() && !stay.awaits_resync).then_some(zxid)
         });
-        let knows = stay.session.is_connected() && !stay.awaits_resync;
-        if self.shared.look(knows.then_some(zxid)) {
+        if is_fresh {
             self.pauses = Pauses::default();
         }
-    }
-
-    fn handle(&self, stay: &mut Stay, event: SubscriptionEvent) {
-        match event {
-            SubscriptionEvent::Event(event) => {
-                if let Some(path) = self.shared.relative(&event.path) {
-                    self.shared.update(|engine| engine.notified(event.event_type, path));
-                }
-            }
-            SubscriptionEvent::Resynced => {
-                // Those that are left ran on the lost connection.
-                stay.reads.clear();
-                stay.awaits_resync = false;
-                self.shared.update(|engine| engine.resynced());
-            }
-            // Notifications were dropped, or the known nodes are not those of this server.
-            _ => {
-                stay.reads.clear();
-                stay.awaits_resync = false;
-                self.shared.update(|engine| {
-                    engine.all_lost();
-                    engine.read_all();
-                });
-            }
-        }
-    }
-
-    fn apply(&mut self, stay: &mut Stay, all: Vec<Ended>) -> Result<(), CacheError> {
-        let mut failed = Vec::new();
-        let (mut root_failed, mut newest_stat) = (None, self.newest_stat);
-        self.shared.update(|engine| {
-            for Ended { request, epoch, found, watch } in all {
-                stay.source.add(watch);
-                let found = match found {
-                    Ok(Found::Node(Some((stat, data)))) => {
-                        let path = self.shared.full_path(request.path());
-                        newest_stat = newest_stat.max(stat.mzxid).max(stat.pzxid);
-                        let data = self.client.from_stored(&path, data, self.compressed);
-                        data.map(|data| Found::Node(Some((stat, data))))
-                    }
-                    found => found,
-                };
-                match found {
-                    Ok(Found::Node(found)) => engine.was_read(request.path(), found),
-                    Ok(Found::Children(names)) => engine.was_listed(request.path(), names),
-                    Err(error) if error.is_retryable() || stay.session.end_reason().is_some() => {
-                        stay.lost = stay.lost.max(Some(epoch));
-                        engine.was_not_answered(request);
-                    }
-                    Err(error) => {
-                        if request.path().is_empty() {
-                            root_failed = Some(error.clone());
-                        }
-                        failed.push((self.shared.full_path(request.path()), error));
-                        engine.was_refused(request);
-                    }
-                }
-            }
-        });
+        let mut root_failed = None;
         for (path, error) in failed {
             tracing::warn!(%error, path, "a node cannot be cached");
-            self.shared.tell(CacheEvent::Failed { path, error: error.into() });
+            if path == shared.root {
+                root_failed = Some(error.clone());
+            }
+            shared.tell(CacheEvent::Failed { path, error: error.into() });
         }
-        self.newest_stat = newest_stat;
         if let Some(error) = root_failed {
             return Err(error.into());
         }
-        if stay.source.is_one_shot() && self.shared.len() > self.max_nodes {
-            let (path, limit) = (self.client.path_text(&self.shared.root), self.max_nodes);
+        if stay.source.is_one_shot() && shared.len() > self.max_nodes {
+            let (path, limit) = (self.client.path_text(&shared.root), self.max_nodes);
             return Err(CacheError::TooManyNodes { path, limit });
         }
         Ok(())
+    }
+
+    /// Hands in the reply to a request. Returns the path and the error if the node cannot be cached.
+    fn apply(&mut self, engine: &mut Engine, stay: &mut Stay, ended: Ended) -> Option<(String, Error)> {
+        let Ended { request, epoch, found, watch } = ended;
+        stay.source.add(watch);
+        let found = match found {
+            Ok(Found::Node(Some((stat, data)))) => {
+                self.newest_stat = self.newest_stat.max(stat.mzxid).max(stat.pzxid);
+                let path = self.shared.full_path(request.path());
+                let data = self.client.from_stored(&path, data, self.compressed);
+                data.map(|data| Found::Node(Some((stat, data))))
+            }
+            found => found,
+        };
+        match found {
+            Ok(Found::Node(found)) => engine.was_read(request.path(), found),
+            Ok(Found::Children(names)) => engine.was_listed(request.path(), names),
+            Err(error) if error.is_retryable() || stay.session.end_reason().is_some() => {
+                stay.lost = stay.lost.max(Some(epoch));
+                engine.was_not_answered(request);
+            }
+            Err(error) => {
+                let path = self.shared.full_path(request.path());
+                engine.was_refused(request);
+                return Some((path, error));
+            }
+        }
+        None
+    }
+
+    /// Sends as many requests as have room.
+    fn send(&self, engine: &mut Engine, stay: &mut Stay) {
+        if !stay.session.is_connected() || stay.awaits_resync || stay.is_held_up() {
+            return;
+        }
+        let is_one_shot = stay.source.is_one_shot();
+        let is_fresh = self.shared.state.borrow().is_fresh();
+        let at_once = if is_fresh && !is_one_shot { AT_ONCE } else { AT_ONCE_IN_A_LOAD };
+        let epoch = stay.session.epoch();
+        while stay.reads.len() < at_once {
+            let Some(request) = engine.next_request() else { return };
+            let path = self.shared.full_path(request.path());
+            stay.reads.push(send(stay.session.clone(), path, request, epoch, is_one_shot));
+        }
+    }
+}
+
+fn handle(shared: &Shared, engine: &mut Engine, stay: &mut Stay, notification: SubscriptionEvent) {
+    match notification {
+        SubscriptionEvent::Event(event) => {
+            if let Some(path) = shared.relative(&event.path) {
+                engine.notified(event.event_type, path);
+            }
+        }
+        SubscriptionEvent::Resynced => {
+            // Those that are left ran on the lost connection.
+            stay.reads.clear();
+            stay.awaits_resync = false;
+            engine.resynced();
+        }
+        // Notifications were dropped, or the known nodes are not those of this server.
+        _ => {
+            stay.reads.clear();
+            stay.awaits_resync = false;
+            engine.all_lost();
+            engine.read_all();
+        }
     }
 }
 
@@ -274,6 +286,13 @@ struct Stay {
     awaits_resync: bool,
     /// The newest connection on which a request was lost.
     lost: Option<u64>,
+}
+
+impl Stay {
+    /// Returns `true` if a request was lost on the present connection: the next one is likely to be lost too.
+    fn is_held_up(&self) -> bool {
+        self.lost.is_some_and(|lost| lost >= self.session.epoch())
+    }
 }
 
 fn send(session: Session, path: String, request: Request, epoch: u64, is_watched: bool) -> BoxFuture<'static, Ended> {

@@ -235,10 +235,12 @@ impl Engine {
         }
     }
 
-    /// Records that the notifications of a resync were handed in. They come in no order, and a node that was created
+    /// Records that the notifications of a resync were handed in. Nothing is fresh before the nodes that they name are read.
+    /// They come in no order, and a node that was created
     /// again must be read before those below it, which are new too.
     pub(super) fn resynced(&mut self) {
         self.awaits_resync = false;
+        self.freshness.restart();
         self.queue.make_contiguous().sort_by_key(|request| scope::depth(request.path()));
     }
 

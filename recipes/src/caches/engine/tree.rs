@@ -15,7 +15,11 @@ struct Node {
     name_and_data: Box<[u8]>,
     name_len: u32,
     parent: u32,
-    /// The children in the order of their names. Most nodes have none.
+    /// The children in the order of their names.
+    #[expect(
+        clippy::box_collection,
+        reason = "most nodes have no children, and a vector would take three words of each"
+    )]
     children: Option<Box<Vec<u32>>>,
     /// The round in which the node was read or confirmed.
     round: u32,

@@ -57,9 +57,9 @@ impl PersistentWatcher {
     }
 
     /// Resolves with the next event. Events come in the order of the changes. Between two resets none is left out, and
-    /// each stands for one change. The newest change may come twice while other watches of its path are added or removed.
-    /// Up to 10,000 events wait until this takes them. With one more, all of them are dropped, and a `Reset` takes their
-    /// place.
+    /// each stands for one change. A change may come again while a [`Subscription`](crate::Subscription) of the same
+    /// session resyncs. Up to 10,000 events wait until this takes them. With one more, all of them are dropped, and a
+    /// `Reset` takes their place.
     ///
     /// # Errors
     ///

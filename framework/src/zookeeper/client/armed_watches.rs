@@ -26,7 +26,29 @@ const PART_OVERHEAD: usize = 64;
 
 /// The one-shot watches of a path, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct OneShot(u8);
+pub(super) struct OneShot(u8);
+
+impl OneShot {
+    /// Returns how many of a path's newest events the server has replayed for these watches, directly ahead of the reply
+    /// to the request that sets them. It replays at most one for each watch, in the order of the request's lists. An event
+    /// of the same kind ahead of them is that of a change, of which the replay is the repetition.
+    pub(super) fn replayed(self, events: &[WatchedEvent]) -> usize {
+        use EventType::{NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted};
+        let mut left = events;
+        for (bit, kinds) in [
+            (CHILD, [NodeDeleted, NodeChildrenChanged]),
+            (EXIST, [NodeCreated; 2]),
+            (DATA, [NodeDeleted, NodeDataChanged]),
+        ] {
+            if let [rest @ .., newest] = left {
+                if self.0 & bit != 0 && kinds.contains(&newest.event_type) {
+                    left = rest;
+                }
+            }
+        }
+        events.len() - left.len()
+    }
+}
 
 const DATA: u8 = 1;
 /// A data watch on a missing node.
@@ -106,10 +128,8 @@ impl Armed {
         }
     }
 
-    /// Removes the one-shot watches that an event uses up, and notifies subscribers. Returns `true` if one was armed.
-    /// While watches are set again, or those of a new subscriber are set, a subscriber that resyncs gets the changes of
-    /// the children below its path too.
-    pub(super) fn fired(&mut self, event: &WatchedEvent, is_restoring: bool) -> bool {
+    /// Removes the one-shot watches that an event uses up. Returns `true` if one was armed.
+    pub(super) fn fired(&mut self, event: &WatchedEvent) -> bool {
         let bits = match event.event_type {
             EventType::NodeDeleted => DATA | EXIST | CHILD,
             EventType::NodeCreated | EventType::NodeDataChanged => DATA | EXIST,
@@ -117,6 +137,12 @@ impl Armed {
         };
         let was_armed = self.one_shot.get(&*event.path).is_some_and(|armed| armed.0 & bits != 0);
         self.clear(&event.path, bits);
+        was_armed
+    }
+
+    /// Notifies the subscribers of an event. While watches are set again, or those of a new subscriber are set, a
+    /// subscriber that resyncs gets the changes of the children below its path too.
+    pub(super) fn tell(&self, event: &WatchedEvent, is_restoring: bool) {
         for ((path, mode), subscribers) in &self.persistent {
             let told = event_for(path, *mode, self.recursive.contains(path), event);
             let is_replayed = told.is_none()
@@ -131,7 +157,6 @@ impl Armed {
                 }
             }
         }
-        was_armed
     }
 
     /// Returns the mode that the persistent watch of a path needs on the server.
@@ -277,13 +302,13 @@ impl Armed {
         parts
     }
 
-    /// Returns the body of the request that sets the one-shot watches of a path again, but for those that are served.
-    /// The server replays the events since `zxid`.
-    pub(super) fn part_of(&self, path: &str, zxid: i64) -> Option<Vec<u8>> {
-        let armed = self.one_shot.get(path)?;
+    /// Returns the one-shot watches of a path, but for those that are served, and the body of the request that sets
+    /// them again. The server replays the events since `zxid`.
+    pub(super) fn part_of(&self, path: &str, zxid: i64) -> Option<(OneShot, Vec<u8>)> {
+        let bits = self.one_shot.get(path)?.0 & !self.served(path);
         let mut part = Part::default();
-        lists_of(armed.0 & !self.served(path)).for_each(|list| part.push(list, path));
-        part.body(zxid).map(|(_, body)| body)
+        lists_of(bits).for_each(|list| part.push(list, path));
+        part.body(zxid).map(|(_, body)| (OneShot(bits), body))
     }
 }
 
@@ -430,9 +455,9 @@ mod tests {
         for left in [Left::Data, Left::Missing, Left::Children] {
             armed.arm(&"/a".into(), left);
         }
-        armed.fired(&WatchedEvent { event_type: EventType::NodeDataChanged, path: "/a".to_owned() }, false);
+        armed.fired(&WatchedEvent { event_type: EventType::NodeDataChanged, path: "/a".to_owned() });
         assert_eq!(lists(&armed.parts(7, PART)[0]), (7, vec![vec![], vec![], vec!["/a".to_owned()]]));
-        armed.fired(&WatchedEvent { event_type: EventType::NodeDeleted, path: "/a".to_owned() }, false);
+        armed.fired(&WatchedEvent { event_type: EventType::NodeDeleted, path: "/a".to_owned() });
         assert!(armed.parts(7, PART).is_empty());
     }
 
@@ -460,7 +485,7 @@ mod tests {
             (EventType::NodeCreated, "/ab"),
             (EventType::NodeDeleted, "/a"),
         ] {
-            armed.fired(&WatchedEvent { event_type, path: path.to_owned() }, false);
+            armed.tell(&WatchedEvent { event_type, path: path.to_owned() }, false);
         }
         let mut paths = Vec::new();
         while let Some(SubscriptionEvent::Event(event)) = events.try_next() {

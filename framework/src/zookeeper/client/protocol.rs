@@ -13,7 +13,7 @@ use curator_wire::{
     XID_EVENT, XID_PING, XID_SET_WATCHES,
 };
 
-use super::armed_watches::{Armed, Left, parts_of_known};
+use super::armed_watches::{Armed, Left, OneShot, parts_of_known};
 use super::records;
 use super::sasl::DigestMd5;
 use crate::error::{ConnectError, Error};
@@ -95,6 +95,9 @@ pub(super) struct Protocol<T> {
     armed: Armed,
     /// Events that arrived while watches were set again. They follow the next `Connected`, even on a later connection.
     held_back: Vec<WatchedEvent>,
+    /// Events that are either those of changes or replays for watches that are set again, which subscribers must not hear
+    /// twice. The next frame decides.
+    undecided: Vec<WatchedEvent>,
     /// The moment since which the session owns nodes.
     owning_since: Option<Duration>,
     connection: Option<Connection<T>>,
@@ -188,6 +191,8 @@ enum Asked<T> {
     },
     /// One-shot watches set again, with the events since this zxid.
     SetAgain {
+        path: String,
+        watches: OneShot,
         zxid: i64,
     },
     Sasl,
@@ -208,6 +213,7 @@ impl<T> Protocol<T> {
             watch_base: None,
             armed: Armed::default(),
             held_back: Vec::new(),
+            undecided: Vec::new(),
             owning_since: None,
             connection: None,
             over: None,
@@ -499,8 +505,9 @@ impl<T> Protocol<T> {
     /// Sets the one-shot watches of a path again that the server has lost with the addition or the removal of a
     /// persistent watch. It replays the events since that was sent, with zxid `zxid` as the newest one.
     fn set_again(&mut self, path: &str, zxid: i64, now: Duration) {
-        if let Some(body) = self.armed.part_of(path, zxid) {
-            self.numbered(OpCode::SetWatches, now, Asked::SetAgain { zxid }, |to| _ = to.raw(&body));
+        if let Some((watches, body)) = self.armed.part_of(path, zxid) {
+            let asked = Asked::SetAgain { path: path.to_owned(), watches, zxid };
+            self.numbered(OpCode::SetWatches, now, asked, |to| _ = to.raw(&body));
         }
     }
 
@@ -612,6 +619,7 @@ impl<T> Protocol<T> {
 
     /// Ends the outstanding requests of a lost connection as `ConnectionLoss`, with `sent: false` if never written.
     pub(super) fn lost(&mut self, cause: Option<ConnectError>) {
+        self.decide(XID_EVENT);
         let Some(connection) = self.connection.take() else { return };
         let cause = cause.map(Arc::new);
         let was_ready = matches!(connection.phase, Phase::Ready);
@@ -632,7 +640,7 @@ impl<T> Protocol<T> {
                     self.events.push_back(Event::Reply(token, lost(format!("addWatch {path}"))));
                 }
                 Asked::RemoveWatch { path, kind: Some(kind), .. } => self.armed.disarm(&path, kind),
-                Asked::SetAgain { zxid } => watch_base = watch_base.min(zxid),
+                Asked::SetAgain { zxid, .. } => watch_base = watch_base.min(zxid),
                 Asked::RemoveWatch { kind: None, .. }
                 | Asked::Known { .. }
                 | Asked::Replace(_)
@@ -767,22 +775,13 @@ impl<T> Protocol<T> {
         }
         let header = ReplyHeader::decode(&mut from).map_err(|error| bad("reply header", &error))?;
         if header.xid != XID_EVENT {
+            self.decide(header.xid);
             self.last_seen = self.last_seen.max(header.zxid);
         }
         match header.xid {
             XID_EVENT => {
                 let event = records::decode_event(&mut from).map_err(|error| bad("notification", &error))?;
-                if let (Some(event), Some(connection)) = (event, &mut self.connection) {
-                    let is_restoring = matches!(connection.phase, Phase::Restoring { .. });
-                    let was_armed = self.armed.fired(&event, is_restoring);
-                    match connection.phase {
-                        // At most one event for each watch, however many the server sends. The others are those of
-                        // subscribers.
-                        Phase::Restoring { .. } if was_armed => self.held_back.push(event),
-                        Phase::Ready if was_armed => self.events.push_back(Event::Notification(event)),
-                        _ => {}
-                    }
-                }
+                event.into_iter().for_each(|event| self.notified(event));
                 Ok(())
             }
             XID_PING => {
@@ -808,6 +807,47 @@ impl<T> Protocol<T> {
             XID_SET_WATCHES if header.err != 0 => refused_watches(header.err),
             XID_SET_WATCHES => self.restored(now, |_, parts| parts.checked_sub(1).map(|left| *parts = left)),
             _ => self.replied(header, &mut from, now),
+        }
+    }
+
+    fn notified(&mut self, event: WatchedEvent) {
+        let Some(connection) = &self.connection else { return };
+        let [is_ready, is_restoring] = match connection.phase {
+            Phase::Ready => [true, false],
+            Phase::Restoring { .. } => [false, true],
+            _ => [false, false],
+        };
+        let was_armed = self.armed.fired(&event);
+        match connection.outstanding.front() {
+            Some(Outstanding { asked: Asked::SetAgain { path, .. }, .. }) if *path == event.path => {
+                self.undecided.push(event.clone());
+            }
+            _ => {
+                self.decide(XID_EVENT);
+                self.armed.tell(&event, is_restoring);
+            }
+        }
+        // At most one event for each watch, however many the server sends. The others are those of subscribers.
+        if was_armed && is_restoring {
+            self.held_back.push(event);
+        } else if was_armed && is_ready {
+            self.events.push_back(Event::Notification(event));
+        }
+    }
+
+    /// Notifies subscribers of the undecided events, apart from those that the server has replayed ahead of its reply to
+    /// this request. The replays stand directly ahead of the reply, and each repeats an event that subscribers got.
+    fn decide(&mut self, xid: i32) {
+        let undecided = std::mem::take(&mut self.undecided);
+        let oldest = self.connection.as_ref().and_then(|connection| connection.outstanding.front());
+        let replayed = match oldest {
+            Some(Outstanding { xid: of, asked: Asked::SetAgain { watches, .. }, .. }) if *of == xid => {
+                watches.replayed(&undecided)
+            }
+            _ => 0,
+        };
+        for event in &undecided[..undecided.len() - replayed] {
+            self.armed.tell(event, false);
         }
     }
 

@@ -922,6 +922,52 @@ fn watches_that_a_dropped_subscription_served_are_set_again() {
     }
 }
 
+#[test]
+fn replay_for_watches_that_are_set_again_reaches_waiters_and_no_subscriber() {
+    use EventType::{NodeCreated, NodeDataChanged, NodeDeleted};
+    let cases: [(&[i32], bool, &[EventType]); 7] = [
+        (&[], true, &[]),
+        // The newest change, and its replay for the watch of the data.
+        (&[DATA_CHANGED, DATA_CHANGED], true, &[NodeDataChanged]),
+        (&[DATA_CHANGED, DATA_CHANGED, DATA_CHANGED], true, &[NodeDataChanged, NodeDataChanged]),
+        // Replays of changes that were reported before.
+        (&[DATA_CHANGED, CHILDREN_CHANGED], true, &[]),
+        (&[CREATED, DATA_CHANGED, CHILDREN_CHANGED], true, &[NodeCreated]),
+        // One for each of two watches.
+        (&[DELETED, DELETED, DELETED], true, &[NodeDeleted]),
+        // No reply follows, so that the event is not a replay.
+        (&[DATA_CHANGED], false, &[NodeDataChanged]),
+    ];
+    for (events, is_answered, heard) in cases {
+        let mut story = Story::connected();
+        let mut covering = story.subscribed("/a", PersistentRecursive);
+        let subscription = story.subscribed("/a/b", Persistent);
+        story.watch(Watching::Data, "/a/b", 20);
+        story.watch(Watching::Children, "/a/b", 20);
+        story.drop_subscription(&subscription);
+        let removal = story.requests()[0].xid;
+        story.reply(removal, 30, &[]);
+        assert_eq!(story.set_again(), (20, vec![1, 0, 1]));
+        let again = story.protocol.next_xid - 1;
+        events.iter().for_each(|kind| story.notify(*kind, "/a/b"));
+        let expected: Vec<_> = heard.iter().map(|event_type| told(*event_type, "/a/b")).collect();
+        if is_answered {
+            story.reply(again, 31, &[]);
+            assert_eq!(!story.notifications().is_empty(), !events.is_empty());
+        } else {
+            story.notify(CREATED, "/a/c");
+            assert_eq!(covering.heard(), [expected, vec![told(NodeCreated, "/a/c")]].concat());
+            story.notify(DATA_CHANGED, "/a/b");
+            story.lose();
+            assert_eq!(covering.heard(), [told(NodeDataChanged, "/a/b")]);
+            continue;
+        }
+        assert_eq!(covering.heard(), expected, "{events:?}");
+        story.notify(DATA_CHANGED, "/a/b");
+        assert_eq!(covering.heard().len(), 1);
+    }
+}
+
 /// Returns the paths of the five lists of a list of watches.
 fn paths(seen: &Seen) -> Vec<Vec<String>> {
     let mut from = Reader::new(&seen.body);

@@ -1,7 +1,6 @@
 //! Recipes beside the persistent watches of the same session, which watch the recipes' paths, paths above them and paths
 //! below them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,27 +12,8 @@ use curator_recipes::{
     InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, Observed, SharedValue,
 };
 
-use super::subscriptions::{Heard, create, heard};
+use super::subscriptions::{create, heard};
 use super::{connected, second};
-
-/// Asserts that a watch has reported all events in their order, and no others. A watch that is set again, because another
-/// one of its path has gone, may repeat the newest event of that path.
-fn assert_heard_in_order(heard: &[Heard], all: &[Heard]) {
-    let mut expected = all.iter().peekable();
-    let mut newest = BTreeMap::new();
-    for event in heard {
-        if expected.next_if_eq(&event).is_none() {
-            assert_eq!(
-                newest.get(&event.1),
-                Some(&event),
-                "behind {newest:?} comes neither that nor {:?}",
-                expected.peek()
-            );
-        }
-        newest.insert(&event.1, event);
-    }
-    assert_eq!(expected.next(), None, "{heard:?}");
-}
 
 on_every_server! {
     async fn recipes_work_below_a_subscription_which_hears_every_change(env) {
@@ -64,7 +44,7 @@ on_every_server! {
         }
         let (all, heard) = (heard(&mut witness_of_it).await, heard(&mut kept).await);
         assert!(all.len() > 100, "{}", all.len());
-        assert_heard_in_order(&heard, &all);
+        assert_eq!(heard, all);
     }
 
     async fn recipes_and_subscriptions_go_on_over_reconnects(env) {

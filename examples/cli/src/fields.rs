@@ -15,9 +15,11 @@ pub(crate) fn shown_data(data: &[u8]) -> String {
     }
 }
 
-/// Formats the session that owns a node; `None` for a node that is not ephemeral.
+/// Formats the session that owns a node; `None` for a node that is not ephemeral. Container nodes and nodes with a time
+/// to live have a mark in place of the session.
 pub(crate) fn session(owner: i64) -> Option<String> {
-    (owner != 0).then(|| format!("{owner:#x}"))
+    let is_ephemeral = owner != 0 && owner != i64::MIN && owner.to_be_bytes()[0] != 0xff;
+    is_ephemeral.then(|| format!("{owner:#x}"))
 }
 
 /// Formats the session that owns a node as text.
@@ -52,5 +54,14 @@ mod tests {
     fn data_is_shown_as_text_as_digits_or_by_its_length() {
         assert_eq!([shown_data(b""), shown_data(b"10.0.0.1\n")], ["-", "10.0.0.1\\n"]);
         assert_eq!([shown_data(&[0xff, 0x0a]), shown_data(&[0xff; 17])], ["0xff0a", "17 bytes"]);
+    }
+
+    #[test]
+    fn only_ephemeral_nodes_have_a_session() {
+        let time_to_live = i64::from_be_bytes([0xff, 0, 0, 0, 0, 0, 0x13, 0x88]);
+        assert_eq!([0, i64::MIN, time_to_live].map(session), [None, None, None]);
+        assert_eq!(shown_session(0x1000_17d8_29d0_01f0), "0x100017d829d001f0");
+        // The id of a server is the first byte of its sessions.
+        assert_eq!(shown_session(i64::MIN + 1), "0x8000000000000001");
     }
 }

@@ -14,6 +14,7 @@ mod serve;
 mod show;
 mod signals;
 mod waiting;
+mod watch;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -29,8 +30,8 @@ use curator_framework::{
     node_from_path,
 };
 use curator_recipes::{
-    InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LockError,
-    LockGuard, LockOptions, NodeError, Release, RevokeOutcome, Revoker,
+    CacheError, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError,
+    LockError, LockGuard, LockOptions, NodeError, Release, RevokeOutcome, Revoker,
 };
 
 use crate::child::{BECOME, Order};
@@ -73,6 +74,16 @@ impl From<NodeError> for Failure {
         match error {
             NodeError::Framework(error) => error.into(),
             NodeError::InvalidArgument { .. } => Self(2, error.to_string()),
+            _ => Self(70, error.to_string()),
+        }
+    }
+}
+
+impl From<CacheError> for Failure {
+    fn from(error: CacheError) -> Self {
+        match error {
+            CacheError::Framework(error) => error.into(),
+            CacheError::InvalidArgument { .. } => Self(2, error.to_string()),
             _ => Self(70, error.to_string()),
         }
     }
@@ -173,6 +184,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Join(join) => join::join(&client, join, chroot, &mut signals).await,
         Action::Leader(options) => unless_ended(&mut signals, leader::leader(&client, options, chroot)).await,
         Action::Members(options) => unless_ended(&mut signals, members::members(&client, options, chroot)).await,
+        Action::Watch(options) => unless_ended(&mut signals, watch::watch(&client, options, chroot)).await,
         // They need no server.
         Action::Completions { .. } | Action::Man { .. } => Ok(0),
     };

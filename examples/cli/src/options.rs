@@ -28,7 +28,8 @@ pub(crate) struct Options {
 
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
-    1  ls, status, revoke: no such lock, no such node; leader: no candidate leads; members: the group has none
+    1  ls, status, revoke: no such lock, no such node; leader: no candidate leads; members: the group has none;
+       watch --once: the node does not exist
     2  wrong options, path or connect string; revoke: not a contender's node
     3  status, ls --exit-code: a contender holds the lock
    69  no connection within --connect-timeout, or it was lost while waiting
@@ -38,7 +39,8 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
    77  not authorized, or the servers do not accept the credentials
   126  the command cannot be executed
   127  the command was not found
-  128 + n if signal n ended this program while it waited, or during ls, status, leader, members, revoke";
+  128 + n if signal n ended this program while it waited, or during ls, status, leader, members, watch,
+       revoke";
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
@@ -165,6 +167,8 @@ pub(crate) enum Action {
     Leader(LeaderOptions),
     /// Prints the members of a group: their ids, data and sessions
     Members(MembersOptions),
+    /// Prints the nodes at and below a path, then each change, until interrupted; needs ZooKeeper 3.6
+    Watch(WatchOptions),
     /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
     Revoke {
         /// The node's path
@@ -459,6 +463,38 @@ With --watch it goes on without members. After the first look it also goes on wh
 
 The path is that of a GroupMember, in Java too; for a Partition it is <path>/members. SINCE is the creation of the
 member's node, on ZooKeeper's clock.";
+
+#[derive(Debug, Args)]
+#[command(after_help = WATCH_NOTES)]
+pub(crate) struct WatchOptions {
+    /// The number of levels below the path that are read: 0 for the node alone, 1 for its children too [default: all]
+    #[arg(long, value_name = "LEVELS", env = "CURATOR_DEPTH")]
+    pub(crate) depth: Option<usize>,
+    /// Print JSON, a line for each node, change and state
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    pub(crate) json: bool,
+    /// End behind the present nodes, with status 1 if the path does not exist
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_ONCE")]
+    pub(crate) once: bool,
+    /// The path of the topmost node; it may be created later
+    pub(crate) path: String,
+}
+
+const WATCH_NOTES: &str = "\
+Each line has a word for the node:
+  present   it was there when the watch began
+  created   it was created, or created again behind a line with its deletion
+  changed   its data was written
+  deleted   it was deleted; the line has its last data
+
+Standard error tells when all present nodes are printed, and when the connection is lost and back. Then the changes of the
+time between are printed, and only nodes that have changed are read. Values that were overwritten before they could be read
+are left out. Data that is not text is shown as hexadecimal digits or as its length; JSON has all digits.
+
+With --json the states are lines among the changes, with `state` in place of `change`:
+  loading   all nodes follow; forget those before
+  fresh     all nodes and changes up to the transaction `zxid` are printed
+  stale     the connection is lost; later changes than `zxid` are printed when it is back";
 
 /// An access control list.
 #[derive(Debug, Clone)]

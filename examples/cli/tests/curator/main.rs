@@ -16,6 +16,7 @@ mod settings;
 mod showing;
 mod telling;
 mod waiting;
+mod watching;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use curator_test::TestingServer;
 use rustix::process::Signal;
 
+use crate::watching::{create, writer};
 use crate::{curator, end, run, signal, stderr, stdout, until};
 
 #[test]
@@ -34,7 +35,7 @@ fn manual_has_a_page_for_each_command() {
     let page = stdout(&run("", &["man"]));
     assert!(page.contains(".TH curator 1") && page.contains("Exit status") && page.contains("held"), "{page}");
     for command in
-        ["lock", "semaphore", "read", "write", "elect", "join", "leader", "members", "ls", "status", "revoke"]
+        ["lock", "semaphore", "read", "write", "elect", "join", "leader", "members", "watch", "ls", "status", "revoke"]
     {
         let page = stdout(&run("", &["man", command]));
         assert!(page.contains(&format!("curator\\-{command}")) && !page.contains("EXTRA"), "{page}");
@@ -66,8 +67,8 @@ fn comparable(text: &str) -> String {
 }
 
 /// The README tells which contenders there are.
-#[test]
-fn readme_shows_what_is_printed() {
+#[tokio::test]
+async fn readme_shows_what_is_printed() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();
     let contender = |data: &str| {
@@ -95,6 +96,11 @@ fn readme_shows_what_is_printed() {
         child
     };
     let members = [member("worker-3", "10.0.0.3:8080", 1), member("worker-5", "10.0.0.5:8080", 2)];
+    let client = writer(&server);
+    for (path, data) in [("/settings", ""), ("/settings/colour", "blue"), ("/settings/workers", "8")] {
+        create(&client, path, data.as_bytes()).await;
+    }
+    client.close().await;
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_curator"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
@@ -124,6 +130,7 @@ fn readme_shows_what_is_printed() {
         "leader",
         "join",
         "members",
+        "watch",
         "ls",
         "status",
         "revoke",

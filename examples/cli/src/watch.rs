@@ -1,0 +1,256 @@
+//! `watch`: the nodes at and below a path, and their changes.
+
+use std::ops::ControlFlow;
+use std::time::SystemTime;
+
+use curator_cli::contenders::{rfc3339, shown};
+use curator_framework::{CuratorFramework, Error};
+use curator_recipes::{CacheEvent, CacheEvents, CacheState, ChildData, CuratorCache, CuratorCacheOptions};
+use serde::Serialize;
+
+use crate::fields::{DataFields, session, shown_data, shown_session};
+use crate::options::WatchOptions;
+use crate::outages::Outages;
+use crate::show::{line, print, tell_anew};
+use crate::{Failure, check_chroot, tell};
+
+/// The exit status of `--once` without nodes.
+const NO_NODES: u8 = 1;
+
+/// The exit status, if the program is to end.
+type Flow = Result<ControlFlow<u8>, Failure>;
+
+const GO_ON: Flow = Ok(ControlFlow::Continue(()));
+
+/// Prints the nodes and each change, until the reader of the pipe closes it.
+pub(crate) async fn watch(
+    client: &CuratorFramework,
+    options: &WatchOptions,
+    chroot: Option<&str>,
+) -> Result<u8, Failure> {
+    client.session().await?;
+    check_chroot(client, chroot).await?;
+    let mut scope = CuratorCacheOptions::new();
+    if let Some(depth) = options.depth {
+        scope = scope.max_depth(depth);
+    }
+    let cache = CuratorCache::with_options(client.clone(), &options.path, scope)?;
+    let (mut states, mut outages) = (cache.watch(), Outages::of(client));
+    let mut view = View::new(&cache, options);
+    let mut flow = view.loads()?;
+    cache.start()?;
+    loop {
+        if let ControlFlow::Break(code) = flow {
+            return Ok(code);
+        }
+        flow = tokio::select! {
+            biased;
+            event = view.events.next() => view.event(event.ok_or(Error::Closed)?)?,
+            Ok(()) = states.changed() => {
+                let state = states.borrow_and_update().clone();
+                view.state(state)?
+            }
+            // Later the cache tells it, with its state.
+            is_connected = outages.change(), if !view.is_complete => {
+                if !is_connected {
+                    tell("no connection: the load goes on when it is back");
+                }
+                ControlFlow::Continue(())
+            }
+        };
+    }
+}
+
+/// The printed lines, as far as later ones depend on them.
+struct View<'a> {
+    cache: &'a CuratorCache,
+    options: &'a WatchOptions,
+    /// The events that are not printed.
+    events: CacheEvents,
+    /// The number of present nodes that are printed; `None` once it is told.
+    nodes: Option<usize>,
+    /// The transaction up to which the nodes are loaded, if it is known before they are printed.
+    loaded: Option<i64>,
+    /// All present nodes are printed.
+    is_complete: bool,
+    /// The newest line about the state says that all changes are printed.
+    is_fresh: bool,
+    problem: Option<String>,
+}
+
+impl<'a> View<'a> {
+    fn new(cache: &'a CuratorCache, options: &'a WatchOptions) -> Self {
+        let (events, nodes) = (cache.events(), Some(0));
+        Self { cache, options, events, nodes, loaded: None, is_complete: false, is_fresh: false, problem: None }
+    }
+
+    /// Prints that all nodes follow, for the first time or anew.
+    fn loads(&mut self) -> Flow {
+        (self.nodes, self.is_complete, self.is_fresh) = (Some(0), false, false);
+        self.report(&State::new("loading"), || format!("loads {}", self.options.path))
+    }
+
+    /// Begins anew with the present nodes, because events were dropped.
+    fn reset(&mut self) -> Flow {
+        // The state comes first: the nodes may be newer than it, but not older.
+        self.loaded = match self.cache.state() {
+            CacheState::Fresh(zxid) => Some(zxid),
+            _ => None,
+        };
+        self.events = self.cache.events();
+        tell("changes came faster than they were printed: all nodes follow");
+        self.loads()
+    }
+
+    /// Prints an event.
+    fn event(&mut self, event: CacheEvent) -> Flow {
+        match event {
+            CacheEvent::Created(node) => {
+                let is_present = !self.is_complete;
+                self.nodes = self.nodes.map(|nodes| nodes + usize::from(is_present));
+                self.change(if is_present { "present" } else { "created" }, &node)
+            }
+            CacheEvent::Changed { new, .. } => self.change("changed", &new),
+            CacheEvent::Deleted(node) => self.change("deleted", &node),
+            CacheEvent::Initialized => {
+                self.is_complete = true;
+                self.loaded.take().map_or(GO_ON, |zxid| self.fresh(zxid))
+            }
+            CacheEvent::Reset => self.reset(),
+            CacheEvent::Failed { path, error } if path != self.options.path => {
+                tell(&format!("{} is left out: {error}", shown(path.as_bytes())));
+                GO_ON
+            }
+            // The state has the failure of the path itself.
+            _ => GO_ON,
+        }
+    }
+
+    fn change(&self, word: &'static str, node: &ChildData) -> Flow {
+        flow(print(&change(word, node, self.options.json)?)?)
+    }
+
+    /// Prints that all changes up to a transaction are printed.
+    fn fresh(&mut self, zxid: i64) -> Flow {
+        self.is_fresh = true;
+        let (path, nodes) = (&self.options.path, self.nodes.take());
+        let state = State { zxid: Some(zxid), nodes, ..State::new("fresh") };
+        let flow = self.report(&state, || match nodes {
+            None => format!("the connection is back: all changes up to zxid {zxid} are printed"),
+            Some(0) => format!("{path} does not exist: its nodes are printed when they are created"),
+            Some(1) => format!("1 node at zxid {zxid}, changes follow"),
+            Some(nodes) => format!("{nodes} nodes at zxid {zxid}, changes follow"),
+        })?;
+        match (self.options.once, nodes) {
+            (true, Some(0)) => Err(Failure(NO_NODES, format!("no node {path}"))),
+            (true, _) => Ok(ControlFlow::Break(0)),
+            (false, _) => Ok(flow),
+        }
+    }
+
+    /// Prints a state of the cache, behind the changes that precede it.
+    fn state(&mut self, state: CacheState) -> Flow {
+        while let Some(event) = self.events.try_next() {
+            let flow = self.event(event)?;
+            if flow.is_break() {
+                return Ok(flow);
+            }
+        }
+        match state {
+            CacheState::Fresh(zxid) => {
+                self.problem = None;
+                if self.is_complete && !self.is_fresh { self.fresh(zxid) } else { GO_ON }
+            }
+            CacheState::Stale { since, zxid } if self.is_fresh => {
+                self.is_fresh = false;
+                let since = rfc3339(SystemTime::now() - since.elapsed());
+                let text =
+                    format!("no connection since {since}: changes behind zxid {zxid} are printed when it is back");
+                self.report(&State { zxid: Some(zxid), since: Some(since), ..State::new("stale") }, || text)
+            }
+            // The first look has the exit status of the other commands.
+            CacheState::Failed(error) if !self.is_complete => Err(error.into()),
+            CacheState::Failed(error) => {
+                tell_anew(&mut self.problem, format!("{} cannot be read: {error}", self.options.path));
+                GO_ON
+            }
+            _ => GO_ON,
+        }
+    }
+
+    /// Prints a state: as JSON among the changes, otherwise on standard error.
+    fn report(&self, state: &State, text: impl FnOnce() -> String) -> Flow {
+        if self.options.json {
+            return flow(print(&line(state)?)?);
+        }
+        if !self.options.once {
+            tell(&text());
+        }
+        GO_ON
+    }
+}
+
+/// Ends the program if the reader of the pipe has closed it.
+const fn flow(is_open: bool) -> Flow {
+    if is_open { GO_ON } else { Ok(ControlFlow::Break(0)) }
+}
+
+/// Formats a node as a line, with the time and the word for its change.
+fn change(word: &'static str, node: &ChildData, json: bool) -> Result<String, Failure> {
+    let ChildData { path, stat, data, .. } = node;
+    if json {
+        return line(&Change { time: now(), change: word, node: NodeFields::new(node) });
+    }
+    let (time, path, data) = (rfc3339(SystemTime::now()), shown(path.as_bytes()), shown_data(data));
+    let (version, session, mzxid) = (stat.version, shown_session(stat.ephemeral_owner), stat.mzxid);
+    Ok(format!("{time} {path} {word} (data {data}, version {version}, session {session}, mzxid {mzxid})\n"))
+}
+
+fn now() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+/// The JSON of a node that is present, or of its change.
+#[derive(Serialize)]
+struct Change<'a> {
+    time: String,
+    change: &'static str,
+    node: NodeFields<'a>,
+}
+
+#[derive(Serialize)]
+struct NodeFields<'a> {
+    path: &'a str,
+    #[serde(flatten)]
+    data: DataFields<'a>,
+    version: i32,
+    session: Option<String>,
+    czxid: i64,
+    mzxid: i64,
+}
+
+impl<'a> NodeFields<'a> {
+    fn new(ChildData { path, stat, data, .. }: &'a ChildData) -> Self {
+        let session = session(stat.ephemeral_owner);
+        Self { path, data: DataFields::new(data), version: stat.version, session, czxid: stat.czxid, mzxid: stat.mzxid }
+    }
+}
+
+/// The JSON of a state.
+#[derive(Serialize)]
+struct State {
+    time: String,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zxid: Option<i64>,
+}
+
+impl State {
+    fn new(state: &'static str) -> Self {
+        Self { time: now(), state, nodes: None, since: None, zxid: None }
+    }
+}

@@ -11,7 +11,7 @@ use curator_framework::{CuratorFramework, RetryOneTime};
 use curator_recipes::{InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
 use curator_test::TestingServer;
 
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "throttle",
     "leasing",
     "flash_sale",
@@ -21,6 +21,7 @@ const ALL: [&str; 12] = [
     "revocation",
     "leader",
     "group",
+    "config_cache",
     "observe",
     "connection_states",
     "zookeeper_async",
@@ -164,7 +165,7 @@ fn examples_leave_no_node_on_a_given_server() {
         }
     });
     soon("no session", || server.sessions().is_empty());
-    for gone in ["flash_sale/stock", "read_write/config", "leader/log"] {
+    for gone in ["flash_sale/stock", "read_write/config", "leader/log", "config_cache"] {
         assert!(!server.exists(&format!("/examples/{gone}")), "{gone}");
     }
 }
@@ -221,8 +222,12 @@ async fn ctrl_c_leaves_nothing_in_the_queue() {
 #[test]
 fn ctrl_c_ends_those_that_have_something_or_only_look() {
     let server = TestingServer::start().unwrap();
-    let lines =
-        [("leasing", "cleo gets one at once"), ("group", "three members"), ("observe", "/examples/observe: 0 at it")];
+    let lines = [
+        ("leasing", "cleo gets one at once"),
+        ("group", "three members"),
+        ("config_cache", "the service starts"),
+        ("observe", "/examples/observe: 0 at it"),
+    ];
     for (name, line) in lines {
         let mut child = example(name).args(["--connect", &server.connect_string()]).spawn().unwrap();
         // What is printed later has a reader until the end.

@@ -69,6 +69,9 @@ impl Core {
     /// Sends the events to the watchers. The session `by` must see all changes from now on.
     pub(super) fn publish(&mut self, by: Option<i64>) {
         let changes = std::mem::take(&mut self.changes);
+        if let Some(published) = &mut self.published {
+            published.extend_from_slice(&changes);
+        }
         match &mut self.stale {
             None => {
                 for change in &changes {
@@ -84,7 +87,7 @@ impl Core {
         }
     }
 
-    fn fire(&mut self, change: &Change, only: Option<ConnectionId>) {
+    pub(super) fn fire(&mut self, change: &Change, only: Option<ConnectionId>) {
         let Change { kind, path, acl, parent_acl } = change;
         let event = match kind {
             ChangeKind::Created => EventKind::NodeCreated,

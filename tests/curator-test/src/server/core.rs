@@ -109,6 +109,8 @@ pub(super) struct Core {
     next_container_check: Duration,
     /// The changes of the present request.
     pub(super) changes: Vec<Change>,
+    /// All changes so far, if a simulation needs them.
+    pub(super) published: Option<Vec<Change>>,
     pub(super) stale: Option<Stale>,
     outputs: Vec<Output>,
 }
@@ -126,6 +128,7 @@ impl Core {
             now: Duration::ZERO,
             next_container_check: settings.container_check_interval,
             changes: Vec::new(),
+            published: None,
             stale: None,
             outputs: Vec::new(),
             settings,

@@ -30,17 +30,17 @@ pub(crate) struct SimulatedNode {
 impl SimulatedServer {
     pub(crate) fn new(min_session_timeout: Duration, max_session_timeout: Duration) -> Self {
         // The wall clock of a simulation begins in 1970.
-        Self {
-            core: Core::new(Settings {
-                min_session_timeout,
-                max_session_timeout,
-                first_session_id: 1,
-                epoch_ms: 0,
-                container_check_interval: DEFAULT_CONTAINER_CHECK_INTERVAL,
-                extended_types: false,
-                requests_touch: false,
-            }),
-        }
+        let mut core = Core::new(Settings {
+            min_session_timeout,
+            max_session_timeout,
+            first_session_id: 1,
+            epoch_ms: 0,
+            container_check_interval: DEFAULT_CONTAINER_CHECK_INTERVAL,
+            extended_types: false,
+            requests_touch: false,
+        });
+        core.published = Some(Vec::new());
+        Self { core }
     }
 
     /// Returns this server with the nodes of another one.
@@ -48,7 +48,19 @@ impl SimulatedServer {
         let mut mixed = self.clone();
         mixed.core.tree = other.core.tree.clone();
         mixed.core.zxid = other.core.zxid;
+        mixed.core.published.clone_from(&other.core.published);
         mixed
+    }
+
+    /// Lets a connection of a server that was behind follow this one. Returns the events of the changes that it has
+    /// missed, each by the watches that it had then.
+    pub(crate) fn catch_up(&mut self, mut behind: Self, connection: Connection) -> Vec<Delivery> {
+        let seen = behind.core.published.as_ref().map_or(0, Vec::len);
+        for change in self.core.published.iter().flatten().skip(seen) {
+            behind.core.fire(change, Some(connection));
+        }
+        self.core.watches.take_over(connection, &behind.core.watches);
+        behind.core.take_outputs()
     }
 
     /// Returns whether it may serve a client that has seen this transaction: a server that is behind refuses.

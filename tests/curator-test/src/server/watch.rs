@@ -92,6 +92,16 @@ impl Table {
         }
     }
 
+    /// Takes the watches of a connection from another table, in place of those that it has.
+    fn take_over(&mut self, connection: ConnectionId, other: &Self) {
+        self.remove_connection(connection);
+        for path in other.by_connection.get(&connection).into_iter().flatten() {
+            if let Some(mode) = other.by_path.get(path).and_then(|watchers| watchers.get(&connection)) {
+                self.add(path, connection, *mode);
+            }
+        }
+    }
+
     fn remove_connection(&mut self, connection: ConnectionId) {
         for path in self.by_connection.remove(&connection).unwrap_or_default() {
             self.remove(&path, connection);
@@ -158,6 +168,12 @@ impl Watches {
         only: Option<ConnectionId>,
     ) -> BTreeSet<ConnectionId> {
         self.table(kind).trigger(path, event, only)
+    }
+
+    /// Takes the watches of a connection from another server, in place of those that it has.
+    pub(super) fn take_over(&mut self, connection: ConnectionId, other: &Self) {
+        self.data.take_over(connection, &other.data);
+        self.child.take_over(connection, &other.child);
     }
 
     pub(super) fn remove_connection(&mut self, connection: ConnectionId) {

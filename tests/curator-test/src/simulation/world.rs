@@ -16,10 +16,7 @@ use super::recorder::Recorder;
 use crate::caches;
 use crate::nodes::Change;
 use crate::server::simulated::{Connection, Delivery, SimulatedServer};
-use crate::wire::{ConnectRequest, EventKind, OpCode, Reader, ReplyHeader, RequestHeader, Writer, XID_EVENT};
-
-/// The state that every event of a node carries: connected.
-const STATE_CONNECTED: i32 = 3;
+use crate::wire::{ConnectRequest, OpCode, Reader, RequestHeader};
 
 /// A message to a client's end of a link.
 #[derive(Debug)]
@@ -81,17 +78,15 @@ struct Link {
 /// A server that has fallen behind the leader.
 #[derive(Debug)]
 struct Behind {
-    /// Its state then.
+    /// Its state then, with the watches that it has set since.
     server: SimulatedServer,
-    /// The reads that it has answered, with its replies: some have set watches.
-    answered: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The events that it would have sent if it had followed.
+    /// The end of the connection, which it does not know yet.
     missed: Vec<Delivery>,
 }
 
 impl Behind {
     fn new(server: &SimulatedServer) -> Self {
-        Self { server: server.clone(), answered: Vec::new(), missed: Vec::new() }
+        Self { server: server.clone(), missed: Vec::new() }
     }
 }
 
@@ -352,7 +347,12 @@ impl State {
                 Delivery::Close(connection) => *connection,
             };
             match self.links.iter_mut().find(|(_, link)| link.connection == connection) {
-                Some((_, Link { behind: Some(behind), .. })) => behind.missed.push(output),
+                // It sends the events when it has caught up.
+                Some((_, Link { behind: Some(behind), .. })) => {
+                    if matches!(output, Delivery::Close(_)) {
+                        behind.missed.push(output);
+                    }
+                }
                 Some((id, _)) => {
                     let id = *id;
                     self.post(parcel_of(output, id), now);
@@ -413,11 +413,7 @@ impl State {
                 }
                 if let Some(behind) = &mut link.behind {
                     if !is_write {
-                        let outputs = behind.server.frame(link.connection, &bytes, now);
-                        if let Some(Delivery::Frame { bytes: answer, .. }) = outputs.last() {
-                            behind.answered.push((bytes, answer.clone()));
-                        }
-                        for output in outputs {
+                        for output in behind.server.frame(link.connection, &bytes, now) {
                             self.post(parcel_of(output, id), now);
                         }
                         return;
@@ -435,7 +431,8 @@ impl State {
                     if !drops {
                         client.lagging = None;
                     }
-                    outputs = catch_up(&mut self.server, connection, behind, now);
+                    outputs = self.server.catch_up(behind.server, connection);
+                    outputs.extend(behind.missed);
                 }
                 outputs.extend(self.server.frame(connection, &bytes, now));
                 // A server that is behind the client's state refuses it; the client then connects to another.
@@ -488,40 +485,6 @@ fn parcel_of(output: Delivery, link: LinkId) -> Parcel {
     }
 }
 
-/// Sets the watches that a server has set for a client while it was behind. Returns the events of those that have fired
-/// meanwhile, behind the missed events.
-fn catch_up(server: &mut SimulatedServer, connection: Connection, behind: Behind, now: Duration) -> Vec<Delivery> {
-    let mut events = behind.missed;
-    for (request, answer) in behind.answered {
-        let mut reader = Reader::new(&request);
-        let Ok(RequestHeader { op, .. }) = RequestHeader::decode(&mut reader) else { continue };
-        if matches!(op, OpCode::SetWatches | OpCode::SetWatches2) {
-            // Set again: its events are the missed ones.
-            let outputs = server.frame(connection, &request, now);
-            events.extend(outputs.into_iter().filter(is_event));
-            continue;
-        }
-        let (Ok(path), Ok(true)) = (reader.string(), reader.bool()) else { continue };
-        let outputs = server.frame(connection, &request, now);
-        let Some(Delivery::Frame { bytes: current, .. }) = outputs.last() else { continue };
-        // The error and the body follow the header's xid and zxid.
-        if current.get(12..) == answer.get(12..) {
-            continue;
-        }
-        let failed = current.get(12..16) != Some(&[0; 4]);
-        let kind = match op {
-            _ if failed => EventKind::NodeDeleted,
-            OpCode::GetChildren => EventKind::NodeChildrenChanged,
-            _ => EventKind::NodeDataChanged,
-        };
-        let mut event = Writer::new();
-        ReplyHeader { xid: XID_EVENT, zxid: -1, err: 0 }.encode(&mut event);
-        event.int(kind as i32).int(STATE_CONNECTED).string(path);
-        events.push(Delivery::Frame { to: connection, bytes: event.into_bytes() });
-    }
-    events
-}
-
 /// Returns whether a server needs the leader to answer this frame.
 fn goes_through_leader(frame: &[u8]) -> bool {
     let header = RequestHeader::decode(&mut Reader::new(frame));
@@ -536,6 +499,7 @@ fn goes_through_leader(frame: &[u8]) -> bool {
                 | OpCode::Auth
                 | OpCode::SetWatches
                 | OpCode::SetWatches2
+                | OpCode::AddWatch
                 | OpCode::RemoveWatches
         )
     })
@@ -544,15 +508,6 @@ fn goes_through_leader(frame: &[u8]) -> bool {
 /// Returns the newest transaction that a connect request names.
 fn last_seen(connect: &[u8]) -> i64 {
     ConnectRequest::decode(&mut Reader::new(connect)).map_or(0, |request| request.last_zxid_seen)
-}
-
-fn is_event(delivery: &Delivery) -> bool {
-    match delivery {
-        Delivery::Frame { bytes, .. } => {
-            ReplyHeader::decode(&mut Reader::new(bytes)).is_ok_and(|header| header.xid == XID_EVENT)
-        }
-        Delivery::Close(_) => false,
-    }
 }
 
 /// Delivers each message at its time, while the world has an owner.

@@ -237,7 +237,8 @@ impl<'a> Checker<'a> {
         let Some(has_loaded) = self.caches.get(&cache).map(|shown| shown.has_loaded) else { return };
         let loads = state == State::Loading && !has_loaded;
         for (&stream, sum) in self.streams.iter_mut().filter(|(_, sum)| sum.cache == cache) {
-            if sum.drained != Some(at) {
+            // Later contents may have further events.
+            if sum.drained.take() != Some(at) {
                 continue;
             }
             let paths: BTreeSet<_> = nodes.keys().chain(sum.nodes.keys()).collect();

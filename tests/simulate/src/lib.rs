@@ -1,5 +1,5 @@
-//! Storms: clients that contend for a lock or for the lead, or keep nodes standing, while everything that can go wrong
-//! does, and the notes on them.
+//! Storms: clients that contend for a lock or for the lead, keep nodes standing, or have caches, while everything that can
+//! go wrong does, and the notes on them.
 
 #![allow(
     missing_docs,
@@ -11,6 +11,7 @@
     reason = "helpers of tests"
 )]
 
+pub mod caching;
 pub mod candidates;
 pub mod contenders;
 pub mod registrants;

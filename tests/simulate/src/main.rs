@@ -1,8 +1,9 @@
-//! Runs locks, elections and nodes that stand through simulated storms, thousands of them, and checks what happened.
+//! Runs locks, elections, nodes that stand and caches through simulated storms, thousands of them, and checks what
+//! happened.
 //!
 //! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
 //! kinds of weather. Half of the seeds also storm an election: two of three that of a latch, one that of a selector. The
-//! other half storms nodes that stand.
+//! other half storms nodes that stand. Each seed storms caches.
 //!
 //! ```text
 //! cargo run --release -p curator-simulate -- --seeds 10000
@@ -30,9 +31,10 @@ enum Only {
     Locks,
     Elections,
     Nodes,
+    Caches,
 }
 
-/// Runs locks, elections and nodes that stand through simulated storms and checks what happened.
+/// Runs locks, elections, nodes that stand and caches through simulated storms and checks what happened.
 #[derive(Debug, Clone, Parser)]
 struct Options {
     /// How many seeds
@@ -129,6 +131,7 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
         Some(Only::Locks) => Storm::locks(seed),
         Some(Only::Elections) => vec![Storm::election(seed)],
         Some(Only::Nodes) => vec![Storm::presence(seed)],
+        Some(Only::Caches) => vec![Storm::Caches],
     };
     for storm in storms {
         let outcome = storm.run(seed);

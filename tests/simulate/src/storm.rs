@@ -1,6 +1,7 @@
-//! One storm: clients that contend for a lock or for the lead, or keep nodes standing, while everything that can go wrong
-//! does, all from one seed.
+//! One storm: clients that contend for a lock or for the lead, keep nodes standing, or have caches, while everything that
+//! can go wrong does, all from one seed.
 
+mod caches;
 mod election;
 mod players;
 mod presence;
@@ -32,14 +33,16 @@ pub enum Storm {
     Election(Election),
     /// Nodes that stand.
     Presence(Presence),
+    /// Caches.
+    Caches,
 }
 
 impl Storm {
-    /// Returns the storms of one seed: those of three locks, and that of an election or of nodes that stand. A parity of
-    /// bits chooses between these, so that both have all kinds of weather.
+    /// Returns the storms of one seed: those of three locks, that of an election or of nodes that stand, and that of caches.
+    /// A parity of bits chooses between the second two, so that both have all kinds of weather.
     pub fn of(seed: u64) -> Vec<Self> {
         let other = if seed.count_ones() % 2 == 1 { Self::election(seed) } else { Self::presence(seed) };
-        Self::locks(seed).into_iter().chain([other]).collect()
+        Self::locks(seed).into_iter().chain([other, Self::Caches]).collect()
     }
 
     /// Returns the storms of the locks of a seed.
@@ -65,6 +68,7 @@ impl Storm {
             Self::Lock(recipe) => runtime.block_on(storm(seed, recipe)),
             Self::Election(election) => runtime.block_on(election::storm(seed, election)),
             Self::Presence(presence) => runtime.block_on(presence::storm(seed, presence)),
+            Self::Caches => runtime.block_on(caches::storm(seed)),
         }
     }
 }
@@ -75,6 +79,7 @@ impl fmt::Display for Storm {
             Self::Lock(recipe) => recipe.fmt(f),
             Self::Election(election) => election.fmt(f),
             Self::Presence(presence) => presence.fmt(f),
+            Self::Caches => f.write_str("caches"),
         }
     }
 }

@@ -1,0 +1,372 @@
+//! Clients with caches.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use curator_framework::CuratorFramework;
+use curator_recipes::{
+    CacheError, CacheEvent, CacheEvents, CacheSnapshot, CacheState, ChildData, CuratorCache, CuratorCacheOptions,
+    Lookup,
+};
+use curator_test::SimulatedEnsemble;
+use curator_test::caches::{Cache, Node, Nodes, Scope, State, Stream, Told};
+use rand::Rng;
+use rand::rngs::StdRng;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{LEVELS, NAMES, Place, Scribe};
+
+/// The limit of the time that a reader waits for its cache.
+const BUDGET: Duration = Duration::from_secs(8);
+
+/// A worker that has caches, one after the other.
+#[derive(Debug)]
+pub struct Reader {
+    pub scribe: Scribe,
+    pub ensemble: SimulatedEnsemble,
+    pub client: CuratorFramework,
+    pub place: Place,
+    pub random: StdRng,
+    pub rounds: u32,
+    /// True once all faults are over.
+    pub calm: watch::Receiver<bool>,
+    /// The time for which the last cache stays from then on.
+    pub stays: Duration,
+}
+
+/// A cache that a reader watches.
+struct Watched {
+    id: Cache,
+    scope: Scope,
+    keeps_data: bool,
+    cache: CuratorCache,
+    streams: Vec<Followed>,
+}
+
+/// A stream of a cache.
+struct Followed {
+    stream: Stream,
+    events: CacheEvents,
+    /// Its reader is slow.
+    is_slow: bool,
+}
+
+/// The contents of an earlier cache.
+struct Kept {
+    scope: Scope,
+    keeps_data: bool,
+    snapshot: CacheSnapshot,
+}
+
+impl Reader {
+    /// Has some caches. The last one stays until all faults are over.
+    pub async fn read(mut self) {
+        let mut kept = None;
+        for round in 1..=self.rounds {
+            self.pause(0..3000).await;
+            let mut watched = self.start(kept.take());
+            for _ in 0..self.random.random_range(3..30) {
+                self.step(&mut watched, &mut kept).await;
+            }
+            if round == self.rounds {
+                self.stay(&mut watched).await;
+            }
+            self.close(watched).await;
+        }
+    }
+
+    fn one_of(&mut self, cases: u32) -> u32 {
+        self.random.random_range(0..cases)
+    }
+
+    fn time(&mut self, milliseconds: Range<u64>) -> Duration {
+        Duration::from_millis(self.random.random_range(milliseconds))
+    }
+
+    async fn pause(&mut self, milliseconds: Range<u64>) {
+        sleep(self.time(milliseconds)).await;
+    }
+
+    /// Starts a cache with other options.
+    fn start(&mut self, kept: Option<Kept>) -> Watched {
+        let root = match self.one_of(6) {
+            0 => format!("{}/{}", self.place.root, NAMES[0]),
+            _ => self.place.root.to_owned(),
+        };
+        let mut options = CuratorCacheOptions::new();
+        let mut scope = Scope::new(&root);
+        match self.one_of(8) {
+            0 => (options, scope) = (options.single_node(), scope.depth(0)),
+            1 | 2 => {
+                let depth = self.random.random_range(1..LEVELS);
+                (options, scope) = (options.max_depth(depth), scope.depth(depth));
+            }
+            _ => {}
+        }
+        if self.one_of(4) == 0 {
+            let refused = NAMES[1];
+            let root = self.place.at_the_client(&root).to_owned();
+            let below = move |path: &str| path.strip_prefix(&*root).unwrap_or_default().to_owned();
+            options = options.filter(move |path| below(path).split('/').all(|name| name != refused));
+            scope = scope.refuse(refused);
+        }
+        if self.one_of(6) == 0 {
+            let leaf = NAMES[2];
+            options = options.descend(move |path| !path.ends_with(leaf));
+            scope = scope.stop_at(leaf);
+        }
+        let keeps_data = self.one_of(5) > 0;
+        if !keeps_data {
+            (options, scope) = (options.without_data(), scope.without_data());
+        }
+        if self.one_of(3) == 0 {
+            options = options.max_events(self.random.random_range(1..20));
+        }
+        // A narrower cache does not have all the nodes.
+        let has_all =
+            |kept: &Kept| (kept.scope == scope || kept.scope == Scope::new(&root)) && (kept.keeps_data || !keeps_data);
+        if let Some(kept) = kept.filter(has_all) {
+            self.scribe.note("the next cache resumes");
+            options = options.resume(kept.snapshot);
+        }
+        let path = self.place.at_the_client(&root);
+        let cache = CuratorCache::with_options(self.client.clone(), path, options).expect("a valid path");
+        let id = self.scribe.starts(scope.clone());
+        let mut watched = Watched { id, scope, keeps_data, cache, streams: Vec::new() };
+        self.open(&mut watched, false);
+        if self.one_of(2) == 0 {
+            self.open(&mut watched, true);
+        }
+        self.may_fail(watched.cache.start());
+        watched
+    }
+
+    fn open(&self, watched: &mut Watched, is_slow: bool) {
+        let stream = self.scribe.opens(watched.id);
+        watched.streams.push(Followed { stream, events: watched.cache.events(), is_slow });
+    }
+
+    fn may_fail<T>(&self, outcome: Result<T, CacheError>) -> Option<T> {
+        outcome.map_err(|error| self.scribe.error(&error)).ok()
+    }
+
+    async fn step(&mut self, watched: &mut Watched, kept: &mut Option<Kept>) {
+        match self.one_of(24) {
+            0 => {
+                let from = self.ensemble.zxid();
+                let soon = if self.one_of(2) == 0 { self.time(0..300) } else { BUDGET };
+                if let Ok(synced) = timeout(soon, watched.cache.synced()).await {
+                    let zxid = self.may_fail(synced);
+                    self.caught_up(watched, from, zxid);
+                }
+            }
+            1 | 2 => self.write_and_read(watched).await,
+            3 if self.one_of(3) == 0 => {
+                self.scribe.note(format_args!("{:?} reads everything again", watched.id));
+                watched.cache.rebuild();
+            }
+            3 | 4 if watched.streams.len() < 4 => {
+                let is_slow = self.random.random();
+                self.open(watched, is_slow);
+            }
+            5 if watched.streams.len() > 1 => drop(watched.streams.pop()),
+            6 => {
+                *kept = watched.cache.snapshot().map(|snapshot| Kept {
+                    scope: watched.scope.clone(),
+                    keeps_data: watched.keeps_data,
+                    snapshot,
+                });
+            }
+            7 => {
+                if let Ok(initialized) = timeout(BUDGET, watched.cache.initialized()).await {
+                    if self.may_fail(initialized).is_some() {
+                        self.look(watched);
+                    }
+                }
+            }
+            _ => {
+                self.pause(0..1200).await;
+                self.look(watched);
+            }
+        }
+        self.read_slowly(watched);
+    }
+
+    /// Writes, and looks for the write in the cache.
+    async fn write_and_read(&mut self, watched: &mut Watched) {
+        let name = NAMES[self.random.random_range(0..NAMES.len())];
+        let path = format!("{}/{name}", self.place.root);
+        let path = self.place.at_the_client(&path);
+        let data = self.scribe.data();
+        let create = self.client.create().or_set_data().with_data(data);
+        let Ok(Ok((_, stat))) = timeout(BUDGET, create.for_path_with_stat(path)).await else { return };
+        if let Ok(caught_up) = timeout(BUDGET, watched.cache.caught_up()).await {
+            let zxid = self.may_fail(caught_up);
+            self.caught_up(watched, stat.mzxid, zxid);
+        }
+    }
+
+    fn caught_up(&mut self, watched: &mut Watched, from: i64, zxid: Option<i64>) {
+        self.look(watched);
+        if let Some(zxid) = zxid {
+            self.scribe.caught_up(watched.id, from, zxid);
+        }
+    }
+
+    /// Takes some events from slow streams.
+    fn read_slowly(&mut self, watched: &mut Watched) {
+        for index in 0..watched.streams.len() {
+            if watched.streams[index].is_slow {
+                for _ in 0..self.one_of(4) {
+                    if let Some(event) = watched.streams[index].events.try_next() {
+                        self.tell(watched, index, event);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&self, watched: &Watched, index: usize, event: CacheEvent) {
+        let known = |node: &ChildData| (self.place.at_the_server(&node.path), self.node(watched, node));
+        let told = match event {
+            CacheEvent::Created(node) => {
+                let (path, node) = known(&node);
+                Told::Created(path, node)
+            }
+            CacheEvent::Changed { old, new } => {
+                let ((path, old), (_, new)) = (known(&old), known(&new));
+                Told::Changed { path, old, new }
+            }
+            CacheEvent::Deleted(node) => {
+                let (path, node) = known(&node);
+                Told::Deleted(path, node)
+            }
+            CacheEvent::Initialized => Told::Initialized,
+            CacheEvent::Reset => Told::Reset,
+            other => return self.scribe.wrong(format!("{:?} tells {other:?}", watched.id)),
+        };
+        self.scribe.tells(watched.streams[index].stream, told);
+    }
+
+    fn node(&self, watched: &Watched, node: &ChildData) -> Node {
+        let ChildData { stat, data, .. } = node;
+        // The events of a cache without data have the data of the new state.
+        let data = (watched.keeps_data || !data.is_empty()).then(|| data.clone());
+        Node { czxid: stat.czxid, mzxid: stat.mzxid, version: stat.version, data }
+    }
+
+    /// Notes the events and the contents of a cache in one moment.
+    fn look(&mut self, watched: &mut Watched) {
+        for index in 0..watched.streams.len() {
+            if !watched.streams[index].is_slow || self.one_of(8) == 0 {
+                self.drain(watched, index);
+            }
+        }
+        let state = match watched.cache.state() {
+            CacheState::Latent | CacheState::Loading => State::Loading,
+            CacheState::Fresh(zxid) => State::Fresh(zxid),
+            CacheState::Stale { zxid, .. } => State::Stale(zxid),
+            CacheState::Failed(error) => {
+                self.scribe.wrong(format!("{:?} has failed: {error}", watched.id));
+                State::Failed
+            }
+            CacheState::Closed => State::Closed,
+            other => return self.scribe.wrong(format!("{:?} is {other:?}", watched.id)),
+        };
+        let shown = watched.cache.nodes();
+        let known = |node: &ChildData| (self.place.at_the_server(&node.path), self.node(watched, node));
+        let nodes: Nodes = shown.iter().map(known).collect();
+        if !shown.is_sorted_by_key(|node| node.path.split('/').collect::<Vec<_>>())
+            || shown.len() != watched.cache.len()
+        {
+            self.scribe.wrong(format!("{:?} shows {shown:?}, {} nodes", watched.id, watched.cache.len()));
+        }
+        self.look_up(watched, state, &nodes);
+        self.scribe.shows(watched.id, state, nodes);
+    }
+
+    fn drain(&self, watched: &mut Watched, index: usize) {
+        while let Some(event) = watched.streams[index].events.try_next() {
+            self.tell(watched, index, event);
+        }
+        self.scribe.drained(watched.streams[index].stream);
+    }
+
+    /// Compares the answer for any path, and its children, with the contents.
+    fn look_up(&mut self, watched: &Watched, state: State, nodes: &Nodes) {
+        let mut path = self.place.root.to_owned();
+        for _ in 0..self.random.random_range(0..=LEVELS) {
+            path = format!("{path}/{}", NAMES[self.random.random_range(0..NAMES.len())]);
+        }
+        let local = self.place.at_the_client(&path);
+        let has_loaded = matches!(state, State::Fresh(_) | State::Stale(_));
+        let is_right = match (watched.cache.get(local), nodes.get(&path)) {
+            (Lookup::Present(found), Some(node)) => self.node(watched, &found) == *node && found.path == local,
+            (Lookup::Missing, None) => watched.scope.contains(&path),
+            (Lookup::NotLoaded, None) => !watched.scope.contains(&path) || !has_loaded,
+            _ => false,
+        };
+        let children = watched.cache.children(local);
+        let below = format!("{path}/");
+        let is_child = |other: &&String| other.strip_prefix(&below).is_some_and(|name| !name.contains('/'));
+        let expected = nodes.contains_key(&path).then(|| nodes.keys().filter(is_child).count());
+        if !is_right || children.as_ref().map(|children| children.len()) != expected {
+            let found = watched.cache.get(local);
+            self.scribe.wrong(format!("{:?} in {state:?} finds {path} as {found:?} above {children:?}", watched.id));
+        }
+    }
+
+    /// Looks at the cache until all faults are over, and for some time more.
+    async fn stay(&mut self, watched: &mut Watched) {
+        while !*self.calm.borrow() {
+            self.pause(0..1500).await;
+            self.look(watched);
+            self.read_slowly(watched);
+        }
+        let end = Instant::now() + self.stays;
+        while Instant::now() < end {
+            self.pause(500..1500).await;
+            self.look(watched);
+        }
+        watched.streams.iter_mut().for_each(|followed| followed.is_slow = false);
+        self.look(watched);
+    }
+
+    async fn close(&mut self, mut watched: Watched) {
+        match self.one_of(4) {
+            0 => {
+                let Watched { id, cache, streams, .. } = watched;
+                self.scribe.note(format_args!("{id:?} is dropped"));
+                drop(cache);
+                return self.end(id, streams).await;
+            }
+            1 => {
+                // A close that is dropped goes on by itself.
+                let soon = self.time(0..200);
+                let _closed = timeout(soon, watched.cache.close()).await;
+                sleep(BUDGET).await;
+            }
+            _ => watched.cache.close().await,
+        }
+        self.scribe.note(format_args!("{:?} is closed", watched.id));
+        watched.streams.iter_mut().for_each(|followed| followed.is_slow = false);
+        self.look(&mut watched);
+        if !matches!(watched.cache.state(), CacheState::Closed) {
+            self.scribe.wrong(format!("{:?} is {:?} behind its close", watched.id, watched.cache.state()));
+        }
+        self.pause(0..1000).await;
+        self.look(&mut watched);
+        self.end(watched.id, watched.streams).await;
+    }
+
+    /// Waits for the ends of streams.
+    async fn end(&self, id: Cache, streams: Vec<Followed>) {
+        for Followed { stream, mut events, .. } in streams {
+            let ends = async { while events.next().await.is_some() {} };
+            if timeout(BUDGET, ends).await.is_err() {
+                self.scribe.wrong(format!("{stream:?} of {id:?} does not end"));
+            }
+        }
+    }
+}

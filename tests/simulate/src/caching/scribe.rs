@@ -1,0 +1,178 @@
+//! The notes on caches.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_recipes::CacheError;
+use curator_test::SimulatedEnsemble;
+use curator_test::caches::{Cache, Caches, Change, Event, Node, Nodes, Rules, Scope, State, Stream, Told};
+use parking_lot::Mutex;
+
+use crate::contenders::Outcome;
+
+#[derive(Debug, Default)]
+struct Book {
+    caches: Caches,
+    /// The contents that each cache has shown last.
+    shown: BTreeMap<Cache, (State, Nodes)>,
+    log: Vec<String>,
+    next: u64,
+}
+
+/// Writes down the contents and the events of caches.
+#[derive(Debug, Clone)]
+pub struct Scribe {
+    recovery: Duration,
+    ensemble: SimulatedEnsemble,
+    book: Arc<Mutex<Book>>,
+}
+
+impl Scribe {
+    /// Creates an empty book. `recovery` is how long clients may take to be back after a fault.
+    pub fn new(ensemble: SimulatedEnsemble, recovery: Duration) -> Self {
+        Self { recovery, ensemble, book: Arc::default() }
+    }
+
+    fn write<T>(&self, write: impl FnOnce(&mut Book, Duration) -> T) -> T {
+        let mut book = self.book.lock();
+        for (at, event) in self.ensemble.take_cache_events() {
+            book.event(at, event);
+        }
+        write(&mut book, self.ensemble.now())
+    }
+
+    /// Notes something for the reader.
+    pub fn note(&self, what: impl fmt::Display) {
+        self.write(|book, now| book.note(now, what));
+    }
+
+    /// Notes something that must not be.
+    pub fn wrong(&self, what: impl Into<String>) {
+        self.write(|book, now| {
+            let what = what.into();
+            book.note(now, &what);
+            book.caches.left_behind(format!("{now:?}: {what}"));
+        });
+    }
+
+    /// Notes a fault. Until it is over and the clients have recovered, caches may be late.
+    pub fn fault(&self, what: impl fmt::Display, lasting: Duration) {
+        self.write(|book, now| {
+            book.note(now, what);
+            book.caches.fault(now, now + lasting + self.recovery);
+        });
+    }
+
+    /// Returns data that no other write has.
+    pub fn data(&self) -> Vec<u8> {
+        let mut book = self.book.lock();
+        book.next += 1;
+        format!("data {}", book.next).into_bytes()
+    }
+
+    /// Notes a new cache.
+    pub fn starts(&self, scope: Scope) -> Cache {
+        self.write(|book, now| {
+            book.next += 1;
+            let cache = Cache(book.next);
+            book.event(now, Event::Started(cache, scope));
+            cache
+        })
+    }
+
+    /// Notes a new stream of a cache.
+    pub fn opens(&self, cache: Cache) -> Stream {
+        self.write(|book, now| {
+            book.next += 1;
+            let stream = Stream(book.next);
+            book.event(now, Event::Opened(stream, cache));
+            stream
+        })
+    }
+
+    /// Notes an event of a stream.
+    pub fn tells(&self, stream: Stream, told: Told) {
+        self.write(|book, now| book.event(now, Event::Tells(stream, told)));
+    }
+
+    /// Notes that a stream has no further event in this moment.
+    pub fn drained(&self, stream: Stream) {
+        self.write(|book, now| book.event(now, Event::Drained(stream)));
+    }
+
+    /// Notes the contents of a cache.
+    pub fn shows(&self, cache: Cache, state: State, nodes: Nodes) {
+        self.write(|book, now| book.event(now, Event::Shows(cache, state, nodes)));
+    }
+
+    /// Notes that a cache has caught up with a transaction.
+    pub fn caught_up(&self, cache: Cache, from: i64, zxid: i64) {
+        self.write(|book, now| book.event(now, Event::CaughtUp { cache, from, zxid }));
+    }
+
+    /// Notes an error: only connections and sessions may fail.
+    pub fn error(&self, error: &CacheError) {
+        self.note(format_args!("an error: {error}"));
+        if !error.is_retryable() {
+            self.wrong(format!("an error: {error}"));
+        }
+    }
+
+    /// Returns the outcome.
+    pub fn outcome(&self, rules: &Rules) -> Outcome {
+        self.note("the end");
+        let mut book = self.book.lock();
+        let violations = book.caches.check(rules).iter().map(ToString::to_string).collect();
+        Outcome { log: std::mem::take(&mut book.log), violations, grants: book.caches.shown() }
+    }
+}
+
+impl Book {
+    fn note(&mut self, now: Duration, what: impl fmt::Display) {
+        self.log.push(format!("{now:>12?} {what}"));
+    }
+
+    fn event(&mut self, now: Duration, event: Event) {
+        match &event {
+            Event::Server(Change { zxid, path, node }) => {
+                self.note(now, format_args!("{zxid}: {path} is {}", Text(node.as_ref())));
+            }
+            Event::Shows(cache, state, nodes) => {
+                let shown = (*state, nodes.clone());
+                if self.shown.get(cache) != Some(&shown) {
+                    let texts: Vec<_> =
+                        nodes.iter().map(|(path, node)| format!("{path} {}", Text(Some(node)))).collect();
+                    self.note(now, format_args!("{cache:?} shows {state:?}: {}", texts.join(", ")));
+                    self.shown.insert(*cache, shown);
+                }
+            }
+            Event::Tells(stream, Told::Created(path, node)) => {
+                self.note(now, format_args!("{stream:?} tells the creation of {path}: {}", Text(Some(node))));
+            }
+            Event::Tells(stream, Told::Changed { path, old, new }) => {
+                let (old, new) = (Text(Some(old)), Text(Some(new)));
+                self.note(now, format_args!("{stream:?} tells the change of {path}: {old} to {new}"));
+            }
+            Event::Tells(stream, Told::Deleted(path, node)) => {
+                self.note(now, format_args!("{stream:?} tells the deletion of {path}: {}", Text(Some(node))));
+            }
+            Event::Drained(_) => {}
+            _ => self.note(now, format_args!("{event:?}")),
+        }
+        self.caches.record(now, event);
+    }
+}
+
+/// A short form of a node.
+struct Text<'a>(Option<&'a Node>);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(node) => write!(f, "[{} {}]", node.czxid, node.mzxid),
+            None => f.write_str("gone"),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! One storm over caches.
+
+use std::fmt;
+use std::time::Duration;
+
+use curator_test::caches::Rules;
+use curator_test::{ClientId, SimulatedEnsemble};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::weather::{self, CLIENTS, Field, PATH, RECOVERY, WORKERS, Weather};
+use crate::caching::{self, Place, Reader, Scribe, Writer};
+use crate::contenders::Outcome;
+
+/// The limit of the time in which a cache differs from the server outside of faults.
+const PATIENCE: Duration = Duration::from_secs(3);
+const ROUNDS: u32 = 4;
+/// The parent of the root.
+const ABOVE: &str = "/storm";
+/// A client that no fault hits.
+const HEALTHY: ClientId = ClientId(140);
+
+/// Runs one storm.
+pub(super) async fn storm(seed: u64) -> Outcome {
+    let mut random = StdRng::seed_from_u64(seed ^ 900 << 32);
+    let latency = Duration::from_millis(random.random_range(0..60));
+    // At the end of the numbers the servers do not count the changes of a parent: a watch that is set again misses them.
+    let weather = Weather { numbers_end: false, ..Weather::of(seed) };
+    let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
+    ensemble.record_changes(ABOVE);
+    let scribe = Scribe::new(ensemble.clone(), RECOVERY);
+    scribe.note(format_args!("seed {seed}, caches, latency {latency:?}, {weather:?}"));
+    let field = Trees { scribe: scribe.clone(), ensemble };
+
+    let (calm, is_calm) = watch::channel(false);
+    let (mut readers, mut workers, mut writers) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
+    let mut started = Vec::new();
+    let pause = [400, 3000, 12_000][random.random_range(0..3)];
+    let writer = |client, namespace, number: u32| Writer {
+        scribe: scribe.clone(),
+        ensemble: field.ensemble.clone(),
+        client,
+        place: Place { root: PATH, namespace },
+        random: StdRng::seed_from_u64(seed ^ (u64::from(number) + 950) << 32),
+        pause,
+    };
+    for id in 0..CLIENTS {
+        let (client, path) = weather::start_client(&field.ensemble, id, weather, &mut random);
+        let namespace = PATH.strip_suffix(path).unwrap_or_default();
+        for worker in 0..weather.workers {
+            let reader = Reader {
+                scribe: scribe.clone(),
+                ensemble: field.ensemble.clone(),
+                client: client.clone(),
+                place: Place { root: PATH, namespace },
+                random: StdRng::seed_from_u64(seed ^ (u64::from(id * WORKERS + worker) + 901) << 32),
+                rounds: ROUNDS,
+                calm: is_calm.clone(),
+                stays: RECOVERY + PATIENCE * 2,
+            };
+            workers.spawn(reader.read());
+        }
+        writers.spawn(writer(client.clone(), namespace, id).write(is_calm.clone()));
+        if let Some(longest) = weather.reads {
+            let random = StdRng::seed_from_u64(seed ^ (u64::from(id) + 980) << 32);
+            readers.spawn(weather::read(client.clone(), longest, random));
+        }
+        started.push(client);
+    }
+    let healthy = weather::start_player(&field.ensemble, HEALTHY);
+    let above = healthy.create().creating_parents_if_needed().for_path(PATH).await;
+    scribe.note(format_args!("the root is created: {above:?}"));
+    writers.spawn(writer(healthy.clone(), "", CLIENTS).write(is_calm.clone()));
+    started.push(healthy);
+    let wrong = |what| scribe.wrong(what);
+    let faults = async {
+        weather::nemeses(&field, weather, seed ^ 300, &mut random).await;
+        scribe.fault("all faults end", Duration::ZERO);
+        for id in 0..CLIENTS {
+            field.ensemble.repair(ClientId(id));
+        }
+        calm.send_replace(true);
+        while writers.join_next().await.is_some() {}
+    };
+    if !weather::workers_end(&mut workers, faults, wrong).await {
+        wrong("a reader that waits for ever".to_owned());
+    }
+    drop((workers, writers, readers));
+    for node in caching::below(&field.ensemble, ABOVE).iter().rev() {
+        field.ensemble.delete(node);
+    }
+    weather::clean_up(&field, started, wrong).await;
+    scribe.outcome(&Rules::new(PATIENCE))
+}
+
+/// The cached nodes, and the notes on the caches.
+#[derive(Debug, Clone)]
+struct Trees {
+    scribe: Scribe,
+    ensemble: SimulatedEnsemble,
+}
+
+impl Field for Trees {
+    fn ensemble(&self) -> &SimulatedEnsemble {
+        &self.ensemble
+    }
+
+    fn parts(&self) -> Vec<String> {
+        vec![PATH.to_owned()]
+    }
+
+    fn note(&self, what: impl fmt::Display) {
+        self.scribe.note(what);
+    }
+
+    fn fault(&self, what: impl fmt::Display, lasting: Duration) {
+        self.scribe.fault(what, lasting);
+    }
+
+    fn end(&self, what: impl fmt::Display) {
+        self.scribe.fault(what, Duration::ZERO);
+    }
+
+    fn revoke(&self, _nodes: Vec<String>) {}
+
+    fn nodes(&self) -> Vec<(String, i64)> {
+        let nodes = caching::below(&self.ensemble, PATH).into_iter();
+        nodes.filter_map(|path| Some((path.clone(), self.ensemble.owner(&path)?))).collect()
+    }
+}

@@ -5,5 +5,6 @@
 
 mod both_clients;
 mod listeners;
+mod curator_cache;
 mod resync;
 mod stage;

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use curator_framework::{CuratorFramework, CuratorOp};
 use curator_integration::env::in_time;
-use curator_recipes::{CacheEvent, CacheEvents, ChildData, CuratorCache, CuratorCacheOptions};
+use curator_recipes::{
+    CacheEvent, CacheEvents, ChildData, CuratorCache, CuratorCacheListenerBuilder, CuratorCacheOptions,
+};
 use curator_test::FaultProxy;
 use curator_test::wire::OpCode;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Starts a cache, and waits for its first load.
 pub(crate) async fn loaded(client: &CuratorFramework, path: &str, options: CuratorCacheOptions) -> CuratorCache {
@@ -78,4 +81,51 @@ impl Replay {
 pub(crate) fn reads(proxy: &FaultProxy) -> usize {
     let ops = [OpCode::Exists, OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2];
     ops.iter().map(|op| proxy.replies(*op)).sum()
+}
+
+/// The calls of a listener, in their order.
+pub(crate) struct Calls(UnboundedReceiver<String>);
+
+impl Calls {
+    pub(crate) async fn next(&mut self) -> String {
+        in_time(self.0.recv()).await.unwrap()
+    }
+
+    pub(crate) async fn take(&mut self, count: usize) -> Vec<String> {
+        let mut calls = Vec::new();
+        for _ in 0..count {
+            calls.push(self.next().await);
+        }
+        calls
+    }
+
+    /// Waits for the end of the listener. Returns the call that has come instead.
+    pub(crate) async fn last(&mut self) -> Option<String> {
+        in_time(self.0.recv()).await
+    }
+}
+
+/// Adds a closure for each kind of event, and returns their calls.
+pub(crate) fn calls_of(builder: CuratorCacheListenerBuilder) -> (CuratorCacheListenerBuilder, Calls) {
+    let (calls, receiver) = unbounded_channel();
+    let call = |name: &'static str| {
+        let calls = calls.clone();
+        // The test may have ended.
+        move |node: &ChildData| {
+            drop(calls.send(format!("{name} {}={}", node.path, String::from_utf8_lossy(&node.data))))
+        }
+    };
+    let (all, create, change, write, delete) =
+        (call("all"), call("create"), call("change"), call("write"), call("delete"));
+    let builder = builder
+        .for_all(move |event| match event {
+            CacheEvent::Created(node) | CacheEvent::Deleted(node) | CacheEvent::Changed { new: node, .. } => all(node),
+            _ => {}
+        })
+        .for_creates(create)
+        .for_changes(move |_, new| change(new))
+        .for_creates_and_changes(move |_, new| write(new))
+        .for_deletes(delete)
+        .for_initialized(move || drop(calls.send("initialized".to_owned())));
+    (builder, Calls(receiver))
 }

@@ -335,3 +335,19 @@ fn a_refused_node_is_gone_until_it_can_be_read() {
     assert_eq!(settle(&mut server, &mut client), 3);
     assert!(!client.engine.is_refused("/1") && client.engine.take_changes().len() == 2);
 }
+
+#[test]
+fn a_cache_is_fresh_once_the_changes_of_a_resync_are_read() {
+    let (mut server, mut client) = (flat(2, 0), Client::new());
+    settle(&mut server, &mut client);
+    assert_eq!(client.engine.mark(1), Some(1));
+    client.engine.known();
+    client.engine.notified(EventType::NodeDataChanged, "/1");
+    client.engine.resynced();
+    assert_eq!(client.engine.mark(5), None, "a read has no reply");
+    assert_eq!(settle(&mut server, &mut client), 1);
+    assert_eq!(client.engine.mark(5), Some(5));
+    client.engine.known();
+    client.engine.resynced();
+    assert_eq!(client.engine.mark(7), Some(7), "nothing has changed");
+}

@@ -192,9 +192,12 @@ pub mod tutorial {}
 pub use caches::curator_cache::CuratorCache;
 pub use caches::error::{CacheError, CacheResult};
 pub use caches::events::{CacheEvent, CacheEvents};
+pub use caches::legacy::{LegacyCacheEvents, StartMode};
 pub use caches::listener::{CacheListenerId, CuratorCacheListener, CuratorCacheListenerBuilder};
 pub use caches::model::{CacheSnapshot, CacheState, ChildData, Lookup};
+pub use caches::node_cache::{NodeCache, NodeChanged};
 pub use caches::options::CuratorCacheOptions;
+pub use caches::path_children_cache::{PathChildrenCache, PathChildrenCacheEvent};
 pub use curator_framework::LossReason;
 pub use groups::group::Group;
 pub use groups::member::{GroupMember, GroupMemberOptions};

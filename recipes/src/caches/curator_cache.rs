@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use curator_framework::{CuratorFramework, PathText, Session, validate_path};
 use tokio::sync::watch;
 
 use super::error::{CacheError, CacheResult};
-use super::events::CacheEvents;
+use super::events::{CacheEvents, Takes};
 use super::listener::{CacheListenerId, CuratorCacheListener, Pumps};
 use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
 use super::options::CuratorCacheOptions;
@@ -139,9 +139,10 @@ impl CuratorCache {
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> CacheResult<()> {
         let Owner { client, options, shared, pumps, task } = &*self.owner;
-        // Does not keep the client: the last clone of the cache ends the task.
-        let work = CacheTask::new(client.weak_clone(), Arc::clone(shared), options);
-        task.start(move |stop| work.run(stop)).map_err(|error| CacheError::of_start(error, self.path_text()))?;
+        // Made only for a start that counts: its drop closes the cache. Does not keep the client: the last clone of the
+        // cache ends the task.
+        let begin = |stop| CacheTask::new(client.weak_clone(), Arc::clone(shared), options).run(stop);
+        task.start(begin).map_err(|error| CacheError::of_start(error, self.path_text()))?;
         shared.starts();
         pumps.start();
         Ok(())
@@ -153,7 +154,7 @@ impl CuratorCache {
         &self.owner.shared.root
     }
 
-    fn path_text(&self) -> PathText {
+    pub(super) fn path_text(&self) -> PathText {
         self.owner.client.path_text(self.path())
     }
 
@@ -226,7 +227,7 @@ impl CuratorCache {
     /// Nothing is lost when the future is dropped.
     pub async fn caught_up(&self) -> CacheResult<i64> {
         let session = self.started_session().await?;
-        self.shows_all_of(&session).await
+        self.owner.shared.shows_all_of(&session, || self.path_text()).await
     }
 
     /// Waits until the contents show all that other clients wrote before the call. It costs one `sync`, and the reads of
@@ -242,17 +243,7 @@ impl CuratorCache {
     pub async fn synced(&self) -> CacheResult<i64> {
         let session = self.started_session().await?;
         crate::standing::catch_up(&session, self.path()).await?;
-        self.shows_all_of(&session).await
-    }
-
-    /// Waits until the contents show all that the replies of a session have shown.
-    async fn shows_all_of(&self, session: &Session) -> CacheResult<i64> {
-        // The session does not tell which notifications are ahead of a reply.
-        if self.owner.shared.is_one_shot.load(Ordering::Acquire) {
-            self.owner.shared.read_all();
-            return self.reaches(i64::MIN).await;
-        }
-        self.reaches(session.zxid()).await
+        self.owner.shared.shows_all_of(&session, || self.path_text()).await
     }
 
     async fn started_session(&self) -> CacheResult<Session> {
@@ -265,34 +256,21 @@ impl CuratorCache {
 
     /// Waits until the contents show each change up to a transaction.
     async fn reaches(&self, zxid: i64) -> CacheResult<i64> {
-        let mut states = self.watch();
-        loop {
-            match &*states.borrow_and_update() {
-                CacheState::Latent => return Err(CacheError::NotStarted { path: self.path_text() }),
-                CacheState::Failed(error) => return Err(error.clone()),
-                CacheState::Closed => return Err(CacheError::Closed { path: self.path_text() }),
-                CacheState::Fresh(fresh) if *fresh >= zxid => return Ok(*fresh),
-                _ => {}
-            }
-            self.owner.shared.looked_for.notify_one();
-            if states.changed().await.is_err() {
-                return Err(CacheError::Closed { path: self.path_text() });
-            }
-        }
+        self.owner.shared.reaches(zxid, || self.path_text()).await
     }
 
     /// Returns the events as a stream. It begins with a [`Created`](crate::CacheEvent::Created) for each node that is in
     /// the cache now.
     #[must_use]
     pub fn events(&self) -> CacheEvents {
-        CacheEvents::new(self.owner.shared.open_stream(), &self.owner.shared)
+        self.owner.shared.open_stream(Takes::Events)
     }
 
     /// Calls a listener for each event, on a thread of its own. As a [stream](Self::events) it begins with the nodes
     /// that are in the cache now.
     #[expect(clippy::must_use_candidate, reason = "most listeners stay as long as their cache")]
     pub fn add_listener(&self, listener: CuratorCacheListener) -> CacheListenerId {
-        self.owner.pumps.add(self.events(), listener)
+        self.owner.pumps.add(listener.pump(self.events()))
     }
 
     /// Removes a listener. A call that runs goes on.
@@ -310,6 +288,45 @@ impl CuratorCache {
     /// Reads all nodes again, in the background. Without it a cache reads only what has changed.
     pub fn rebuild(&self) {
         self.owner.shared.read_all();
+    }
+
+    /// Reads all nodes again, and waits for the replies.
+    pub(super) async fn rebuilt(&self) -> CacheResult<()> {
+        self.rebuild();
+        self.initialized().await
+    }
+
+    /// Reads a node again, and waits for the reply.
+    pub(super) async fn read_again(&self, path: &str) -> CacheResult<()> {
+        let relative = self.owner.shared.relative(path).unwrap_or_default();
+        self.owner.shared.read_again(|engine| engine.read_one(relative));
+        self.initialized().await
+    }
+
+    /// Forgets all nodes but the root, without an event.
+    pub(super) fn forget_below_root(&self) {
+        self.owner.shared.update(|engine| engine.forget_below_root());
+    }
+
+    /// Forgets the data of a node, without an event. Returns `false` if its version is another one, or the node is not
+    /// in the cache.
+    pub(super) fn forget_data(&self, path: &str, version: Option<i32>) -> bool {
+        let Some(relative) = self.owner.shared.relative(path) else { return false };
+        self.owner.shared.update(|engine| engine.forget_data(relative, version))
+    }
+
+    /// Returns the events, and the changes of the connection among them.
+    pub(super) fn events_and_notices(&self) -> CacheEvents {
+        self.owner.shared.open_stream(Takes::EventsAndNotices)
+    }
+
+    /// Adds the work of a listener's task.
+    pub(super) fn add_pump(&self, pump: impl Future<Output = ()> + Send + 'static) -> CacheListenerId {
+        self.owner.pumps.add(pump)
+    }
+
+    pub(super) fn client(&self) -> &CuratorFramework {
+        &self.owner.client
     }
 
     /// Ends the cache and its streams, and removes its watch. The contents are cleared, unless

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use curator_framework::ConnectionState;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -45,9 +46,31 @@ pub enum CacheEvent {
     },
 }
 
+/// A report of a cache that is not a change of its contents. The older caches have it among their events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Notice {
+    Connection(ConnectionState),
+    /// The contents are those of a later session.
+    Refreshed,
+}
+
+/// An element of a stream.
+#[derive(Debug, Clone)]
+pub(super) enum Heard {
+    Event(CacheEvent),
+    Notice(Notice),
+}
+
+/// The elements that a stream takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    Events,
+    EventsAndNotices,
+}
+
 /// The events that wait for one reader.
-#[derive(Default)]
 pub(super) struct EventQueue {
+    takes: Takes,
     waiting: Mutex<Waiting>,
     added: Notify,
 }
@@ -56,25 +79,36 @@ pub(super) struct EventQueue {
 struct Waiting {
     /// The contents with which the stream began. They do not count for the limit.
     contents: VecDeque<CacheEvent>,
-    events: VecDeque<CacheEvent>,
+    events: VecDeque<Heard>,
     /// Events were dropped. The reader takes the contents of the cache in their place.
     is_reset: bool,
     ended: bool,
 }
 
 impl EventQueue {
-    pub(super) fn beginning_with(contents: VecDeque<CacheEvent>) -> Arc<Self> {
+    pub(super) fn beginning_with(contents: VecDeque<CacheEvent>, takes: Takes) -> Arc<Self> {
         let waiting = Waiting { contents, ..Waiting::default() };
-        Arc::new(Self { waiting: Mutex::new(waiting), added: Notify::new() })
+        Arc::new(Self { takes, waiting: Mutex::new(waiting), added: Notify::new() })
     }
 
     /// Appends events. The caller has the lock of the contents.
     pub(super) fn extend(&self, events: &[CacheEvent], limit: usize) {
+        self.append(events.iter().cloned().map(Heard::Event), limit);
+    }
+
+    /// Appends a notice, if the stream takes them. The caller has the lock of the contents.
+    pub(super) fn notice(&self, notice: Notice, limit: usize) {
+        if self.takes == Takes::EventsAndNotices {
+            self.append([Heard::Notice(notice)], limit);
+        }
+    }
+
+    fn append(&self, all: impl IntoIterator<Item = Heard>, limit: usize) {
         let mut waiting = self.waiting.lock();
         if waiting.is_reset {
             return;
         }
-        waiting.events.extend(events.iter().cloned());
+        waiting.events.extend(all);
         if waiting.events.len() > limit {
             *waiting = Waiting { is_reset: true, ..Waiting::default() };
         }
@@ -97,13 +131,13 @@ impl EventQueue {
     }
 
     /// Returns the next event; the error says whether the stream has ended.
-    fn take(&self, shared: &Weak<Shared>) -> Result<CacheEvent, bool> {
+    fn take(&self, shared: &Weak<Shared>) -> Result<Heard, bool> {
         loop {
             let is_reset = {
                 let mut waiting = self.waiting.lock();
-                let next = waiting.contents.pop_front();
-                if let Some(event) = next.or_else(|| waiting.events.pop_front()) {
-                    return Ok(event);
+                let next = waiting.contents.pop_front().map(Heard::Event);
+                if let Some(heard) = next.or_else(|| waiting.events.pop_front()) {
+                    return Ok(heard);
                 }
                 if !waiting.is_reset {
                     return Err(waiting.ended);
@@ -137,8 +171,26 @@ impl CacheEvents {
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Option<CacheEvent> {
         loop {
+            if let Heard::Event(event) = self.heard().await? {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Returns the next event, if it has arrived.
+    pub fn try_next(&mut self) -> Option<CacheEvent> {
+        loop {
+            if let Heard::Event(event) = self.try_heard()? {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Returns the next element, as [`next`](Self::next) does.
+    pub(super) async fn heard(&mut self) -> Option<Heard> {
+        loop {
             match self.queue.take(&self.shared) {
-                Ok(event) => return Some(event),
+                Ok(heard) => return Some(heard),
                 Err(true) => return None,
                 // An event that arrived after the look has left a permit.
                 Err(false) => self.queue.added.notified().await,
@@ -146,8 +198,8 @@ impl CacheEvents {
         }
     }
 
-    /// Returns the next event, if it has arrived.
-    pub fn try_next(&mut self) -> Option<CacheEvent> {
+    /// Returns the next element, if it has arrived.
+    pub(super) fn try_heard(&mut self) -> Option<Heard> {
         self.queue.take(&self.shared).ok()
     }
 

@@ -1,14 +1,18 @@
 //! Listeners of a cache: closures for the kinds of events.
 
 use std::fmt;
+use std::future::{Future, ready};
+use std::pin::pin;
 use std::sync::Arc;
 
+use curator_framework::SafeNotifyExecutor;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::events::{CacheEvent, CacheEvents};
 use super::model::ChildData;
-use curator_framework::SafeNotifyExecutor;
 
 type Call = Box<dyn Fn(&CacheEvent) + Send + Sync>;
 
@@ -126,6 +130,16 @@ impl CuratorCacheListenerBuilder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheListenerId(u64);
 
+impl CuratorCacheListener {
+    /// Returns the work of a task that calls the listener for each event.
+    pub(super) fn pump(self, events: CacheEvents) -> impl Future<Output = ()> + Send + 'static {
+        let Self { calls, after_initialized } = self;
+        let is_early = move |event: &CacheEvent| after_initialized && !matches!(event, CacheEvent::Initialized);
+        let events = events.into_stream().skip_while(move |event| ready(is_early(event)));
+        pump(events, move |event| calls.iter().for_each(|call| call(event)))
+    }
+}
+
 /// The listeners of one cache: a task for each takes its events from a stream, one at a time.
 #[derive(Default)]
 pub(super) struct Pumps {
@@ -136,16 +150,16 @@ pub(super) struct Pumps {
 struct List {
     next: u64,
     /// The listeners that were added outside of a runtime, until the cache is started.
-    waiting: Vec<(u64, CacheEvents, CuratorCacheListener)>,
+    waiting: Vec<(u64, BoxFuture<'static, ()>)>,
     running: Vec<(u64, AbortHandle)>,
 }
 
 impl Pumps {
-    pub(super) fn add(&self, events: CacheEvents, listener: CuratorCacheListener) -> CacheListenerId {
+    pub(super) fn add(&self, pump: impl Future<Output = ()> + Send + 'static) -> CacheListenerId {
         let mut list = self.list.lock();
         list.next += 1;
         let id = list.next;
-        list.waiting.push((id, events, listener));
+        list.waiting.push((id, Box::pin(pump)));
         list.start();
         CacheListenerId(id)
     }
@@ -157,7 +171,7 @@ impl Pumps {
 
     pub(super) fn remove(&self, CacheListenerId(id): CacheListenerId) {
         let mut list = self.list.lock();
-        let waiting = list.waiting.iter().position(|(other, ..)| *other == id).map(|index| list.waiting.remove(index));
+        let waiting = list.waiting.iter().position(|(other, _)| *other == id).map(|index| list.waiting.remove(index));
         if let Some(index) = list.running.iter().position(|(other, _)| *other == id) {
             list.running.remove(index).1.abort();
         }
@@ -170,32 +184,28 @@ impl Pumps {
 impl List {
     fn start(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        for (id, events, listener) in self.waiting.drain(..) {
-            self.running.push((id, runtime.spawn(pump(events, listener)).abort_handle()));
+        for (id, pump) in self.waiting.drain(..) {
+            self.running.push((id, runtime.spawn(pump).abort_handle()));
         }
     }
 }
 
-/// Calls a listener for each event, one after the other, on a thread where it may block.
-async fn pump(mut events: CacheEvents, listener: CuratorCacheListener) {
-    let (listener, executor) = (Arc::new(listener), SafeNotifyExecutor::new());
-    let mut is_initialized = false;
-    while let Some(first) = events.next().await {
+/// Calls a closure for each event, one after the other, on a thread where it may block.
+pub(super) async fn pump<T: Send + 'static>(events: impl Stream<Item = T>, call: impl Fn(&T) + Send + Sync + 'static) {
+    let (call, executor) = (Arc::new(call), SafeNotifyExecutor::new());
+    // One thread for all that have arrived: a thread for each would be slower than the events.
+    let mut arrived = pin!(events.ready_chunks(MOST_CALLS));
+    while let Some(events) = arrived.next().await {
         let (called, are_called) = tokio::sync::oneshot::channel::<()>();
         let called = Arc::new(called);
-        // One thread for all that have arrived: a thread for each would be slower than the events.
-        for event in std::iter::once(first).chain(std::iter::from_fn(|| events.try_next())).take(MOST_CALLS) {
-            is_initialized |= matches!(event, CacheEvent::Initialized);
-            if listener.after_initialized && !is_initialized {
-                continue;
-            }
-            // A removal drops this task, which has the listener, so the calls that wait are not made.
-            let (listener, called) = (Arc::downgrade(&listener), Arc::clone(&called));
+        for event in events {
+            // A removal drops this task, which has the closure, so the calls that wait are not made.
+            let (call, called) = (Arc::downgrade(&call), Arc::clone(&called));
             executor.submit(move || {
                 // Dropped at the end of the job, also if a closure panics.
                 let _called = called;
-                if let Some(listener) = listener.upgrade() {
-                    listener.calls.iter().for_each(|call| call(&event));
+                if let Some(call) = call.upgrade() {
+                    call(&event);
                 }
             });
         }

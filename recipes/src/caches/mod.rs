@@ -7,15 +7,21 @@
 //! | `source` | the notifications in one session: a subscription, or watches set one by one |
 //! | `shared` | the contents between the task and the readers |
 //! | `events` | the bounded streams of changes |
+//! | `connection` | the changes of the connection, for the streams of the older caches |
 //! | `curator_cache` | the public cache |
+//! | `legacy` | the streams of the older caches: `node_cache`, `path_children_cache` |
 
+mod connection;
 pub(crate) mod curator_cache;
 mod engine;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod legacy;
 pub(crate) mod listener;
 pub(crate) mod model;
+pub(crate) mod node_cache;
 pub(crate) mod options;
+pub(crate) mod path_children_cache;
 mod shared;
 mod source;
 mod task;

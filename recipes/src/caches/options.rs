@@ -18,6 +18,8 @@ pub struct CuratorCacheOptions {
     pub(super) compressed: bool,
     pub(super) drops_data: bool,
     pub(super) keeps_contents: bool,
+    /// A root that does not exist is created, as a container.
+    pub(super) keeps_root: bool,
     pub(super) max_nodes: usize,
     pub(super) max_events: usize,
     pub(super) snapshot: Option<CacheSnapshot>,
@@ -32,6 +34,7 @@ impl Default for CuratorCacheOptions {
             compressed: false,
             drops_data: false,
             keeps_contents: false,
+            keeps_root: false,
             max_nodes: 10_000,
             max_events: 10_000,
             snapshot: None,
@@ -87,6 +90,11 @@ impl CuratorCacheOptions {
     /// Keeps the contents when the cache is closed: Curator's `DO_NOT_CLEAR_ON_CLOSE`.
     pub fn do_not_clear_on_close(mut self) -> Self {
         self.keeps_contents = true;
+        self
+    }
+
+    pub(super) fn keeping_root(mut self) -> Self {
+        self.keeps_root = true;
         self
     }
 

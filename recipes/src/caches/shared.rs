@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 
-use curator_framework::{KnownNodes, Resync};
+use curator_framework::{KnownNodes, PathText, Resync, Session};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::engine::{Cached, Change, Engine, EngineOptions, Entry, Known, Scope};
-use super::events::{CacheEvent, EventQueue};
+use super::error::{CacheError, CacheResult};
+use super::events::{CacheEvent, CacheEvents, EventQueue, Notice, Takes};
 use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
 use super::options::{CuratorCacheOptions, FullPathFilter};
 
@@ -20,6 +21,8 @@ pub(super) struct Shared {
     max_events: usize,
     contents: Mutex<Contents>,
     pub(super) state: watch::Sender<CacheState>,
+    /// The load is complete, and the root does not exist.
+    root_is_missing: watch::Sender<bool>,
     /// Asks the task to look at the newest transaction.
     pub(super) looked_for: Notify,
     /// The transaction up to which the cache knows all changes of its nodes when the next session begins. Within a
@@ -32,6 +35,8 @@ pub(super) struct Shared {
 struct Contents {
     engine: Engine,
     streams: Vec<Weak<EventQueue>>,
+    /// The session began since the contents were fresh.
+    is_new_session: bool,
     is_initialized: bool,
     is_closed: bool,
 }
@@ -59,12 +64,14 @@ impl Shared {
                 Some(Cached { path, stat: node.stat, data: node.data.clone() })
             }));
         }
-        let contents = Contents { engine, streams: Vec::new(), is_initialized: false, is_closed: false };
+        let contents =
+            Contents { engine, streams: Vec::new(), is_new_session: false, is_initialized: false, is_closed: false };
         Arc::new(Self {
             root,
             max_events: options.max_events,
             contents: Mutex::new(contents),
             state: watch::Sender::new(CacheState::Latent),
+            root_is_missing: watch::Sender::new(false),
             looked_for: Notify::new(),
             known_up_to: AtomicI64::new(known_up_to),
             is_one_shot: AtomicBool::new(false),
@@ -93,7 +100,47 @@ impl Shared {
         let mut contents = self.contents.lock();
         let handled = handle(&mut contents.engine);
         self.publish(&mut contents, []);
+        self.look_at_root(&contents);
         handled
+    }
+
+    fn look_at_root(&self, contents: &Contents) {
+        let is_missing = contents.engine.tree().get("").is_none() && contents.is_missing("");
+        self.root_is_missing.send_if_modified(|before| std::mem::replace(before, is_missing) != is_missing);
+    }
+
+    /// Resolves when the load is complete, and the root does not exist.
+    pub(super) async fn root_is_missing(&self) {
+        // Never fails: `self` has the sender.
+        drop(self.root_is_missing.subscribe().wait_for(|&is_missing| is_missing).await);
+    }
+
+    /// Waits until the contents show all that the replies of a session have shown.
+    pub(super) async fn shows_all_of(&self, session: &Session, path: impl Fn() -> PathText) -> CacheResult<i64> {
+        // The session does not tell which notifications are ahead of a reply.
+        if self.is_one_shot.load(Ordering::Acquire) {
+            self.read_all();
+            return self.reaches(i64::MIN, path).await;
+        }
+        self.reaches(session.zxid(), path).await
+    }
+
+    /// Waits until the contents show each change up to a transaction.
+    pub(super) async fn reaches(&self, zxid: i64, path: impl Fn() -> PathText) -> CacheResult<i64> {
+        let mut states = self.state.subscribe();
+        loop {
+            match &*states.borrow_and_update() {
+                CacheState::Latent => return Err(CacheError::NotStarted { path: path() }),
+                CacheState::Failed(error) => return Err(error.clone()),
+                CacheState::Closed => return Err(CacheError::Closed { path: path() }),
+                CacheState::Fresh(fresh) if *fresh >= zxid => return Ok(*fresh),
+                _ => {}
+            }
+            self.looked_for.notify_one();
+            if states.changed().await.is_err() {
+                return Err(CacheError::Closed { path: path() });
+            }
+        }
     }
 
     /// Gives the changes of the engine to the streams, and then these events.
@@ -117,6 +164,22 @@ impl Shared {
         self.publish(&mut self.contents.lock(), [event]);
     }
 
+    /// Gives a notice to the streams that take them.
+    pub(super) fn notice(&self, notice: Notice) {
+        self.give_notice(&self.contents.lock(), notice);
+    }
+
+    fn give_notice(&self, contents: &Contents, notice: Notice) {
+        for stream in contents.streams.iter().filter_map(Weak::upgrade) {
+            stream.notice(notice, self.max_events);
+        }
+    }
+
+    /// Records that a session begins.
+    pub(super) fn begins_session(&self) {
+        self.contents.lock().is_new_session = true;
+    }
+
     /// Leaves the state `Latent`, unless the task has done so.
     pub(super) fn starts(&self) {
         self.set_state(|state| matches!(state, CacheState::Latent).then_some(CacheState::Loading));
@@ -132,12 +195,19 @@ impl Shared {
         let is_first = fresh.is_some() && !std::mem::replace(&mut contents.is_initialized, true);
         self.publish(&mut contents, is_first.then_some(CacheEvent::Initialized));
         match fresh {
-            Some(zxid) => self.set_state(|state| match state {
-                CacheState::Fresh(known) if *known == zxid => None,
-                _ => Some(CacheState::Fresh(zxid)),
-            }),
+            Some(zxid) => {
+                let is_refreshed = std::mem::take(&mut contents.is_new_session) && !is_first;
+                if is_refreshed {
+                    self.give_notice(&contents, Notice::Refreshed);
+                }
+                self.set_state(|state| match state {
+                    CacheState::Fresh(known) if *known == zxid => None,
+                    _ => Some(CacheState::Fresh(zxid)),
+                });
+            }
             None => self.is_stale(),
         }
+        self.look_at_root(&contents);
         fresh.is_some()
     }
 
@@ -158,8 +228,13 @@ impl Shared {
 
     /// Reads all nodes again.
     pub(super) fn read_all(&self) {
+        self.read_again(Engine::read_all);
+    }
+
+    /// Lets the engine read nodes again. Nothing is fresh before they are read.
+    pub(super) fn read_again(&self, read: impl FnOnce(&mut Engine)) {
         let mut contents = self.contents.lock();
-        contents.engine.read_all();
+        read(&mut contents.engine);
         if self.state.borrow().is_fresh() {
             self.is_stale();
         }
@@ -177,17 +252,17 @@ impl Shared {
     }
 
     /// Opens a stream that begins with the present contents.
-    pub(super) fn open_stream(&self) -> Arc<EventQueue> {
+    pub(super) fn open_stream(self: &Arc<Self>, takes: Takes) -> CacheEvents {
         let mut contents = self.contents.lock();
         self.publish(&mut contents, []);
-        let queue = EventQueue::beginning_with(self.contents_as_events(&contents));
+        let queue = EventQueue::beginning_with(self.contents_as_events(&contents), takes);
         if contents.is_closed {
             queue.end();
         } else {
             contents.engine.record_changes(true);
             contents.streams.push(Arc::downgrade(&queue));
         }
-        queue
+        CacheEvents::new(queue, self)
     }
 
     /// Gives a stream the contents in the place of the events that it has dropped.

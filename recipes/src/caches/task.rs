@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::sleep;
 
+use super::connection::Connection;
 use super::engine::{Engine, Request};
 use super::error::CacheError;
 use super::events::CacheEvent;
@@ -49,6 +50,7 @@ pub(super) struct CacheTask {
     shared: Arc<Shared>,
     compressed: Option<bool>,
     keeps_contents: bool,
+    keeps_root: bool,
     mode: AddWatchMode,
     max_nodes: usize,
     /// The newest transaction in a stat, for clients that do not report that of their replies.
@@ -68,24 +70,35 @@ impl CacheTask {
         let is_single = options.max_depth == Some(0);
         let mode = if is_single { AddWatchMode::Persistent } else { AddWatchMode::PersistentRecursive };
         let compressed = options.compressed.then_some(true);
-        let CuratorCacheOptions { keeps_contents, max_nodes, .. } = *options;
+        let CuratorCacheOptions { keeps_contents, keeps_root, max_nodes, .. } = *options;
         let pauses = Pauses::default();
-        Self { client, shared, compressed, keeps_contents, mode, max_nodes, newest_stat: 0, pauses }
+        Self { client, shared, compressed, keeps_contents, keeps_root, mode, max_nodes, newest_stat: 0, pauses }
     }
 
     pub(super) async fn run(mut self, mut stop: Stop) {
+        let connection = Connection::new(&self.client, &self.shared);
+        let (client, shared) = (self.client.weak_clone(), Arc::clone(&self.shared));
+        let keeps_root = self.keeps_root;
         tokio::select! {
             biased;
             () = stop.requested() => {}
-            () = self.follow() => {}
+            // Ahead of the notifications that follow a change of the connection.
+            () = connection.tell() => {}
+            () = keep_root(&client, &shared), if keeps_root => {}
+            () = self.follow(&connection) => {}
         }
     }
 
     /// Follows the nodes until the client is closed.
-    async fn follow(&mut self) {
+    async fn follow(&mut self, connection: &Connection) {
         loop {
             let followed = match self.client.session().await {
-                Ok(session) => self.follow_in(&session).await,
+                Ok(session) => {
+                    if connection.is_in_another(&session) {
+                        self.shared.begins_session();
+                    }
+                    self.follow_in(&session).await
+                }
                 Err(error) => Err(error.into()),
             };
             let error = match followed {
@@ -274,6 +287,26 @@ fn handle(shared: &Shared, engine: &mut Engine, stay: &mut Stay, notification: S
             engine.all_lost();
             engine.read_all();
         }
+    }
+}
+
+/// Creates the root whenever it does not exist, as a container. Never resolves.
+async fn keep_root(client: &CuratorFramework, shared: &Shared) {
+    let mut pauses = Pauses::default();
+    loop {
+        shared.root_is_missing().await;
+        let created = async {
+            client.create_containers(&shared.root).await?;
+            // Until the cache shows the node, it looks as if it were missing.
+            shared.shows_all_of(&client.session().await?, || client.path_text(&shared.root)).await
+        };
+        let Err(error) = created.await else {
+            pauses = Pauses::default();
+            continue;
+        };
+        let pause = pauses.after(error.is_retryable());
+        tracing::warn!(%error, path = shared.root, pause_s = pause.as_secs_f64(), "the root of a cache cannot be created");
+        sleep(pause).await;
     }
 }
 

@@ -269,6 +269,28 @@ impl Engine {
         self.check_root();
     }
 
+    /// Begins to read one node again. Nothing is fresh before it is read.
+    pub(super) fn read_one(&mut self, path: &str) {
+        self.freshness.restart();
+        if self.options.scope.has(path) {
+            self.want(Request::Read(path.into()), self.freshness.newest());
+        }
+    }
+
+    /// Removes all nodes below the root, without a change for each.
+    pub(super) fn forget_below_root(&mut self) {
+        for name in self.tree.children("").unwrap_or_default() {
+            self.tree.remove(&format!("/{name}"), &mut |_, _, _| {});
+        }
+    }
+
+    /// Drops the data of a node, without a change. Returns `false` if the tree does not have it in this version.
+    pub(super) fn forget_data(&mut self, path: &str, version: Option<i32>) -> bool {
+        let found = self.tree.get(path).filter(|entry| version.is_none_or(|version| entry.stat.version == version));
+        let Some((round, stat)) = found.map(|entry| (entry.round, *entry.stat)) else { return false };
+        self.tree.set(path, round, &stat, &[])
+    }
+
     /// Reads the root again. If it was created again since the tree was read, so was all below it.
     pub(super) fn check_root(&mut self) {
         self.want_below(Request::Read("".into()));

@@ -4,7 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod both_clients;
-mod listeners;
 mod curator_cache;
+mod faces;
+mod listeners;
+mod node_cache;
+mod path_children_cache;
 mod resync;
 mod stage;

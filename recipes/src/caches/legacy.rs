@@ -1,0 +1,106 @@
+//! The streams of the older caches, and what these caches share.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::stream::Stream;
+use parking_lot::Mutex;
+
+use super::curator_cache::CuratorCache;
+use super::events::{CacheEvent, CacheEvents, Heard};
+use super::listener::{CacheListenerId, pump};
+use super::model::CacheState;
+
+/// The events with which an older cache begins: Curator's `StartMode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum StartMode {
+    /// The events begin with the nodes of the load.
+    #[default]
+    Normal,
+    /// The call waits for the load, whose nodes are not reported.
+    BuildInitialCache,
+    /// As `Normal`. An event with all children reports the end of the load.
+    PostInitializedEvent,
+}
+
+/// The events of a [`NodeCache`](crate::NodeCache) or a [`PathChildrenCache`](crate::PathChildrenCache). The stream
+/// begins with the nodes that the cache had when it was opened, and ends with the cache.
+pub struct LegacyCacheEvents<T> {
+    events: CacheEvents,
+    translate: Box<dyn FnMut(Heard) -> Option<T> + Send + Sync>,
+}
+
+impl<T> LegacyCacheEvents<T> {
+    pub(super) fn new(cache: &CuratorCache, translate: impl FnMut(Heard) -> Option<T> + Send + Sync + 'static) -> Self {
+        Self { events: cache.events_and_notices(), translate: Box::new(translate) }
+    }
+
+    /// Returns the next event; `None` once the cache is closed and all events were returned.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<T> {
+        loop {
+            let heard = self.events.heard().await?;
+            if let Some(event) = (self.translate)(heard) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Returns the next event, if it has arrived.
+    pub fn try_next(&mut self) -> Option<T> {
+        loop {
+            let heard = self.events.try_heard()?;
+            if let Some(event) = (self.translate)(heard) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Returns the events as a [`Stream`].
+    pub fn into_stream(self) -> impl Stream<Item = T> {
+        futures_util::stream::unfold(self, |mut events| async move { Some((events.next().await?, events)) })
+    }
+}
+
+impl<T: Send + 'static> LegacyCacheEvents<T> {
+    /// Calls a closure for each event, on a thread of its own.
+    pub(super) fn call(self, cache: &CuratorCache, call: impl Fn(&T) + Send + Sync + 'static) -> CacheListenerId {
+        cache.add_pump(async move { pump(self.into_stream(), call).await })
+    }
+}
+
+impl<T> fmt::Debug for LegacyCacheEvents<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LegacyCacheEvents").finish_non_exhaustive()
+    }
+}
+
+/// The start mode of a cache, which its streams share.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mode(Arc<Mutex<StartMode>>);
+
+impl Mode {
+    pub(super) fn get(&self) -> StartMode {
+        *self.0.lock()
+    }
+
+    /// Sets the mode of a cache that was not started.
+    pub(super) fn set(&self, cache: &CuratorCache, mode: StartMode) {
+        if let CacheState::Latent = cache.state() {
+            *self.0.lock() = mode;
+        }
+    }
+
+    /// Returns the filter that leaves out the nodes with which a stream begins, if the mode says so.
+    pub(super) fn beginning(&self) -> impl FnMut(&Heard) -> bool + Send + Sync + use<> {
+        let (mode, mut is_over) = (self.clone(), false);
+        move |heard| {
+            is_over |= matches!(heard, Heard::Event(CacheEvent::Initialized | CacheEvent::Reset));
+            is_over || matches!(heard, Heard::Notice(_)) || mode.get() != StartMode::BuildInitialCache
+        }
+    }
+}

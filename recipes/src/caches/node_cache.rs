@@ -1,0 +1,243 @@
+//! The older cache of one node.
+
+use std::fmt;
+use std::sync::Arc;
+
+use curator_framework::CuratorFramework;
+use tokio::sync::watch;
+
+use super::curator_cache::CuratorCache;
+use super::error::CacheResult;
+use super::events::{CacheEvent, Heard};
+use super::legacy::{LegacyCacheEvents, Mode, StartMode};
+use super::listener::CacheListenerId;
+use super::model::{CacheState, ChildData};
+use super::options::CuratorCacheOptions;
+
+/// A change of the node of a [`NodeCache`]: a call of Curator's `nodeChanged`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeChanged {
+    /// The node; `None` if it does not exist, or the server refuses to show it.
+    pub node: Option<Arc<ChildData>>,
+}
+
+/// A local copy of one node: Curator's `NodeCache`, for programs that migrate. New ones use a [`CuratorCache`].
+///
+/// Clones are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close), or the drop of the
+/// last clone, ends the cache. [`CuratorCache`] says what the contents promise.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::NodeCache;
+///
+/// let cache = NodeCache::new(client.clone(), "/motto")?;
+/// cache.start_with_initial_build().await?;
+/// assert!(cache.current_data().is_none());
+///
+/// let mut events = cache.events();
+/// client.create().with_data("carpe diem").for_path("/motto").await?;
+/// let node = events.next().await.and_then(|change| change.node).expect("the node exists");
+/// assert_eq!(node.data, b"carpe diem");
+/// # cache.close().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from Curator
+///
+/// | Curator | here |
+/// | --- | --- |
+/// | `nodeChanged()` says that something has changed | [`NodeChanged`] has the node |
+/// | a node that is deleted and created again at once may be one call | two changes: `None`, then the new node |
+/// | creates the missing parents of the path as containers | creates nothing: the watch needs no parents |
+/// | reads the node again after each lost connection | reads it only if it has changed |
+/// | `rebuild` drops changes without an event | [`rebuild`](Self::rebuild) reports each change that it finds |
+///
+/// # Cost
+///
+/// | case | requests |
+/// | --- | --- |
+/// | load | 1 persistent watch, 1 read |
+/// | the node is created or changes | 1 read |
+/// | the node is deleted | none |
+/// | lost connection, new session | as of a [`CuratorCache`] with one node |
+#[derive(Clone)]
+pub struct NodeCache {
+    cache: CuratorCache,
+    mode: Mode,
+}
+
+impl NodeCache {
+    /// Returns a cache of a node, which is to be started. No request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`: ZooKeeper does not allow this path.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> CacheResult<Self> {
+        Self::with_options(client, path, CuratorCacheOptions::new())
+    }
+
+    /// Returns a cache with these options, which is to be started: [`compressed`](CuratorCacheOptions::compressed) is
+    /// Curator's `dataIsCompressed`. The depth is always 0. No request.
+    ///
+    /// # Errors
+    ///
+    /// As of [`CuratorCache::with_options`].
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        options: CuratorCacheOptions,
+    ) -> CacheResult<Self> {
+        let cache = CuratorCache::with_options(client, path, options.single_node())?;
+        Ok(Self { cache, mode: Mode::default() })
+    }
+
+    /// Starts to read the node, in the background, now or when the client is connected: Curator's `start(false)`. The
+    /// events begin with the node, if it exists.
+    ///
+    /// # Errors
+    ///
+    /// * `AlreadyStarted`, `Closed`: a cache starts once.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    pub fn start(&self) -> CacheResult<()> {
+        self.mode.set(&self.cache, StartMode::Normal);
+        self.cache.start()
+    }
+
+    /// Starts the cache, and waits until it has read the node: Curator's `start(true)`. The events begin with the first
+    /// change after that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`start`](Self::start) and of [`initialized`](Self::initialized).
+    ///
+    /// # Cancel safety
+    ///
+    /// The cache is started when the future is dropped after its first poll.
+    pub async fn start_with_initial_build(&self) -> CacheResult<()> {
+        self.mode.set(&self.cache, StartMode::BuildInitialCache);
+        self.cache.start()?;
+        self.cache.initialized().await
+    }
+
+    /// Waits until the cache has read the node, or knows that it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// As of [`CuratorCache::initialized`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized(&self) -> CacheResult<()> {
+        self.cache.initialized().await
+    }
+
+    /// Waits until the cache shows all that other clients wrote before the call: [`CuratorCache::synced`].
+    ///
+    /// # Errors
+    ///
+    /// As of [`CuratorCache::synced`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn synced(&self) -> CacheResult<i64> {
+        self.cache.synced().await
+    }
+
+    /// Returns the path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.cache.path()
+    }
+
+    /// Returns the node as the cache knows it; `None` if it does not exist or was not read.
+    #[must_use]
+    pub fn current_data(&self) -> Option<Arc<ChildData>> {
+        self.cache.get(self.path()).present()
+    }
+
+    /// Returns the age of the contents.
+    #[must_use]
+    pub fn state(&self) -> CacheState {
+        self.cache.state()
+    }
+
+    /// Returns the age of the contents as a channel. It may skip states.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<CacheState> {
+        self.cache.watch()
+    }
+
+    /// Returns the changes as a stream. It begins with the node, if it exists, unless the cache was started by
+    /// [`start_with_initial_build`](Self::start_with_initial_build). A slow reader may miss changes, not the last one.
+    #[must_use]
+    pub fn events(&self) -> LegacyCacheEvents<NodeChanged> {
+        let (mut passes, mut was_reset) = (self.mode.beginning(), false);
+        let translate = move |heard: Heard| {
+            let passes = passes(&heard);
+            let Heard::Event(event) = heard else { return None };
+            let node = match event {
+                CacheEvent::Created(node) | CacheEvent::Changed { new: node, .. } => Some(node),
+                CacheEvent::Deleted(_) => None,
+                CacheEvent::Reset => {
+                    was_reset = true;
+                    return None;
+                }
+                // The node was deleted among the changes that were dropped.
+                CacheEvent::Initialized if was_reset => None,
+                CacheEvent::Initialized | CacheEvent::Failed { .. } => return None,
+            };
+            was_reset = false;
+            passes.then_some(NodeChanged { node })
+        };
+        LegacyCacheEvents::new(&self.cache, translate)
+    }
+
+    /// Calls a closure for each change, on a thread of its own. It begins as a [stream](Self::events).
+    pub fn add_listener(&self, listener: impl Fn(&NodeChanged) + Send + Sync + 'static) -> CacheListenerId {
+        self.events().call(&self.cache, listener)
+    }
+
+    /// Removes a listener. A call that runs goes on.
+    pub fn remove_listener(&self, id: CacheListenerId) {
+        self.cache.remove_listener(id);
+    }
+
+    /// Reads the node again, and waits for the reply.
+    ///
+    /// # Errors
+    ///
+    /// `NotStarted`, `Closed`; `Framework`: the server refuses to show the node.
+    ///
+    /// # Cancel safety
+    ///
+    /// The reading goes on when the future is dropped.
+    pub async fn rebuild(&self) -> CacheResult<()> {
+        self.cache.rebuilt().await
+    }
+
+    /// Ends the cache and its streams, and removes its watch. Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        self.cache.close().await;
+    }
+}
+
+impl fmt::Debug for NodeCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeCache").field("path", &self.path()).field("state", &self.state()).finish_non_exhaustive()
+    }
+}

@@ -5,6 +5,7 @@
 mod acls;
 mod both_clients;
 mod bounded;
+mod cache_cancellation;
 mod cancellation;
 mod downgrade;
 mod error_sections;

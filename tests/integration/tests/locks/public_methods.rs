@@ -8,7 +8,7 @@ use syn::{Attribute, ImplItem, Item, ItemImpl, ItemMacro, ReturnType, TraitItem,
 
 use crate::operations::{LONG, holding, taking};
 use crate::shared_cancellation::METHODS;
-use crate::{leader_cancellation, node_cancellation};
+use crate::{cache_cancellation, leader_cancellation, node_cancellation};
 
 /// The public asynchronous methods of a source file, and the types for which macros make some.
 #[derive(Default)]
@@ -133,6 +133,7 @@ fn no_asynchronous_method_is_left_out() {
                 .into_iter()
                 .chain(leader_cancellation::methods())
                 .chain(node_cancellation::methods())
+                .chain(cache_cancellation::methods())
                 .map(ToOwned::to_owned),
         )
         .collect();

@@ -198,6 +198,7 @@ pub use caches::model::{CacheSnapshot, CacheState, ChildData, Lookup};
 pub use caches::node_cache::{NodeCache, NodeChanged};
 pub use caches::options::CuratorCacheOptions;
 pub use caches::path_children_cache::{PathChildrenCache, PathChildrenCacheEvent};
+pub use caches::tree_cache::{TreeCache, TreeCacheBuilder, TreeCacheEvent};
 pub use curator_framework::LossReason;
 pub use groups::group::Group;
 pub use groups::member::{GroupMember, GroupMemberOptions};

@@ -24,8 +24,9 @@ pub enum StartMode {
     PostInitializedEvent,
 }
 
-/// The events of a [`NodeCache`](crate::NodeCache) or a [`PathChildrenCache`](crate::PathChildrenCache). The stream
-/// begins with the nodes that the cache had when it was opened, and ends with the cache.
+/// The events of a [`NodeCache`](crate::NodeCache), a [`PathChildrenCache`](crate::PathChildrenCache) or a
+/// [`TreeCache`](crate::TreeCache). The stream begins with the nodes that the cache had when it was opened, and ends
+/// with the cache.
 pub struct LegacyCacheEvents<T> {
     events: CacheEvents,
     translate: Box<dyn FnMut(Heard) -> Option<T> + Send + Sync>,

@@ -9,7 +9,7 @@
 //! | `events` | the bounded streams of changes |
 //! | `connection` | the changes of the connection, for the streams of the older caches |
 //! | `curator_cache` | the public cache |
-//! | `legacy` | the streams of the older caches: `node_cache`, `path_children_cache` |
+//! | `legacy` | the streams of the older caches: `node_cache`, `path_children_cache`, `tree_cache` |
 
 mod connection;
 pub(crate) mod curator_cache;
@@ -25,3 +25,4 @@ pub(crate) mod path_children_cache;
 mod shared;
 mod source;
 mod task;
+pub(crate) mod tree_cache;

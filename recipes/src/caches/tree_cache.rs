@@ -1,0 +1,376 @@
+//! The older cache of a tree.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use curator_framework::{ConnectionState, CuratorFramework};
+use tokio::sync::watch;
+
+use super::curator_cache::CuratorCache;
+use super::error::{CacheError, CacheResult};
+use super::events::{CacheEvent, Heard, Notice};
+use super::legacy::LegacyCacheEvents;
+use super::listener::CacheListenerId;
+use super::model::{CacheState, ChildData};
+use super::options::CuratorCacheOptions;
+
+/// An event of a [`TreeCache`]: Curator's `TreeCacheEvent`.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum TreeCacheEvent {
+    /// A node was created, or was read for the first time.
+    NodeAdded(Arc<ChildData>),
+    /// The data of a node has changed. States between the two may be skipped.
+    NodeUpdated {
+        /// The earlier state.
+        old: Arc<ChildData>,
+        /// The present state.
+        new: Arc<ChildData>,
+    },
+    /// A node was deleted. This is its last state.
+    NodeRemoved(Arc<ChildData>),
+    /// The connection is lost, and the session may be alive.
+    ConnectionSuspended,
+    /// The client is connected again.
+    ConnectionReconnected,
+    /// The session is over.
+    ConnectionLost,
+    /// The load is complete. After `ConnectionLost` it follows again, behind the changes between the sessions.
+    Initialized,
+    /// The reader was too slow, and events were dropped. Forget all nodes: a `NodeAdded` for each present node follows.
+    Reset,
+    /// The server refuses to show a node, or its data cannot be decompressed.
+    Failed {
+        /// The full path.
+        path: String,
+        /// The error.
+        error: CacheError,
+    },
+}
+
+impl TreeCacheEvent {
+    /// Returns the node of the event, if it is about one: Curator's `getData`.
+    #[must_use]
+    pub fn data(&self) -> Option<&ChildData> {
+        match self {
+            Self::NodeAdded(node) | Self::NodeUpdated { new: node, .. } | Self::NodeRemoved(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Returns the earlier state of a node that has changed: Curator's `getOldData`.
+    #[must_use]
+    pub fn old_data(&self) -> Option<&ChildData> {
+        match self {
+            Self::NodeUpdated { old, .. } => Some(old),
+            _ => None,
+        }
+    }
+}
+
+/// Builds a [`TreeCache`]: Curator's `TreeCache.Builder`.
+#[derive(Debug)]
+#[must_use]
+pub struct TreeCacheBuilder {
+    client: CuratorFramework,
+    path: String,
+    options: CuratorCacheOptions,
+    creates_path: bool,
+}
+
+impl TreeCacheBuilder {
+    /// Sets whether the cache keeps the data of the nodes, beside their stats. It does unless set.
+    pub fn cache_data(mut self, cache_data: bool) -> Self {
+        self.options.drops_data = !cache_data;
+        self
+    }
+
+    /// Sets whether the data is decompressed: see [`CuratorCacheOptions::compressed`].
+    pub fn data_is_compressed(mut self, is_compressed: bool) -> Self {
+        self.options.compressed = is_compressed;
+        self
+    }
+
+    /// Caches at most this many levels below the path; 0 is the node alone.
+    pub fn max_depth(mut self, levels: usize) -> Self {
+        self.options.max_depth = Some(levels);
+        self
+    }
+
+    /// Sets whether [`start`](TreeCache::start) creates the path and its parents, as far as they are missing. They are
+    /// containers. It does not unless set.
+    pub fn create_parent_nodes(mut self, create: bool) -> Self {
+        self.creates_path = create;
+        self
+    }
+
+    /// Chooses the nodes: Curator's `TreeCacheSelector`. Both closures get full paths, and must not block.
+    ///
+    /// | closure | returns `false` |
+    /// | --- | --- |
+    /// | `traverse_children` | nothing below the path is read |
+    /// | `accept_child` | the path is not read, nor anything below it; the path of the cache itself is always read |
+    pub fn selector(
+        mut self,
+        traverse_children: impl Fn(&str) -> bool + Send + Sync + 'static,
+        accept_child: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.options = self.options.descend(traverse_children).filter(accept_child);
+        self
+    }
+
+    /// Sets how many events wait for a slow reader: see [`CuratorCacheOptions::max_events`].
+    pub fn max_events(mut self, events: usize) -> Self {
+        self.options = self.options.max_events(events);
+        self
+    }
+
+    /// Returns the cache, which is to be started. No request.
+    ///
+    /// # Errors
+    ///
+    /// As of [`CuratorCache::with_options`].
+    pub fn build(self) -> CacheResult<TreeCache> {
+        let cache = CuratorCache::with_options(self.client, self.path, self.options)?;
+        Ok(TreeCache { cache, creates_path: self.creates_path })
+    }
+}
+
+/// A local copy of a node and all below it: Curator's `TreeCache`, for programs that migrate. New ones use a
+/// [`CuratorCache`].
+///
+/// Clones are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close), or the drop of the
+/// last clone, ends the cache. [`CuratorCache`] says what the contents promise.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::{TreeCache, TreeCacheEvent};
+///
+/// # client.create().creating_parents_if_needed().with_data("8080").for_path("/config/port").await?;
+/// # client.create().creating_parents_if_needed().for_path("/config/private/key").await?;
+/// let cache = TreeCache::builder(client.clone(), "/config")
+///     .selector(|_| true, |path| path != "/config/private")
+///     .build()?;
+/// cache.start().await?;
+/// cache.initialized().await?;
+/// let paths: Vec<_> = cache.iter().map(|node| node.path).collect();
+/// assert_eq!(paths, ["/config", "/config/port"]);
+///
+/// let mut events = cache.events();
+/// client.set_data().for_path("/config/port", "9090").await?;
+/// while let Some(event) = events.next().await {
+///     if let TreeCacheEvent::NodeUpdated { old, new } = event {
+///         assert_eq!((&*old.data, &*new.data), (&b"8080"[..], &b"9090"[..]));
+///         break;
+///     }
+/// }
+/// # cache.close().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from Curator
+///
+/// | Curator | here |
+/// | --- | --- |
+/// | a node that is deleted and created again may be one `NODE_UPDATED` | `NodeRemoved`, then `NodeAdded` |
+/// | of a deleted subtree, a parent may be reported before its children | children first |
+/// | reads all nodes again after each lost connection | reads those that have changed |
+/// | `disableZkWatches` | the cache always follows its nodes; a listing reads them once |
+/// | the error listener gets the exceptions of listeners | [`add_error_listener`](Self::add_error_listener) gets the errors of nodes; a panic of a listener is caught and logged |
+/// | an unbounded queue of events | [`max_events`](TreeCacheBuilder::max_events), then `Reset` |
+///
+/// # Cost
+///
+/// That of a [`CuratorCache`], and with [`create_parent_nodes`](TreeCacheBuilder::create_parent_nodes) 1 request at the
+/// start, more if nodes are missing.
+#[derive(Clone)]
+pub struct TreeCache {
+    cache: CuratorCache,
+    creates_path: bool,
+}
+
+impl TreeCache {
+    /// Returns a cache of a node and all below it, which is to be started. No request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`: ZooKeeper does not allow this path.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> CacheResult<Self> {
+        Self::builder(client, path).build()
+    }
+
+    /// Begins a cache: Curator's `newBuilder`.
+    pub fn builder(client: CuratorFramework, path: impl Into<String>) -> TreeCacheBuilder {
+        TreeCacheBuilder { client, path: path.into(), options: CuratorCacheOptions::new(), creates_path: false }
+    }
+
+    /// Starts to fill the cache, in the background, now or when the client is connected. With
+    /// [`create_parent_nodes`](TreeCacheBuilder::create_parent_nodes) it creates the path first, and waits for that.
+    ///
+    /// # Errors
+    ///
+    /// * `AlreadyStarted`, `Closed`: a cache starts once.
+    /// * `Error::NoRuntime`: call it in a tokio runtime.
+    /// * those of [`create_containers`](CuratorFramework::create_containers): the cache is not started.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, some of the nodes may exist, and the cache is not started.
+    pub async fn start(&self) -> CacheResult<()> {
+        if self.creates_path {
+            match self.state() {
+                CacheState::Latent => self.cache.client().create_containers(self.path()).await?,
+                CacheState::Closed => return Err(CacheError::Closed { path: self.cache.path_text() }),
+                _ => return Err(CacheError::AlreadyStarted { path: self.cache.path_text() }),
+            }
+        }
+        self.cache.start()
+    }
+
+    /// Waits until the first load is complete. A path that does not exist is an empty cache.
+    ///
+    /// # Errors
+    ///
+    /// As of [`CuratorCache::initialized`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn initialized(&self) -> CacheResult<()> {
+        self.cache.initialized().await
+    }
+
+    /// Waits until the cache shows all that other clients wrote before the call: [`CuratorCache::synced`].
+    ///
+    /// # Errors
+    ///
+    /// As of [`CuratorCache::synced`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn synced(&self) -> CacheResult<i64> {
+        self.cache.synced().await
+    }
+
+    /// Returns the path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.cache.path()
+    }
+
+    /// Returns the node at a full path; `None` if it does not exist or was not read.
+    #[must_use]
+    pub fn current_data(&self, path: &str) -> Option<Arc<ChildData>> {
+        self.cache.get(path).present()
+    }
+
+    /// Returns the children of a node by their names; `None` if the node is not in the cache.
+    #[must_use]
+    pub fn current_children(&self, path: &str) -> Option<BTreeMap<String, Arc<ChildData>>> {
+        self.cache.children(path)
+    }
+
+    /// Returns all nodes at one moment, parents before their children, children in the order of their names. It copies
+    /// the data.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = ChildData> + use<> {
+        self.cache.nodes().into_iter()
+    }
+
+    /// Returns the number of nodes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Returns the age of the contents.
+    #[must_use]
+    pub fn state(&self) -> CacheState {
+        self.cache.state()
+    }
+
+    /// Returns the age of the contents as a channel. It may skip states.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<CacheState> {
+        self.cache.watch()
+    }
+
+    /// Returns the events as a stream. It begins with a `NodeAdded` for each node that is in the cache now.
+    #[must_use]
+    pub fn events(&self) -> LegacyCacheEvents<TreeCacheEvent> {
+        LegacyCacheEvents::new(&self.cache, translate)
+    }
+
+    /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::events).
+    pub fn add_listener(&self, listener: impl Fn(&TreeCacheEvent) + Send + Sync + 'static) -> CacheListenerId {
+        self.events().call(&self.cache, listener)
+    }
+
+    /// Calls a closure with each error of a node, on a thread of its own: Curator's unhandled errors.
+    pub fn add_error_listener(&self, listener: impl Fn(&CacheError) + Send + Sync + 'static) -> CacheListenerId {
+        let errors = LegacyCacheEvents::new(&self.cache, |heard| match heard {
+            Heard::Event(CacheEvent::Failed { error, .. }) => Some(error),
+            _ => None,
+        });
+        errors.call(&self.cache, listener)
+    }
+
+    /// Removes a listener of either kind. A call that runs goes on.
+    pub fn remove_listener(&self, id: CacheListenerId) {
+        self.cache.remove_listener(id);
+    }
+
+    /// Reads all nodes again, and waits for the replies.
+    ///
+    /// # Errors
+    ///
+    /// `NotStarted`, `Closed`; `Framework`: the server refuses to show the path.
+    ///
+    /// # Cancel safety
+    ///
+    /// The reading goes on when the future is dropped.
+    pub async fn rebuild(&self) -> CacheResult<()> {
+        self.cache.rebuilt().await
+    }
+
+    /// Ends the cache and its streams, and removes its watch. Closing twice is fine.
+    ///
+    /// # Cancel safety
+    ///
+    /// The closing goes on when the future is dropped.
+    pub async fn close(&self) {
+        self.cache.close().await;
+    }
+}
+
+impl fmt::Debug for TreeCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TreeCache").field("path", &self.path()).field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+/// Turns an event of a [`CuratorCache`] into that of a [`TreeCache`].
+fn translate(heard: Heard) -> Option<TreeCacheEvent> {
+    use TreeCacheEvent as Event;
+    Some(match heard {
+        Heard::Event(CacheEvent::Created(node)) => Event::NodeAdded(node),
+        Heard::Event(CacheEvent::Changed { old, new }) => Event::NodeUpdated { old, new },
+        Heard::Event(CacheEvent::Deleted(node)) => Event::NodeRemoved(node),
+        Heard::Event(CacheEvent::Reset) => Event::Reset,
+        Heard::Event(CacheEvent::Failed { path, error }) => Event::Failed { path, error },
+        Heard::Event(CacheEvent::Initialized) | Heard::Notice(Notice::Refreshed) => Event::Initialized,
+        Heard::Notice(Notice::Connection(ConnectionState::Suspended)) => Event::ConnectionSuspended,
+        Heard::Notice(Notice::Connection(ConnectionState::Reconnected)) => Event::ConnectionReconnected,
+        Heard::Notice(Notice::Connection(ConnectionState::Lost)) => Event::ConnectionLost,
+        Heard::Notice(Notice::Connection(_)) => return None,
+    })
+}

@@ -68,7 +68,7 @@ use crate::standing::StandingTask;
 /// | a node is created or changes | 1 read |
 /// | a node is deleted | none |
 /// | lost connection | `setWatches` with the paths that are cached, in parts of 128 KB, then 1 read for each node that has changed |
-/// | new session | as after a lost connection, and 1 read of the root |
+/// | new session | as after a lost connection, 1 `sync`, and 1 read of the root |
 /// | close | the removal of the watch |
 ///
 /// With `zookeeper-async`, and with servers before 3.6, the cache sets watches one by one:

@@ -20,7 +20,7 @@ use super::model::CacheState;
 use super::options::CuratorCacheOptions;
 use super::shared::Shared;
 use super::source::{NodeWatch, Source, Watches};
-use crate::standing::{Pauses, Stop};
+use crate::standing::{Pauses, Stop, catch_up};
 
 /// The number of requests that a cache has in flight while it loads, or reads what has changed in an outage. Locks of the
 /// same client wait behind at most so many reads.
@@ -53,8 +53,6 @@ pub(super) struct CacheTask {
     keeps_root: bool,
     mode: AddWatchMode,
     max_nodes: usize,
-    /// The newest transaction in a stat, for clients that do not report that of their replies.
-    newest_stat: i64,
     pauses: Pauses,
 }
 
@@ -72,7 +70,7 @@ impl CacheTask {
         let compressed = options.compressed.then_some(true);
         let CuratorCacheOptions { keeps_contents, keeps_root, max_nodes, .. } = *options;
         let pauses = Pauses::default();
-        Self { client, shared, compressed, keeps_contents, keeps_root, mode, max_nodes, newest_stat: 0, pauses }
+        Self { client, shared, compressed, keeps_contents, keeps_root, mode, max_nodes, pauses }
     }
 
     pub(super) async fn run(mut self, mut stop: Stop) {
@@ -122,6 +120,10 @@ impl CacheTask {
     async fn follow_in(&mut self, session: &Session) -> Result<(), CacheError> {
         let shared = Arc::clone(&self.shared);
         let can_resync = shared.can_resync();
+        if can_resync || shared.len() > 0 {
+            // The server may lag behind that of an earlier session, and the contents must not go back.
+            catch_up(session, &shared.root).await?;
+        }
         let resync: Arc<dyn Resync> = Arc::<Shared>::clone(&shared);
         let source = match session.subscribe(&shared.root, self.mode, Some(resync)).await {
             Err(Error::Unsupported { .. }) => Source::Watches(Watches::new(session)),
@@ -144,7 +146,7 @@ impl CacheTask {
         // From here on the client knows up to which transaction all notifications have arrived.
         shared.know_up_to(i64::MAX);
         let reads = FuturesUnordered::new();
-        let mut stay = Stay { session: session.clone(), source, reads, awaits_resync, lost: None };
+        let mut stay = Stay { session: session.clone(), source, reads, awaits_resync, newest_stat: 0, lost: None };
         let ended = self.stay(&mut stay).await;
         let knows_all = ended.is_ok() && !stay.awaits_resync && !stay.source.is_one_shot();
         shared.know_up_to(if knows_all { session.zxid() } else { 0 });
@@ -157,7 +159,7 @@ impl CacheTask {
         let (mut notifications, mut ended) = (Vec::new(), Vec::new());
         loop {
             // Ahead of the notifications: all up to this transaction have arrived.
-            let zxid = stay.session.zxid().max(self.newest_stat);
+            let zxid = stay.zxid();
             notifications.extend(std::iter::from_fn(|| stay.source.try_next()));
             self.turn(stay, zxid, notifications.drain(..), ended.drain(..))?;
             let is_held_up = stay.is_held_up();
@@ -222,12 +224,12 @@ impl CacheTask {
     }
 
     /// Hands in the reply to a request. Returns the path and the error if the node cannot be cached.
-    fn apply(&mut self, engine: &mut Engine, stay: &mut Stay, ended: Ended) -> Option<(String, Error)> {
+    fn apply(&self, engine: &mut Engine, stay: &mut Stay, ended: Ended) -> Option<(String, Error)> {
         let Ended { request, epoch, found, watch } = ended;
         stay.source.add(watch);
         let found = match found {
             Ok(Found::Node(Some((stat, data)))) => {
-                self.newest_stat = self.newest_stat.max(stat.mzxid).max(stat.pzxid);
+                stay.newest_stat = stay.newest_stat.max(stat.mzxid).max(stat.pzxid);
                 let path = self.shared.full_path(request.path());
                 let data = self.client.from_stored(&path, data, self.compressed);
                 data.map(|data| Found::Node(Some((stat, data))))
@@ -317,11 +319,21 @@ struct Stay {
     reads: FuturesUnordered<BoxFuture<'static, Ended>>,
     /// The changes between the sessions have not all arrived.
     awaits_resync: bool,
+    /// The newest transaction in a stat.
+    newest_stat: i64,
     /// The newest connection on which a request was lost.
     lost: Option<u64>,
 }
 
 impl Stay {
+    /// Returns the newest transaction that a reply has shown. Some clients report none but those in stats.
+    fn zxid(&self) -> i64 {
+        match self.session.zxid() {
+            0 => self.newest_stat,
+            zxid => zxid,
+        }
+    }
+
     /// Returns `true` if a request was lost on the present connection: the next one is likely to be lost too.
     fn is_held_up(&self) -> bool {
         self.lost.is_some_and(|lost| lost >= self.session.epoch())

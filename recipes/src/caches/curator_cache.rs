@@ -212,7 +212,7 @@ impl CuratorCache {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn initialized(&self) -> CacheResult<()> {
-        self.reaches(i64::MIN).await.map(|_| ())
+        self.owner.shared.reaches(0, i64::MIN, || self.path_text()).await.map(|_| ())
     }
 
     /// Waits until the contents show all that the replies to this client have shown, its own writes included. Sends no
@@ -252,11 +252,6 @@ impl CuratorCache {
             CacheState::Closed => Err(CacheError::Closed { path: self.path_text() }),
             _ => Ok(self.owner.client.session().await?),
         }
-    }
-
-    /// Waits until the contents show each change up to a transaction.
-    async fn reaches(&self, zxid: i64) -> CacheResult<i64> {
-        self.owner.shared.reaches(zxid, || self.path_text()).await
     }
 
     /// Returns the events as a stream. It begins with a [`Created`](crate::CacheEvent::Created) for each node that is in

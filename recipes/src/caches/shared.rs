@@ -1,7 +1,7 @@
 //! The contents of a cache between its task and its readers.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use curator_framework::{KnownNodes, PathText, Resync, Session};
@@ -28,6 +28,8 @@ pub(super) struct Shared {
     /// The transaction up to which the cache knows all changes of its nodes when the next session begins. Within a
     /// session the client knows it.
     known_up_to: AtomicI64,
+    /// The number of the session that the cache follows.
+    session: AtomicU64,
     /// The notifications come from watches that are set one by one.
     pub(super) is_one_shot: AtomicBool,
 }
@@ -74,6 +76,7 @@ impl Shared {
             root_is_missing: watch::Sender::new(false),
             looked_for: Notify::new(),
             known_up_to: AtomicI64::new(known_up_to),
+            session: AtomicU64::new(0),
             is_one_shot: AtomicBool::new(false),
         })
     }
@@ -120,20 +123,22 @@ impl Shared {
         // The session does not tell which notifications are ahead of a reply.
         if self.is_one_shot.load(Ordering::Acquire) {
             self.read_all();
-            return self.reaches(i64::MIN, path).await;
+            return self.reaches(session.number(), i64::MIN, path).await;
         }
-        self.reaches(session.zxid(), path).await
+        self.reaches(session.number(), session.zxid(), path).await
     }
 
-    /// Waits until the contents show each change up to a transaction.
-    pub(super) async fn reaches(&self, zxid: i64, path: impl Fn() -> PathText) -> CacheResult<i64> {
+    /// Waits until the contents show each change up to a transaction of a session. In a session on servers that have lost
+    /// their data the transactions begin again.
+    pub(super) async fn reaches(&self, session: u64, zxid: i64, path: impl Fn() -> PathText) -> CacheResult<i64> {
         let mut states = self.state.subscribe();
         loop {
+            let is_there = self.session.load(Ordering::Acquire) >= session;
             match &*states.borrow_and_update() {
                 CacheState::Latent => return Err(CacheError::NotStarted { path: path() }),
                 CacheState::Failed(error) => return Err(error.clone()),
                 CacheState::Closed => return Err(CacheError::Closed { path: path() }),
-                CacheState::Fresh(fresh) if *fresh >= zxid => return Ok(*fresh),
+                CacheState::Fresh(fresh) if is_there && *fresh >= zxid => return Ok(*fresh),
                 _ => {}
             }
             self.looked_for.notify_one();
@@ -175,9 +180,12 @@ impl Shared {
         }
     }
 
-    /// Records that a session begins.
-    pub(super) fn begins_session(&self) {
-        self.contents.lock().is_new_session = true;
+    /// Records that the cache goes on in another session. It is fresh again when it has caught up there.
+    pub(super) fn begins_session(&self, session: &Session) {
+        let mut contents = self.contents.lock();
+        contents.is_new_session = true;
+        self.is_stale();
+        self.session.store(session.number(), Ordering::Release);
     }
 
     /// Leaves the state `Latent`, unless the task has done so.

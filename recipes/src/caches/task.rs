@@ -93,7 +93,7 @@ impl CacheTask {
             let followed = match self.client.session().await {
                 Ok(session) => {
                     if connection.is_in_another(&session) {
-                        self.shared.begins_session();
+                        self.shared.begins_session(&session);
                     }
                     self.follow_in(&session).await
                 }

@@ -27,7 +27,7 @@ import org.apache.curator.framework.recipes.shared.SharedCount;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * Does with Curator's recipes what it is told: CuratorPeer HOST:PORT SESSION_MILLIS. A line of the input is THREAD VERB
+ * Does with Curator's recipes what it is told: CuratorPeer SERVERS SESSION_MILLIS. A line of the input is THREAD VERB
  * ARGUMENTS, a line of the output is > THREAD ANSWER. Each thread does one thing at a time. The words are those of
  * tests/interop/peer.rs.
  */
@@ -127,6 +127,8 @@ public class CuratorPeer {
                 return count(words);
             case "node":
                 return CuratorGroups.node(client, words);
+            case "cache":
+                return CuratorCaches.cache(client, words);
             case "group":
                 return CuratorGroups.group(client, words);
             case "campaign":

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod caches;
 mod downgrade;
 mod expiry;
 mod fleet;

@@ -16,11 +16,12 @@
 //! `downgrade` (to write, and then to read), or `semaphore:LIMIT`, `semaphore:LIMIT:LEASES` or `semaphore:LIMIT:LEASES:HOW`,
 //! where HOW is `wait`, `try`, or a budget in milliseconds.
 //!
-//! The verbs of elections are in [`leaders`](crate::leaders), those of nodes and groups in [`groups`](crate::groups).
+//! The verbs of elections are in [`leaders`](crate::leaders), those of nodes and groups in [`groups`](crate::groups), those
+//! of caches in [`caches`](crate::caches).
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -76,8 +77,9 @@ impl Peer {
         Self::start(Language::Rust, env.address(), SESSION).await
     }
 
-    pub(crate) async fn start(language: Language, address: SocketAddr, session: Duration) -> Self {
-        let arguments = [address.to_string(), session.as_millis().to_string()];
+    /// Starts it on a server, or on the servers of a connect string.
+    pub(crate) async fn start(language: Language, servers: impl Display, session: Duration) -> Self {
+        let arguments = [servers.to_string(), session.as_millis().to_string()];
         let command = match language {
             Language::Java => java(&arguments).await,
             Language::Rust => rust_peer::command(&arguments),
@@ -219,7 +221,7 @@ fn source(name: &str) -> PathBuf {
 
 /// The folder of the classes of the Java side, which the first test that needs them compiles for all.
 async fn classes() -> PathBuf {
-    let sources = ["CuratorPeer.java", "CuratorElections.java", "CuratorGroups.java"].map(source);
+    let sources = ["CuratorPeer.java", "CuratorElections.java", "CuratorGroups.java", "CuratorCaches.java"].map(source);
     let mut hasher = DefaultHasher::new();
     sources.iter().for_each(|source| std::fs::read(source).unwrap().hash(&mut hasher));
     let all = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -1,0 +1,98 @@
+//! A cache in Rust, and two maps that are built from what it tells: by its stream, and by its listener.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use curator_framework::CuratorFramework;
+use curator_integration::env::{eventually, in_time};
+use curator_recipes::{
+    CacheEvent, CacheEvents, CacheState, ChildData, CuratorCache, CuratorCacheListener, CuratorCacheOptions,
+};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::tree::Tree;
+
+/// The nodes that result from events.
+type Told = BTreeMap<String, ChildData>;
+
+/// Applies an event. Fails if it does not fit to those before it.
+fn apply(told: &mut Told, event: &CacheEvent) {
+    match event {
+        CacheEvent::Created(node) => {
+            let before = told.insert(node.path.clone(), ChildData::clone(node));
+            assert_eq!(before, None, "{} is created, but there already", node.path);
+        }
+        CacheEvent::Changed { old, new } => {
+            let before = told.insert(new.path.clone(), ChildData::clone(new));
+            assert_eq!(before.as_ref(), Some(&**old), "{} has not changed from what it was", new.path);
+        }
+        CacheEvent::Deleted(node) => {
+            assert_eq!(told.remove(&node.path).as_ref(), Some(&**node), "{} was not so before its deletion", node.path);
+        }
+        CacheEvent::Reset => told.clear(),
+        CacheEvent::Initialized => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Applies the events of a stream until it is told to stop.
+async fn follow(mut events: CacheEvents, mut stop: oneshot::Receiver<()>) -> (Told, CacheEvents) {
+    let mut told = Told::new();
+    loop {
+        tokio::select! {
+            _ = &mut stop => return (told, events),
+            event = events.next() => apply(&mut told, &event.expect("the cache goes on")),
+        }
+    }
+}
+
+pub(super) struct Follower {
+    name: &'static str,
+    client: CuratorFramework,
+    cache: CuratorCache,
+    by_listener: Arc<Mutex<Told>>,
+    stop: oneshot::Sender<()>,
+    by_stream: JoinHandle<(Told, CacheEvents)>,
+}
+
+impl Follower {
+    /// Starts a cache, and waits for its first load.
+    pub(super) async fn start(
+        name: &'static str,
+        client: CuratorFramework,
+        path: &str,
+        options: CuratorCacheOptions,
+    ) -> Self {
+        let cache = CuratorCache::with_options(client.clone(), path, options).unwrap();
+        let by_listener = Arc::<Mutex<Told>>::default();
+        let map = Arc::clone(&by_listener);
+        let listener = CuratorCacheListener::builder().for_all(move |event: &CacheEvent| apply(&mut map.lock(), event));
+        cache.add_listener(listener.build());
+        let (stop, stopped) = oneshot::channel();
+        let by_stream = tokio::spawn(follow(cache.events(), stopped));
+        cache.start().unwrap();
+        in_time(cache.initialized()).await.unwrap();
+        Self { name, client, cache, by_listener, stop, by_stream }
+    }
+
+    /// Checks that the cache, its stream and its listener have these nodes.
+    pub(super) async fn assert_has(self, expected: &Tree) {
+        let Self { name, client, cache, by_listener, stop, by_stream } = self;
+        let zxid = in_time(cache.synced()).await.unwrap();
+        assert!(matches!(cache.state(), CacheState::Fresh(fresh) if fresh >= zxid), "{name}: {:?}", cache.state());
+        Tree::of(&cache.nodes()).assert_is(expected, name);
+        stop.send(()).expect("the stream is followed");
+        let (mut told, mut events) = in_time(by_stream).await.unwrap();
+        while let Some(event) = events.try_next() {
+            apply(&mut told, &event);
+        }
+        let tree = |told: &Told| Tree::of(&told.values().cloned().collect::<Vec<_>>());
+        tree(&told).assert_is(expected, &format!("the stream of {name}"));
+        // Listeners are called apart from the cache.
+        eventually(name, async || tree(&by_listener.lock()) == *expected).await;
+        in_time(cache.close()).await;
+        in_time(client.close()).await;
+    }
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod both_clients;
+mod caches;
 mod each_client;
 mod groups;
 mod meter;

@@ -18,7 +18,7 @@ pub enum StartMode {
     /// The events begin with the nodes of the load.
     #[default]
     Normal,
-    /// The call waits for the load, whose nodes are not reported.
+    /// The call waits for the load, and the events leave its nodes out.
     BuildInitialCache,
     /// As `Normal`. An event with all children reports the end of the load.
     PostInitializedEvent,

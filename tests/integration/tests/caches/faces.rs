@@ -1,4 +1,4 @@
-//! What the scenes of the older caches share.
+//! The events of the older caches, as tests compare them.
 
 use curator_framework::CuratorFramework;
 use curator_integration::env::in_time;

@@ -11,3 +11,4 @@ mod node_cache;
 mod path_children_cache;
 mod resync;
 mod stage;
+mod tree_cache;

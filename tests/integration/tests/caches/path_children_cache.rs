@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::faces::{Brief, arrived, assert_next, create, delete, exists, set, until};
 
-/// A path with these children, whose data are their names.
+/// Creates a path with these children. Each has its name as data.
 async fn parent(env: &Env, client: &CuratorFramework, children: &[&str]) -> String {
     let path = env.path("parent");
     create(client, &path, "").await;

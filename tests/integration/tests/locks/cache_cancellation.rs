@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curator_integration::lock_stage::{QUIET, Stage, play};
-use curator_recipes::{CacheEvent, CacheState, CuratorCache};
+use curator_recipes::{CacheEvent, CacheState, CuratorCache, NodeCache, PathChildrenCache, StartMode, TreeCache};
 use tokio::time::sleep;
 
 use crate::cancellation::{Cut, at_every_cut, poll_until};
@@ -18,8 +18,28 @@ const OF_CACHES: [&str; 5] = [
     "CuratorCache::synced",
 ];
 
+const OF_OLDER_CACHES: [&str; 17] = [
+    "LegacyCacheEvents::next",
+    "NodeCache::close",
+    "NodeCache::initialized",
+    "NodeCache::rebuild",
+    "NodeCache::start_with_initial_build",
+    "NodeCache::synced",
+    "PathChildrenCache::close",
+    "PathChildrenCache::initialized",
+    "PathChildrenCache::rebuild",
+    "PathChildrenCache::rebuild_node",
+    "PathChildrenCache::start_with",
+    "PathChildrenCache::synced",
+    "TreeCache::close",
+    "TreeCache::initialized",
+    "TreeCache::rebuild",
+    "TreeCache::start",
+    "TreeCache::synced",
+];
+
 pub(crate) fn methods() -> impl Iterator<Item = &'static str> {
-    OF_CACHES.into_iter()
+    OF_CACHES.into_iter().chain(OF_OLDER_CACHES)
 }
 
 async fn drop_of_cache(method: &str, cut: Cut, what: &str) -> bool {
@@ -63,5 +83,107 @@ async fn drop_of_cache(method: &str, cut: Cut, what: &str) -> bool {
 fn dropped_call_of_a_cache_leaves_it_running_and_after_the_close_nothing() {
     for method in OF_CACHES {
         at_every_cut(method, 1, |cut, what| play(drop_of_cache(method, cut, what)));
+    }
+}
+
+/// A cache of each older type, of one path.
+struct Older {
+    node: NodeCache,
+    children: PathChildrenCache,
+    tree: TreeCache,
+}
+
+impl Older {
+    /// Starts the caches that were not started.
+    async fn start(&self, but: &str) {
+        if !but.starts_with("NodeCache::start") && matches!(self.node.state(), CacheState::Latent) {
+            self.node.start().unwrap();
+        }
+        if !but.starts_with("PathChildrenCache::start") && matches!(self.children.state(), CacheState::Latent) {
+            self.children.start().unwrap();
+        }
+        if !but.starts_with("TreeCache::start") && matches!(self.tree.state(), CacheState::Latent) {
+            self.tree.start().await.unwrap();
+        }
+    }
+
+    fn call(&self, method: &str) -> Local<()> {
+        let (node, children, tree) = (self.node.clone(), self.children.clone(), self.tree.clone());
+        let mut events = node.events();
+        match method {
+            "LegacyCacheEvents::next" => Box::pin(async move { assert!(events.next().await.is_some()) }),
+            "NodeCache::close" => Box::pin(async move { node.close().await }),
+            "NodeCache::initialized" => Box::pin(async move { node.initialized().await.unwrap() }),
+            "NodeCache::rebuild" => Box::pin(async move { node.rebuild().await.unwrap() }),
+            "NodeCache::start_with_initial_build" => {
+                Box::pin(async move { node.start_with_initial_build().await.unwrap() })
+            }
+            "NodeCache::synced" => Box::pin(async move { _ = node.synced().await.unwrap() }),
+            "PathChildrenCache::close" => Box::pin(async move { children.close().await }),
+            "PathChildrenCache::initialized" => Box::pin(async move { children.initialized().await.unwrap() }),
+            "PathChildrenCache::rebuild" => Box::pin(async move { children.rebuild().await.unwrap() }),
+            "PathChildrenCache::rebuild_node" => {
+                Box::pin(async move { children.rebuild_node("/tree/old").await.unwrap() })
+            }
+            "PathChildrenCache::start_with" => {
+                Box::pin(async move { children.start_with(StartMode::BuildInitialCache).await.unwrap() })
+            }
+            "PathChildrenCache::synced" => Box::pin(async move { _ = children.synced().await.unwrap() }),
+            "TreeCache::close" => Box::pin(async move { tree.close().await }),
+            "TreeCache::initialized" => Box::pin(async move { tree.initialized().await.unwrap() }),
+            "TreeCache::rebuild" => Box::pin(async move { tree.rebuild().await.unwrap() }),
+            "TreeCache::start" => Box::pin(async move { tree.start().await.unwrap() }),
+            "TreeCache::synced" => Box::pin(async move { _ = tree.synced().await.unwrap() }),
+            other => panic!("{other}"),
+        }
+    }
+}
+
+async fn drop_of_older_cache(method: &str, cut: Cut, what: &str) -> bool {
+    let stage = Stage::new(LATENCY).await;
+    stage.front.create().creating_parents_if_needed().for_path("/tree/old").await.unwrap();
+    let before = stage.footprint();
+    let client = || stage.client.clone();
+    let caches = Older {
+        node: NodeCache::new(client(), "/tree").unwrap(),
+        children: PathChildrenCache::new(client(), "/tree").unwrap(),
+        tree: TreeCache::builder(client(), "/tree").create_parent_nodes(true).build().unwrap(),
+    };
+    caches.start(method).await;
+    let completes = poll_until(caches.call(method), cut).await.is_some();
+    sleep(QUIET).await;
+    caches.start("").await;
+    stage.front.set_data().for_path("/tree", "new").await.unwrap();
+    stage.front.create().for_path("/tree/new").await.unwrap();
+    let is_closed = |of: &str| cut != Cut::Before(0) && method == format!("{of}::close");
+    let Older { node, children, tree } = &caches;
+    if is_closed("NodeCache") {
+        assert!(matches!(node.state(), CacheState::Closed), "{what}");
+    } else {
+        node.synced().await.unwrap();
+        assert_eq!(node.current_data().unwrap().data, b"new", "{what}");
+    }
+    if is_closed("PathChildrenCache") {
+        assert!(matches!(children.state(), CacheState::Closed), "{what}");
+    } else {
+        children.synced().await.unwrap();
+        assert_eq!(children.current_data().len(), 2, "{what}");
+    }
+    if is_closed("TreeCache") {
+        assert!(matches!(tree.state(), CacheState::Closed), "{what}");
+    } else {
+        tree.synced().await.unwrap();
+        assert_eq!(tree.size(), 3, "{what}");
+    }
+    tokio::join!(node.close(), children.close(), tree.close());
+    drop(caches);
+    stage.assert_as_before(Vec::new(), &before, what).await;
+    completes
+}
+
+#[test]
+fn dropped_call_of_an_older_cache_leaves_it_running_and_after_the_close_nothing() {
+    for method in OF_OLDER_CACHES {
+        at_every_cut(method, 1, |cut, what| play(drop_of_older_cache(method, cut, what)));
     }
 }

@@ -32,6 +32,7 @@
 //! | [`GroupMember`], [`Group`] | the members of a group with their data, followed by any process |
 //! | [`Partition`] | a set of work items, divided among the members of a group |
 //! | [`CuratorCache`] | a local copy of a node or a subtree, with its changes and its freshness |
+//! | [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | the same with the events of Curator's older caches, for programs that migrate |
 //! | [`PersistentTtlNode`] | a node that stands as long as a process writes its child, and for a time to live after that |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //!
@@ -148,6 +149,7 @@
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | debug | `a node is deleted in the background` | `path`, `error` |
 //! | warn | `a cache cannot be filled`: the server refuses to show its root, or it is too large for its client | `path`, `error`, `pause_s` |
+//! | warn | `the root of a cache cannot be created`: a `PathChildrenCache` tries again with pauses | `path`, `error`, `pause_s` |
 //! | warn | `a node cannot be cached`: the server refuses to show it, or its data cannot be decompressed | `path`, `error` |
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
 //! | info | `a partition has settled`: the member wants its items | `path`, `id`, `members`, `is_member`, `items` (a number) |

@@ -308,14 +308,14 @@ impl PathChildrenCache {
         self.cache.rebuild();
     }
 
-    /// Forgets the data of a child, to save memory, until the child changes. Returns `false` if the child is not in the
-    /// cache.
-    pub fn clear_data_bytes(&self, path: &str) -> bool {
-        self.cache.forget_data(path, None)
+    /// Forgets the data of a child, to save memory, until the child changes.
+    pub fn clear_data_bytes(&self, path: &str) {
+        self.cache.forget_data(path, None);
     }
 
     /// Forgets the data of a child in this version: Curator's `clearDataBytes(path, ifVersion)`. Returns `false` if the
     /// child is in another version, or not in the cache.
+    #[must_use]
     pub fn clear_data_bytes_if_version(&self, path: &str, version: i32) -> bool {
         self.cache.forget_data(path, Some(version))
     }

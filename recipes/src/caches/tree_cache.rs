@@ -282,6 +282,7 @@ impl TreeCache {
 
     /// Returns all nodes at one moment, parents before their children, children in the order of their names. It copies
     /// the data.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ChildData> + use<> {
         self.cache.nodes().into_iter()
     }

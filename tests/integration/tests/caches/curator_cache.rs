@@ -263,7 +263,7 @@ on_every_server! {
     }
 }
 
-/// A cache whose connection can be lost, with a reader of its events.
+/// A cache with a connection that can be lost, and a reader of its events.
 struct Watcher {
     proxy: FaultProxy,
     client: CuratorFramework,

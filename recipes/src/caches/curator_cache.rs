@@ -17,15 +17,15 @@ use super::shared::Shared;
 use super::task::CacheTask;
 use crate::standing::StandingTask;
 
-/// A local copy of a node and all below it, which follows the server and knows how fresh it is: Curator's
-/// `CuratorCache`, and its `CuratorCacheBridge`.
+/// A local copy of a node and of all nodes below it, which follows the server and reports how fresh it is: Curator's
+/// `CuratorCache`, and its `CuratorCacheBridge`. [`how_it_works`](crate::how_it_works#caches) explains it.
 ///
 /// Clones are cheap, and all clones are one cache. They keep the client open. [`close`](Self::close), or the drop of the
 /// last clone, ends the cache.
 ///
-/// The contents are a state of the server that may be late: [`state`](Self::state) says how late. While the connection
-/// is lost they stay, and the state is [`Stale`](CacheState::Stale). A right to act on a node needs a lock, or a write
-/// with the node's version.
+/// The contents may be older than the server's: [`state`](Self::state) names the transaction up to which they show each
+/// change. While the connection is lost the contents stay, and the state is [`Stale`](CacheState::Stale). An exclusive
+/// right to act on a node needs a lock, or a write with the node's version.
 ///
 /// # Examples
 ///
@@ -60,6 +60,26 @@ use crate::standing::StandingTask;
 /// # }
 /// ```
 ///
+/// # Differences from Curator
+///
+/// | Curator | here |
+/// | --- | --- |
+/// | reads each node again after each lost connection | reads the nodes that have changed |
+/// | a node that was deleted and created again in an outage may have no event: the cache compares versions (CURATOR-391, in the new cache again) | [`Deleted`](crate::CacheEvent::Deleted), then [`Created`](crate::CacheEvent::Created) |
+/// | reads and lists each node in a load, without a limit of the requests in flight | lists only nodes with children; 32 requests in flight |
+/// | 5.2.1 to 5.5 cannot load more than 64 k nodes (CURATOR-690) | the [largest number](CuratorCacheOptions::max_nodes) is set, and only where a cache sets watches one by one |
+/// | `initialized` is called although the root could not be read, or never if a request throws | [`initialized`](Self::initialized) returns the error |
+/// | `get` is empty for a missing node and for one that is not loaded | [`Lookup`] tells these apart |
+/// | the age of the contents is unknown | [`state`](Self::state), [`synced`](Self::synced), [`caught_up`](Self::caught_up) |
+/// | the whole subtree or one node | [`max_depth`](CuratorCacheOptions::max_depth), [`filter`](CuratorCacheOptions::filter), [`descend`](CuratorCacheOptions::descend) too |
+/// | one thread calls the listeners of all caches of a client | a listener cannot delay another one |
+/// | the bridge uses a `TreeCache` with servers before 3.6 | one type; there it sets watches one by one |
+/// | storage of the caller's own: `withStorage` | not supported; [`without_data`](CuratorCacheOptions::without_data) keeps the stats alone |
+///
+/// # ZooKeeper layout
+///
+/// None: a cache creates and changes no node. The path need not exist.
+///
 /// # Cost
 ///
 /// | case | requests |
@@ -67,7 +87,7 @@ use crate::standing::StandingTask;
 /// | load | 1 recursive watch, 1 read for each node, 1 listing for each node with children |
 /// | a node is created or changes | 1 read |
 /// | a node is deleted | none |
-/// | lost connection | `setWatches` with the paths that are cached, in parts of 128 KB, then 1 read for each node that has changed |
+/// | lost connection | `setWatches` with the cached paths, in parts of 128 KB; 1 read for each changed or created node; 1 listing for each node with created or deleted children |
 /// | new session | as after a lost connection, 1 `sync`, and 1 read of the root |
 /// | close | the removal of the watch |
 ///
@@ -77,10 +97,12 @@ use crate::standing::StandingTask;
 /// | --- | --- |
 /// | load, new session, lost connection (with `zookeeper-async`) | 1 read for each node, 1 listing for each node that is not ephemeral |
 /// | a node changes | 1 read |
-/// | a node is created or deleted | 2 reads and 2 listings: of the node and of its parent |
+/// | a node is created | 1 read of it, 1 listing of it and of its parent |
+/// | a node is deleted | 1 read of it, 1 listing of its parent |
 /// | [`synced`](Self::synced), [`caught_up`](Self::caught_up) | those of a load |
 ///
-/// It refuses more than [`max_nodes`](CuratorCacheOptions::max_nodes), and the server keeps two watches for each node.
+/// There the server keeps up to two watches for each node, and the cache fails with more nodes than
+/// [`max_nodes`](CuratorCacheOptions::max_nodes).
 #[derive(Clone)]
 pub struct CuratorCache {
     owner: Arc<Owner>,
@@ -96,7 +118,7 @@ struct Owner {
 }
 
 impl CuratorCache {
-    /// Returns a cache of a node and all below it, which is to be started. No request.
+    /// Returns a cache of a node and of all nodes below it, which is to be started. No request.
     ///
     /// # Errors
     ///
@@ -110,8 +132,8 @@ impl CuratorCache {
     /// # Errors
     ///
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
-    /// * `InvalidArgument`: the snapshot to resume from is that of another path, or has less than this cache; or no event
-    ///   may wait.
+    /// * `InvalidArgument`: the snapshot to resume from has another path, fewer levels or no data; or
+    ///   [`max_events`](CuratorCacheOptions::max_events) is 0.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,
@@ -182,7 +204,7 @@ impl CuratorCache {
         self.owner.shared.len()
     }
 
-    /// Returns `true` without nodes.
+    /// Returns `true` if the cache has no nodes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -194,7 +216,7 @@ impl CuratorCache {
         self.owner.shared.state.borrow().clone()
     }
 
-    /// Returns the age of the contents as a channel. It may skip states.
+    /// Returns the age of the contents as a channel. A receiver may skip states.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<CacheState> {
         self.owner.shared.state.subscribe()
@@ -205,7 +227,8 @@ impl CuratorCache {
     /// # Errors
     ///
     /// * `NotStarted`, `Closed`.
-    /// * `Framework`: the server refuses to show the root. The cache tries again in the background.
+    /// * `Framework`: the server refuses to show the root, or its data cannot be decompressed. The cache tries again in
+    ///   the background.
     /// * `TooManyNodes`: see [`CuratorCacheOptions::max_nodes`].
     ///
     /// # Cancel safety
@@ -215,8 +238,8 @@ impl CuratorCache {
         self.owner.shared.reaches(0, i64::MIN, || self.path_text()).await.map(|_| ())
     }
 
-    /// Waits until the contents show all that the replies to this client have shown, its own writes included. Sends no
-    /// request for it. Returns the transaction up to which the contents show each change.
+    /// Waits until the contents show each change that a reply to this client has reflected, those of its own writes
+    /// included. No request. Returns the transaction up to which the contents show each change.
     ///
     /// # Errors
     ///
@@ -230,12 +253,12 @@ impl CuratorCache {
         self.owner.shared.shows_all_of(&session, || self.path_text()).await
     }
 
-    /// Waits until the contents show all that other clients wrote before the call. It costs one `sync`, and the reads of
-    /// nodes that have changed. Returns the transaction up to which the contents show each change.
+    /// Waits until the contents show each write that any client completed before the call. Sends one `sync`. Returns the
+    /// transaction up to which the contents show each change.
     ///
     /// # Errors
     ///
-    /// As [`initialized`](Self::initialized), and `Error::ConnectionLoss`, `Error::SessionExpired`.
+    /// Those of [`initialized`](Self::initialized), and `Error::ConnectionLoss`, `Error::SessionExpired`: call it again.
     ///
     /// # Cancel safety
     ///
@@ -261,14 +284,14 @@ impl CuratorCache {
         self.owner.shared.open_stream(Takes::Events)
     }
 
-    /// Calls a listener for each event, on a thread of its own. As a [stream](Self::events) it begins with the nodes
-    /// that are in the cache now.
+    /// Calls a listener for each event, on a thread where it may block. Like a [stream](Self::events), the calls begin
+    /// with the nodes that are in the cache now.
     #[expect(clippy::must_use_candidate, reason = "most listeners stay as long as their cache")]
     pub fn add_listener(&self, listener: CuratorCacheListener) -> CacheListenerId {
         self.owner.pumps.add(listener.pump(self.events()))
     }
 
-    /// Removes a listener. A call that runs goes on.
+    /// Removes a listener. A call that runs continues to its end.
     pub fn remove_listener(&self, id: CacheListenerId) {
         self.owner.pumps.remove(id);
     }
@@ -280,7 +303,7 @@ impl CuratorCache {
         self.owner.shared.snapshot(&self.owner.options)
     }
 
-    /// Reads all nodes again, in the background. Without it a cache reads only what has changed.
+    /// Reads all nodes again, in the background. Not needed to follow changes.
     pub fn rebuild(&self) {
         self.owner.shared.read_all();
     }
@@ -324,8 +347,8 @@ impl CuratorCache {
         &self.owner.client
     }
 
-    /// Ends the cache and its streams, and removes its watch. The contents are cleared, unless
-    /// [`do_not_clear_on_close`](CuratorCacheOptions::do_not_clear_on_close) says otherwise. Closing twice is fine.
+    /// Ends the cache and its streams, and removes its watch. Clears the contents, unless
+    /// [`do_not_clear_on_close`](CuratorCacheOptions::do_not_clear_on_close) is set. A second call does nothing.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,5 @@
-//! The acquire, hand-off and loss of a lock in ZooKeeper, in three pictures. This module contains only text.
+//! The acquire, hand-off and loss of a lock in ZooKeeper, in three pictures, and the life of a [cache](#caches). This
+//! module contains only text.
 //!
 //! # Acquire
 //!
@@ -71,6 +72,45 @@
 //! # }
 //! ```
 //!
+//! # Caches
+//!
+//! A [`CuratorCache`] sets one recursive watch, then reads its nodes from the root down. The watch comes first, so a
+//! change behind a read causes a notification.
+//!
+//! | event | the cache |
+//! | --- | --- |
+//! | a node is created or changes | reads it |
+//! | a node is deleted | removes it, without a request |
+//! | a notification arrives while a read of its node is in flight | repeats the read: its reply may be older |
+//! | the connection is lost | keeps its contents |
+//! | a reconnect, a new session | sends the cached paths in `setWatches`, with the transaction up to which it knows their changes |
+//! | the server notifies of the changes since then | reads these nodes, from the root down |
+//!
+//! The state names a transaction, the zxid. A reader decides by the state:
+//!
+//! | [`CacheState`] | contents | for the reader |
+//! | --- | --- | --- |
+//! | `Loading` | some nodes | [`get`] returns `NotLoaded` for a node that was not read; [`initialized`] waits |
+//! | `Fresh(zxid)` | each change up to the zxid, perhaps later ones | a newer write may be on its way; [`synced`] waits for it |
+//! | `Stale { since, zxid }` | those of the last fresh moment, or later | use them, or refuse work once `since` is too long ago |
+//! | `Failed(error)` | as before the error | the cache tries again |
+//!
+//! In an outage all reads of the cache go on, without an error. The state becomes `Stale` when the client notices that
+//! the connection is lost. Behind a reconnect it stays so until the changed nodes are read. Their events then come one by
+//! one, but several changes of one node in the outage are one event. A node that was deleted and created again has two.
+//! Writes that go on all the time do not make a cache stale: its zxid rises while newer nodes are read.
+//!
+//! A cache costs the server one watch. After a reconnect the server also keeps the one-shot watches of `setWatches`: one
+//! for the data of each cached node, and one for the list of children of each node that may have children. A watch ends
+//! when it fires, all end with the connection. With `zookeeper-async`, and with servers before 3.6, a cache has these
+//! watches always, so [`max_nodes`] limits it.
+//!
+//! [`CacheState`]: crate::CacheState
+//! [`CuratorCache`]: crate::CuratorCache
+//! [`get`]: crate::CuratorCache::get
+//! [`initialized`]: crate::CuratorCache::initialized
+//! [`max_nodes`]: crate::CuratorCacheOptions::max_nodes
+//! [`synced`]: crate::CuratorCache::synced
 //! [`InterProcessReadWriteLock`]: crate::InterProcessReadWriteLock
 //! [`InterProcessSemaphoreV2`]: crate::InterProcessSemaphoreV2
 //! [`LockGuard::is_held`]: crate::LockGuard::is_held

@@ -1,5 +1,5 @@
-//! Apache Curator's recipes for async Rust: locks, leader election, groups and caches between processes through ZooKeeper, on the
-//! same paths and with the same nodes as Java's Curator.
+//! Apache Curator's recipes for async Rust: locks, leader election, groups and caches between processes through
+//! ZooKeeper, on the same paths and with the same nodes as Java's Curator.
 //!
 //! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped. Each
 //! term of a leader ends before the next one begins, and has a number that serves as a fencing token.
@@ -31,7 +31,7 @@
 //! | [`PersistentNode`] | a registration: a node that stands as long as its process lives |
 //! | [`GroupMember`], [`Group`] | the members of a group with their data, followed by any process |
 //! | [`Partition`] | a set of work items, divided among the members of a group |
-//! | [`CuratorCache`] | a local copy of a node or a subtree, with its changes and its freshness |
+//! | [`CuratorCache`] | a local copy of a node or a subtree, which reports each change and how fresh it is |
 //! | [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | the same with the events of Curator's older caches, for programs that migrate |
 //! | [`PersistentTtlNode`] | a node that stands as long as a process writes its child, and for a time to live after that |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
@@ -106,7 +106,7 @@
 //! * [`tutorial`]: from `cargo add` to a throttled service on three servers, in 15 minutes
 //! * [`migration`]: from Java's Curator to this crate, class by class, and while both run
 //! * [`choosing`]: the recipe for each need, ZooKeeper beside Redis and databases, the limits of locks and elections
-//! * [`how_it_works`]: acquire, hand-off and loss in pictures
+//! * [`how_it_works`]: acquire, hand-off and loss in pictures, and the life of a cache
 //! * [`default_client`](curator_framework::default_client): the ZooKeeper client below, its promises and its limits
 //!
 //! # Tracing

@@ -1,23 +1,24 @@
-//! The transaction up to which a cache shows everything, while notifications and replies go on to arrive.
+//! The transaction up to which a cache shows each change, while notifications and replies continue to arrive.
 //!
-//! Requests belong to batches. A batch ends when all of its requests have their replies, and with it all requests that
-//! those replies have caused. Notifications that arrive meanwhile begin requests of the next batch. So a stream of
-//! writes without end does not hold up the freshness.
+//! Each request belongs to a batch. A batch ends when its requests have their replies, and so have all requests that
+//! these replies have caused. Notifications that arrive meanwhile begin requests of the next batch. So the transaction
+//! advances also while other clients write all the time.
 
 /// The two batches that have requests.
 #[derive(Debug, Default)]
 pub(super) struct Freshness {
-    /// The number of the older batch; the newer one has the next.
+    /// The number of the older batch. That of the newer one is larger by 1.
     older: u64,
     /// The requests without a reply, of the older and the newer batch.
     open: [usize; 2],
     /// All notifications of the transactions up to this one began requests of the older batch, or of earlier ones.
     marked: Option<i64>,
+    /// The requests of all notifications up to this transaction have their replies.
     reached: Option<i64>,
 }
 
 impl Freshness {
-    /// Returns the batch of requests that begin now.
+    /// Returns the batch of the requests that notifications begin now.
     pub(super) const fn newest(&self) -> u64 {
         self.older + 1
     }
@@ -38,7 +39,7 @@ impl Freshness {
     }
 
     /// Records that the notifications of all transactions up to `zxid` have begun their requests. Returns the newest
-    /// transaction with all of its effects.
+    /// transaction whose requests, and all earlier ones, have their replies.
     pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
         // Twice, because the newer batch may be empty too.
         for _ in 0..2 {
@@ -52,7 +53,7 @@ impl Freshness {
         self.reached
     }
 
-    /// Forgets what is reached: notifications were missed. The requests that are open make up for them.
+    /// Forgets the reached transaction, because notifications were missed. The open requests show their changes.
     pub(super) fn restart(&mut self) {
         (self.marked, self.reached) = (None, None);
     }

@@ -1,7 +1,7 @@
 //! The decisions of a cache, without I/O: notifications and replies in, requests and changes out.
 //!
-//! The caller hands in each notification ahead of the replies that the server has sent behind it. It takes requests as
-//! long as it has places for them, and sends them in their order. Paths are relative to the cache's root: empty for it,
+//! The caller hands in each notification ahead of the replies that the server has sent behind it. It takes requests up
+//! to its limit in flight, and sends them in their order. Paths are relative to the cache's root: empty for the root,
 //! otherwise `/a/b`.
 
 mod freshness;
@@ -19,7 +19,7 @@ use self::freshness::Freshness;
 pub(super) use self::scope::Scope;
 pub(super) use self::tree::{Entry, Tree};
 
-/// The requests for which an engine without requests keeps room.
+/// The number of requests for which an idle engine keeps memory.
 const KEPT: usize = 1024;
 
 /// A request of a cache.
@@ -75,7 +75,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// Records that a batch needs a reply to a request that is sent from now on.
+    /// Records that a batch needs the reply to a sending from now on, because an earlier reply may be too old.
     fn want(&mut self, batch: u64, freshness: &mut Freshness) {
         let newer = match &mut self.stage {
             Stage::Queued => &mut self.batch,
@@ -92,7 +92,7 @@ impl Pending {
         }
     }
 
-    /// Queues the request anew. `is_answered` says that its batch has the reply that it waits for.
+    /// Queues the request again. `is_answered`: its batch has the reply that it waits for.
     fn queue(&mut self, is_answered: bool, freshness: &mut Freshness) {
         if let Stage::SentAndWanted(again) = self.stage {
             let (done, left) = match is_answered {
@@ -106,7 +106,7 @@ impl Pending {
     }
 }
 
-/// The nodes for a resync, which reports their changes.
+/// The cached nodes, of which a resync reports the changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) data: Vec<String>,
@@ -118,7 +118,7 @@ pub(super) struct Known {
 #[derive(Clone, Default)]
 pub(super) struct EngineOptions {
     pub(super) scope: Scope,
-    /// The tree keeps the stats alone.
+    /// The tree keeps the stats, not the data.
     pub(super) drops_data: bool,
     /// Nodes without children are listed too, because a watch on the list reports the first child.
     pub(super) lists_leaves: bool,
@@ -133,7 +133,7 @@ pub(super) struct Engine {
     queue: VecDeque<Request>,
     /// The nodes that the server refuses to show.
     refused: HashSet<Arc<str>>,
-    /// The nodes were named for a resync, which is not complete.
+    /// A resync has the cached nodes, and is not complete.
     awaits_resync: bool,
     /// The number of the newest full read. Nodes of an earlier round are read again when a listing shows them.
     round: u32,
@@ -176,7 +176,7 @@ impl Engine {
     /// that the tree shows with all before it, if a full read is complete.
     pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
         if self.pending.is_empty() && self.pending.capacity() > KEPT {
-            // A load has had an entry for each node.
+            // A load had an entry for each node, whose memory is freed.
             (self.pending, self.queue) = (HashMap::new(), VecDeque::new());
         }
         self.freshness.mark(zxid)
@@ -206,8 +206,8 @@ impl Engine {
         *self = Self::new(std::mem::take(&mut self.options));
     }
 
-    /// Returns the nodes for a resync, which reports their changes. Requests that are sent are queued again, and their replies are
-    /// ignored: they may be older than what the resync reports. No request is sent until the resync is complete.
+    /// Returns the cached nodes for a resync. Queues the sent requests again and ignores their replies, which may be older
+    /// than the changes that the resync reports. No request is sent until the resync is complete.
     pub(super) fn known(&mut self) -> Known {
         self.awaits_resync = true;
         self.all_lost();
@@ -225,7 +225,7 @@ impl Engine {
         known
     }
 
-    /// Queues all requests again that are sent: their replies will not come, or are ignored.
+    /// Queues all sent requests again. Their replies do not arrive, or are ignored.
     pub(super) fn all_lost(&mut self) {
         for (request, pending) in &mut self.pending {
             if pending.stage != Stage::Queued {
@@ -235,9 +235,9 @@ impl Engine {
         }
     }
 
-    /// Records that the notifications of a resync were handed in. Nothing is fresh before the nodes that they name are read.
-    /// They come in no order, and a node that was created
-    /// again must be read before those below it, which are new too.
+    /// Records that the notifications of a resync were handed in. Nothing is fresh before the nodes that they name are
+    /// read. The server sends them in no order of paths. A node that was created again must be read before those below
+    /// it, which are new too.
     pub(super) fn resynced(&mut self) {
         self.awaits_resync = false;
         self.freshness.restart();
@@ -253,7 +253,8 @@ impl Engine {
         Some(request)
     }
 
-    /// Begins to read all nodes, from the root down. Nothing is fresh before they are read. These reads take the place of those that are queued.
+    /// Begins to read all nodes, from the root down. Nothing is fresh before they are read. These reads replace the
+    /// queued ones.
     pub(super) fn read_all(&mut self) {
         self.awaits_resync = false;
         self.round += 1;
@@ -291,13 +292,13 @@ impl Engine {
         self.tree.set(path, round, &stat, &[])
     }
 
-    /// Reads the root again. If it was created again since the tree was read, so was all below it.
+    /// Reads the root again. If it was created again since the tree was read, all nodes below it are new too.
     pub(super) fn check_root(&mut self) {
         self.want_below(Request::Read("".into()));
     }
 
-    /// Queues a request of a read from the root down, unless it is queued. The oldest batch waits for all of them: a
-    /// notification may have begun a read for a later batch that meets nodes which this read has not reached.
+    /// Queues a request of a read from the root down, unless it is queued. The oldest batch waits for all of these
+    /// requests: a later batch may otherwise end before the read from the root down has reached its nodes.
     fn want_below(&mut self, request: Request) {
         self.want(request, self.freshness.oldest());
     }
@@ -355,7 +356,7 @@ impl Engine {
         }
         if let (Some(mut names), Some(cached)) = (names, self.tree.children(path)) {
             names.sort_unstable();
-            // A child that is not listed may be gone, or be created since.
+            // An unlisted child may be deleted, or created behind the listing.
             let unlisted: Vec<_> = cached.into_iter().filter(|name| names.binary_search(name).is_err()).collect();
             for (names, is_listed) in [(names, true), (unlisted, false)] {
                 for name in names {
@@ -386,7 +387,7 @@ impl Engine {
         pending.map(|pending| pending.is_void)
     }
 
-    /// Books a reply behind its effects, so that the batch waits for the requests that it has caused too.
+    /// Records a reply, behind its effects: the batch also waits for the requests that the reply has caused.
     fn answered(&mut self, request: Request) {
         let Some(pending) = self.pending.get_mut(&request) else { return };
         if let Stage::SentAndWanted(_) = pending.stage {
@@ -424,14 +425,15 @@ impl Engine {
     }
 
     fn found(&mut self, path: &str, stat: &Stat, data: &[u8]) {
-        // Below a node that was created again all is new. The full read comes to this path behind its parent.
+        // The parent may have been created again, and then this node is another one too. The full read returns to this
+        // path behind its parent.
         if !self.is_parent_read(path) {
             return;
         }
         let old = self.tree.get(path).map(|old| (old.stat.czxid, old.stat.mzxid, old.round));
         let mut was_read_before = false;
         match old {
-            // A server that lags has not seen the newest change yet.
+            // The reply of a server that lags.
             Some((_, mzxid, _)) if mzxid > stat.mzxid => return,
             Some((czxid, mzxid, round)) if czxid == stat.czxid => {
                 was_read_before = round == self.round;
@@ -469,7 +471,7 @@ impl Engine {
         parent.is_none_or(|parent| self.tree.get(parent).is_some_and(|entry| entry.round == self.round))
     }
 
-    /// Looks for children of a node that was read for the first time in this round.
+    /// Queues the requests for the children of a node that was read for the first time in this round.
     fn look_below(&mut self, path: &str, stat: &Stat) {
         if !self.options.scope.has_children_of(path) || !may_have_children(stat) {
             return;
@@ -484,7 +486,7 @@ impl Engine {
     }
 }
 
-/// Returns `false` for ephemeral nodes. The owners of container and TTL nodes are negative.
+/// Returns `false` for ephemeral nodes. The owner in the stat of container and TTL nodes is negative.
 const fn may_have_children(stat: &Stat) -> bool {
     stat.ephemeral_owner <= 0
 }

@@ -1,18 +1,18 @@
-//! The paths that a cache has.
+//! The paths that belong to a cache.
 
 use std::sync::Arc;
 
 /// A predicate of relative paths.
 pub(in crate::caches) type PathFilter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// The paths that a cache has, relative to its root.
+/// The paths that belong to a cache, relative to its root.
 #[derive(Clone, Default)]
 pub(in crate::caches) struct Scope {
     /// The greatest number of segments below the root; `None` without a limit.
     pub(in crate::caches) max_depth: Option<usize>,
-    /// The cache has neither the paths for which it is `false` nor those below them. It is not asked for the root.
+    /// Returns `false` for paths that do not belong to the cache, nor those below them. Not called with the root.
     pub(in crate::caches) accepts: Option<PathFilter>,
-    /// The cache has no children of the paths for which it is `false`.
+    /// Returns `false` for paths whose children do not belong to the cache.
     pub(in crate::caches) descends: Option<PathFilter>,
 }
 

@@ -2,13 +2,13 @@
 
 use curator_framework::Stat;
 
-/// The number of nodes that are allocated together. A growing vector of all nodes would need twice their memory.
+/// The number of nodes in one allocation. One vector of all nodes would need twice their memory when it grows.
 const CHUNK: usize = 1024;
 
 /// The root's index.
 const ROOT: u32 = 0;
 
-/// A node in as little memory as possible.
+/// A cached node, laid out for little memory: a cache may have a million.
 #[derive(Debug)]
 struct Node {
     /// The name, then the data: one allocation.
@@ -29,7 +29,7 @@ struct Node {
 impl Node {
     fn new(parent: u32, name: &str, round: u32, stat: &Stat, data: &[u8]) -> Self {
         let name_and_data = [name.as_bytes(), data].concat().into_boxed_slice();
-        // A name is part of a request, and so much shorter than 4 GiB.
+        // A name fits into a request, so it is much shorter than 4 GiB.
         let name_len = u32::try_from(name.len()).unwrap_or(u32::MAX);
         Self { name_and_data, name_len, parent, children: None, round, stat: *stat }
     }
@@ -96,7 +96,7 @@ impl Tree {
         u32::try_from(full + last).unwrap_or(u32::MAX)
     }
 
-    /// Returns the place of a child among its siblings, or the place where it is to be inserted.
+    /// Returns the position of a child among its siblings, or the error with the position at which to insert it.
     fn place(&self, parent: &Node, name: &str) -> Result<usize, usize> {
         let name_of = |&index: &u32| self.node(index).map_or(&[][..], Node::name);
         parent.children().binary_search_by(|index| name_of(index).cmp(name.as_bytes()))
@@ -173,7 +173,7 @@ impl Tree {
         true
     }
 
-    /// Confirms that the node is as it is cached, apart from its stat.
+    /// Records that a read has shown the cached data of a node, and replaces its stat.
     pub(super) fn confirm(&mut self, path: &str, round: u32, stat: &Stat) {
         if let Some(node) = self.find(path).and_then(|index| self.node_mut(index)) {
             node.round = round;
@@ -198,9 +198,9 @@ impl Tree {
         self.take(index, path[..above].to_owned(), removed);
     }
 
-    /// Frees a node and all below it. `path` is that of its parent.
+    /// Frees a node and all nodes below it. `path` is the path of its parent.
     fn take(&mut self, index: u32, mut path: String, removed: &mut impl FnMut(&str, &Stat, &[u8])) {
-        // Each node is met twice: ahead of its children, and behind them.
+        // Each node is visited twice: before its children, and after them.
         let mut below = vec![(index, path.len(), false)];
         while let Some((index, length, is_behind)) = below.pop() {
             path.truncate(length);

@@ -34,8 +34,8 @@ pub enum CacheError {
         /// The path.
         path: PathText,
     },
-    /// The cache has more nodes than [`max_nodes`](crate::CuratorCacheOptions::max_nodes) allows, and its client sets
-    /// watches one by one.
+    /// The cache sets watches one by one, and has more nodes than
+    /// [`max_nodes`](crate::CuratorCacheOptions::max_nodes) allows.
     #[error("the cache of {path} has more than {limit} nodes, and this client needs two watches for each")]
     TooManyNodes {
         /// The path.
@@ -43,7 +43,7 @@ pub enum CacheError {
         /// The limit.
         limit: usize,
     },
-    /// An argument that cannot work.
+    /// An invalid argument.
     #[error("invalid {argument}: {reason}")]
     InvalidArgument {
         /// The argument's name.

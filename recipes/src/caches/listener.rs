@@ -16,7 +16,7 @@ use super::model::ChildData;
 
 type Call = Box<dyn Fn(&CacheEvent) + Send + Sync>;
 
-/// The most calls that wait on the thread of a listener. More events wait in the stream, which is bounded.
+/// The largest number of calls that wait on the thread of a listener. Further events wait in the bounded stream.
 const MOST_CALLS: usize = 1_000;
 
 /// A listener of a [`CuratorCache`](crate::CuratorCache): Curator's `CuratorCacheListener`.
@@ -39,7 +39,7 @@ pub struct CuratorCacheListener {
 }
 
 impl CuratorCacheListener {
-    /// Begins a listener.
+    /// Returns a builder without closures.
     pub fn builder() -> CuratorCacheListenerBuilder {
         CuratorCacheListenerBuilder { listener: Self { calls: Vec::new(), after_initialized: false } }
     }
@@ -83,7 +83,7 @@ impl CuratorCacheListenerBuilder {
         })
     }
 
-    /// Calls the closure with the earlier state, if there is one, and the present state of each created or changed node.
+    /// Calls the closure with the earlier state of each changed or created node, `None` for the latter, and the present.
     pub fn for_creates_and_changes(
         self,
         call: impl Fn(Option<&ChildData>, &ChildData) + Send + Sync + 'static,
@@ -140,7 +140,7 @@ impl CuratorCacheListener {
     }
 }
 
-/// The listeners of one cache: a task for each takes its events from a stream, one at a time.
+/// The listeners of one cache. A task for each takes its events from a stream.
 #[derive(Default)]
 pub(super) struct Pumps {
     list: Mutex<List>,
@@ -176,7 +176,7 @@ impl Pumps {
             list.running.remove(index).1.abort();
         }
         drop(list);
-        // Outside of the lock: a closure may own objects that call back when they are dropped.
+        // Outside of the lock: a closure may own objects that call the cache when they are dropped.
         drop(waiting);
     }
 }
@@ -193,7 +193,7 @@ impl List {
 /// Calls a closure for each event, one after the other, on a thread where it may block.
 pub(super) async fn pump<T: Send + 'static>(events: impl Stream<Item = T>, call: impl Fn(&T) + Send + Sync + 'static) {
     let (call, executor) = (Arc::new(call), SafeNotifyExecutor::new());
-    // One thread for all that have arrived: a thread for each would be slower than the events.
+    // One thread for all events that have arrived: a thread for each event would be slower than their arrival.
     let mut arrived = pin!(events.ready_chunks(MOST_CALLS));
     while let Some(events) = arrived.next().await {
         let (called, are_called) = tokio::sync::oneshot::channel::<()>();
@@ -210,7 +210,7 @@ pub(super) async fn pump<T: Send + 'static>(events: impl Stream<Item = T>, call:
             });
         }
         drop(called);
-        // An error says that the last sender was dropped, which is the end of the jobs.
+        // Always an error: the jobs drop the sender, and none of them sends.
         let _ended = are_called.await;
     }
 }

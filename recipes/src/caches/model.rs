@@ -14,20 +14,20 @@ use super::options::CuratorCacheOptions;
 pub struct ChildData {
     /// The full path.
     pub path: String,
-    /// The stat of the read that has shown the node. Its counts of children may be older than the data.
+    /// The stat in the reply that showed the node. The cache does not follow its counts of children.
     pub stat: Stat,
     /// The data; empty if the cache keeps none.
     pub data: Vec<u8>,
 }
 
-/// The answer of a cache about one path.
+/// The result of a look-up in a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup {
     /// The node.
     Present(Arc<ChildData>),
-    /// The node does not exist, as far as the cache knows: see [`CacheState`].
+    /// The node does not exist at the transaction that [`CacheState`] names.
     Missing,
-    /// The cache does not know: it is loading, the path is not in its scope, or the server refuses to show the node.
+    /// The cache cannot tell: it is loading, the path is not in its scope, or the server refuses to show the node.
     NotLoaded,
 }
 
@@ -52,15 +52,15 @@ pub enum CacheState {
     Loading,
     /// The contents show each change up to this transaction (zxid), and perhaps later ones.
     Fresh(i64),
-    /// The connection is lost, or the changes of a lost connection have not all arrived. The contents are kept.
+    /// The connection is lost, its changes have not all been read, or all nodes are read again. The contents are kept.
     Stale {
-        /// The moment at which the cache noticed it.
+        /// The moment at which the contents ceased to be fresh, as the cache noticed it.
         since: Instant,
         /// The contents show each change up to this transaction.
         zxid: i64,
     },
-    /// The server refuses to show the root, or the cache is too large for its client. The task tries again, with growing
-    /// pauses of up to 30 s.
+    /// The server refuses to show the root, or the cache has more nodes than
+    /// [`max_nodes`](crate::CuratorCacheOptions::max_nodes). The task tries again, with growing pauses of up to 30 s.
     Failed(CacheError),
     /// The cache or its client was closed, or its runtime has ended.
     Closed,
@@ -83,7 +83,7 @@ impl CacheState {
     }
 }
 
-/// The contents of a cache at one moment, for a later cache to [resume](crate::CuratorCacheOptions::resume) from.
+/// The contents of a cache at one moment, from which a later cache can [resume](crate::CuratorCacheOptions::resume).
 #[derive(Debug, Clone)]
 pub struct CacheSnapshot {
     pub(super) root: String,

@@ -60,28 +60,27 @@ impl CuratorCacheOptions {
     }
 
     /// Reads only the paths for which the filter returns `true`, and nothing below the others. The filter gets full
-    /// paths, not that of the cache itself. It must not block: the cache calls it under its lock.
+    /// paths. The cache's own path always belongs to the cache. It must not block: the cache calls it under its lock.
     pub fn filter(mut self, accepts: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.accepts = Some(Arc::new(accepts));
         self
     }
 
-    /// Reads nothing below the paths for which the filter returns `false`. They themselves belong to the cache. The
-    /// filter gets full paths, also that of the cache. It must not block: the cache calls it under its lock.
+    /// Reads nothing below the paths for which the filter returns `false`. These paths belong to the cache. The filter
+    /// gets full paths, the cache's own included. It must not block: the cache calls it under its lock.
     pub fn descend(mut self, descends: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.descends = Some(Arc::new(descends));
         self
     }
 
-    /// Decompresses the data: Curator's `COMPRESSED_DATA`. The cache reports a node with other data by
-    /// [`CacheEvent::Failed`](crate::CacheEvent::Failed), and leaves it out. Without this option the client's own setting
-    /// decides.
+    /// Decompresses the data: Curator's `COMPRESSED_DATA`. A node with other data is left out, and reported by
+    /// [`CacheEvent::Failed`](crate::CacheEvent::Failed). Without this option the client's own setting decides.
     pub fn compressed(mut self) -> Self {
         self.compressed = true;
         self
     }
 
-    /// Keeps the stats alone, not the data: Curator's `dataNotCached` storage. Events still have the new data.
+    /// Keeps the stats alone: Curator's `dataNotCached` storage. An event has the data of the new state, not of the old.
     pub fn without_data(mut self) -> Self {
         self.drops_data = true;
         self
@@ -98,23 +97,23 @@ impl CuratorCacheOptions {
         self
     }
 
-    /// Sets the largest number of nodes for clients without persistent watches, such as `zookeeper-async`: 10,000 unless
-    /// set. Such a client needs two watches for each node, and reads all nodes again after each lost connection.
+    /// Sets the largest number of nodes of a cache that sets watches one by one: with `zookeeper-async`, and with servers
+    /// before 3.6. 10,000 unless set. The server keeps up to two watches for each node.
     pub fn max_nodes(mut self, nodes: usize) -> Self {
         self.max_nodes = nodes;
         self
     }
 
-    /// Sets how many events wait for a slow reader of a stream: 10,000 unless set. With one more, all of them are
-    /// dropped, and [`CacheEvent::Reset`](crate::CacheEvent::Reset) takes their place.
+    /// Sets the number of events that may wait for the reader of a stream: 10,000 unless set. One more drops all of them,
+    /// and [`CacheEvent::Reset`](crate::CacheEvent::Reset) takes their place.
     pub fn max_events(mut self, events: usize) -> Self {
         self.max_events = events;
         self
     }
 
-    /// Begins with the contents of an earlier cache of the same path, for example before a restart of the program. The
-    /// cache reads only the nodes that have changed since, and reports each difference. A filter must not accept paths
-    /// that the earlier cache has left out: they would be missing.
+    /// Begins with the contents of an earlier cache of the same path, for example one before a restart of the program.
+    /// The cache reads only the nodes that have changed since, and reports each difference. A filter must not accept
+    /// paths that the earlier cache left out: the resync does not report them.
     pub fn resume(mut self, snapshot: CacheSnapshot) -> Self {
         self.snapshot = Some(snapshot);
         self

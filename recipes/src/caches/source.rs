@@ -1,4 +1,4 @@
-//! The notifications of a cache in one session: those of a subscription, or of a watch for each node.
+//! The notifications of a cache in one session: from a subscription, or from watches of each node.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 /// The notifications of a cache in one session.
 pub(super) enum Source {
     Subscription(Subscription),
-    /// The client, or its server, has no persistent watches.
+    /// The client, or its server, does not support persistent watches.
     Watches(Watches),
 }
 
@@ -61,11 +61,11 @@ impl Future for NodeWatch {
     }
 }
 
-/// The watches of a session, which fire once.
+/// The one-shot watches of a cache in a session.
 pub(super) struct Watches {
     session: Session,
     armed: FuturesUnordered<NodeWatch>,
-    /// The connection of the armed watches; those of an earlier one are gone.
+    /// The connection of the armed watches. The client has dropped those of earlier connections.
     epoch: u64,
 }
 
@@ -82,15 +82,15 @@ impl Watches {
                 _ = self.session.ended() => return None,
             };
             let event_type = match (reason, kind) {
-                // A hint, even that of a deletion: it may be that of an earlier node of the path.
+                // A reason to read, even for a deletion: the reply that showed a newer node may have overtaken it.
                 (WakeReason::Event(_), WatchKind::Data) => EventType::NodeDataChanged,
                 (WakeReason::Event(EventType::NodeChildrenChanged), WatchKind::Children) => {
                     EventType::NodeChildrenChanged
                 }
-                // The watch on the node reports its deletion too.
+                // The deletion of a parent: the watch on its data reports it too.
                 (WakeReason::Event(_), _) => continue,
                 (WakeReason::SessionEnded(_), _) => return None,
-                // The other watches say the same.
+                // The first lost watch of this connection has caused a reset.
                 (_, _) if self.epoch == self.session.epoch() => continue,
                 (_, _) => {
                     self.epoch = self.session.epoch();

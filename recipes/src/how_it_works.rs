@@ -93,7 +93,7 @@
 //! | `Loading` | some nodes | [`get`] returns `NotLoaded` for a node that was not read; [`initialized`] waits |
 //! | `Fresh(zxid)` | each change up to the zxid, perhaps later ones | a newer write may be on its way; [`synced`] waits for it |
 //! | `Stale { since, zxid }` | those of the last fresh moment, or later | use them, or refuse work once `since` is too long ago |
-//! | `Failed(error)` | as before the error | the cache tries again |
+//! | `Failed(error)` | none if the server refuses to show the root | the cache tries again |
 //!
 //! In an outage all reads of the cache go on, without an error. The state becomes `Stale` when the client notices that
 //! the connection is lost. Behind a reconnect it stays so until the changed nodes are read. Their events then come one by
@@ -101,9 +101,9 @@
 //! Writes that go on all the time do not make a cache stale: its zxid rises while newer nodes are read.
 //!
 //! A cache costs the server one watch. After a reconnect the server also keeps the one-shot watches of `setWatches`: one
-//! for the data of each cached node, and one for the list of children of each node that may have children. A watch ends
-//! when it fires, all end with the connection. With `zookeeper-async`, and with servers before 3.6, a cache has these
-//! watches always, so [`max_nodes`] limits it.
+//! for the data of each cached node, and one for the list of children of each node that is not ephemeral. Each of them
+//! lasts until it fires or the connection ends, also behind the cache's close. With `zookeeper-async`, and with servers
+//! before 3.6, a cache always has these watches, so [`max_nodes`] limits it.
 //!
 //! [`CacheState`]: crate::CacheState
 //! [`CuratorCache`]: crate::CuratorCache

@@ -14,8 +14,8 @@ use super::shared::Shared;
 
 /// An event of a cache.
 ///
-/// The events replay to the contents: a reader that has applied each event so far has the nodes that the cache had
-/// behind the last one.
+/// The events replay to the contents: a reader that has applied each event up to one has the nodes that the cache had
+/// after it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum CacheEvent {
@@ -28,8 +28,8 @@ pub enum CacheEvent {
         /// The present state.
         new: Arc<ChildData>,
     },
-    /// A node was deleted, or the server refuses to show it. This is its last state. A node that was deleted and created
-    /// again is `Deleted`, then `Created`.
+    /// A node was deleted, or the server refuses to show it. This is its last cached state. A node that was deleted and
+    /// created again causes a `Deleted`, then a `Created`.
     Deleted(Arc<ChildData>),
     /// The first load is complete.
     Initialized,
@@ -77,7 +77,7 @@ pub(super) struct EventQueue {
 
 #[derive(Default)]
 struct Waiting {
-    /// The contents with which the stream began. They do not count for the limit.
+    /// The contents at the beginning of the stream, or after a reset. They do not count for the limit.
     contents: VecDeque<CacheEvent>,
     events: VecDeque<Heard>,
     /// Events were dropped. The reader takes the contents of the cache in their place.
@@ -192,7 +192,7 @@ impl CacheEvents {
             match self.queue.take(&self.shared) {
                 Ok(heard) => return Some(heard),
                 Err(true) => return None,
-                // An event that arrived after the look has left a permit.
+                // An event that arrived after `take` has left a permit.
                 Err(false) => self.queue.added.notified().await,
             }
         }

@@ -23,10 +23,10 @@ pub(super) struct Shared {
     pub(super) state: watch::Sender<CacheState>,
     /// The load is complete, and the root does not exist.
     root_is_missing: watch::Sender<bool>,
-    /// Asks the task to look at the newest transaction.
+    /// Wakes the task, which then publishes how fresh the contents are.
     pub(super) looked_for: Notify,
-    /// The transaction up to which the cache knows all changes of its nodes when the next session begins. Within a
-    /// session the client knows it.
+    /// The transaction up to which the cache knows all changes of its nodes at the beginning of the next session. Within
+    /// a session it is the maximum: the client's own transaction counts.
     known_up_to: AtomicI64,
     /// The number of the session that the cache follows.
     session: AtomicU64,
@@ -43,7 +43,7 @@ struct Contents {
     is_closed: bool,
 }
 
-/// The cache does not name its nodes for a resync: it reads all of them.
+/// The next session begins with a full read, not with a resync.
 const NOTHING_KNOWN: i64 = 0;
 
 impl Shared {
@@ -89,7 +89,7 @@ impl Shared {
         relative_path(&self.root, path)
     }
 
-    /// Returns `true` if the next session can begin with a resync in place of a full read.
+    /// Returns `true` if the next session can begin with a resync instead of a full read.
     pub(super) fn can_resync(&self) -> bool {
         self.known_up_to.load(Ordering::Acquire) != NOTHING_KNOWN
     }
@@ -98,7 +98,7 @@ impl Shared {
         self.known_up_to.store(zxid, Ordering::Release);
     }
 
-    /// Lets the engine handle what has arrived, then gives its changes to the streams, all under one lock.
+    /// Calls `handle` with the engine, then appends the engine's changes to the streams, under one lock.
     pub(super) fn update<T>(&self, handle: impl FnOnce(&mut Engine) -> T) -> T {
         let mut contents = self.contents.lock();
         let handled = handle(&mut contents.engine);
@@ -148,7 +148,7 @@ impl Shared {
         }
     }
 
-    /// Gives the changes of the engine to the streams, and then these events.
+    /// Appends the changes of the engine to the streams, then these events.
     fn publish(&self, contents: &mut Contents, last: impl IntoIterator<Item = CacheEvent>) {
         if contents.streams.is_empty() {
             return;
@@ -188,14 +188,14 @@ impl Shared {
         self.session.store(session.number(), Ordering::Release);
     }
 
-    /// Leaves the state `Latent`, unless the task has done so.
+    /// Replaces the state `Latent` by `Loading`. The task may have been faster.
     pub(super) fn starts(&self) {
         self.set_state(|state| matches!(state, CacheState::Latent).then_some(CacheState::Loading));
     }
 
-    /// Lets the engine handle what has arrived, gives its changes to the streams, and publishes how fresh the contents
-    /// are, all under one lock. `handle` returns the transaction up to which all notifications were handed in, if it is
-    /// known.
+    /// Calls `handle` with the engine, appends the engine's changes to the streams, and publishes how fresh the contents
+    /// are, under one lock. `handle` returns the transaction up to which all notifications were handed in; `None` without
+    /// a connection.
     pub(super) fn turn(&self, handle: impl FnOnce(&mut Engine) -> Option<i64>) -> bool {
         let mut contents = self.contents.lock();
         let zxid = handle(&mut contents.engine);
@@ -273,7 +273,7 @@ impl Shared {
         CacheEvents::new(queue, self)
     }
 
-    /// Gives a stream the contents in the place of the events that it has dropped.
+    /// Appends the contents to a stream that has dropped its events.
     pub(super) fn refill(&self, queue: &EventQueue) {
         let contents = self.contents.lock();
         queue.refill(|| self.contents_as_events(&contents));

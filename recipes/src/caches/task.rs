@@ -22,12 +22,12 @@ use super::shared::Shared;
 use super::source::{NodeWatch, Source, Watches};
 use crate::standing::{Pauses, Stop, catch_up};
 
-/// The number of requests that a cache has in flight while it loads, or reads what has changed in an outage. Locks of the
-/// same client wait behind at most so many reads.
+/// The limit of a cache's requests in flight while it loads, or reads the changes of an outage. A request of a lock of
+/// the same client waits behind at most so many reads.
 const AT_ONCE_IN_A_LOAD: usize = 32;
-/// The number of requests in flight once the contents are fresh: each write of another client causes one.
+/// The limit of the requests in flight once the contents are fresh. Each write of any client causes one.
 const AT_ONCE: usize = 1024;
-/// The pause behind a lost request on a connection that stays.
+/// The pause after a request was lost on a connection that stays.
 const HOLD_UP: Duration = Duration::from_secs(1);
 
 /// The reply to a request; `None` if the node does not exist.
@@ -143,7 +143,7 @@ impl CacheTask {
                 }
             }
         });
-        // From here on the client knows up to which transaction all notifications have arrived.
+        // From here on a resync of the session begins at the client's own transaction.
         shared.know_up_to(i64::MAX);
         let reads = FuturesUnordered::new();
         let mut stay = Stay { session: session.clone(), source, reads, awaits_resync, newest_stat: 0, lost: None };
@@ -158,7 +158,7 @@ impl CacheTask {
         let mut connection = self.client.watch_connection_state();
         let (mut notifications, mut ended) = (Vec::new(), Vec::new());
         loop {
-            // Ahead of the notifications: all up to this transaction have arrived.
+            // Read before the notifications are taken: those of all transactions up to this one have arrived.
             let zxid = stay.zxid();
             notifications.extend(std::iter::from_fn(|| stay.source.try_next()));
             self.turn(stay, zxid, notifications.drain(..), ended.drain(..))?;
@@ -182,7 +182,7 @@ impl CacheTask {
         }
     }
 
-    /// Hands in notifications, then replies, which may be older than those; sends requests, and publishes the freshness.
+    /// Hands in notifications, then replies, which may be older. Sends requests, and publishes how fresh the contents are.
     fn turn(
         &mut self,
         stay: &mut Stay,
@@ -277,12 +277,12 @@ fn handle(shared: &Shared, engine: &mut Engine, stay: &mut Stay, notification: S
             }
         }
         SubscriptionEvent::Resynced => {
-            // Those that are left ran on the lost connection.
+            // These reads were sent on the lost connection.
             stay.reads.clear();
             stay.awaits_resync = false;
             engine.resynced();
         }
-        // Notifications were dropped, or the known nodes are not those of this server.
+        // Notifications were dropped, or the known nodes are of another server.
         _ => {
             stay.reads.clear();
             stay.awaits_resync = false;
@@ -317,7 +317,7 @@ struct Stay {
     session: Session,
     source: Source,
     reads: FuturesUnordered<BoxFuture<'static, Ended>>,
-    /// The changes between the sessions have not all arrived.
+    /// The notifications of a resync have not all arrived.
     awaits_resync: bool,
     /// The newest transaction in a stat.
     newest_stat: i64,
@@ -334,7 +334,7 @@ impl Stay {
         }
     }
 
-    /// Returns `true` if a request was lost on the present connection: the next one is likely to be lost too.
+    /// Returns `true` if a request was lost on the present connection. The next one may be lost too.
     fn is_held_up(&self) -> bool {
         self.lost.is_some_and(|lost| lost >= self.session.epoch())
     }
@@ -363,7 +363,7 @@ async fn read(session: &Session, path: &str, request: &Request) -> Result<Found,
     }
 }
 
-/// Reads a node, or the list of its children, and sets a watch. The root has one also while it is missing.
+/// Reads a node, or the list of its children, and sets a watch. A missing root has a watch too.
 async fn read_watched(session: &Session, path: String, request: &Request) -> (Result<Found, Error>, Option<NodeWatch>) {
     let read = match request {
         Request::Read(relative) => loop {
@@ -372,7 +372,7 @@ async fn read_watched(session: &Session, path: String, request: &Request) -> (Re
                     break Ok((Found::Node(Some((stat, data))), WatchKind::Data, watch));
                 }
                 Err(Error::NoNode { .. }) if relative.is_empty() => match session.exists_watched(&path).await {
-                    // Created since.
+                    // The root was created between the two requests.
                     Ok((Some(_), _)) => {}
                     Ok((None, watch)) => break Ok((Found::Node(None), WatchKind::Data, watch)),
                     Err(error) => break Err(error),

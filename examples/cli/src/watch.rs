@@ -50,7 +50,7 @@ pub(crate) async fn watch(
                 let state = states.borrow_and_update().clone();
                 view.state(state)?
             }
-            // Later the cache tells it, with its state.
+            // After the load the state of the cache reports it.
             is_connected = outages.change(), if !view.is_complete => {
                 if !is_connected {
                     tell("no connection: the load goes on when it is back");
@@ -61,15 +61,15 @@ pub(crate) async fn watch(
     }
 }
 
-/// The printed lines, as far as later ones depend on them.
+/// The part of the printed lines on which later ones depend.
 struct View<'a> {
     cache: &'a CuratorCache,
     options: &'a WatchOptions,
     /// The events that are not printed.
     events: CacheEvents,
-    /// The number of present nodes that are printed; `None` once it is told.
+    /// The number of present nodes that are printed; `None` once this number is printed too.
     nodes: Option<usize>,
-    /// The transaction up to which the nodes are loaded, if it is known before they are printed.
+    /// The transaction up to which the nodes are loaded, if known before they are printed.
     loaded: Option<i64>,
     /// All present nodes are printed.
     is_complete: bool,
@@ -84,15 +84,15 @@ impl<'a> View<'a> {
         Self { cache, options, events, nodes, loaded: None, is_complete: false, is_fresh: false, problem: None }
     }
 
-    /// Prints that all nodes follow, for the first time or anew.
+    /// Prints that all nodes follow, for the first time or again.
     fn loads(&mut self) -> Flow {
         (self.nodes, self.is_complete, self.is_fresh) = (Some(0), false, false);
         self.report(&State::new("loading"), || format!("loads {}", self.options.path))
     }
 
-    /// Begins anew with the present nodes, because events were dropped.
+    /// Begins again with the present nodes, because events were dropped.
     fn reset(&mut self) -> Flow {
-        // The state comes first: the nodes may be newer than it, but not older.
+        // The state is read before the nodes, so the nodes are not older than it.
         self.loaded = match self.cache.state() {
             CacheState::Fresh(zxid) => Some(zxid),
             _ => None,
@@ -121,7 +121,7 @@ impl<'a> View<'a> {
                 tell(&format!("{} is left out: {error}", shown(path.as_bytes())));
                 GO_ON
             }
-            // The state has the failure of the path itself.
+            // The state reports the failure of the path itself.
             _ => GO_ON,
         }
     }
@@ -148,7 +148,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Prints a state of the cache, behind the changes that precede it.
+    /// Prints a state of the cache, after the changes that precede it.
     fn state(&mut self, state: CacheState) -> Flow {
         while let Some(event) = self.events.try_next() {
             let flow = self.event(event)?;
@@ -168,7 +168,7 @@ impl<'a> View<'a> {
                     format!("no connection since {since}: changes behind zxid {zxid} are printed when it is back");
                 self.report(&State { zxid: Some(zxid), since: Some(since), ..State::new("stale") }, || text)
             }
-            // The first look has the exit status of the other commands.
+            // Before the first load the error ends the program, as in the other commands.
             CacheState::Failed(error) if !self.is_complete => Err(error.into()),
             CacheState::Failed(error) => {
                 tell_anew(&mut self.problem, format!("{} cannot be read: {error}", self.options.path));

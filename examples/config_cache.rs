@@ -1,6 +1,6 @@
 //! A service that takes its configuration from a subtree, which a cache follows. Each change makes a new configuration, if
-//! all values are valid. While the network is away, the service keeps its configuration, and the state of the cache says
-//! so. When the network is back, the cache tells each change of that time. It reads only the nodes that have changed.
+//! all values are valid. In an outage of the network the service keeps its configuration, and the state of the cache is
+//! stale. After the outage the cache reads only the nodes that have changed, and reports each.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ fn load(cache: &CuratorCache) -> Result<Config, String> {
     Ok(Config { port: port.ok_or("/port is missing")?, quotas })
 }
 
-/// Loads the configuration after each change. An invalid one is left out, so the earlier one stays.
+/// Loads the configuration after each change. An invalid one is ignored, so the earlier one stays.
 async fn reload(cache: CuratorCache, configs: watch::Sender<Config>) {
     let mut events = cache.events();
     while events.next().await.is_some() {
@@ -52,7 +52,7 @@ async fn reload(cache: CuratorCache, configs: watch::Sender<Config>) {
     }
 }
 
-/// Prints the changes that were told since the last call, and returns their number. Those of one node keep their order.
+/// Prints the changes that the cache has reported since the last call, by path. Returns their number.
 fn print_changes(events: &mut CacheEvents) -> usize {
     let mut changes = Vec::new();
     while let Some(event) = events.try_next() {
@@ -91,7 +91,7 @@ async fn main() -> ExitCode {
         set("port", "9090").await?;
         say(format!("the operator changes the port: {:?}", *configs.wait_for(|config| config.port == 9090).await?));
         set("port", "none").await?;
-        cache.synced().await?; // the cache shows what the operator has written
+        cache.synced().await?; // the cache shows the operator's writes
         let reason = load(&cache).err().ok_or("the port is valid")?;
         say(format!("{reason}: the service keeps {:?}", *configs.borrow()));
         while events.try_next().is_some() {} // the changes up to now

@@ -9,7 +9,7 @@ use crate::model::{AddWatchMode, WatchedEvent};
 use crate::session::Session;
 use crate::zookeeper::{KnownNodes, Resync, SubscriptionEvent, WatchEvents};
 
-/// A persistent watch of one session. It ends with the session, and dropping it removes the watch. Paths are those of the
+/// A persistent watch of one session. It ends with the session. Its drop removes the watch. Paths are those of the
 /// session's namespace.
 pub struct Subscription {
     session: Session,
@@ -21,20 +21,21 @@ pub struct Subscription {
 impl Session {
     /// Sets a persistent watch on a node, which need not exist, or on its subtree. One request, no retry.
     ///
-    /// If `resync` names nodes at this call, the subscriber resyncs first, as at a reconnect. It gets the changes of these
-    /// nodes since their zxid, which may be of an earlier session, and then [`SubscriptionEvent::Resynced`]. It gets
-    /// [`SubscriptionEvent::Reset`] if that zxid is newer than each one that the server has replied with in this session.
+    /// If `resync` names nodes at this call, the subscription begins with a resync, as at a reconnect. It reports the
+    /// changes of these nodes since their zxid, which may be of an earlier session, then [`SubscriptionEvent::Resynced`].
+    /// It reports [`SubscriptionEvent::Reset`] if that zxid is newer than all zxids of the server's replies in this
+    /// session.
     ///
-    /// After a reconnect the watch is set again, but the server sends no event of the time between. A subscriber
-    /// without `resync` gets [`SubscriptionEvent::Reset`] and must read everything again. With `resync` it gets the
-    /// changes of the nodes that it knows, and then [`SubscriptionEvent::Resynced`].
+    /// After a reconnect the watch is set again, but the server sends no event of the outage. Without `resync` the
+    /// subscription reports [`SubscriptionEvent::Reset`], and the subscriber must read everything again. With `resync` it
+    /// reports the changes of the named nodes, then [`SubscriptionEvent::Resynced`].
     ///
     /// | request | per | cost |
     /// | --- | --- | --- |
     /// | addWatch | subscription | one, without data |
     /// | setWatches | subscription, reconnect | one for each 128 KB of paths that the subscriber knows |
     ///
-    /// The server keeps what setWatches leaves, a watch for each of these paths, until it fires or the connection ends.
+    /// setWatches leaves a one-shot watch for each of these paths on the server, until it fires or the connection ends.
     ///
     /// # Errors
     ///
@@ -104,8 +105,8 @@ impl Session {
 }
 
 impl Subscription {
-    /// Resolves with the next event, or with `None` when the session has ended. Events come in the order of the server's
-    /// transactions, apart from those of a resync, ahead of its [`Resynced`](SubscriptionEvent::Resynced). When a
+    /// Resolves with the next event, or with `None` when the session has ended. Events have the order of the server's
+    /// transactions. Those of a resync have no order, and precede its [`Resynced`](SubscriptionEvent::Resynced). When a
     /// `Reset` or `Resynced` arrives, the session takes requests on the new connection.
     ///
     /// At most 10,000 events wait for this call. With one more, all of them are dropped, a `Resynced` included, and a
@@ -130,8 +131,8 @@ impl Subscription {
 
     /// Returns the next event, if [`next`](Self::next) would return it at once.
     ///
-    /// Events precede the replies that reflect their transactions. So a subscriber that takes [`Session::zxid`] and then
-    /// all events knows of every change up to that zxid.
+    /// Events precede the replies that reflect their transactions. So a subscriber that reads [`Session::zxid`] and then
+    /// takes all events knows each change up to that zxid.
     pub fn try_next(&mut self) -> Option<SubscriptionEvent> {
         let epoch = self.session.epoch();
         let event = match self.taken.take_if(|(_, of)| *of <= epoch) {

@@ -7,9 +7,9 @@
 //! - a node that never existed with its transactions, version and data
 //! - an event that does not apply to the events before it, such as a change of a node that was not created
 //! - contents that differ from the sum of the events, at any moment
-//! - a node that goes back to an earlier state, or that was created again and is reported as changed
-//! - a state that names a transaction, and contents that are older
-//! - contents that differ from the server, or a cache that is not fresh, for too long outside of faults
+//! - a node in an earlier state than before, or one that was created again and is reported as changed
+//! - a state that names a transaction, with contents from before it
+//! - contents that differ from the server's, or a cache that is not fresh, for too long outside of faults
 //!
 //! # Examples
 //!
@@ -25,7 +25,7 @@
 //! caches.record(at(1), Event::Server(Change { zxid: 7, path: path(), node: Some(node(7, "80")) }));
 //! caches.record(at(2), Event::Server(Change { zxid: 8, path: path(), node: Some(node(8, "81")) }));
 //! caches.record(at(2), Event::Started(cache, Scope::new("/config/port")));
-//! // The cache shows the earlier state, and says that it has applied transaction 8.
+//! // The cache shows the earlier state, but its own state names transaction 8.
 //! caches.record(at(3), Event::Shows(cache, State::Fresh(8), [(path(), node(7, "80"))].into()));
 //! let shown = Some(node(7, "80"));
 //! let found = caches.check(&Rules::new(at(5)));
@@ -70,7 +70,7 @@ pub type Nodes = BTreeMap<String, Node>;
 /// One change at the server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Change {
-    /// The transaction of the change, or a later one that came before any other change.
+    /// The transaction of the change, or a later one before the next change.
     pub zxid: i64,
     /// The path of the node.
     pub path: String,
@@ -78,7 +78,7 @@ pub struct Change {
     pub node: Option<Node>,
 }
 
-/// The nodes that a cache wants.
+/// The nodes that belong to a cache.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Scope {
     root: String,
@@ -152,7 +152,7 @@ pub enum State {
     Fresh(i64),
     /// The cache is not connected. It shows each node as it was at this transaction or later.
     Stale(i64),
-    /// The cache has failed.
+    /// The cache cannot be filled.
     Failed,
     /// The cache was closed.
     Closed,
@@ -175,7 +175,7 @@ impl State {
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Told {
-    /// The node is in the cache from now on.
+    /// The node was added to the cache.
     Created(String, Node),
     /// The node has changed.
     Changed {
@@ -186,11 +186,11 @@ pub enum Told {
         /// Its state from now on.
         new: Node,
     },
-    /// The node is not in the cache any more. It had this state.
+    /// The node was removed from the cache. This was its state.
     Deleted(String, Node),
     /// The first load is complete.
     Initialized,
-    /// Events were dropped. The stream begins again with each present node, and tells the end of the load again.
+    /// Events were dropped. The stream reports each present node again, then the end of the load.
     Reset,
 }
 
@@ -199,7 +199,7 @@ pub enum Told {
 pub enum Event {
     /// A change at the server.
     Server(Change),
-    /// The servers have lost all nodes. Their transactions begin again.
+    /// The servers have lost all nodes. The numbers of the transactions begin again.
     Emptied,
     /// The cache was started.
     Started(Cache, Scope),
@@ -207,12 +207,12 @@ pub enum Event {
     Opened(Stream, Cache),
     /// The stream reports an event.
     Tells(Stream, Told),
-    /// The stream has no further event. If the cache [shows](Self::Shows) its contents in the same moment, these are the
-    /// sum of the stream's events.
+    /// The stream has no further event. Contents that the cache [shows](Self::Shows) in the same moment must be the sum of
+    /// the stream's events.
     Drained(Stream),
     /// The cache shows this state and these nodes.
     Shows(Cache, State, Nodes),
-    /// The cache says that it has caught up with the server. It has the contents that it has shown last.
+    /// A wait of the cache for newer contents has ended. The contents are those that the cache has shown last.
     CaughtUp {
         /// The cache.
         cache: Cache,
@@ -271,8 +271,8 @@ pub enum Violation {
         /// The path.
         path: String,
     },
-    /// An event does not apply to the events before it: a node was created twice, changed or deleted without being there,
-    /// or told with another state before. A parent is created before its children, and deleted behind them.
+    /// An event does not apply to the events before it. It creates a present node, changes or deletes a missing one, or
+    /// names another earlier state. A parent is created before its children, and deleted behind them.
     DoesNotApply {
         /// The time.
         at: Duration,
@@ -314,7 +314,7 @@ pub enum Violation {
         /// The paths that differ.
         paths: Vec<String>,
     },
-    /// A cache names a transaction and shows a node as it was before.
+    /// A state names a transaction, and the cache shows a node as it was before that.
     NotFresh {
         /// The time.
         at: Duration,
@@ -327,7 +327,7 @@ pub enum Violation {
         /// The state that the cache shows; `None` if it shows none.
         shown: Option<Node>,
     },
-    /// A cache names an earlier transaction than before.
+    /// A state names an earlier transaction than the state before.
     StateWentBack {
         /// The time.
         at: Duration,
@@ -351,9 +351,9 @@ pub enum Violation {
     },
     /// A node differed from the server for too long.
     Differs {
-        /// The time at which the shown state ended.
+        /// The time at which the shown state ended at the server.
         from: Duration,
-        /// The time at which it was shown.
+        /// The time at which the cache still showed it.
         until: Duration,
         /// The cache.
         cache: Cache,
@@ -364,9 +364,9 @@ pub enum Violation {
     },
     /// A cache was not fresh for too long.
     NotFreshInTime {
-        /// The time from which it was not.
+        /// The time at which the cache was fresh last, or was started.
         from: Duration,
-        /// The time until which it was not.
+        /// The time of the report that is not fresh.
         until: Duration,
         /// The cache.
         cache: Cache,

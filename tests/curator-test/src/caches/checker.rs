@@ -7,7 +7,7 @@ use super::past::{Known, Past, Position};
 use super::{Cache, Entry, Event, Node, Nodes, Rules, Scope, State, Stream, Told, Violation};
 use crate::history::calm_stretch;
 
-/// A cache and its newest report.
+/// The newest report of a cache.
 #[derive(Debug)]
 struct Shown<'a> {
     scope: &'a Scope,
@@ -43,7 +43,7 @@ pub(super) struct Checker<'a> {
     past: Past,
     caches: BTreeMap<Cache, Shown<'a>>,
     streams: BTreeMap<Stream, Sum>,
-    /// The violations that last, by their cache and path.
+    /// The violations that last, by cache, kind and path: each is reported once.
     lasting: BTreeSet<(Cache, &'static str, String)>,
     pub(super) found: Vec<Violation>,
 }
@@ -273,7 +273,7 @@ impl<'a> Checker<'a> {
         in_scope.filter_map(|path| Some((path.clone(), self.known(path, nodes)?))).collect()
     }
 
-    /// Finds the nodes that the cache shows as they were before a transaction.
+    /// Finds the nodes that the cache shows in a state that ended before a transaction.
     fn look_for_older_nodes(&mut self, at: Duration, cache: Cache, state: State, zxid: i64, nodes: &Nodes) {
         let position = self.past.position(zxid);
         for (path, known) in self.all_known(cache, nodes) {

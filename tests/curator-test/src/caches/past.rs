@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Change, Node};
 
-/// A transaction among all transactions. Those behind a loss of all data are later than all before.
+/// A transaction among all transactions. Those behind a loss of all data are later than those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     era: usize,
@@ -29,7 +29,7 @@ pub(super) struct Moment {
 #[derive(Debug)]
 struct Spell {
     from: Moment,
-    /// `None` while it lasts.
+    /// The end; `None` while the state lasts.
     until: Option<Moment>,
     node: Node,
 }
@@ -37,14 +37,14 @@ struct Spell {
 /// A state of a node that the server had, or its absence.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
-    /// The beginning of its newest time.
+    /// The beginning of the newest time in which the node had this state.
     pub(super) since: Position,
-    /// The end of it; `None` if it lasts.
+    /// The end of that time; `None` if it lasts.
     pub(super) until: Option<Moment>,
 }
 
 impl Known {
-    /// Returns whether it was the state at this transaction or later.
+    /// Returns `true` if it was the state at this transaction or later.
     pub(super) fn lasts_to(&self, position: Position) -> bool {
         self.until.is_none_or(|until| until.position > position)
     }
@@ -101,7 +101,7 @@ impl Past {
         }
     }
 
-    /// Returns the newest era that has come as far as a transaction.
+    /// Returns the newest era that has reached a transaction.
     pub(super) fn position(&self, zxid: i64) -> Position {
         let era = self.newest.iter().rposition(|newest| *newest >= zxid).map_or(self.eras(), |index| index + 1);
         Position { era, zxid }
@@ -112,7 +112,7 @@ impl Past {
         self.spells.keys()
     }
 
-    /// Returns the time of a state of a node; `None` if there was no such state.
+    /// Returns the time of a state of a node; `None` if the node never had this state.
     pub(super) fn state(&self, path: &str, node: &Node) -> Option<Known> {
         let is_same = |spell: &&Spell| {
             let its = &spell.node;

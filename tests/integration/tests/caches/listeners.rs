@@ -14,7 +14,7 @@ use crate::stage::{commit, loaded};
 
 const NODES: usize = 999;
 
-/// A cache of a root and so many children.
+/// Returns a client and a loaded cache of a root with [`NODES`] children.
 async fn full(env: &Env) -> (CuratorFramework, CuratorCache) {
     let (client, root) = (env.client().await, env.path("tree"));
     client.create().creating_parents_if_needed().for_path(&root).await.unwrap();
@@ -69,7 +69,7 @@ on_every_server! {
         calls.recv_timeout(PATIENCE).unwrap();
         cache.remove_listener(id);
         go_on.send(()).unwrap();
-        // The closure is dropped when no call is left, and with it the sender.
+        // The last call drops the closure with its sender.
         assert_eq!(calls.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
     }
 }

@@ -1,5 +1,5 @@
-//! Caches: Curator's own tests and what they leave out, on the in-process server, on Apache ZooKeeper, and under
-//! simulated faults.
+//! Caches: Curator's own tests and further ones, on the in-process server, on Apache ZooKeeper, and under simulated
+//! faults.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 

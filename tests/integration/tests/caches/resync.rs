@@ -11,7 +11,7 @@ use curator_test::FaultProxy;
 
 use crate::stage::{Replay, Told, commit, contents, loaded, reads};
 
-/// A tree of 10 × 100 nodes behind a proxy, with a client that goes through it and one that does not.
+/// A tree of 10 × 100 nodes, with a client behind a proxy and another client.
 struct Stage {
     proxy: FaultProxy,
     client: CuratorFramework,
@@ -36,7 +36,7 @@ impl Stage {
         format!("{}/{}/{number}", self.root, number % 10)
     }
 
-    /// Breaks the connection, lets `changes` happen, and waits until the cache is fresh again.
+    /// Breaks the connection, awaits `changes`, and waits until the cache is fresh again.
     async fn away(&self, cache: &CuratorCache, changes: impl Future<Output = ()>) {
         self.proxy.refuse();
         self.proxy.reset();
@@ -89,7 +89,7 @@ on_every_server! {
         assert_eq!(replay.arrived(&mut events), told);
         assert_eq!(cache.get(&node), Lookup::Missing);
         assert!(cache.get(&new).present().is_some());
-        // A node that is created again is told as such, also in one transaction.
+        // A node that is created again has two events, also in one transaction.
         commit(&stage.other, [CuratorOp::delete(&new), CuratorOp::create(&new)]).await;
         in_time(cache.synced()).await.unwrap();
         assert_eq!(replay.arrived(&mut events), [Told::Deleted(new.clone()), Told::Created(new)]);
@@ -107,7 +107,7 @@ on_every_server! {
             heard.sort();
             assert_eq!((heard, reads(&stage.proxy) - before), (told, changes));
         }
-        // Created again, with all below it, while the connection is lost.
+        // A node is created again, with one below it, while the connection is lost.
         let parent = format!("{}/3", stage.root);
         let nodes: Vec<_> = (0..1000).filter(|number| number % 10 == 3).map(|number| stage.node(number)).collect();
         stage.away(&cache, async {

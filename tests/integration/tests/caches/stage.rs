@@ -1,4 +1,4 @@
-//! The shared parts of the scenes of caches.
+//! The shared parts of the tests of caches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,12 +39,12 @@ pub(crate) enum Told {
     Reset,
 }
 
-/// The nodes as a reader of the events knows them.
+/// The sum of the events of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Replay(pub(crate) BTreeMap<String, Arc<ChildData>>);
 
 impl Replay {
-    /// Applies an event, and asserts that it fits to those before.
+    /// Applies an event, and asserts that it applies to those before it.
     pub(crate) fn apply(&mut self, event: CacheEvent) -> Told {
         match event {
             CacheEvent::Created(node) => {
@@ -77,7 +77,7 @@ impl Replay {
     }
 }
 
-/// Returns the replies to all reads that have passed.
+/// Returns the number of replies to reads that the proxy has forwarded.
 pub(crate) fn reads(proxy: &FaultProxy) -> usize {
     let ops = [OpCode::Exists, OpCode::GetData, OpCode::GetChildren, OpCode::GetChildren2];
     ops.iter().map(|op| proxy.replies(*op)).sum()
@@ -99,7 +99,7 @@ impl Calls {
         calls
     }
 
-    /// Waits for the end of the listener. Returns the call that has come instead.
+    /// Waits for the end of the listener. Returns a call if one arrives instead.
     pub(crate) async fn last(&mut self) -> Option<String> {
         in_time(self.0.recv()).await
     }

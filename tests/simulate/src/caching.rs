@@ -1,5 +1,5 @@
-//! Clients with caches, writers of the cached nodes, and the notes on both: the part of a storm that is the same in any
-//! world.
+//! Clients with caches, writers of the cached nodes, and the record of both. Only the storm's faults and servers are
+//! elsewhere.
 
 mod reader;
 mod scribe;
@@ -10,12 +10,12 @@ pub use scribe::Scribe;
 pub use writer::Writer;
 pub(crate) use writer::below;
 
-/// The names of all nodes below the root. They are few, so that nodes are often created again.
+/// The names of all nodes below the root: few, so that nodes are often created again.
 pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// The number of levels below the root.
 pub const LEVELS: usize = 3;
 
-/// The place of a client's nodes.
+/// The paths of a client's nodes, at the server and at the client.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     /// The root of the nodes at the server.

@@ -20,7 +20,7 @@ use super::{LEVELS, NAMES, Place, Scribe};
 /// The limit of the time that a reader waits for its cache.
 const BUDGET: Duration = Duration::from_secs(8);
 
-/// A worker that has caches, one after the other.
+/// A worker that starts and closes caches, one after the other.
 #[derive(Debug)]
 pub struct Reader {
     pub scribe: Scribe,
@@ -29,9 +29,9 @@ pub struct Reader {
     pub place: Place,
     pub random: StdRng,
     pub rounds: u32,
-    /// True once all faults are over.
+    /// `true` once all faults are over.
     pub calm: watch::Receiver<bool>,
-    /// The time for which the last cache stays from then on.
+    /// The time that the last cache is open after that.
     pub stays: Duration,
 }
 
@@ -60,7 +60,7 @@ struct Kept {
 }
 
 impl Reader {
-    /// Has some caches. The last one stays until all faults are over.
+    /// Runs some caches. The last one is open until all faults are over.
     pub async fn read(mut self) {
         let mut kept = None;
         for round in 1..=self.rounds {
@@ -123,7 +123,7 @@ impl Reader {
         if self.one_of(3) == 0 {
             options = options.max_events(self.random.random_range(1..20));
         }
-        // A narrower cache does not have all the nodes.
+        // The snapshot of a narrower cache lacks nodes.
         let has_all =
             |kept: &Kept| (kept.scope == scope || kept.scope == Scope::new(&root)) && (kept.keeps_data || !keeps_data);
         if let Some(kept) = kept.filter(has_all) {
@@ -193,7 +193,7 @@ impl Reader {
         self.read_slowly(watched);
     }
 
-    /// Writes, and looks for the write in the cache.
+    /// Writes, and waits until the cache shows the write.
     async fn write_and_read(&mut self, watched: &mut Watched) {
         let name = NAMES[self.random.random_range(0..NAMES.len())];
         let path = format!("{}/{name}", self.place.root);
@@ -256,7 +256,7 @@ impl Reader {
         Node { czxid: stat.czxid, mzxid: stat.mzxid, version: stat.version, data }
     }
 
-    /// Notes the events and the contents of a cache in one moment.
+    /// Records the events and the contents of a cache in one moment.
     fn look(&mut self, watched: &mut Watched) {
         for index in 0..watched.streams.len() {
             if !watched.streams[index].is_slow || self.one_of(8) == 0 {
@@ -293,7 +293,7 @@ impl Reader {
         self.scribe.drained(watched.streams[index].stream);
     }
 
-    /// Compares the answer for any path, and its children, with the contents.
+    /// Compares the look-up of a random path, and of its children, with the contents.
     fn look_up(&mut self, watched: &Watched, state: State, nodes: &Nodes) {
         let mut path = self.place.root.to_owned();
         for _ in 0..self.random.random_range(0..=LEVELS) {
@@ -317,7 +317,7 @@ impl Reader {
         }
     }
 
-    /// Looks at the cache until all faults are over, and for some time more.
+    /// Records the cache until all faults are over, and for some time after that.
     async fn stay(&mut self, watched: &mut Watched) {
         while !*self.calm.borrow() {
             self.pause(0..1500).await;
@@ -342,7 +342,7 @@ impl Reader {
                 return self.end(id, streams).await;
             }
             1 => {
-                // A close that is dropped goes on by itself.
+                // The close goes on when its future is dropped.
                 let soon = self.time(0..200);
                 let _closed = timeout(soon, watched.cache.close()).await;
                 sleep(BUDGET).await;

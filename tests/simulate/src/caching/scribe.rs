@@ -1,4 +1,4 @@
-//! The notes on caches.
+//! The record of caches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ struct Book {
     next: u64,
 }
 
-/// Writes down the contents and the events of caches.
+/// The recorder of the contents and the events of caches.
 #[derive(Debug, Clone)]
 pub struct Scribe {
     recovery: Duration,
@@ -30,7 +30,7 @@ pub struct Scribe {
 }
 
 impl Scribe {
-    /// Creates an empty book. `recovery` is how long clients may take to be back after a fault.
+    /// Creates an empty record. Clients may take the time `recovery` to be connected after a fault.
     pub fn new(ensemble: SimulatedEnsemble, recovery: Duration) -> Self {
         Self { recovery, ensemble, book: Arc::default() }
     }
@@ -43,12 +43,12 @@ impl Scribe {
         write(&mut book, self.ensemble.now())
     }
 
-    /// Notes something for the reader.
+    /// Adds a line to the log.
     pub fn note(&self, what: impl fmt::Display) {
         self.write(|book, now| book.note(now, what));
     }
 
-    /// Notes something that must not be.
+    /// Records a violation.
     pub fn wrong(&self, what: impl Into<String>) {
         self.write(|book, now| {
             let what = what.into();

@@ -30,7 +30,7 @@ impl Connection {
         before.is_none_or(|before| !before.is_same(session))
     }
 
-    /// Tells each change of the connection. Never resolves.
+    /// Reports each change of the connection. Never resolves.
     pub(super) async fn tell(&self) {
         let mut states = self.states.clone();
         let mut told = *states.borrow_and_update();
@@ -47,7 +47,7 @@ impl Connection {
     }
 }
 
-/// Returns the states from the one that was told to the newest one. The channel may have skipped those between.
+/// Returns the states from the last reported one to the newest one. The channel may have skipped those between.
 fn steps(told: Option<ConnectionState>, newest: ConnectionState, has_ended: bool) -> Vec<ConnectionState> {
     let is_connected = |state: ConnectionState| state.is_connected();
     let skips_loss = has_ended && told != Some(Lost) && newest != Lost;

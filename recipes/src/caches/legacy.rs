@@ -1,4 +1,4 @@
-//! The streams of the older caches, and what these caches share.
+//! The streams of the older caches, and the start modes.
 
 use std::fmt;
 use std::sync::Arc;

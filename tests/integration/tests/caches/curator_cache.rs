@@ -105,7 +105,7 @@ on_every_server! {
         assert_eq!((cache.len(), cache.get(&bar)), (0, Lookup::NotLoaded));
     }
 
-    /// Curator's `TestCuratorCacheEdges.testReconnectConsistency`: nodes change while the cache is away.
+    /// Curator's `TestCuratorCacheEdges.testReconnectConsistency`: nodes change in an outage of the cache.
     async fn a_cache_that_resumes_shows_what_has_changed_meanwhile(env) {
         let (client, root) = (env.client().await, env.path("root"));
         let path = |name: &str| format!("{root}{name}");
@@ -251,7 +251,7 @@ on_every_server! {
         }
         for mut watcher in watchers {
             eventually("the contents are those of the server", async || {
-                // The connection may be lost just now.
+                // An error: the connection may be lost now.
                 in_time(watcher.cache.synced()).await.is_ok()
             })
             .await;
@@ -301,7 +301,7 @@ async fn a_cache_loads_more_than_64_k_nodes() {
     cache.start().unwrap();
     in_time(cache.initialized()).await.unwrap();
     assert_eq!(cache.len(), NODES);
-    // The stream was not read meanwhile, and has more events than may wait.
+    // The stream was not read meanwhile, and more events than its limit were dropped.
     let mut replay = Replay::default();
     let told = replay.arrived(&mut events);
     assert_eq!((&told[0], told.len(), replay.0.len()), (&Told::Reset, NODES + 2, NODES));

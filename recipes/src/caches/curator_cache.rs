@@ -222,7 +222,8 @@ impl CuratorCache {
         self.owner.shared.state.subscribe()
     }
 
-    /// Waits until the first load is complete. A path that does not exist is an empty cache.
+    /// Waits until the first load is complete, or until stale contents are fresh again. A path that does not exist is an
+    /// empty cache.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
 import java.nio.charset.StandardCharsets;
-import java.util.Iterator;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
@@ -12,6 +13,7 @@ import org.apache.curator.framework.recipes.cache.ChildData;
 import org.apache.curator.framework.recipes.cache.CuratorCache;
 import org.apache.curator.framework.recipes.cache.CuratorCacheListener;
 import org.apache.curator.framework.recipes.cache.TreeCache;
+import org.apache.curator.retry.RetryForever;
 
 /** The verbs of caches. The words are those of tests/interop/caches. */
 class CuratorCaches {
@@ -26,9 +28,7 @@ class CuratorCaches {
         final Map<String, String> told = new ConcurrentSkipListMap<>();
         final CountDownLatch initialized = new CountDownLatch(1);
 
-        abstract Iterator<ChildData> nodes();
-
-        abstract void close();
+        abstract List<ChildData> nodes();
 
         void is(ChildData node) {
             told.put(node.getPath(), text(node));
@@ -50,20 +50,17 @@ class CuratorCaches {
         }
 
         @Override
-        Iterator<ChildData> nodes() {
-            return cache.stream().iterator();
-        }
-
-        @Override
-        void close() {
-            cache.close();
+        List<ChildData> nodes() {
+            return cache.stream().collect(Collectors.toList());
         }
     }
 
     private static class Tree extends Follower {
+        private final String path;
         private final TreeCache cache;
 
         Tree(CuratorFramework client, String path) throws Exception {
+            this.path = path;
             cache = new TreeCache(client, path);
             cache.getListenable().addListener((from, event) -> {
                 switch (event.getType()) {
@@ -84,23 +81,32 @@ class CuratorCaches {
         }
 
         @Override
-        Iterator<ChildData> nodes() {
-            return cache.iterator();
+        List<ChildData> nodes() {
+            List<ChildData> nodes = new ArrayList<>();
+            addFrom(path, nodes);
+            return nodes;
         }
 
-        @Override
-        void close() {
-            cache.close();
+        /** Its iterator fails beside changes. */
+        private void addFrom(String path, List<ChildData> nodes) {
+            ChildData node = cache.getCurrentData(path);
+            Map<String, ChildData> children = cache.getCurrentChildren(path);
+            if (node != null && children != null) {
+                nodes.add(node);
+                children.keySet().forEach(name -> addFrom(path + "/" + name, nodes));
+            }
         }
     }
 
     /** THREAD cache KIND PATH VERB ARGUMENTS */
-    static String cache(CuratorFramework client, String[] words) throws Exception {
+    static String cache(String[] words) throws Exception {
         String path = words[3];
         String name = words[2] + " " + path;
         Follower follower = FOLLOWERS.get(name);
         switch (words[4]) {
             case "start":
+                // A cache of Curator is deaf for good if the retries of its watch end before the outage.
+                CuratorFramework client = CuratorPeer.connect(new RetryForever(100));
                 follower = words[2].equals("tree") ? new Tree(client, path) : new Whole(client, path);
                 FOLLOWERS.put(name, follower);
                 if (!follower.initialized.await(PATIENCE_NANOS, TimeUnit.NANOSECONDS)) {
@@ -111,9 +117,6 @@ class CuratorCaches {
                 return agrees(follower, words[5]);
             case "told":
                 return told(follower, words[5]);
-            case "close":
-                FOLLOWERS.remove(name).close();
-                return "closed";
             default:
                 throw new IllegalArgumentException(words[4]);
         }
@@ -124,7 +127,7 @@ class CuratorCaches {
         long end = System.nanoTime() + AGREES_NANOS;
         while (true) {
             Map<String, String> nodes = new TreeMap<>();
-            follower.nodes().forEachRemaining(node -> nodes.put(node.getPath(), text(node)));
+            follower.nodes().forEach(node -> nodes.put(node.getPath(), text(node)));
             String has = text(nodes);
             if (has.equals(wanted)) {
                 return "agrees";

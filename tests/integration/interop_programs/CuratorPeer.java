@@ -14,6 +14,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import org.apache.curator.RetryPolicy;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMultiLock;
@@ -61,8 +62,11 @@ public class CuratorPeer {
     }
 
     static CuratorFramework connect() throws Exception {
-        CuratorFramework client =
-            CuratorFrameworkFactory.newClient(server, session, 10_000, new ExponentialBackoffRetry(100, 5));
+        return connect(new ExponentialBackoffRetry(100, 5));
+    }
+
+    static CuratorFramework connect(RetryPolicy policy) throws Exception {
+        CuratorFramework client = CuratorFrameworkFactory.newClient(server, session, 10_000, policy);
         client.start();
         if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
             throw new IllegalStateException("no connection");
@@ -128,7 +132,7 @@ public class CuratorPeer {
             case "node":
                 return CuratorGroups.node(client, words);
             case "cache":
-                return CuratorCaches.cache(client, words);
+                return CuratorCaches.cache(words);
             case "group":
                 return CuratorGroups.group(client, words);
             case "campaign":

@@ -222,7 +222,7 @@ impl CuratorCache {
         self.owner.shared.state.subscribe()
     }
 
-    /// Waits until the first load is complete, or until stale contents are fresh again. A path that does not exist is an
+    /// Waits until the first load is complete. Resolves at once later, also in an outage. A path that does not exist is an
     /// empty cache.
     ///
     /// # Errors
@@ -236,6 +236,9 @@ impl CuratorCache {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn initialized(&self) -> CacheResult<()> {
+        if let CacheState::Stale { .. } = self.state() {
+            return Ok(());
+        }
         self.owner.shared.reaches(0, i64::MIN, || self.path_text()).await.map(|_| ())
     }
 

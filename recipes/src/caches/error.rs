@@ -36,7 +36,7 @@ pub enum CacheError {
     },
     /// The cache sets watches one by one, and has more nodes than
     /// [`max_nodes`](crate::CuratorCacheOptions::max_nodes) allows.
-    #[error("the cache of {path} has more than {limit} nodes, and this client needs two watches for each")]
+    #[error("the cache of {path} has more than {limit} nodes, and its client sets watches one by one")]
     TooManyNodes {
         /// The path.
         path: PathText,

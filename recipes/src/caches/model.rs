@@ -60,7 +60,8 @@ pub enum CacheState {
         zxid: i64,
     },
     /// The server refuses to show the root, or the cache has more nodes than
-    /// [`max_nodes`](crate::CuratorCacheOptions::max_nodes). The task tries again, with growing pauses of up to 30 s.
+    /// [`max_nodes`](crate::CuratorCacheOptions::max_nodes). The task tries again, with growing pauses of up to
+    /// 30 s. The state stays until the nodes are read.
     Failed(CacheError),
     /// The cache or its client was closed, or its runtime has ended.
     Closed,

@@ -221,7 +221,7 @@ impl Shared {
 
     fn is_stale(&self) {
         self.set_state(|state| match (state.zxid(), state) {
-            (_, CacheState::Stale { .. } | CacheState::Loading) => None,
+            (_, CacheState::Stale { .. } | CacheState::Loading | CacheState::Failed(_)) => None,
             (Some(zxid), _) => Some(CacheState::Stale { since: Instant::now(), zxid }),
             (None, _) => Some(CacheState::Loading),
         });

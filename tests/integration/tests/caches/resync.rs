@@ -42,6 +42,7 @@ impl Stage {
         self.proxy.reset();
         let stale = |state: &CacheState| matches!(state, CacheState::Stale { .. });
         in_time(cache.watch().wait_for(stale)).await.unwrap();
+        in_time(cache.initialized()).await.expect("the first load is complete");
         changes.await;
         self.proxy.accept();
         in_time(cache.synced()).await.unwrap_or_default();

@@ -132,7 +132,7 @@ impl CuratorCache {
     /// # Errors
     ///
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
-    /// * `InvalidArgument`: the snapshot to resume from has another path, fewer levels or no data; or
+    /// * `CacheError::InvalidArgument`: the snapshot to resume from has another path, fewer levels or no data; or
     ///   [`max_events`](CuratorCacheOptions::max_events) is 0.
     pub fn with_options(
         client: CuratorFramework,
@@ -157,7 +157,7 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// * `AlreadyStarted`, `Closed`: a cache starts once.
+    /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> CacheResult<()> {
         let Owner { client, options, shared, pumps, task } = &*self.owner;
@@ -227,10 +227,10 @@ impl CuratorCache {
     ///
     /// # Errors
     ///
-    /// * `NotStarted`, `Closed`.
-    /// * `Framework`: the server refuses to show the root, or its data cannot be decompressed. The cache tries again in
-    ///   the background.
-    /// * `TooManyNodes`: see [`CuratorCacheOptions::max_nodes`].
+    /// * `CacheError::NotStarted`, `CacheError::Closed`.
+    /// * `CacheError::Framework`: the server refuses to show the root, or its data cannot be decompressed. The cache
+    ///   tries again in the background.
+    /// * `CacheError::TooManyNodes`: see [`CuratorCacheOptions::max_nodes`].
     ///
     /// # Cancel safety
     ///

@@ -105,7 +105,7 @@ impl NodeCache {
     ///
     /// # Errors
     ///
-    /// * `AlreadyStarted`, `Closed`: a cache starts once.
+    /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> CacheResult<()> {
         self.mode.set(&self.cache, StartMode::Normal);
@@ -217,7 +217,7 @@ impl NodeCache {
     ///
     /// # Errors
     ///
-    /// `NotStarted`, `Closed`; `Framework`: the server refuses to show the node.
+    /// `CacheError::NotStarted`, `CacheError::Closed`; `CacheError::Framework`: the server refuses to show the node.
     ///
     /// # Cancel safety
     ///

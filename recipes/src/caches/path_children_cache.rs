@@ -149,7 +149,7 @@ impl PathChildrenCache {
     ///
     /// # Errors
     ///
-    /// * `AlreadyStarted`, `Closed`: a cache starts once.
+    /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> CacheResult<()> {
         self.mode.set(&self.cache, StartMode::Normal);
@@ -269,7 +269,7 @@ impl PathChildrenCache {
     ///
     /// # Errors
     ///
-    /// `NotStarted`, `Closed`; `Framework`: the server refuses to show the path.
+    /// `CacheError::NotStarted`, `CacheError::Closed`; `CacheError::Framework`: the server refuses to show the path.
     ///
     /// # Cancel safety
     ///
@@ -282,8 +282,8 @@ impl PathChildrenCache {
     ///
     /// # Errors
     ///
-    /// * `InvalidArgument`: the full path is not that of a child.
-    /// * `NotStarted`, `Closed`.
+    /// * `CacheError::InvalidArgument`: the full path is not that of a child.
+    /// * `CacheError::NotStarted`, `CacheError::Closed`.
     ///
     /// # Cancel safety
     ///

@@ -218,7 +218,7 @@ impl TreeCache {
     ///
     /// # Errors
     ///
-    /// * `AlreadyStarted`, `Closed`: a cache starts once.
+    /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     /// * those of [`create_containers`](CuratorFramework::create_containers): the cache is not started.
     ///
@@ -334,7 +334,7 @@ impl TreeCache {
     ///
     /// # Errors
     ///
-    /// `NotStarted`, `Closed`; `Framework`: the server refuses to show the path.
+    /// `CacheError::NotStarted`, `CacheError::Closed`; `CacheError::Framework`: the server refuses to show the path.
     ///
     /// # Cancel safety
     ///

@@ -96,14 +96,15 @@ struct Older {
 impl Older {
     /// Starts the caches that were not started.
     async fn start(&self, but: &str) {
+        // First, because this start waits: nothing else is loaded meanwhile.
+        if !but.starts_with("TreeCache::start") && matches!(self.tree.state(), CacheState::Latent) {
+            self.tree.start().await.unwrap();
+        }
         if !but.starts_with("NodeCache::start") && matches!(self.node.state(), CacheState::Latent) {
             self.node.start().unwrap();
         }
         if !but.starts_with("PathChildrenCache::start") && matches!(self.children.state(), CacheState::Latent) {
             self.children.start().unwrap();
-        }
-        if !but.starts_with("TreeCache::start") && matches!(self.tree.state(), CacheState::Latent) {
-            self.tree.start().await.unwrap();
         }
     }
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use syn::Item;
 
-const ENUMS: [(&str, &str); 4] = [
+const ENUMS: [(&str, &str); 5] = [
+    ("CacheError", "recipes/src/caches/error.rs"),
     ("Error", "framework/src/error.rs"),
     ("LeaderError", "recipes/src/leader/error.rs"),
     ("LockError", "recipes/src/locks/error.rs"),

@@ -165,10 +165,6 @@ impl Shared {
         }
     }
 
-    pub(super) fn tell(&self, event: CacheEvent) {
-        self.publish(&mut self.contents.lock(), [event]);
-    }
-
     /// Gives a notice to the streams that take them.
     pub(super) fn notice(&self, notice: Notice) {
         self.give_notice(&self.contents.lock(), notice);
@@ -194,14 +190,14 @@ impl Shared {
     }
 
     /// Calls `handle` with the engine, appends the engine's changes to the streams, and publishes how fresh the contents
-    /// are, under one lock. `handle` returns the transaction up to which all notifications were handed in; `None` without
-    /// a connection.
-    pub(super) fn turn(&self, handle: impl FnOnce(&mut Engine) -> Option<i64>) -> bool {
+    /// are, under one lock. `handle` returns the transaction up to which all notifications were handed in, `None` if the
+    /// contents are not fresh, and the failures, which precede the end of the load.
+    pub(super) fn turn(&self, handle: impl FnOnce(&mut Engine) -> (Option<i64>, Vec<CacheEvent>)) -> bool {
         let mut contents = self.contents.lock();
-        let zxid = handle(&mut contents.engine);
+        let (zxid, failures) = handle(&mut contents.engine);
         let fresh = zxid.and_then(|zxid| contents.engine.mark(zxid));
         let is_first = fresh.is_some() && !std::mem::replace(&mut contents.is_initialized, true);
-        self.publish(&mut contents, is_first.then_some(CacheEvent::Initialized));
+        self.publish(&mut contents, failures.into_iter().chain(is_first.then_some(CacheEvent::Initialized)));
         match fresh {
             Some(zxid) => {
                 let is_refreshed = std::mem::take(&mut contents.is_new_session) && !is_first;

@@ -191,7 +191,7 @@ impl CacheTask {
         ended: impl Iterator<Item = Ended>,
     ) -> Result<(), CacheError> {
         let shared = Arc::clone(&self.shared);
-        let mut failed = Vec::new();
+        let (mut failed, mut end) = (Vec::new(), None);
         let is_fresh = shared.turn(|engine| {
             for notification in notifications {
                 handle(&shared, engine, stay, notification);
@@ -199,28 +199,32 @@ impl CacheTask {
             for ended in ended {
                 failed.extend(self.apply(engine, stay, ended));
             }
+            end = self.end(stay.source.is_one_shot(), engine.tree().len(), &failed);
             self.send(engine, stay);
-            (stay.session.is_connected() && !stay.awaits_resync).then_some(zxid)
+            let is_current = stay.session.is_connected() && !stay.awaits_resync && end.is_none();
+            let failure = |(path, error): &(String, Error)| CacheEvent::Failed {
+                path: path.clone(),
+                error: error.clone().into(),
+            };
+            (is_current.then_some(zxid), failed.iter().map(failure).collect())
         });
         if is_fresh {
             self.pauses = Pauses::default();
         }
-        let mut root_failed = None;
         for (path, error) in failed {
             tracing::warn!(%error, path, "a node cannot be cached");
-            if path == shared.root {
-                root_failed = Some(error.clone());
-            }
-            shared.tell(CacheEvent::Failed { path, error: error.into() });
         }
-        if let Some(error) = root_failed {
-            return Err(error.into());
+        end.map_or(Ok(()), Err)
+    }
+
+    /// Returns the error that ends the cache in this session: the root cannot be read, or there are too many nodes.
+    fn end(&self, is_one_shot: bool, nodes: usize, failed: &[(String, Error)]) -> Option<CacheError> {
+        let root = &self.shared.root;
+        if let Some((_, error)) = failed.iter().find(|(path, _)| path == root) {
+            return Some(error.clone().into());
         }
-        if stay.source.is_one_shot() && shared.len() > self.max_nodes {
-            let (path, limit) = (self.client.path_text(&shared.root), self.max_nodes);
-            return Err(CacheError::TooManyNodes { path, limit });
-        }
-        Ok(())
+        let limit = self.max_nodes;
+        (is_one_shot && nodes > limit).then(|| CacheError::TooManyNodes { path: self.client.path_text(root), limit })
     }
 
     /// Hands in the reply to a request. Returns the path and the error if the node cannot be cached.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework};
+use curator_framework::{Acl, CreateMode, CuratorFramework, Error, Permission};
 use curator_integration::clients::{is_zookeeper_async, with_client};
 use curator_integration::env::{self, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{CacheError, CacheState, CuratorCache, CuratorCacheOptions, Lookup};
+use curator_recipes::{CacheError, CacheEvent, CacheState, CuratorCache, CuratorCacheOptions, Lookup};
 
 use crate::stage::{Replay, Told, contents, loaded};
 
@@ -118,6 +118,34 @@ on_every_server! {
             expected.sort();
             assert_eq!(told, expected, "round {round}");
         }
+    }
+
+    async fn nodes_that_may_not_be_read_are_told_before_the_end_of_the_load(env) {
+        let (client, root) = (env.client().await, env.path("tree"));
+        let unreadable = || vec![Acl::new(Permission::ADMIN | Permission::DELETE, "world", "anyone")];
+        let secret = format!("{root}/secret");
+        client.create().creating_parents_if_needed().with_acl(unreadable()).for_path(&secret).await.unwrap();
+        let told = async || {
+            let cache = CuratorCache::new(client.clone(), &root).unwrap();
+            let mut events = cache.events();
+            cache.start().unwrap();
+            let initialized = in_time(cache.initialized()).await;
+            let told: Vec<_> = std::iter::from_fn(|| events.try_next()).collect();
+            cache.close().await;
+            (initialized, told)
+        };
+        let (initialized, events) = told().await;
+        assert!(initialized.is_ok());
+        match events.as_slice() {
+            [CacheEvent::Created(node), CacheEvent::Failed { path, .. }, CacheEvent::Initialized] => {
+                assert_eq!((&node.path, path), (&root, &secret));
+            }
+            other => panic!("{other:?}"),
+        }
+        client.set_acl().with_acl(unreadable()).for_path(&root).await.unwrap();
+        let (initialized, events) = told().await;
+        assert!(matches!(initialized, Err(CacheError::Framework(Error::NoAuth { .. }))), "{initialized:?}");
+        assert!(matches!(events.as_slice(), [CacheEvent::Failed { path, .. }] if *path == root), "{events:?}");
     }
 
     async fn a_client_without_persistent_watches_refuses_large_trees(env) {

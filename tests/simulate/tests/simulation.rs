@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use curator_framework::{CreateMode, CuratorFramework, LossReason, RetryNTimes};
-use curator_recipes::InterProcessMutex;
+use curator_recipes::{CacheState, CuratorCache, InterProcessMutex};
 use curator_simulate::storm::Storm;
 use curator_test::nodes::{Change, Node};
 use curator_test::{ClientId, SimulatedEnsemble, caches};
@@ -119,6 +119,25 @@ async fn each_change_below_a_node_is_recorded_also_if_the_node_is_gone() {
     assert_eq!(ensemble.take_changes(), []);
     ensemble.restart_empty();
     assert!(matches!(ensemble.take_cache_events()[..], [(_, caches::Event::Emptied)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_names_no_transaction_of_servers_that_have_lost_their_data() {
+    let ensemble = SimulatedEnsemble::new(1, Duration::ZERO);
+    let client = connected(&ensemble).await;
+    for path in ["/root", "/root/a", "/root/b"] {
+        client.create().for_path(path).await.unwrap();
+    }
+    let cache = CuratorCache::new(client.clone(), "/root").unwrap();
+    cache.start().unwrap();
+    cache.initialized().await.unwrap();
+    ensemble.restart_empty();
+    sleep(TIMEOUT * 2).await;
+    let state = cache.state();
+    assert!(matches!(state, CacheState::Fresh(zxid) if zxid <= ensemble.zxid()), "{state:?} at {}", ensemble.zxid());
+    client.create().for_path("/root").await.unwrap();
+    cache.caught_up().await.unwrap();
+    assert_eq!(cache.len(), 1);
 }
 
 /// Until when the leader keeps the session of a client whose server is cut off right behind a write that ended a rest:

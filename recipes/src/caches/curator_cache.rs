@@ -236,9 +236,10 @@ impl CuratorCache {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn initialized(&self) -> CacheResult<()> {
-        if let CacheState::Stale { .. } = self.state() {
-            return Ok(());
-        }
+        self.owner.shared.is_loaded(|| self.path_text()).await
+    }
+
+    async fn is_fresh(&self) -> CacheResult<()> {
         self.owner.shared.reaches(0, i64::MIN, || self.path_text()).await.map(|_| ())
     }
 
@@ -315,14 +316,14 @@ impl CuratorCache {
     /// Reads all nodes again, and waits for the replies.
     pub(super) async fn rebuilt(&self) -> CacheResult<()> {
         self.rebuild();
-        self.initialized().await
+        self.is_fresh().await
     }
 
     /// Reads a node again, and waits for the reply.
     pub(super) async fn read_again(&self, path: &str) -> CacheResult<()> {
         let relative = self.owner.shared.relative(path).unwrap_or_default();
         self.owner.shared.read_again(|engine| engine.read_one(relative));
-        self.initialized().await
+        self.is_fresh().await
     }
 
     /// Forgets all nodes but the root, without an event.

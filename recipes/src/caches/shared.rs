@@ -131,15 +131,35 @@ impl Shared {
     /// Waits until the contents show each change up to a transaction of a session. In a session on servers that have lost
     /// their data the transactions begin again.
     pub(super) async fn reaches(&self, session: u64, zxid: i64, path: impl Fn() -> PathText) -> CacheResult<i64> {
+        let is_there = |state: &CacheState| {
+            let is_in_session = self.session.load(Ordering::Acquire) >= session;
+            state.zxid().filter(|fresh| is_in_session && state.is_fresh() && *fresh >= zxid)
+        };
+        self.comes_to(is_there, path).await
+    }
+
+    /// Waits until the first load is complete, also while the contents are stale.
+    pub(super) async fn is_loaded(&self, path: impl Fn() -> PathText) -> CacheResult<()> {
+        self.comes_to(CacheState::zxid, path).await.map(|_| ())
+    }
+
+    /// Waits for a state of which `look` returns a transaction.
+    async fn comes_to(
+        &self,
+        look: impl Fn(&CacheState) -> Option<i64>,
+        path: impl Fn() -> PathText,
+    ) -> CacheResult<i64> {
         let mut states = self.state.subscribe();
         loop {
-            let is_there = self.session.load(Ordering::Acquire) >= session;
             match &*states.borrow_and_update() {
                 CacheState::Latent => return Err(CacheError::NotStarted { path: path() }),
                 CacheState::Failed(error) => return Err(error.clone()),
                 CacheState::Closed => return Err(CacheError::Closed { path: path() }),
-                CacheState::Fresh(fresh) if is_there && *fresh >= zxid => return Ok(*fresh),
-                _ => {}
+                state => {
+                    if let Some(zxid) = look(state) {
+                        return Ok(zxid);
+                    }
+                }
             }
             self.looked_for.notify_one();
             if states.changed().await.is_err() {

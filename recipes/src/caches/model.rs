@@ -92,6 +92,8 @@ pub struct CacheSnapshot {
     pub(super) has_data: bool,
     pub(super) zxid: i64,
     pub(super) nodes: Vec<ChildData>,
+    /// The paths, relative to that of the cache, that the server refused to show.
+    pub(super) refused: Vec<String>,
 }
 
 impl CacheSnapshot {

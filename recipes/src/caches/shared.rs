@@ -59,12 +59,13 @@ impl Shared {
         };
         let mut engine = Engine::new(EngineOptions { scope, drops_data: options.drops_data, lists_leaves: false });
         let mut known_up_to = NOTHING_KNOWN;
-        if let Some(CacheSnapshot { zxid, nodes, .. }) = &options.snapshot {
+        if let Some(CacheSnapshot { zxid, nodes, refused, .. }) = &options.snapshot {
             known_up_to = *zxid;
-            engine.resume(nodes.iter().filter_map(|node| {
+            let nodes = nodes.iter().filter_map(|node| {
                 let path = relative_path(&root, &node.path)?.to_owned();
                 Some(Cached { path, stat: node.stat, data: node.data.clone() })
-            }));
+            });
+            engine.resume(nodes, refused.iter().cloned());
         }
         let contents =
             Contents { engine, streams: Vec::new(), is_new_session: false, is_initialized: false, is_closed: false };
@@ -339,8 +340,9 @@ impl Shared {
         let contents = self.contents.lock();
         let zxid = contents.engine.fresh()?;
         let CuratorCacheOptions { max_depth, drops_data, .. } = *options;
-        let nodes = self.nodes_of(&contents);
-        Some(CacheSnapshot { root: self.root.clone(), max_depth, has_data: !drops_data, zxid, nodes })
+        let (root, has_data, nodes) = (self.root.clone(), !drops_data, self.nodes_of(&contents));
+        let refused = contents.engine.refused().map(str::to_owned).collect();
+        Some(CacheSnapshot { root, max_depth, has_data, zxid, nodes, refused })
     }
 
     /// Ends the streams, and publishes the last state.

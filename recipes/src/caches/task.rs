@@ -148,6 +148,8 @@ impl CacheTask {
         let reads = FuturesUnordered::new();
         let mut stay = Stay { session: session.clone(), source, reads, awaits_resync, newest_stat: 0, lost: None };
         let ended = self.stay(&mut stay).await;
+        // The end of the session may come without a notice of the lost connection.
+        shared.turn(|_| (None, Vec::new()));
         let knows_all = ended.is_ok() && !stay.awaits_resync && !stay.source.is_one_shot();
         shared.know_up_to(if knows_all { session.zxid() } else { 0 });
         ended

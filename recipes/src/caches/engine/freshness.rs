@@ -15,6 +15,8 @@ pub(super) struct Freshness {
     marked: Option<i64>,
     /// The requests of all notifications up to this transaction have their replies.
     reached: Option<i64>,
+    /// A transaction behind the begin of the full read.
+    begun_at: Option<i64>,
 }
 
 impl Freshness {
@@ -26,6 +28,11 @@ impl Freshness {
     /// Returns the batch that ends next.
     pub(super) const fn oldest(&self) -> u64 {
         self.older
+    }
+
+    /// Returns `true` if a node that this transaction has created is newer than all that the older batch waits for.
+    pub(super) fn is_news(&self, created: i64) -> bool {
+        self.marked.max(self.begun_at).is_some_and(|zxid| created > zxid)
     }
 
     /// Counts a request of a batch.
@@ -41,6 +48,9 @@ impl Freshness {
     /// Records that the notifications of all transactions up to `zxid` have begun their requests. Returns the newest
     /// transaction whose requests, and all earlier ones, have their replies.
     pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
+        if self.begun_at.is_none() && zxid > 0 {
+            self.begun_at = Some(zxid);
+        }
         // Twice, because the newer batch may be empty too.
         for _ in 0..2 {
             if self.open[0] == 0 {
@@ -55,7 +65,7 @@ impl Freshness {
 
     /// Forgets the reached transaction, because notifications were missed. The open requests show their changes.
     pub(super) fn restart(&mut self) {
-        (self.marked, self.reached) = (None, None);
+        (self.marked, self.reached, self.begun_at) = (None, None, None);
     }
 
     pub(super) const fn reached(&self) -> Option<i64> {

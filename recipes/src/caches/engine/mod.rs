@@ -10,7 +10,8 @@ mod scope;
 mod tests;
 mod tree;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use curator_framework::{EventType, Stat};
@@ -92,6 +93,19 @@ impl Pending {
         }
     }
 
+    /// Leaves the request to the newest batch: the deletion of the node is newer than all that the older one waits for.
+    /// Otherwise a node that is deleted and created all the time would hold up the older batch.
+    fn postpone(&mut self, newest: u64, freshness: &mut Freshness) {
+        let again = match &mut self.stage {
+            Stage::SentAndWanted(again) => Some(again),
+            Stage::Queued | Stage::Sent => None,
+        };
+        for batch in [Some(&mut self.batch), again].into_iter().flatten() {
+            freshness.begun(newest);
+            freshness.completed(std::mem::replace(batch, newest));
+        }
+    }
+
     /// Queues the request again. `is_answered`: its batch has the reply that it waits for.
     fn queue(&mut self, is_answered: bool, freshness: &mut Freshness) {
         if let Stage::SentAndWanted(again) = self.stage {
@@ -132,7 +146,7 @@ pub(super) struct Engine {
     pending: HashMap<Request, Pending>,
     queue: VecDeque<Request>,
     /// The nodes that the server refuses to show.
-    refused: HashSet<Arc<str>>,
+    refused: BTreeSet<Arc<str>>,
     /// A resync has the cached nodes, and is not complete.
     awaits_resync: bool,
     /// The number of the newest full read. Nodes of an earlier round are read again when a listing shows them.
@@ -192,8 +206,18 @@ impl Engine {
         self.options.lists_leaves = true;
     }
 
-    /// Fills an empty tree with nodes of an earlier cache, parents first.
-    pub(super) fn resume(&mut self, nodes: impl IntoIterator<Item = Cached>) {
+    /// Returns the paths that the server refuses to show.
+    pub(super) fn refused(&self) -> impl Iterator<Item = &str> {
+        self.refused.iter().map(|path| &**path)
+    }
+
+    /// Fills an empty tree with nodes of an earlier cache, parents first, and with the paths that it was refused.
+    pub(super) fn resume(
+        &mut self,
+        nodes: impl IntoIterator<Item = Cached>,
+        refused: impl IntoIterator<Item = String>,
+    ) {
+        self.refused = refused.into_iter().filter(|path| self.options.scope.has(path)).map(Arc::from).collect();
         for Cached { path, stat, data } in nodes {
             if self.options.scope.has(&path) {
                 self.tree.set(&path, self.round, &stat, if self.options.drops_data { &[] } else { &data });
@@ -222,6 +246,7 @@ impl Engine {
         if known.data.is_empty() {
             known.missing.push(String::new());
         }
+        known.data.extend(self.refused.iter().map(|path| path.to_string()));
         known
     }
 
@@ -241,6 +266,8 @@ impl Engine {
     pub(super) fn resynced(&mut self) {
         self.awaits_resync = false;
         self.freshness.restart();
+        // The caller ignores the replies to requests that are sent.
+        self.all_lost();
         self.queue.make_contiguous().sort_by_key(|request| scope::depth(request.path()));
     }
 
@@ -294,13 +321,7 @@ impl Engine {
 
     /// Reads the root again. If it was created again since the tree was read, all nodes below it are new too.
     pub(super) fn check_root(&mut self) {
-        self.want_below(Request::Read("".into()));
-    }
-
-    /// Queues a request of a read from the root down, unless it is queued. The oldest batch waits for all of these
-    /// requests: a later batch may otherwise end before the read from the root down has reached its nodes.
-    fn want_below(&mut self, request: Request) {
-        self.want(request, self.freshness.oldest());
+        self.want(Request::Read("".into()), self.freshness.oldest());
     }
 
     /// Queues a request again that was lost with its connection.
@@ -323,6 +344,7 @@ impl Engine {
                         read.want(newest, &mut self.freshness);
                         read.is_void = true;
                     }
+                    read.postpone(newest, &mut self.freshness);
                 }
             }
             EventType::NodeChildrenChanged if scope.has(path) && scope.has_children_of(path) => {
@@ -338,11 +360,11 @@ impl Engine {
     /// Handles the reply to a read; `None` if the node does not exist.
     pub(super) fn was_read(&mut self, path: &Arc<str>, found: Option<(Stat, Vec<u8>)>) {
         let request = Request::Read(Arc::clone(path));
-        let Some(is_void) = self.sent(&request) else { return };
+        let Some(Pending { is_void, batch, .. }) = self.sent(&request) else { return };
         self.refused.remove(path);
         match found {
             Some(_) if is_void => {}
-            Some((stat, data)) => self.found(path, &stat, &data),
+            Some((stat, data)) => self.found(path, &stat, &data, batch),
             None => self.deleted(path),
         }
         self.answered(request);
@@ -351,11 +373,10 @@ impl Engine {
     /// Handles the reply to a listing; `None` if the node does not exist.
     pub(super) fn was_listed(&mut self, path: &Arc<str>, names: Option<Vec<String>>) {
         let request = Request::List(Arc::clone(path));
-        if self.sent(&request).is_none() {
-            return;
-        }
-        if let (Some(mut names), Some(cached)) = (names, self.tree.children(path)) {
+        let Some(Pending { batch, .. }) = self.sent(&request) else { return };
+        if let (Some(mut names), Some(mut cached)) = (names, self.tree.children(path)) {
             names.sort_unstable();
+            cached.extend(self.refused_children(path));
             // An unlisted child may be deleted, or created behind the listing.
             let unlisted: Vec<_> = cached.into_iter().filter(|name| names.binary_search(name).is_err()).collect();
             for (names, is_listed) in [(names, true), (unlisted, false)] {
@@ -363,7 +384,7 @@ impl Engine {
                     let child = format!("{path}/{name}");
                     let is_read = self.tree.get(&child).is_some_and(|entry| entry.round == self.round);
                     if !(is_listed && is_read) && self.options.scope.has(&child) {
-                        self.want_below(Request::Read(child.into()));
+                        self.want(Request::Read(child.into()), batch);
                     }
                 }
             }
@@ -381,10 +402,9 @@ impl Engine {
         self.answered(request);
     }
 
-    /// Returns whether the reply to a request may show a deleted node; `None` if the reply is to be ignored.
-    fn sent(&self, request: &Request) -> Option<bool> {
-        let pending = self.pending.get(request).filter(|pending| pending.stage != Stage::Queued);
-        pending.map(|pending| pending.is_void)
+    /// Returns the request of a reply that has arrived; `None` if the reply is to be ignored.
+    fn sent(&self, request: &Request) -> Option<Pending> {
+        self.pending.get(request).filter(|pending| pending.stage != Stage::Queued).copied()
     }
 
     /// Records a reply, behind its effects: the batch also waits for the requests that the reply has caused.
@@ -415,7 +435,25 @@ impl Engine {
         }
     }
 
+    /// Returns the refused paths below a path, relative to it.
+    fn refused_below(&self, path: &str) -> Vec<String> {
+        let below = format!("{path}/");
+        let from = self.refused.range::<str, _>((Bound::Included(&*below), Bound::Unbounded));
+        from.map_while(|refused| refused.strip_prefix(&*below)).map(str::to_owned).collect()
+    }
+
+    /// Returns the names of the children of a path that the server refuses to show.
+    fn refused_children(&self, path: &str) -> Vec<String> {
+        self.refused_below(path).into_iter().filter(|rest| !rest.contains('/')).collect()
+    }
+
     fn deleted(&mut self, path: &str) {
+        if !self.refused.is_empty() {
+            self.refused.remove(path);
+            for below in self.refused_below(path) {
+                self.refused.remove(&*format!("{path}/{below}"));
+            }
+        }
         let changes = &mut self.changes;
         self.tree.remove(path, &mut |path, stat, data| {
             if let Some(changes) = changes {
@@ -424,7 +462,8 @@ impl Engine {
         });
     }
 
-    fn found(&mut self, path: &str, stat: &Stat, data: &[u8]) {
+    /// Handles a node that a read of this batch has found.
+    fn found(&mut self, path: &str, stat: &Stat, data: &[u8], batch: u64) {
         // The parent may have been created again, and then this node is another one too. The full read returns to this
         // path behind its parent.
         if !self.is_parent_read(path) {
@@ -433,9 +472,9 @@ impl Engine {
         let old = self.tree.get(path).map(|old| (old.stat.czxid, old.stat.mzxid, old.round));
         let mut was_read_before = false;
         match old {
-            // The reply of a server that lags.
-            Some((_, mzxid, _)) if mzxid > stat.mzxid => return,
-            Some((czxid, mzxid, round)) if czxid == stat.czxid => {
+            // The reply of a server that lags. In a full read it counts: the servers may have lost their data.
+            Some((_, mzxid, round)) if mzxid > stat.mzxid && round == self.round => return,
+            Some((czxid, mzxid, round)) if czxid == stat.czxid && mzxid <= stat.mzxid => {
                 was_read_before = round == self.round;
                 match mzxid == stat.mzxid {
                     true => self.tree.confirm(path, self.round, stat),
@@ -449,7 +488,7 @@ impl Engine {
             None => self.set(path, stat, data),
         }
         if !was_read_before {
-            self.look_below(path, stat);
+            self.look_below(path, stat, batch);
         }
     }
 
@@ -471,16 +510,20 @@ impl Engine {
         parent.is_none_or(|parent| self.tree.get(parent).is_some_and(|entry| entry.round == self.round))
     }
 
-    /// Queues the requests for the children of a node that was read for the first time in this round.
-    fn look_below(&mut self, path: &str, stat: &Stat) {
+    /// Queues the requests for the children of a node that was read for the first time in this round, by a read of this
+    /// batch. The older batch waits for them too: it may otherwise end before the read from the root down has reached
+    /// these nodes. It does not wait for those of a new node, because a tree may grow all the time.
+    fn look_below(&mut self, path: &str, stat: &Stat, batch: u64) {
+        let batch = if self.freshness.is_news(stat.czxid) { batch } else { self.freshness.oldest() };
         if !self.options.scope.has_children_of(path) || !may_have_children(stat) {
             return;
         }
         if stat.num_children > 0 || self.options.lists_leaves {
-            self.want_below(Request::List(path.into()));
+            self.want(Request::List(path.into()), batch);
         } else {
-            for name in self.tree.children(path).unwrap_or_default() {
-                self.want_below(Request::Read(format!("{path}/{name}").into()));
+            let refused = self.refused_children(path);
+            for name in self.tree.children(path).into_iter().flatten().chain(refused) {
+                self.want(Request::Read(format!("{path}/{name}").into()), batch);
             }
         }
     }

@@ -351,3 +351,70 @@ fn a_cache_is_fresh_once_the_changes_of_a_resync_are_read() {
     client.engine.resynced();
     assert_eq!(client.engine.mark(7), Some(7), "nothing has changed");
 }
+
+/// Lets the server refuse to show a node, which the cache reads again.
+fn refuse(client: &mut Client, path: &str) {
+    client.engine.notified(EventType::NodeDataChanged, path);
+    let read = client.engine.next_request().unwrap();
+    client.engine.was_refused(read);
+    assert!(client.engine.is_refused(path));
+}
+
+#[test]
+fn a_resync_has_refused_nodes_too() {
+    let (mut server, mut client) = (flat(3, 3), Client::new());
+    settle(&mut server, &mut client);
+    refuse(&mut client, "/1");
+    assert!(client.engine.known().data.contains(&"/1".to_owned()));
+    client.engine.notified(EventType::NodeDataChanged, "/1");
+    client.engine.resynced();
+    assert_eq!(settle(&mut server, &mut client), 3);
+    assert!(!client.engine.is_refused("/1") && client.engine.tree().get("/1/1").is_some());
+}
+
+#[test]
+fn refused_nodes_are_forgotten_with_their_deletion() {
+    let (mut server, mut client) = (flat(2, 4), Client::new());
+    settle(&mut server, &mut client);
+    ["/0/0", "/0/2", "/1/1", "/1/3"].map(|path| refuse(&mut client, path));
+    client.engine.notified(EventType::NodeDeleted, "/0/0");
+    client.engine.notified(EventType::NodeDeleted, "/0");
+    assert_eq!(client.engine.refused().collect::<Vec<_>>(), ["/1/1", "/1/3"]);
+    // Without a notification a full read finds that they are gone, also if no other child is left.
+    server.nodes.retain(|path, _| !["/0", "/1/1", "/1/3"].iter().any(|gone| path.starts_with(gone)));
+    server.nodes.get_mut("/1").unwrap().0.num_children = 0;
+    client.engine.read_all();
+    settle(&mut server, &mut client);
+    assert_eq!(client.engine.refused().count(), 0);
+}
+
+#[test]
+fn requests_that_were_sent_ahead_of_the_end_of_a_resync_are_sent_again() {
+    let (mut server, mut client) = (flat(2, 0), Client::new());
+    settle(&mut server, &mut client);
+    client.engine.notified(EventType::NodeDataChanged, "/1");
+    let read = client.engine.next_request();
+    assert!(read.is_some());
+    client.engine.resynced();
+    assert_eq!(client.engine.next_request(), read);
+}
+
+#[test]
+fn a_full_read_takes_the_nodes_of_a_server_that_has_lost_its_data() {
+    let (mut server, mut client) = (flat(2, 2), Client::new());
+    for (stat, _) in server.nodes.values_mut() {
+        (stat.czxid, stat.mzxid) = (100, 200);
+    }
+    settle(&mut server, &mut client);
+    let mut listener = Listener::default();
+    replay(&mut listener, client.engine.take_changes());
+    let mut server = flat(1, 1);
+    client.engine.read_all();
+    settle(&mut server, &mut client);
+    replay(&mut Listener { deleted: BTreeMap::new(), ..listener }, {
+        let changes = client.engine.take_changes();
+        assert!(changes.iter().all(|change| !matches!(change, Change::Changed { .. })), "{changes:?}");
+        changes.into_iter().filter(|change| matches!(change, Change::Deleted(_))).collect()
+    });
+    assert_eq!((client.engine.tree().len(), client.engine.tree().get("/0/0").unwrap().stat.mzxid), (3, 1));
+}

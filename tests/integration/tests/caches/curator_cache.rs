@@ -229,7 +229,10 @@ on_every_server! {
                 .chain((0..random.random_range(1..LEVELS)).map(|_| format!("/{}", random.random_range(0..NAMES))))
                 .collect();
             match random.random() {
-                true => _ = writer.create().or_set_data().creating_parents_if_needed().with_data(step.to_string()).for_path(&path).await.unwrap(),
+                true => {
+                    let write = writer.create().or_set_data().creating_parents_if_needed();
+                    write.with_data(step.to_string()).for_path(&path).await.unwrap();
+                }
                 false => writer.delete().quietly().deleting_children_if_needed().for_path(&path).await.unwrap(),
             }
             let watcher = &watchers[random.random_range(0..watchers.len())];

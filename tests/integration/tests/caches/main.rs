@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod access;
 mod both_clients;
 mod curator_cache;
 mod faces;
 mod listeners;
 mod node_cache;
+mod outages;
 mod path_children_cache;
 mod resync;
+mod simulated;
 mod stage;
 mod tree_cache;

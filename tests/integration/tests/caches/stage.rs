@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use curator_framework::{CuratorFramework, CuratorOp};
-use curator_integration::env::in_time;
+use curator_integration::env::{eventually, in_time};
 use curator_recipes::{
-    CacheEvent, CacheEvents, ChildData, CuratorCache, CuratorCacheListenerBuilder, CuratorCacheOptions,
+    CacheEvent, CacheEvents, CacheState, ChildData, CuratorCache, CuratorCacheListenerBuilder, CuratorCacheOptions,
 };
 use curator_test::FaultProxy;
 use curator_test::wire::OpCode;
@@ -29,6 +29,17 @@ pub(crate) fn contents(cache: &CuratorCache) -> BTreeMap<String, Vec<u8>> {
     cache.nodes().into_iter().map(|node| (node.path, node.data)).collect()
 }
 
+/// Breaks the connection, lets `changes` happen, and waits until the cache shows them.
+pub(crate) async fn away(proxy: &FaultProxy, cache: &CuratorCache, changes: impl Future<Output = ()>) {
+    proxy.refuse();
+    proxy.reset();
+    in_time(cache.watch().wait_for(|state| matches!(state, CacheState::Stale { .. }))).await.unwrap();
+    changes.await;
+    proxy.accept();
+    // The sync may run on the connection that is lost.
+    eventually("fresh again", async || cache.synced().await.is_ok()).await;
+}
+
 /// A change, as tests compare it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Told {
@@ -37,6 +48,7 @@ pub(crate) enum Told {
     Deleted(String),
     Initialized,
     Reset,
+    Failed(String),
 }
 
 /// The sum of the events of a stream.
@@ -67,6 +79,7 @@ impl Replay {
                 self.0.clear();
                 Told::Reset
             }
+            CacheEvent::Failed { path, .. } => Told::Failed(path),
             other => panic!("{other:?}"),
         }
     }

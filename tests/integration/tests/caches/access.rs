@@ -1,0 +1,154 @@
+//! Nodes that the server refuses to show, and data that cannot be decompressed.
+
+use std::collections::BTreeMap;
+
+use curator_framework::{Acl, CuratorFramework, CuratorOp, Error};
+use curator_integration::env::{Env, builder, connected, eventually, in_time};
+use curator_integration::on_every_server;
+use curator_recipes::{CacheError, CacheState, CuratorCache, CuratorCacheOptions, Lookup};
+
+use crate::stage::{Replay, Told, away, commit, contents, loaded};
+
+async fn owner(env: &Env) -> CuratorFramework {
+    connected(builder(env.address()).authorization("digest", "owner:secret")).await
+}
+
+async fn close(owner: &CuratorFramework, path: &str) {
+    owner.set_acl().with_acl(Acl::creator_all()).for_path(path).await.unwrap();
+}
+
+async fn open(owner: &CuratorFramework, path: &str) {
+    owner.set_acl().with_acl(Acl::open_unsafe()).for_path(path).await.unwrap();
+}
+
+fn is_refused(state: &CacheState) -> bool {
+    matches!(state, CacheState::Failed(CacheError::Framework(Error::NoAuth { .. })))
+}
+
+on_every_server! {
+    async fn a_root_that_cannot_be_read_is_an_error_until_it_is_opened(env) {
+        let (owner, root) = (owner(&env).await, env.path("root"));
+        owner.create().creating_parents_if_needed().with_data("1").for_path(&root).await.unwrap();
+        owner.create().for_path(&format!("{root}/child")).await.unwrap();
+        close(&owner, &root).await;
+        let cache = CuratorCache::new(env.client().await, &root).unwrap();
+        let (mut events, mut replay) = (cache.events(), Replay::default());
+        cache.start().unwrap();
+        let refused = in_time(cache.initialized()).await.unwrap_err();
+        assert!(matches!(refused, CacheError::Framework(Error::NoAuth { .. })) && !refused.is_retryable(), "{refused}");
+        assert_eq!((cache.get(&root), cache.snapshot().is_none()), (Lookup::NotLoaded, true));
+        open(&owner, &root).await;
+        in_time(cache.watch().wait_for(CacheState::is_fresh)).await.unwrap();
+        in_time(cache.synced()).await.unwrap();
+        assert_eq!((cache.len(), cache.get(&root).present().unwrap().data.as_slice()), (2, &b"1"[..]));
+        let told = replay.arrived(&mut events);
+        assert_eq!((&told[0], told.last()), (&Told::Failed(root), Some(&Told::Initialized)));
+    }
+
+    async fn a_root_that_is_closed_later_is_never_called_fresh(env) {
+        let (owner, root) = (owner(&env).await, env.path("root"));
+        owner.create().creating_parents_if_needed().for_path(&root).await.unwrap();
+        let children: Vec<_> = (0..100).map(|number| format!("{root}/{number}")).collect();
+        commit(&owner, children.iter().map(CuratorOp::create)).await;
+        let cache = loaded(&env.client().await, &root, CuratorCacheOptions::new()).await;
+        close(&owner, &root).await;
+        // All is read again, with the root ahead of the others.
+        let mut states = cache.watch();
+        states.mark_unchanged();
+        cache.rebuild();
+        commit(&owner, children.iter().map(|path| CuratorOp::set_data(path, "x"))).await;
+        in_time(states.wait_for(is_refused)).await.unwrap();
+        for _ in 0..5 {
+            in_time(states.changed()).await.unwrap();
+            assert!(!states.borrow_and_update().is_fresh());
+        }
+        open(&owner, &root).await;
+        in_time(states.wait_for(CacheState::is_fresh)).await.unwrap();
+        assert!(children.iter().all(|path| cache.get(path).present().unwrap().data == b"x"));
+    }
+
+    async fn a_child_that_cannot_be_read_is_told_and_left_out_with_all_below_it(env) {
+        let (owner, root, proxy) = (owner(&env).await, env.path("root"), env.proxy());
+        let child = format!("{root}/child");
+        owner.create().creating_parents_if_needed().for_path(&format!("{child}/below")).await.unwrap();
+        close(&owner, &child).await;
+        let client = connected(builder(proxy.address())).await;
+        let cache = loaded(&client, &root, CuratorCacheOptions::new()).await;
+        assert_eq!([cache.get(&child), cache.get(&format!("{child}/below"))], [Lookup::NotLoaded, Lookup::NotLoaded]);
+        assert!(cache.get(&root).present().is_some() && cache.get(&format!("{root}/other")) == Lookup::Missing);
+        let (mut events, mut replay) = (cache.events(), Replay::default());
+        replay.arrived(&mut events);
+        // A change that can be read.
+        open(&owner, &child).await;
+        owner.set_data().for_path(&child, "1").await.unwrap();
+        in_time(cache.synced()).await.unwrap();
+        assert_eq!(replay.arrived(&mut events), [Told::Created(child.clone()), Told::Created(format!("{child}/below"))]);
+        // Refused at a full read, and opened and changed while the connection is lost.
+        close(&owner, &child).await;
+        cache.rebuild();
+        in_time(cache.synced()).await.unwrap();
+        let told = [Told::Deleted(format!("{child}/below")), Told::Deleted(child.clone()), Told::Failed(child.clone())];
+        assert_eq!(replay.arrived(&mut events), told);
+        away(&proxy, &cache, async {
+            open(&owner, &child).await;
+            owner.set_data().for_path(&child, "2").await.unwrap();
+        })
+        .await;
+        assert_eq!(replay.arrived(&mut events), [Told::Created(child.clone()), Told::Created(format!("{child}/below"))]);
+    }
+
+    async fn a_child_that_could_not_be_read_is_missing_once_it_is_deleted(env) {
+        let (owner, root, proxy) = (owner(&env).await, env.path("root"), env.proxy());
+        owner.create().creating_parents_if_needed().for_path(&root).await.unwrap();
+        let client = connected(builder(proxy.address())).await;
+        let children: Vec<_> = (0..3).map(|number| format!("{root}/{number}")).collect();
+        for child in &children {
+            owner.create().with_acl(Acl::creator_all()).for_path(child).await.unwrap();
+        }
+        let cache = loaded(&client, &root, CuratorCacheOptions::new()).await;
+        assert!(children.iter().all(|child| cache.get(child) == Lookup::NotLoaded));
+        // The server notifies only sessions that may read the node.
+        open(&owner, &children[0]).await;
+        owner.delete().for_path(&children[0]).await.unwrap();
+        in_time(cache.synced()).await.unwrap();
+        assert_eq!(cache.get(&children[0]), Lookup::Missing);
+        away(&proxy, &cache, async { owner.delete().for_path(&children[1]).await.unwrap() }).await;
+        assert_eq!(cache.get(&children[1]), Lookup::Missing);
+        owner.delete().for_path(&children[2]).await.unwrap();
+        cache.rebuild();
+        in_time(cache.synced()).await.unwrap();
+        assert_eq!(cache.get(&children[2]), Lookup::Missing);
+    }
+
+    async fn data_that_cannot_be_decompressed_is_told_and_left_out(env) {
+        let (client, root) = (env.client().await, env.path("root"));
+        let (good, bad) = (format!("{root}/good"), format!("{root}/bad"));
+        client.create().creating_parents_if_needed().compressed().with_data("root").for_path(&root).await.unwrap();
+        client.create().compressed().with_data("good").for_path(&good).await.unwrap();
+        client.create().with_data("plain").for_path(&bad).await.unwrap();
+        let cache = CuratorCache::with_options(client.clone(), &root, CuratorCacheOptions::new().compressed()).unwrap();
+        let (mut events, mut replay) = (cache.events(), Replay::default());
+        cache.start().unwrap();
+        in_time(cache.initialized()).await.unwrap();
+        let expect = |nodes: &[(&String, &str)]| -> BTreeMap<String, Vec<u8>> {
+            nodes.iter().map(|(path, data)| ((*path).clone(), data.as_bytes().to_vec())).collect()
+        };
+        assert_eq!(contents(&cache), expect(&[(&root, "root"), (&good, "good")]));
+        assert_eq!(cache.get(&bad), Lookup::NotLoaded);
+        assert!(replay.arrived(&mut events).contains(&Told::Failed(bad.clone())));
+        client.set_data().compressed().for_path(&bad, "better").await.unwrap();
+        client.set_data().for_path(&good, "plain").await.unwrap();
+        in_time(cache.caught_up()).await.unwrap();
+        assert_eq!(contents(&cache), expect(&[(&root, "root"), (&bad, "better")]));
+        let told = [Told::Created(bad), Told::Deleted(good.clone()), Told::Failed(good.clone())];
+        let mut heard = replay.arrived(&mut events);
+        heard.sort();
+        assert_eq!(heard, told);
+        // The root alone makes the cache useless.
+        client.set_data().for_path(&root, "plain").await.unwrap();
+        eventually("failed", async || matches!(cache.state(), CacheState::Failed(_))).await;
+        client.set_data().compressed().for_path(&root, "again").await.unwrap();
+        in_time(cache.watch().wait_for(CacheState::is_fresh)).await.unwrap();
+        assert_eq!(cache.get(&root).present().unwrap().data, b"again");
+    }
+}

@@ -9,6 +9,7 @@ use curator_framework::SafeNotifyExecutor;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{Stream, StreamExt as _};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::events::{CacheEvent, CacheEvents};
@@ -149,6 +150,8 @@ pub(super) struct Pumps {
 #[derive(Default)]
 struct List {
     next: u64,
+    /// The runtime of the cache, once it is started.
+    runtime: Option<Handle>,
     /// The listeners that were added outside of a runtime, until the cache is started.
     waiting: Vec<(u64, BoxFuture<'static, ()>)>,
     running: Vec<(u64, AbortHandle)>,
@@ -166,7 +169,9 @@ impl Pumps {
 
     /// Starts the listeners that wait for a runtime.
     pub(super) fn start(&self) {
-        self.list.lock().start();
+        let mut list = self.list.lock();
+        list.runtime = Handle::try_current().ok();
+        list.start();
     }
 
     pub(super) fn remove(&self, CacheListenerId(id): CacheListenerId) {
@@ -183,7 +188,7 @@ impl Pumps {
 
 impl List {
     fn start(&mut self) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Some(runtime) = Handle::try_current().ok().or_else(|| self.runtime.clone()) else { return };
         for (id, pump) in self.waiting.drain(..) {
             self.running.push((id, runtime.spawn(pump).abort_handle()));
         }

@@ -285,6 +285,10 @@ impl Shared {
             queue.end();
         } else {
             contents.engine.record_changes(true);
+            if contents.streams.len() == contents.streams.capacity() {
+                // Without a change nothing else takes streams away that were dropped.
+                contents.streams.retain(|stream| stream.strong_count() > 0);
+            }
             contents.streams.push(Arc::downgrade(&queue));
         }
         CacheEvents::new(queue, self)
@@ -349,9 +353,7 @@ impl Shared {
     pub(super) fn close(&self, keeps_contents: bool) {
         let mut contents = self.contents.lock();
         contents.is_closed = true;
-        for stream in contents.streams.drain(..).filter_map(|stream| stream.upgrade()) {
-            stream.end();
-        }
+        contents.end_streams();
         if !keeps_contents {
             contents.engine.clear();
             contents.is_initialized = false;
@@ -361,7 +363,20 @@ impl Shared {
     }
 }
 
+/// Ends the streams also if the cache was never started.
+impl Drop for Contents {
+    fn drop(&mut self) {
+        self.end_streams();
+    }
+}
+
 impl Contents {
+    fn end_streams(&mut self) {
+        for stream in self.streams.drain(..).filter_map(|stream| stream.upgrade()) {
+            stream.end();
+        }
+    }
+
     /// Returns `true` if a path that is not in the tree does not exist.
     fn is_missing(&self, path: &str) -> bool {
         self.is_initialized && self.engine.scope().has(path) && !self.engine.is_refused(path)
@@ -395,7 +410,7 @@ fn full_path(root: &str, path: &str) -> String {
 fn relative_path<'a>(root: &str, path: &'a str) -> Option<&'a str> {
     match root {
         "/" if path == "/" => Some(""),
-        "/" => Some(path),
+        "/" => path.starts_with('/').then_some(path),
         root => path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/')),
     }
 }

@@ -7,6 +7,7 @@ mod access;
 mod both_clients;
 mod curator_cache;
 mod faces;
+mod lifetimes;
 mod listeners;
 mod node_cache;
 mod outages;

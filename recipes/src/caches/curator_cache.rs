@@ -103,6 +103,11 @@ use crate::standing::StandingTask;
 ///
 /// There the server keeps up to two watches for each node, and the cache fails with more nodes than
 /// [`max_nodes`](CuratorCacheOptions::max_nodes).
+///
+/// A parent with more than some 50,000 children needs a larger
+/// [`max_frame`](curator_framework::CuratorFrameworkBuilder::max_frame): its listing is one reply. Servers from 3.8.4 and
+/// 3.9.2 on send no event of a node that the session may not read. So a cached node that becomes unreadable and is
+/// deleted stays in the cache until the next lost connection.
 #[derive(Clone)]
 pub struct CuratorCache {
     owner: Arc<Owner>,

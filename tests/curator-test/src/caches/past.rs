@@ -58,6 +58,9 @@ pub(super) struct Past {
     newest: Vec<i64>,
 }
 
+/// The transactions behind the last change of an era that a cache may name: those of sessions are not recorded.
+const UNRECORDED: i64 = 50;
+
 impl Past {
     pub(super) fn new() -> Self {
         Self { spells: BTreeMap::new(), newest: vec![0] }
@@ -94,6 +97,9 @@ impl Past {
 
     /// Ends all states. Transactions begin again.
     pub(super) fn empty(&mut self, at: Duration) {
+        if let Some(newest) = self.newest.last_mut() {
+            *newest += UNRECORDED;
+        }
         self.newest.push(0);
         let now = self.now(at);
         for spell in self.spells.values_mut().filter_map(|spells| spells.last_mut()) {

@@ -376,7 +376,9 @@ fn a_resync_has_refused_nodes_too() {
 fn refused_nodes_are_forgotten_with_their_deletion() {
     let (mut server, mut client) = (flat(2, 4), Client::new());
     settle(&mut server, &mut client);
-    ["/0/0", "/0/2", "/1/1", "/1/3"].map(|path| refuse(&mut client, path));
+    for path in ["/0/0", "/0/2", "/1/1", "/1/3"] {
+        refuse(&mut client, path);
+    }
     client.engine.notified(EventType::NodeDeleted, "/0/0");
     client.engine.notified(EventType::NodeDeleted, "/0");
     assert_eq!(client.engine.refused().collect::<Vec<_>>(), ["/1/1", "/1/3"]);

@@ -100,10 +100,10 @@
 //! one, but several changes of one node in the outage are one event. A node that was deleted and created again has two.
 //! Writes that go on all the time do not make a cache stale: its zxid rises while newer nodes are read.
 //!
-//! A cache costs the server one watch. After a reconnect the server also keeps the one-shot watches of `setWatches`: one
-//! for the data of each cached node, and one for the list of children of each node that is not ephemeral. Each of them
-//! lasts until it fires or the connection ends, also behind the cache's close. With `zookeeper-async`, and with servers
-//! before 3.6, a cache always has these watches, so [`max_nodes`] limits it.
+//! A cache costs the server one watch. After a reconnect the server also keeps the one-shot watches of `setWatches`. Each
+//! cached node has one for its data, and one for its list of children unless it is ephemeral. Each watch lasts until it
+//! fires or the connection ends, also behind the cache's close. With `zookeeper-async`, and with servers before 3.6, a
+//! cache always has these watches, so [`max_nodes`] limits it.
 //!
 //! [`CacheState`]: crate::CacheState
 //! [`CuratorCache`]: crate::CuratorCache

@@ -190,7 +190,7 @@ impl Engine {
     /// that the tree shows with all before it, if a full read is complete.
     pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
         if self.pending.is_empty() && self.pending.capacity() > KEPT {
-            // A load had an entry for each node, whose memory is freed.
+            // Frees the memory of a load, which had an entry for each node.
             (self.pending, self.queue) = (HashMap::new(), VecDeque::new());
         }
         self.freshness.mark(zxid)

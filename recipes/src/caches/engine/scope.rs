@@ -12,7 +12,7 @@ pub(in crate::caches) struct Scope {
     pub(in crate::caches) max_depth: Option<usize>,
     /// Returns `false` for paths that do not belong to the cache, nor those below them. Not called with the root.
     pub(in crate::caches) accepts: Option<PathFilter>,
-    /// Returns `false` for paths whose children do not belong to the cache.
+    /// Returns `false` for paths without children in the cache.
     pub(in crate::caches) descends: Option<PathFilter>,
 }
 

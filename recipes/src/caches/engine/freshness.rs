@@ -46,7 +46,7 @@ impl Freshness {
     }
 
     /// Records that the notifications of all transactions up to `zxid` have begun their requests. Returns the newest
-    /// transaction whose requests, and all earlier ones, have their replies.
+    /// transaction up to which all requests have their replies.
     pub(super) fn mark(&mut self, zxid: i64) -> Option<i64> {
         if self.begun_at.is_none() && zxid > 0 {
             self.begun_at = Some(zxid);

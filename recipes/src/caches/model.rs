@@ -48,7 +48,7 @@ impl Lookup {
 pub enum CacheState {
     /// The cache was not started.
     Latent,
-    /// The first load is not complete.
+    /// The first load is not complete, or the task tries again after `Failed`.
     Loading,
     /// The contents show each change up to this transaction (zxid), and perhaps later ones.
     Fresh(i64),

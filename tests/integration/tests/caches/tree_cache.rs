@@ -239,15 +239,15 @@ on_every_server! {
     async fn nodes_that_are_created_again_are_removed_and_added(env) {
         let client = env.client().await;
         let path = tree(&env, &client, &["foo"]).await;
-        let foo = format!("{path}/foo");
+        let child = format!("{path}/foo");
         // As a child, and as the root.
-        for (root, load) in [(&path, &["added foo=foo", "added test="][..]), (&foo, &["added foo=foo"])] {
+        for (root, load) in [(&path, &["added foo=foo", "added test="][..]), (&child, &["added foo=foo"])] {
             let (_cache, mut events) = started(builder(&client, root)).await;
             assert_loads(&mut events, load).await;
             for (old, new) in [("foo", "two"), ("two", "foo")] {
-                delete(&client, &foo).await;
+                delete(&client, &child).await;
                 assert_next(&mut events, &[&format!("removed foo={old}")]).await;
-                create(&client, &foo, new).await;
+                create(&client, &child, new).await;
                 assert_next(&mut events, &[&format!("added foo={new}")]).await;
             }
             assert_eq!(arrived(&mut events), [""; 0]);

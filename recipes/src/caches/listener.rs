@@ -1,9 +1,10 @@
 //! Listeners of a cache: closures for the kinds of events.
 
 use std::fmt;
-use std::future::{Future, ready};
+use std::future::{Future, poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use curator_framework::SafeNotifyExecutor;
 use futures_util::future::BoxFuture;
@@ -154,8 +155,11 @@ struct List {
     runtime: Option<Handle>,
     /// The listeners that were added outside of a runtime, until the cache is started.
     waiting: Vec<(u64, BoxFuture<'static, ()>)>,
-    running: Vec<(u64, AbortHandle)>,
+    running: Vec<(u64, Pump, AbortHandle)>,
 }
+
+/// The work of a listener's task. A removal takes it, and drops the closure with it, so no other call follows.
+type Pump = Arc<Mutex<Option<BoxFuture<'static, ()>>>>;
 
 impl Pumps {
     pub(super) fn add(&self, pump: impl Future<Output = ()> + Send + 'static) -> CacheListenerId {
@@ -177,12 +181,15 @@ impl Pumps {
     pub(super) fn remove(&self, CacheListenerId(id): CacheListenerId) {
         let mut list = self.list.lock();
         let waiting = list.waiting.iter().position(|(other, _)| *other == id).map(|index| list.waiting.remove(index));
-        if let Some(index) = list.running.iter().position(|(other, _)| *other == id) {
-            list.running.remove(index).1.abort();
-        }
+        let running =
+            list.running.iter().position(|(other, ..)| *other == id).map(|index| list.running.swap_remove(index));
         drop(list);
-        // Outside of the lock: a closure may own objects that call the cache when they are dropped.
-        drop(waiting);
+        let taken = running.and_then(|(_, pump, task)| {
+            task.abort();
+            pump.lock().take()
+        });
+        // Outside of the locks: a closure may own objects that call the cache when they are dropped.
+        drop((waiting, taken));
     }
 }
 
@@ -190,7 +197,10 @@ impl List {
     fn start(&mut self) {
         let Some(runtime) = Handle::try_current().ok().or_else(|| self.runtime.clone()) else { return };
         for (id, pump) in self.waiting.drain(..) {
-            self.running.push((id, runtime.spawn(pump).abort_handle()));
+            let pump: Pump = Arc::new(Mutex::new(Some(pump)));
+            let polled = Arc::clone(&pump);
+            let work = poll_fn(move |cx| polled.lock().as_mut().map_or(Poll::Ready(()), |pump| pump.as_mut().poll(cx)));
+            self.running.push((id, pump, runtime.spawn(work).abort_handle()));
         }
     }
 }

@@ -10,7 +10,7 @@ use curator_framework::{
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connection::Connection;
 use super::engine::{Engine, Request};
@@ -164,7 +164,8 @@ impl CacheTask {
             let zxid = stay.zxid();
             notifications.extend(std::iter::from_fn(|| stay.source.try_next()));
             self.turn(stay, zxid, notifications.drain(..), ended.drain(..))?;
-            let is_held_up = stay.is_held_up();
+            let held_up_until = stay.held_up_until();
+            let pause = async { Some(sleep_until(held_up_until?).await) };
             tokio::select! {
                 biased;
                 Some(first) = stay.reads.next() => {
@@ -179,7 +180,7 @@ impl CacheTask {
                 changed = connection.changed() => if changed.is_err() {
                     return Err(Error::Closed.into());
                 },
-                () = sleep(HOLD_UP), if is_held_up => stay.lost = None,
+                Some(()) = pause => {}
             }
         }
     }
@@ -245,8 +246,8 @@ impl CacheTask {
         match found {
             Ok(Found::Node(found)) => engine.was_read(request.path(), found),
             Ok(Found::Children(names)) => engine.was_listed(request.path(), names),
-            Err(error) if error.is_retryable() || stay.session.end_reason().is_some() => {
-                stay.lost = stay.lost.max(Some(epoch));
+            Err(error) if is_of_the_server(&error) || stay.session.end_reason().is_some() => {
+                stay.was_lost(epoch);
                 engine.was_not_answered(request);
             }
             Err(error) => {
@@ -260,7 +261,7 @@ impl CacheTask {
 
     /// Sends as many requests as have room.
     fn send(&self, engine: &mut Engine, stay: &mut Stay) {
-        if !stay.session.is_connected() || stay.awaits_resync || stay.is_held_up() {
+        if !stay.session.is_connected() || stay.awaits_resync || stay.held_up_until().is_some() {
             return;
         }
         let is_one_shot = stay.source.is_one_shot();
@@ -318,6 +319,12 @@ async fn keep_root(client: &CuratorFramework, shared: &Shared) {
     }
 }
 
+/// Returns `true` for errors that say nothing of the node: the connection is lost, or the server does not reply to such a
+/// request now, for example because it is overloaded.
+fn is_of_the_server(error: &Error) -> bool {
+    error.is_retryable() || matches!(error, Error::ZooKeeper { .. })
+}
+
 /// The cache in one session.
 struct Stay {
     session: Session,
@@ -327,8 +334,15 @@ struct Stay {
     awaits_resync: bool,
     /// The newest transaction in a stat.
     newest_stat: i64,
-    /// The newest connection on which a request was lost.
-    lost: Option<u64>,
+    lost: Option<Lost>,
+}
+
+/// The newest request that was lost.
+struct Lost {
+    /// The number of its connection.
+    epoch: u64,
+    /// The end of the pause.
+    until: Instant,
 }
 
 impl Stay {
@@ -340,9 +354,16 @@ impl Stay {
         }
     }
 
-    /// Returns `true` if a request was lost on the present connection. The next one may be lost too.
-    fn is_held_up(&self) -> bool {
-        self.lost.is_some_and(|lost| lost >= self.session.epoch())
+    /// Records a request that was lost on a connection.
+    fn was_lost(&mut self, epoch: u64) {
+        let epoch = self.lost.as_ref().map_or(epoch, |lost| lost.epoch.max(epoch));
+        self.lost = Some(Lost { epoch, until: Instant::now() + HOLD_UP });
+    }
+
+    /// Returns the end of the pause, if a request was lost on the present connection: the next one may be lost too.
+    fn held_up_until(&self) -> Option<Instant> {
+        let lost = self.lost.as_ref().filter(|lost| lost.epoch >= self.session.epoch())?;
+        Some(lost.until).filter(|until| *until > Instant::now())
     }
 }
 

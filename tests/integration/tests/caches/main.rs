@@ -11,6 +11,7 @@ mod lifetimes;
 mod listeners;
 mod node_cache;
 mod outages;
+mod overload;
 mod path_children_cache;
 mod resync;
 mod simulated;

@@ -82,7 +82,10 @@ on_every_server! {
         open(&owner, &child).await;
         owner.set_data().for_path(&child, "1").await.unwrap();
         in_time(cache.synced()).await.unwrap();
-        assert_eq!(replay.arrived(&mut events), [Told::Created(child.clone()), Told::Created(format!("{child}/below"))]);
+        assert_eq!(
+            replay.arrived(&mut events),
+            [Told::Created(child.clone()), Told::Created(format!("{child}/below"))]
+        );
         // Refused at a full read, and opened and changed while the connection is lost.
         close(&owner, &child).await;
         cache.rebuild();
@@ -94,7 +97,10 @@ on_every_server! {
             owner.set_data().for_path(&child, "2").await.unwrap();
         })
         .await;
-        assert_eq!(replay.arrived(&mut events), [Told::Created(child.clone()), Told::Created(format!("{child}/below"))]);
+        assert_eq!(
+            replay.arrived(&mut events),
+            [Told::Created(child.clone()), Told::Created(format!("{child}/below"))]
+        );
     }
 
     async fn a_child_that_could_not_be_read_is_missing_once_it_is_deleted(env) {

@@ -46,12 +46,21 @@ on_every_server! {
         let (client, root) = (env.client().await, env.path("test"));
         create(&client, &root, "").await;
         let (cache, mut calls) = heard(&client, &root, CuratorCacheOptions::new().without_data());
-        assert_eq!(calls.take(4).await, [format!("all {root}="), format!("create {root}="), format!("write {root}="), "initialized".into()]);
+        assert_eq!(
+            calls.take(4).await,
+            [format!("all {root}="), format!("create {root}="), format!("write {root}="), "initialized".into()]
+        );
         let foo = format!("{root}/foo");
         create(&client, &foo, "first").await;
-        assert_eq!(calls.take(3).await, [format!("all {foo}=first"), format!("create {foo}=first"), format!("write {foo}=first")]);
+        assert_eq!(
+            calls.take(3).await,
+            [format!("all {foo}=first"), format!("create {foo}=first"), format!("write {foo}=first")]
+        );
         set(&client, &foo, "second").await;
-        assert_eq!(calls.take(3).await, [format!("all {foo}=second"), format!("change {foo}=second"), format!("write {foo}=second")]);
+        assert_eq!(
+            calls.take(3).await,
+            [format!("all {foo}=second"), format!("change {foo}=second"), format!("write {foo}=second")]
+        );
         let node = cache.get(&foo).present().unwrap();
         assert_eq!((node.data.len(), node.stat.data_length, node.stat.version), (0, 6, 1));
     }
@@ -66,7 +75,10 @@ on_every_server! {
         cache.start().unwrap();
         assert_eq!(calls.next().await, "initialized");
         let paths: Vec<_> = cache.nodes().into_iter().map(|node| node.path).collect();
-        assert_eq!(paths, [root.clone(), format!("{root}/one"), format!("{root}/one/two"), format!("{root}/one/two/three")]);
+        assert_eq!(
+            paths,
+            [root.clone(), format!("{root}/one"), format!("{root}/one/two"), format!("{root}/one/two/three")]
+        );
         assert_eq!(cache.len(), 4);
         let new = format!("{root}/new");
         create(&client, &new, "").await;
@@ -81,7 +93,10 @@ on_every_server! {
         create(&client, &root, "").await;
         assert_eq!(calls.take(3).await, [format!("all {root}="), format!("create {root}="), format!("write {root}=")]);
         set(&client, &root, "new").await;
-        assert_eq!(calls.take(3).await, [format!("all {root}=new"), format!("change {root}=new"), format!("write {root}=new")]);
+        assert_eq!(
+            calls.take(3).await,
+            [format!("all {root}=new"), format!("change {root}=new"), format!("write {root}=new")]
+        );
         delete(&client, &root).await;
         assert_eq!(calls.take(2).await, [format!("all {root}=new"), format!("delete {root}=new")]);
         cache.close().await;
@@ -176,7 +191,11 @@ on_every_server! {
     async fn creations_and_deletions_count_the_nodes(env) {
         let (client, root) = (env.client().await, env.path("root"));
         create(&client, &root, "").await;
-        let shapes = [CuratorCacheOptions::new(), CuratorCacheOptions::new().max_depth(1), CuratorCacheOptions::new().without_data()];
+        let shapes = [
+            CuratorCacheOptions::new(),
+            CuratorCacheOptions::new().max_depth(1),
+            CuratorCacheOptions::new().without_data(),
+        ];
         let mut caches = Vec::new();
         for options in shapes {
             let cache = CuratorCache::with_options(client.clone(), &root, options.max_events(100_000)).unwrap();
@@ -196,7 +215,10 @@ on_every_server! {
                         1 => client.set_data().for_path(&node, "new").await.map(drop),
                         _ => client.delete().for_path(&node).await,
                     };
-                    assert!(matches!(written, Ok(()) | Err(Error::NoNode { .. } | Error::NodeExists { .. })), "{written:?}");
+                    assert!(
+                        matches!(written, Ok(()) | Err(Error::NoNode { .. } | Error::NodeExists { .. })),
+                        "{written:?}"
+                    );
                 }
             });
         }
@@ -260,7 +282,8 @@ on_every_server! {
             .await;
             assert_eq!(contents(&watcher.cache), tree);
             watcher.replay.arrived(&mut watcher.events);
-            let replayed: BTreeMap<_, _> = watcher.replay.0.iter().map(|(path, node)| (path.clone(), node.data.clone())).collect();
+            let replayed: BTreeMap<_, _> =
+                watcher.replay.0.iter().map(|(path, node)| (path.clone(), node.data.clone())).collect();
             assert_eq!(replayed, tree);
         }
     }

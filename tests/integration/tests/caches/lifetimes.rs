@@ -36,7 +36,8 @@ on_every_server! {
         let (client, root) = (env.client().await, env.path("tree"));
         client.create().creating_parents_if_needed().for_path(&root).await.unwrap();
         commit(&client, (0..20).map(|number| CuratorOp::create(format!("{root}/{number}")))).await;
-        let cache = CuratorCache::with_options(client.clone(), &root, CuratorCacheOptions::new().max_events(10)).unwrap();
+        let cache =
+            CuratorCache::with_options(client.clone(), &root, CuratorCacheOptions::new().max_events(10)).unwrap();
         let early = cache.events();
         cache.start().unwrap();
         in_time(cache.initialized()).await.unwrap();
@@ -83,7 +84,8 @@ on_every_server! {
         commit(&client, names.map(|name| CuratorOp::create(path(name)))).await;
         let (out, leaf) = (path("/out"), path("/leaf"));
         let options = CuratorCacheOptions::new().max_depth(2).filter(move |path| path != out);
-        let cache = CuratorCache::with_options(client.clone(), &root, options.descend(move |path| path != leaf)).unwrap();
+        let cache =
+            CuratorCache::with_options(client.clone(), &root, options.descend(move |path| path != leaf)).unwrap();
         let refused = in_time(cache.initialized()).await.unwrap_err();
         assert!(matches!(refused, CacheError::NotStarted { .. }), "{refused}");
         assert_eq!((cache.get(&root), cache.children(&root), cache.is_empty()), (Lookup::NotLoaded, None, true));
@@ -113,18 +115,31 @@ on_every_server! {
         let paths = |cache: &CuratorCache| cache.nodes().into_iter().map(|node| node.path).collect::<Vec<_>>();
         assert_eq!(paths(&cache), ["/", "/a", "/a/b"]);
         assert_eq!(["", "a", "/a/", "/ab"].map(|path| cache.get(path).present()), [const { None }; 4]);
-        assert_eq!((cache.children("/").unwrap().len(), cache.get("/a/b").present().unwrap().data.as_slice()), (1, &b"1"[..]));
+        assert_eq!(
+            (cache.children("/").unwrap().len(), cache.get("/a/b").present().unwrap().data.as_slice()),
+            (1, &b"1"[..])
+        );
         let below = loaded(&inside, "/a", CuratorCacheOptions::new()).await;
-        let of_server = loaded(&client, "/", CuratorCacheOptions::new().filter({
-            let root = root.clone();
-            move |path| root.starts_with(path) || path.starts_with(&root)
-        })).await;
+        let of_server = loaded(
+            &client,
+            "/",
+            CuratorCacheOptions::new().filter({
+                let root = root.clone();
+                move |path| root.starts_with(path) || path.starts_with(&root)
+            }),
+        )
+        .await;
         inside.set_data().for_path("/a/b", "2").await.unwrap();
         inside.create().for_path("/a/c").await.unwrap();
-        for (cache, path) in [(&cache, "/a/b".to_owned()), (&below, "/a/b".to_owned()), (&of_server, format!("{root}/a/b"))] {
+        for (cache, path) in
+            [(&cache, "/a/b".to_owned()), (&below, "/a/b".to_owned()), (&of_server, format!("{root}/a/b"))]
+        {
             in_time(cache.caught_up()).await.unwrap();
             assert_eq!(cache.get(&path).present().unwrap().data, b"2");
-            assert_eq!(cache.get(&format!("{}c", &path[..path.len() - 1])).present().unwrap().path, format!("{}c", &path[..path.len() - 1]));
+            assert_eq!(
+                cache.get(&format!("{}c", &path[..path.len() - 1])).present().unwrap().path,
+                format!("{}c", &path[..path.len() - 1])
+            );
         }
         assert_eq!(paths(&below), ["/a", "/a/b", "/a/c"]);
         inside.delete().for_path("/a/c").await.unwrap();
@@ -132,7 +147,10 @@ on_every_server! {
         for cache in [&cache, &of_server] {
             in_time(cache.caught_up()).await.unwrap();
         }
-        assert_eq!((paths(&cache), of_server.get(&format!("{root}/a/c"))), (vec!["/".into(), "/a".into(), "/a/b".into()], Lookup::Missing));
+        assert_eq!(
+            (paths(&cache), of_server.get(&format!("{root}/a/c"))),
+            (vec!["/".into(), "/a".into(), "/a/b".into()], Lookup::Missing)
+        );
     }
 
     /// The caches and the locks of a client watch the same paths (ZOOKEEPER-4466).
@@ -146,7 +164,10 @@ on_every_server! {
             loaded(&client, &lock, CuratorCacheOptions::new()).await,
             loaded(&client, &lock, CuratorCacheOptions::new().single_node()).await,
         ];
-        let (mine, theirs) = (InterProcessMutex::new(client.clone(), &lock).unwrap(), InterProcessMutex::new(other.clone(), &lock).unwrap());
+        let (mine, theirs) = (
+            InterProcessMutex::new(client.clone(), &lock).unwrap(),
+            InterProcessMutex::new(other.clone(), &lock).unwrap(),
+        );
         for round in 0..6 {
             let held = in_time(theirs.acquire()).await.unwrap();
             let waiter = tokio::spawn({

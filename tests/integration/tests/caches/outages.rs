@@ -25,7 +25,8 @@ on_every_server! {
             let CacheState::Stale { since: still, .. } = cache.state() else { panic!("{:?}", cache.state()) };
             assert_eq!(since, still);
             in_time(cache.initialized()).await.unwrap();
-        }).await;
+        })
+        .await;
         let CacheState::Fresh(fresh) = cache.state() else { panic!("{:?}", cache.state()) };
         assert!(fresh >= written);
         assert_eq!((cache.get(&root).present().unwrap().data.as_slice(), reads(&proxy) - requests), (&b"2"[..], 1));
@@ -93,7 +94,8 @@ on_every_server! {
             eventually("written", async || {
                 let part = change.by_ref().take(25).collect::<Vec<_>>();
                 other.transaction().operations(part).commit().await.is_ok()
-            }).await;
+            })
+            .await;
             eventually("fresh", async || cache.synced().await.is_ok()).await;
             replay.arrived(&mut events);
             let nodes: Vec<_> = replay.0.values().map(|node| (node.path.clone(), node.data.clone())).collect();

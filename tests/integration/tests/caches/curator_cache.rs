@@ -50,18 +50,18 @@ on_every_server! {
             calls.take(4).await,
             [format!("all {root}="), format!("create {root}="), format!("write {root}="), "initialized".into()]
         );
-        let foo = format!("{root}/foo");
-        create(&client, &foo, "first").await;
+        let child = format!("{root}/child");
+        create(&client, &child, "first").await;
         assert_eq!(
             calls.take(3).await,
-            [format!("all {foo}=first"), format!("create {foo}=first"), format!("write {foo}=first")]
+            [format!("all {child}=first"), format!("create {child}=first"), format!("write {child}=first")]
         );
-        set(&client, &foo, "second").await;
+        set(&client, &child, "second").await;
         assert_eq!(
             calls.take(3).await,
-            [format!("all {foo}=second"), format!("change {foo}=second"), format!("write {foo}=second")]
+            [format!("all {child}=second"), format!("change {child}=second"), format!("write {child}=second")]
         );
-        let node = cache.get(&foo).present().unwrap();
+        let node = cache.get(&child).present().unwrap();
         assert_eq!((node.data.len(), node.stat.data_length, node.stat.version), (0, 6, 1));
     }
 

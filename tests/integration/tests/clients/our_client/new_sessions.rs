@@ -201,10 +201,10 @@ on_every_server! {
                 if random.random() {
                     env::eventually("the mirror has read", async || nodes.lock().unwrap().left.is_empty()).await;
                 }
-                mirroring
+                [mirroring]
             };
             // Changes at every moment of the resync.
-            let (mirroring, ()) = tokio::join!(resuming, change(&other, &root, &mut writer, steps));
+            let ([mirroring], ()) = tokio::join!(resuming, change(&other, &root, &mut writer, steps));
             if round == 14 {
                 Nodes::equal(&nodes, &tree(&other, &root).await, seed).await;
             }

@@ -165,7 +165,10 @@ impl CacheTask {
             notifications.extend(std::iter::from_fn(|| stay.source.try_next()));
             self.turn(stay, zxid, notifications.drain(..), ended.drain(..))?;
             let held_up_until = stay.held_up_until();
-            let pause = async { Some(sleep_until(held_up_until?).await) };
+            let pause = async {
+                sleep_until(held_up_until?).await;
+                Some(())
+            };
             tokio::select! {
                 biased;
                 Some(first) = stay.reads.next() => {

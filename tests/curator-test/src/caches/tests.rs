@@ -415,7 +415,7 @@ fn an_end_of_the_load_that_is_told_twice_or_early_or_never_is_found() {
     assert_eq!(empty(vec![initialized()], State::Fresh(1)), []);
     assert_eq!(empty(vec![], State::Loading), []);
     let never = Violation::NeverInitialized { at: seconds(2), stream: STREAM };
-    assert_eq!(empty(vec![], State::Fresh(1)), [never.clone()]);
+    assert_eq!(empty(vec![], State::Fresh(1)), std::slice::from_ref(&never));
     let reset = || vec![initialized(), Event::Tells(STREAM, Told::Reset)];
     assert_eq!(empty(reset(), State::Fresh(1)), [never]);
     assert_eq!(empty([reset(), vec![initialized()]].concat(), State::Fresh(1)), []);

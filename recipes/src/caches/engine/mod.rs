@@ -268,6 +268,11 @@ impl Engine {
         self.freshness.restart();
         // The caller ignores the replies to requests that are sent.
         self.all_lost();
+        if self.tree.get("").is_none() {
+            // It may have been created again between its part of the resync and the watch. The parent's list
+            // reports that for each other node.
+            self.check_root();
+        }
         self.queue.make_contiguous().sort_by_key(|request| scope::depth(request.path()));
     }
 

@@ -391,6 +391,19 @@ fn refused_nodes_are_forgotten_with_their_deletion() {
 }
 
 #[test]
+fn a_root_that_a_resync_reports_as_deleted_is_looked_for() {
+    let (mut server, mut client) = (flat(1, 1), Client::new());
+    settle(&mut server, &mut client);
+    client.engine.known();
+    for path in ["/0/0", "/0", ""] {
+        client.engine.notified(EventType::NodeDeleted, path);
+    }
+    client.engine.resynced();
+    assert_eq!(client.engine.next_request(), Some(Request::Read("".into())));
+    assert_eq!(client.engine.mark(9), None);
+}
+
+#[test]
 fn requests_that_were_sent_ahead_of_the_end_of_a_resync_are_sent_again() {
     let (mut server, mut client) = (flat(2, 0), Client::new());
     settle(&mut server, &mut client);

@@ -322,8 +322,8 @@ async fn keep_root(client: &CuratorFramework, shared: &Shared) {
     }
 }
 
-/// Returns `true` for errors that say nothing of the node: the connection is lost, or the server does not reply to such a
-/// request now, for example because it is overloaded.
+/// Returns `true` for errors that say nothing of the node. The connection is lost, or the server refuses such a request
+/// now, for example because it is overloaded.
 fn is_of_the_server(error: &Error) -> bool {
     error.is_retryable() || matches!(error, Error::ZooKeeper { .. })
 }

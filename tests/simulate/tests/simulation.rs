@@ -32,6 +32,8 @@ const KEPT: [u64; 11] = [
 ];
 /// Those with a storm of an election that found something.
 const KEPT_ELECTIONS: [u64; 8] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_531_191_909];
+/// Those with a storm of caches that found something.
+const KEPT_CACHES: [u64; 1] = [2_404_384_897];
 
 fn assert_well(seed: u64) {
     for storm in Storm::of(seed) {
@@ -65,6 +67,9 @@ fn storms_that_found_something_end_well() {
     }
     for seed in KEPT_ELECTIONS {
         assert_ends_well(seed, Storm::election(seed));
+    }
+    for seed in KEPT_CACHES {
+        assert_ends_well(seed, Storm::Caches);
     }
 }
 

@@ -290,7 +290,10 @@ impl Armed {
                 put(&mut parts, entries, |_| None, known.zxid.min(zxid), longest);
             }
         }
-        let one_shot = self.one_shot.iter().flat_map(|(path, bits)| lists_of(bits.0).map(|list| (list, &**path)));
+        // In an order that a second run repeats: the server replays their events in it.
+        let mut armed: Vec<_> = self.one_shot.iter().map(|(path, bits)| (&**path, bits.0)).collect();
+        armed.sort_unstable();
+        let one_shot = armed.into_iter().flat_map(|(path, bits)| lists_of(bits).map(move |list| (list, path)));
         // Before 3.9 the newest watch of a path counts. So each comes ahead of the watch that serves it, and one of the
         // children behind the recursive watch, which would remove it.
         let (behind, ahead): (Vec<_>, Vec<_>) =

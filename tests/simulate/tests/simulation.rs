@@ -48,16 +48,20 @@ fn assert_ends_well(seed: u64, storm: Storm) {
         "seed {seed}, {storm}: {:?}; again: cargo run -p curator-simulate -- --seeds 1 --from {seed}",
         outcome.violations
     );
-    assert!(outcome.grants > 0, "seed {seed}, {storm}: no grant");
+    // The node of all caches may be missing from the beginning to the end.
+    assert!(outcome.grants > 0 || matches!(storm, Storm::Caches), "seed {seed}, {storm}: no grant");
 }
 
 #[test]
 fn fresh_storms_end_well() {
     let from = u64::from(rand::random::<u32>());
     println!("from seed {from}");
+    let mut nodes_in_caches = 0;
     for seed in from..from + FRESH {
         assert_well(seed);
+        nodes_in_caches += Storm::Caches.run(seed).grants;
     }
+    assert!(nodes_in_caches as u64 > FRESH, "{nodes_in_caches}");
 }
 
 #[test]

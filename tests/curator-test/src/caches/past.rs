@@ -58,9 +58,6 @@ pub(super) struct Past {
     newest: Vec<i64>,
 }
 
-/// The transactions behind the last change of an era that a cache may name: those of sessions are not recorded.
-const UNRECORDED: i64 = 50;
-
 impl Past {
     pub(super) fn new() -> Self {
         Self { spells: BTreeMap::new(), newest: vec![0] }
@@ -97,9 +94,6 @@ impl Past {
 
     /// Ends all states. Transactions begin again.
     pub(super) fn empty(&mut self, at: Duration) {
-        if let Some(newest) = self.newest.last_mut() {
-            *newest += UNRECORDED;
-        }
         self.newest.push(0);
         let now = self.now(at);
         for spell in self.spells.values_mut().filter_map(|spells| spells.last_mut()) {
@@ -107,10 +101,11 @@ impl Past {
         }
     }
 
-    /// Returns the newest era that has reached a transaction.
+    /// Returns the position in the newest era that has reached a transaction, or in the one that has come furthest.
     pub(super) fn position(&self, zxid: i64) -> Position {
-        let era = self.newest.iter().rposition(|newest| *newest >= zxid).map_or(self.eras(), |index| index + 1);
-        Position { era, zxid }
+        let furthest = self.newest.iter().max().copied().unwrap_or_default();
+        let era = self.newest.iter().rposition(|newest| *newest >= zxid.min(furthest));
+        Position { era: era.map_or(self.eras(), |index| index + 1), zxid }
     }
 
     /// Returns the paths of all nodes that have ever existed.

@@ -333,6 +333,9 @@ fn transactions_begin_again_when_the_servers_have_lost_all_data() {
     let shown = |zxid| shows(State::Fresh(zxid), [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
     assert_eq!(emptied([again.to_vec(), vec![shown(3)]].concat()), []);
     assert!(matches!(emptied([again.to_vec(), vec![shown(2)]].concat())[..], [Violation::NotFresh { zxid: 2, .. }]));
+    // Transaction 9 was none of these nodes, and the cache does not know of the loss yet.
+    let unaware = shows(State::Stale(9), [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
+    assert_eq!(emptied(vec![unaware]), []);
 }
 
 #[test]

@@ -18,8 +18,8 @@ struct Shown<'a> {
     fresh_at: Duration,
     has_loaded: bool,
     newest: Newest,
-    /// The servers have lost all data since the last step back.
-    may_go_back: bool,
+    /// The number of losses of all data that the cache has not noticed.
+    may_go_back: usize,
 }
 
 /// The newest state of each path that was shown or reported.
@@ -67,7 +67,7 @@ impl<'a> Checker<'a> {
             Event::Server(change) => self.past.apply(at, change),
             Event::Emptied => {
                 self.past.empty(at);
-                self.caches.values_mut().for_each(|shown| shown.may_go_back = true);
+                self.caches.values_mut().for_each(|shown| shown.may_go_back += 1);
                 true
             }
             Event::Started(cache, scope) => {
@@ -79,7 +79,7 @@ impl<'a> Checker<'a> {
                     fresh_at: at,
                     has_loaded: false,
                     newest: Newest::new(),
-                    may_go_back: false,
+                    may_go_back: 0,
                 };
                 self.caches.insert(*cache, shown).is_none()
             }
@@ -292,9 +292,10 @@ impl<'a> Checker<'a> {
     fn look_at_the_state(&mut self, at: Duration, cache: Cache, before: State, state: State) {
         let Some(shown) = self.caches.get_mut(&cache) else { return };
         if let (Some(from), Some(to)) = (before.zxid(), state.zxid()) {
-            let excused = to < from && std::mem::take(&mut shown.may_go_back);
-            if to < from && !excused {
-                self.found.push(Violation::StateWentBack { at, cache, from, to });
+            match shown.may_go_back.checked_sub(1) {
+                _ if to >= from => {}
+                Some(left) => shown.may_go_back = left,
+                None => self.found.push(Violation::StateWentBack { at, cache, from, to }),
             }
         }
         if matches!(state, State::Fresh(_)) {

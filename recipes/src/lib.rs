@@ -149,7 +149,7 @@
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | debug | `a node is deleted in the background` | `path`, `error` |
 //! | warn | `a cache cannot be filled`: the server refuses to show its root, or it is too large for its client | `path`, `error`, `pause_s` |
-//! | warn | `the root of a cache cannot be created`: a `PathChildrenCache` tries again with pauses | `path`, `error`, `pause_s` |
+//! | warn | `the root of a cache cannot be created`: a cache of children tries again with pauses | `path`, `error`, `pause_s` |
 //! | warn | `a node cannot be cached`: the server refuses to show it, or its data cannot be decompressed | `path`, `error` |
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
 //! | info | `a partition has settled`: the member wants its items | `path`, `id`, `members`, `is_member`, `items` (a number) |

@@ -12,8 +12,9 @@ use curator_framework::{
     StandardConnectionStateErrorPolicy,
 };
 use curator_recipes::{
-    Group, InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector,
-    LeaderState, Leadership, LockOptions, MutexGuard, Partition, PartitionOptions, PersistentNode, SemaphoreProtocol,
+    CuratorCache, Group, InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver,
+    LeaderSelector, LeaderState, Leadership, LockOptions, MutexGuard, Partition, PartitionOptions, PathChildrenCache,
+    PersistentNode, SemaphoreProtocol,
 };
 use curator_test::wire::OpCode;
 use curator_test::{ApacheCluster, ClientId, FaultProxy, SimulatedEnsemble, TestingServer};
@@ -225,6 +226,17 @@ async fn register_and_fail(client: &CuratorFramework, log: &Log) {
     client.create().with_acl(write_only).for_path("/hidden-group").await.unwrap();
     let _group = Group::observe(client.clone(), "/hidden-group").unwrap();
     log.comes_to("a group cannot be read").await;
+    let hidden = CuratorCache::new(client.clone(), "/hidden-group").unwrap();
+    hidden.start().unwrap();
+    log.comes_to("a cache cannot be filled").await;
+    assert!(log.seen("a node cannot be cached"));
+    let read_only = Acl::new(Permission::READ, "world", "anyone");
+    client.create().with_acl(vec![read_only]).for_path("/read-only").await.unwrap();
+    let children = PathChildrenCache::new(client.clone(), "/read-only/children").unwrap();
+    children.start().unwrap();
+    log.comes_to("the root of a cache cannot be created").await;
+    hidden.close().await;
+    children.close().await;
 }
 
 /// Work that does not return in its grace.

@@ -12,6 +12,8 @@ use crate::history::calm_stretch;
 struct Shown<'a> {
     scope: &'a Scope,
     state: State,
+    /// The transaction of the newest state.
+    named: Option<Position>,
     nodes: Option<&'a Nodes>,
     started: Duration,
     /// The time of the newest report of a fresh cache, or of the start.
@@ -74,6 +76,7 @@ impl<'a> Checker<'a> {
                 let shown = Shown {
                     scope,
                     state: State::Loading,
+                    named: None,
                     nodes: None,
                     started: at,
                     fresh_at: at,
@@ -107,8 +110,8 @@ impl<'a> Checker<'a> {
                     self.found.push(Violation::NotCaughtUp { at, cache, from, zxid });
                 }
                 let contents = self.caches.get(cache).map(|shown| (shown.nodes, shown.state));
-                if let Some((Some(nodes), state)) = contents.filter(|(_, state)| !state.is_over()) {
-                    self.look_for_older_nodes(at, *cache, state, *zxid, nodes);
+                if let Some((Some(nodes), _)) = contents.filter(|(_, state)| !state.is_over()) {
+                    self.look_for_older_nodes(at, *cache, self.past.position(*zxid), nodes);
                 }
                 self.caches.contains_key(cache)
             }
@@ -227,7 +230,8 @@ impl<'a> Checker<'a> {
             return true;
         }
         if let Some(zxid) = state.zxid() {
-            self.look_for_older_nodes(at, cache, state, zxid, nodes);
+            let position = self.named(cache, zxid);
+            self.look_for_older_nodes(at, cache, position, nodes);
         }
         self.look_at_the_state(at, cache, before, state);
         self.look_at_the_time(at, cache, nodes);
@@ -274,17 +278,26 @@ impl<'a> Checker<'a> {
         in_scope.filter_map(|path| Some((path.clone(), self.known(path, nodes)?))).collect()
     }
 
-    /// Finds the nodes that the cache shows in a state that ended before a transaction.
-    fn look_for_older_nodes(&mut self, at: Duration, cache: Cache, state: State, zxid: i64, nodes: &Nodes) {
+    /// Returns the position of the transaction that a cache names. A cache that names it again means the same one, although
+    /// the servers may have lost their data since.
+    fn named(&mut self, cache: Cache, zxid: i64) -> Position {
         let position = self.past.position(zxid);
+        let Some(shown) = self.caches.get_mut(&cache) else { return position };
+        if shown.named.is_none_or(|named| named.zxid() != zxid) {
+            shown.named = Some(position);
+        }
+        shown.named.unwrap_or(position)
+    }
+
+    /// Finds the nodes that the cache shows in a state that ended before a transaction.
+    fn look_for_older_nodes(&mut self, at: Duration, cache: Cache, position: Position, nodes: &Nodes) {
         for (path, known) in self.all_known(cache, nodes) {
             let lasting = (cache, "old", path.clone());
             if known.lasts_to(position) {
                 self.lasting.remove(&lasting);
             } else if self.lasting.insert(lasting) {
-                debug_assert!(!state.is_over());
                 let shown = nodes.get(&path).cloned();
-                self.found.push(Violation::NotFresh { at, cache, zxid, path, shown });
+                self.found.push(Violation::NotFresh { at, cache, zxid: position.zxid(), path, shown });
             }
         }
     }

@@ -339,6 +339,9 @@ fn transactions_begin_again_when_the_servers_have_lost_all_data() {
     // Transaction 9 was none of these nodes, and the cache does not know of the loss yet.
     let unaware = shows(State::Stale(9), [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
     assert_eq!(emptied(vec![unaware]), []);
+    let later = changed(PORT, 2, 9);
+    let unaware = shows(State::Stale(3), [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
+    assert_eq!(emptied([again.to_vec(), vec![later, unaware]].concat()), []);
 }
 
 #[test]

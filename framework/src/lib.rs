@@ -174,7 +174,7 @@ pub use retry::{
     BoundedExponentialBackoffRetry, ExponentialBackoffRetry, RetryAttempt, RetryForever, RetryNTimes, RetryOneTime,
     RetryPolicy, RetryUntilElapsed, SessionFailedRetryPolicy,
 };
-pub use session::owned_node::{Created, LossReason, LossSignal, OwnedNode, OwnerDelete};
+pub use session::owned_node::{Created, LossReason, LossSignal, Occupant, OwnedNode, OwnerDelete};
 pub use session::subscription::Subscription;
 pub use session::watches::{Found, WakeReason, Watch};
 pub use session::{Session, WatchedData};

@@ -19,13 +19,14 @@ use crate::client::listeners::ConnectionStateListenable;
 use crate::core::config::DefaultData;
 use crate::core::retry_loop::RetryLoop;
 use crate::core::{ClientCore, LifeCycle, Shutdown, TaskEnd, WeakCore};
+use crate::environment::randomness::unit_interval;
 use crate::error::{Error, PathText, Result};
 #[cfg(doc)]
 use crate::model::acl_provider::AclProvider;
 #[cfg(doc)]
 use crate::model::compression::CompressionProvider;
 use crate::model::new_node::Parents;
-use crate::model::{AddWatchMode, Reading};
+use crate::model::{Acl, AddWatchMode, CreateMode, Reading};
 use crate::operations::{
     CreateBuilder, CuratorTransaction, DeleteBuilder, ExistsBuilder, GetAclBuilder, GetChildrenBuilder,
     GetConfigBuilder, GetDataBuilder, PersistentWatcher, ReconfigBuilder, SetAclBuilder, SetDataBuilder,
@@ -354,6 +355,22 @@ impl CuratorFramework {
     /// `Error::SchemaViolation`: a schema refuses the data.
     pub fn check_change(&self, path: &str, data: &[u8]) -> Result<()> {
         self.core.check_change(path, data)
+    }
+
+    /// Checks a node that is to be created against the client's `SchemaSet`, for a recipe that creates it in a
+    /// [`Session`].
+    ///
+    /// # Errors
+    ///
+    /// `Error::SchemaViolation`: a schema refuses the node.
+    pub fn check_create(&self, path: &str, mode: CreateMode, data: &[u8], acl: &[Acl]) -> Result<()> {
+        self.core.schemas().map_or(Ok(()), |schemas| schemas.check_create(path, mode, data, acl))
+    }
+
+    /// Returns a random number in `[0, 1)` of the client's [`Randomness`](crate::Randomness), for a recipe's pauses.
+    #[must_use]
+    pub fn random_unit(&self) -> f64 {
+        unit_interval(self.core.randomness())
     }
 
     /// Returns data as it is written at this path. `compress` overrides the client's default.

@@ -39,6 +39,8 @@ pub(crate) enum PendingDelete {
     Guaranteed { path: String, delete: Delete },
     /// The ephemeral node at the path, if it belongs to the session.
     OwnEphemeral { path: String },
+    /// The ephemeral node at the path, if it has this data, which no other node has.
+    Marked { path: String, data: String },
     /// The node at the path, if this transaction has created it.
     Created { path: String, czxid: i64, ephemeral: bool },
 }
@@ -57,7 +59,7 @@ impl PendingDelete {
     fn goes_with_session(&self) -> bool {
         match self {
             Self::Claimed { ephemeral, .. } | Self::Created { ephemeral, .. } => *ephemeral,
-            Self::OwnEphemeral { .. } => true,
+            Self::OwnEphemeral { .. } | Self::Marked { .. } => true,
             Self::Guaranteed { .. } => false,
         }
     }
@@ -505,6 +507,15 @@ async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
                 _ => Ok(()),
             }
         }
+        PendingDelete::Marked { path, data } => {
+            // A server that lags could omit the node; after an answered write it does not.
+            session.write_barrier().await?;
+            match session.get_data(path).await {
+                Ok((found, stat)) if found == data.as_bytes() => delete_created(session, path, stat.czxid).await,
+                Ok(_) | Err(Error::NoNode { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
         PendingDelete::Created { path, czxid, .. } => delete_created(session, path, *czxid).await,
         PendingDelete::Claimed { parent, prefix, path: None, .. } => {
             // A server that lags could omit the node; after an answered write it does not.
@@ -572,7 +583,8 @@ pub(crate) fn rearm_watch(session: Session, node: &Weak<KnownNode>, watch: Watch
     watch.on_fire(move |reason| {
         let Some(held) = node.upgrade() else { return };
         match reason {
-            WakeReason::Event(EventType::NodeDeleted) => held.set_deleted(),
+            // Another node may have been deleted at an exact path, so that is read again.
+            WakeReason::Event(EventType::NodeDeleted) if !held.is_exact => held.set_deleted(),
             WakeReason::SessionEnded(_) => {}
             // A newer watch on the node takes care of it.
             _ if !held.is_turn(turn) => {}
@@ -591,7 +603,13 @@ async fn watch_held_node(session: Session, node: Weak<KnownNode>) -> Option<NotD
     loop {
         match session.get_data_watched(&path).await {
             Ok(WatchedData { data, stat, watch }) => {
-                node.upgrade()?.was_read(&data, &stat);
+                let held = node.upgrade()?;
+                if held.is_followed_by(&stat) {
+                    held.set_deleted();
+                    return None;
+                }
+                held.was_read(&data, &stat);
+                drop(held);
                 rearm_watch(session, &node, watch);
                 return None;
             }

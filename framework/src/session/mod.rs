@@ -467,7 +467,15 @@ impl Session {
         Some(OwnedNode::new(self.clone(), parent, id, name, mode))
     }
 
-    pub(crate) fn new_id(&self) -> ProtectedId {
+    /// Returns the path of a node under `parent`, to be named `_c_<uuid>-<name>`, with a new id. Sends no request.
+    #[must_use]
+    pub fn new_protected_path(&self, parent: &str, name: &str) -> String {
+        Self::protected_path(parent, self.new_id(), name)
+    }
+
+    /// Returns a new id, from the client's source of randomness.
+    #[must_use]
+    pub fn new_id(&self) -> ProtectedId {
         ProtectedId::new(&*self.inner.randomness)
     }
 

@@ -1,5 +1,8 @@
 //! The ownership of a node from before its create is sent, so that no node is left behind.
 
+mod exact;
+mod transactions;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,12 +16,14 @@ use crate::model::namespace::Namespace;
 use crate::model::new_node::NodeSpec;
 use crate::model::path::{make_path, node_from_path, parent_of};
 use crate::model::protected::{ProtectedId, normalize};
-use crate::model::{CreateMode, Stat};
+use crate::model::{Acl, CreateMode, Stat};
 use crate::session::Session;
 use crate::session::background::{PendingDelete, catch_panic, rearm_watch};
 use crate::session::watches::Watch;
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::{Done, Operation, SessionEnd};
+
+pub use exact::Occupant;
 
 /// The reason why something that was held in ZooKeeper is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,6 +68,8 @@ pub struct OwnedNode {
     /// The path of the create: without the number that the server appends.
     path: String,
     id: ProtectedId,
+    /// The id is the node's data, and not in its name.
+    is_exact: bool,
     mode: CreateMode,
     /// A create was sent and its reply lost, so none, one or two nodes exist.
     outcome_unknown: bool,
@@ -94,18 +101,6 @@ impl Drop for OutstandingDelete<'_> {
                 *state = DeleteState::Idle;
             }
         });
-    }
-}
-
-/// The mark of a node that its owner replaces. Unless that is done, a later deletion is a loss again.
-struct Replacing<'a> {
-    node: &'a KnownNode,
-    is_done: bool,
-}
-
-impl Drop for Replacing<'_> {
-    fn drop(&mut self) {
-        self.node.deleting.store(self.is_done, Ordering::SeqCst);
     }
 }
 
@@ -143,6 +138,8 @@ pub(crate) struct KnownNode {
     pub(crate) path: Arc<str>,
     /// The transaction that created it.
     pub(crate) czxid: i64,
+    /// The node's name has no id, so another node may follow it at its path.
+    pub(crate) is_exact: bool,
     /// The owner has begun to delete the node.
     deleting: AtomicBool,
     /// The state of the owner's newest delete.
@@ -168,6 +165,7 @@ impl KnownNode {
         Self {
             path,
             czxid,
+            is_exact: false,
             deleting: AtomicBool::new(false),
             owner_delete: WatchCell::new(DeleteState::Idle),
             deleted: SetOnce::new(),
@@ -176,6 +174,11 @@ impl KnownNode {
             when_lost: Mutex::new(None),
             turns: AtomicU64::new(0),
         }
+    }
+
+    /// Returns `true` if a read has found another node at the path, so this one was deleted.
+    pub(crate) fn is_followed_by(&self, found: &Stat) -> bool {
+        self.is_exact && found.czxid != self.czxid
     }
 
     pub(crate) fn take_call(&self) -> Option<Box<dyn FnOnce() + Send>> {
@@ -237,6 +240,7 @@ impl OwnedNode {
             session: session.unpinned(),
             path: Session::protected_path(parent, id, name),
             id,
+            is_exact: false,
             mode,
             outcome_unknown: false,
             node: None,
@@ -281,15 +285,19 @@ impl OwnedNode {
     }
 
     /// Adopts the node. The registry marks it when it is deleted, before any waiter wakes.
-    fn set_node(&mut self, node: KnownNode) {
+    fn set_node(&mut self, mut node: KnownNode) {
         self.forget_node();
+        node.is_exact = self.is_exact;
         let node = Arc::new(node);
-        self.session.watches().owns(&node.path, &node);
+        // A missing node at an exact path may be another one, so the registry cannot decide.
+        if !self.is_exact {
+            self.session.watches().owns(&node.path, &node);
+        }
         self.node = Some(node);
     }
 
     fn forget_node(&self) {
-        if let Some(node) = &self.node {
+        if let Some(node) = self.node.as_ref().filter(|_| !self.is_exact) {
             self.session.watches().disowns(&node.path);
         }
     }
@@ -312,10 +320,7 @@ impl OwnedNode {
         let session = self.session.pinned();
         let acl_of_node = |path: &str| node.acl.map_or_else(|| session.acl_for(path), <[_]>::to_vec);
         let mut acl = acl_of_node(&self.path);
-        if let Some(schemas) = session.schemas() {
-            let unprotected = make_path(self.parent(), normalize(node_from_path(&self.path)));
-            schemas.check_create(&unprotected, self.mode, node.data, &acl)?;
-        }
+        self.check_schemas(&session, node.data, &acl)?;
         let mut parents_made = 0;
         loop {
             // Until the reply arrives the node may or may not exist, also if this future is dropped.
@@ -342,6 +347,12 @@ impl OwnedNode {
                 }
             }
         }
+    }
+
+    fn check_schemas(&self, session: &Session, data: &[u8], acl: &[Acl]) -> Result<()> {
+        let Some(schemas) = session.schemas() else { return Ok(()) };
+        let unprotected = make_path(self.parent(), normalize(node_from_path(&self.path)));
+        schemas.check_create(&unprotected, self.mode, data, acl)
     }
 
     /// Returns the children that carry the id of this owned node in their names.
@@ -386,49 +397,6 @@ impl OwnedNode {
         Ok(())
     }
 
-    /// Creates the node in the place of `old`, if the `checks` succeed: one transaction, which deletes `old`. The
-    /// node's `czxid` is known only if a check writes data.
-    ///
-    /// # Errors
-    ///
-    /// * `Error::Transaction`: nothing was changed. `Error::Unsupported`: the client has no transactions.
-    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: one of the two nodes exists. Dropping both owned nodes deletes
-    ///   it.
-    ///
-    /// # Cancel safety
-    ///
-    /// After the future is dropped, one of the two nodes exists. Dropping both owned nodes deletes it.
-    pub async fn replace(&mut self, old: &mut Self, data: Vec<u8>, checks: Vec<Operation>) -> Result<Created> {
-        let Some(node) = old.node.clone() else { return Err(Error::NoNode { path: old.path.as_str().into() }) };
-        let session = self.session.pinned();
-        let (old_path, index) = (session.root().to_client_path(&node.path).to_owned(), checks.len());
-        let mut operations = checks;
-        let acl = session.acl_for(&self.path);
-        operations.push(Operation::Create { path: self.path.clone(), data, acl, mode: self.mode });
-        operations.push(Operation::Delete { path: old_path, version: None });
-        self.outcome_unknown = true;
-        // From here on a deletion counts as the owner's.
-        node.deleting.store(true, Ordering::SeqCst);
-        let mut replacing = Replacing { node: &node, is_done: false };
-        let done = session.transaction(operations).await;
-        self.outcome_unknown = done.as_ref().is_err_and(Error::outcome_unknown);
-        let done = done?;
-        replacing.is_done = true;
-        old.cleaned_up = !old.outcome_unknown;
-        let Some(Done::Created { path, mut stat }) = done.get(index).cloned() else {
-            self.outcome_unknown = true;
-            return Err(Error::NoNode { path: self.path.as_str().into() });
-        };
-        if stat.czxid == 0 {
-            // A transaction's reply has the stats of changed nodes, but not of created ones.
-            let changed = done.iter().find_map(|done| if let Done::Set(stat) = done { Some(stat.mzxid) } else { None });
-            stat.czxid = changed.unwrap_or_default();
-        }
-        let full = Arc::from(&*self.session.root().to_server_path(&path));
-        self.set_node(KnownNode::new(full, stat.czxid));
-        Ok(Created { stat, epoch: session.epoch() })
-    }
-
     /// Deletes the node. Returns `Ok(false)` if it was deleted before, but not by its owner.
     ///
     /// # Errors
@@ -439,35 +407,37 @@ impl OwnedNode {
     ///
     /// After the future is dropped the node may be deleted. Dropping the owned node deletes it in any case.
     pub async fn delete(&mut self) -> Result<bool> {
-        self.delete_with(None).await
+        Ok(self.delete_with(Vec::new()).await?.is_some())
     }
 
-    /// Deletes the node like [`delete`](Self::delete), in one transaction with another operation if there is one.
+    /// Deletes the node like [`delete`](Self::delete), in one transaction behind other operations if there are any.
+    /// Returns the results of the others. They are empty if an earlier call, which failed, has deleted the node.
+    /// Returns `Ok(None)` if the node was deleted before, but not by its owner.
     ///
     /// # Errors
     ///
     /// * As [`delete`](Self::delete).
-    /// * `Error::Transaction`: the other operation failed. `Error::Unsupported`: the client has no transactions. Nothing
+    /// * `Error::Transaction`: another operation failed. `Error::Unsupported`: the client has no transactions. Nothing
     ///   was changed.
     ///
     /// # Cancel safety
     ///
     /// As [`delete`](Self::delete).
-    pub async fn delete_with(&mut self, other: Option<Operation>) -> Result<bool> {
-        let Some(node) = self.node.clone() else { return Ok(true) };
+    pub async fn delete_with(&mut self, others: Vec<Operation>) -> Result<Option<Vec<Done>>> {
+        let Some(node) = self.node.clone() else { return Ok(Some(Vec::new())) };
         // From here on a deletion counts as the owner's, unless the delete turns out not to have been sent.
         let was_ours = !node.is_deleted();
         node.deleting.store(true, Ordering::SeqCst);
         let tried = std::mem::replace(&mut self.delete_sent, true);
         let outstanding = OutstandingDelete(&node);
         node.owner_delete.replace(DeleteState::Outstanding);
-        let was_there = match self.send_delete(&node, other).await {
-            Ok(()) => {
+        let done = match self.send_delete(&node, others).await {
+            Ok(done) => {
                 node.owner_delete.replace(DeleteState::Done);
-                true
+                Some(done)
             }
             // An earlier delete that was sent may have deleted the node.
-            Err(Error::NoNode { .. }) => tried && was_ours,
+            Err(Error::NoNode { .. }) => (tried && was_ours).then(Vec::new),
             Err(error) => {
                 self.delete_sent = tried || error.outcome_unknown();
                 node.deleting.store(self.delete_sent, Ordering::SeqCst);
@@ -476,18 +446,28 @@ impl OwnedNode {
         };
         drop(outstanding);
         self.cleaned_up = !self.outcome_unknown;
-        Ok(was_there)
+        Ok(done)
     }
 
-    /// Sends the delete, alone or behind another operation. Returns `NoNode` if the node itself is missing.
-    async fn send_delete(&self, node: &KnownNode, other: Option<Operation>) -> Result<()> {
-        let Some(other) = other else { return self.session.delete_node(Arc::clone(&node.path), None).await };
-        let path = self.session.root().to_client_path(&node.path).to_owned();
-        let operations = vec![other, Operation::Delete { path, version: None }];
+    /// Sends the delete, alone or behind other operations. Returns `NoNode` if the node itself is missing.
+    async fn send_delete(&self, node: &KnownNode, others: Vec<Operation>) -> Result<Vec<Done>> {
+        if self.is_exact && others.is_empty() {
+            // Boxed: a rare branch must not enlarge every waiter's future.
+            return Box::pin(self.delete_exact(node)).await.map(|()| Vec::new());
+        }
+        if others.is_empty() {
+            return self.session.delete_node(Arc::clone(&node.path), None).await.map(|()| Vec::new());
+        }
+        let (path, own) = (self.session.root().to_client_path(&node.path).to_owned(), others.len());
+        let mut operations = others;
+        operations.push(Operation::Delete { path, version: None });
         // Boxed: a rare branch must not enlarge every waiter's future.
         match Box::pin(self.session.transaction(operations)).await {
-            Ok(_) => Ok(()),
-            Err(Error::Transaction { index: 1, cause, .. }) => Err(*cause),
+            Ok(mut done) => {
+                done.truncate(own);
+                Ok(done)
+            }
+            Err(Error::Transaction { index, cause, .. }) if index == own => Err(*cause),
             Err(error) => Err(error),
         }
     }
@@ -595,11 +575,14 @@ impl Drop for OwnedNode {
         if may_exist && !self.cleaned_up {
             self.session.background().clean(
                 &self.session,
-                PendingDelete::Claimed {
-                    parent: parent.into_owned(),
-                    prefix: self.id.prefix(),
-                    path: if self.outcome_unknown { None } else { self.node.take().map(|node| node.path.to_string()) },
-                    ephemeral: self.mode.is_ephemeral(),
+                match self.is_exact {
+                    true => self.remains_at_path(),
+                    false => PendingDelete::Claimed {
+                        parent: parent.into_owned(),
+                        prefix: self.id.prefix(),
+                        path: self.node.as_ref().filter(|_| !self.outcome_unknown).map(|node| node.path.to_string()),
+                        ephemeral: self.mode.is_ephemeral(),
+                    },
                 },
             );
         }
@@ -648,7 +631,8 @@ impl LossSignal {
                 let reconnects = self.session.epoch();
                 self.session.write_barrier().await?;
                 if let Some(node) = &self.node {
-                    if self.session.in_namespace(Namespace::default()).exists(&node.path).await?.is_none() {
+                    let found = self.session.in_namespace(Namespace::default()).exists(&node.path).await?;
+                    if found.is_none_or(|found| node.is_followed_by(&found)) {
                         node.set_deleted();
                     }
                 }

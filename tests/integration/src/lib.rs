@@ -18,4 +18,5 @@ pub mod held;
 pub mod in_process;
 pub mod kinds;
 pub mod lock_stage;
+pub mod refusals;
 pub mod simulated_stage;

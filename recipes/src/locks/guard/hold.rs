@@ -193,9 +193,9 @@ impl Hold {
         };
         let mut retries = self.client.retry_loop();
         loop {
-            let error = match owned.delete_with(mark.clone()).await {
-                Ok(true) => return Ok(Release::Released),
-                Ok(false) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
+            let error = match owned.delete_with(mark.iter().cloned().collect()).await {
+                Ok(Some(_)) => return Ok(Release::Released),
+                Ok(None) => return Ok(Release::AlreadyLost(LossReason::NodeDeleted)),
                 Err(error @ (Error::Transaction { .. } | Error::Unsupported { .. })) if mark.take().is_some() => {
                     tracing::debug!(%error, node = &*self.path, "the node is deleted without a mark");
                     continue;

@@ -23,6 +23,7 @@ mod faults;
 mod lost_replies;
 mod namespaces;
 mod operations;
+mod owned_transactions;
 mod parents;
 mod protection;
 mod retry_loops;

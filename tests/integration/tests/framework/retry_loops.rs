@@ -1,20 +1,18 @@
 //! Loops that try again, and sessions that must not change on the way: Curator's `TestRetryLoop`,
 //! `TestThreadLocalRetryLoop`, `TestSessionFailRetryLoop` and the `BasicTests` of its client.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use curator_framework::{
-    Capabilities, ConnectConfig, ConnectError, Connection, ConnectionState, CreateMode, CuratorFramework,
-    DefaultZooKeeperFactory, Error, Evidence, Reply, ReplyFuture, Request, RetryAttempt, RetryForever, RetryNTimes,
-    RetryPolicy, SessionFailMode, SessionFailedRetryPolicy, ZooKeeperFactory, ZooKeeperHandle,
+    ConnectionState, CreateMode, CuratorFramework, Error, RetryAttempt, RetryForever, RetryNTimes, RetryPolicy,
+    SessionFailMode, SessionFailedRetryPolicy,
 };
 use curator_integration::connection_stage::{CLIENT, Puppets, TIMEOUT, comes_to, simulated, simulation};
 use curator_integration::env::{builder, connected, in_time};
 use curator_integration::on_every_server;
+use curator_integration::refusals::RefusingFactory;
 use curator_recipes::{InterProcessMutex, LockError};
 use curator_test::TestingServer;
 use futures_util::FutureExt;
@@ -194,8 +192,8 @@ async fn the_end_of_the_session_escapes_a_policy_that_leaves_it_to_the_caller() 
     }
 }
 
-/// A factory whose handles lose the connection over each request but the first of an operation's try, again and again.
-#[derive(Debug, Clone)]
+/// Loses the connection over each request but the first of an operation's try, again and again.
+#[derive(Debug, Clone, Default)]
 struct Losing {
     /// How many requests were submitted since this was set to 0.
     submitted: Arc<AtomicUsize>,
@@ -203,62 +201,14 @@ struct Losing {
     every: Arc<AtomicUsize>,
 }
 
-#[derive(Debug)]
-struct LosingHandle {
-    inner: Arc<dyn ZooKeeperHandle>,
-    losing: Losing,
-}
-
-#[async_trait]
-impl ZooKeeperFactory for Losing {
-    async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
-        let connection = DefaultZooKeeperFactory::new().connect(config).await?;
-        let handle = Arc::new(LosingHandle { inner: connection.handle, losing: self.clone() });
-        Ok(Connection { handle, ..connection })
-    }
-}
-
-impl ZooKeeperHandle for LosingHandle {
-    fn submit(&self, request: Request, epoch: u64) -> ReplyFuture {
-        let number = self.losing.submitted.fetch_add(1, Ordering::SeqCst) + 1;
-        let every = self.losing.every.load(Ordering::SeqCst);
-        if every == 0 || number % every != 0 {
-            return self.inner.submit(request, epoch);
-        }
-        let error = Error::ConnectionLoss { request: request.to_string().into(), sent: true, cause: None };
-        ReplyFuture::new(async move { Reply::not_sent(error) })
-    }
-
-    fn heartbeat(&self, evidence: Evidence) -> ReplyFuture {
-        self.inner.heartbeat(evidence)
-    }
-
-    fn session_id(&self) -> Option<i64> {
-        self.inner.session_id()
-    }
-
-    fn set_owning(&self, owning: bool) {
-        self.inner.set_owning(owning);
-    }
-
-    fn negotiated_timeout(&self) -> Duration {
-        self.inner.negotiated_timeout()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn client(&self) -> &'static str {
-        self.inner.client()
-    }
-
-    fn end(&self) {
-        self.inner.end();
-    }
-
-    fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        self.inner.closed()
+impl Losing {
+    fn factory(&self) -> RefusingFactory {
+        let Self { submitted, every } = self.clone();
+        RefusingFactory::new(move |request| {
+            let (number, every) = (submitted.fetch_add(1, Ordering::SeqCst) + 1, every.load(Ordering::SeqCst));
+            let is_lost = every != 0 && number % every == 0;
+            is_lost.then(|| Error::ConnectionLoss { request: request.to_string().into(), sent: true, cause: None })
+        })
     }
 }
 
@@ -296,9 +246,9 @@ const NESTED: [(&str, usize, Nested); 4] = [
 
 /// A client whose connection is lost again and again over its requests, and a node with a child.
 async fn losing(server: &TestingServer) -> (CuratorFramework, Losing, Noting) {
-    let losing = Losing { submitted: Arc::default(), every: Arc::default() };
+    let losing = Losing::default();
     let policy = Noting::default();
-    let options = builder(server.address()).retry_policy(policy.clone()).zookeeper_factory(losing.clone());
+    let options = builder(server.address()).retry_policy(policy.clone()).zookeeper_factory(losing.factory());
     let client = connected(options.session_timeout(Duration::from_secs(60))).await;
     client.create().creating_parents_if_needed().for_path("/nested/child").await.unwrap();
     (client, losing, policy)

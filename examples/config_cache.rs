@@ -104,7 +104,7 @@ async fn main() -> ExitCode {
         }
         say(format!("the network is away, the cache is stale: {:?}", *configs.borrow()));
         network.accept();
-        states.wait_for(|state| matches!(state, CacheState::Fresh(_))).await?;
+        states.wait_for(CacheState::is_fresh).await?;
         cache.synced().await?;
         say("the network is back, the cache is fresh, and tells each change");
         let told = print_changes(&mut events);

@@ -91,7 +91,7 @@
 //! | [`CacheState`] | contents | for the reader |
 //! | --- | --- | --- |
 //! | `Loading` | some nodes | [`get`] returns `NotLoaded` for a node that was not read; [`initialized`] waits |
-//! | `Fresh(zxid)` | each change up to the zxid, perhaps later ones | a newer write may be on its way; [`synced`] waits for it |
+//! | `Fresh { zxid }` | each change up to the zxid, perhaps later ones | a newer write may be on its way; [`synced`] waits for it |
 //! | `Stale { since, zxid }` | those of the last fresh moment, or later | use them, or refuse work once `since` is too long ago |
 //! | `Failed(error)` | none if the server refuses to show the root | the cache tries again |
 //!
@@ -103,13 +103,13 @@
 //! A cache costs the server one watch. After a reconnect the server also keeps the one-shot watches of `setWatches`. Each
 //! cached node has one for its data, and one for its list of children unless it is ephemeral. Each watch lasts until it
 //! fires or the connection ends, also behind the cache's close. With `zookeeper-async`, and with servers before 3.6, a
-//! cache always has these watches, so [`max_nodes`] limits it.
+//! cache always has these watches, so [`max_watched_nodes`] limits it.
 //!
 //! [`CacheState`]: crate::CacheState
 //! [`CuratorCache`]: crate::CuratorCache
 //! [`get`]: crate::CuratorCache::get
 //! [`initialized`]: crate::CuratorCache::initialized
-//! [`max_nodes`]: crate::CuratorCacheOptions::max_nodes
+//! [`max_watched_nodes`]: crate::CuratorCacheOptions::max_watched_nodes
 //! [`synced`]: crate::CuratorCache::synced
 //! [`InterProcessReadWriteLock`]: crate::InterProcessReadWriteLock
 //! [`InterProcessSemaphoreV2`]: crate::InterProcessSemaphoreV2

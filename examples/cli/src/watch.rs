@@ -94,7 +94,7 @@ impl<'a> View<'a> {
     fn reset(&mut self) -> Flow {
         // The state is read before the nodes, so the nodes are not older than it.
         self.loaded = match self.cache.state() {
-            CacheState::Fresh(zxid) => Some(zxid),
+            CacheState::Fresh { zxid } => Some(zxid),
             _ => None,
         };
         self.events = self.cache.events();
@@ -157,7 +157,7 @@ impl<'a> View<'a> {
             }
         }
         match state {
-            CacheState::Fresh(zxid) => {
+            CacheState::Fresh { zxid } => {
                 self.problem = None;
                 if self.is_complete && !self.is_fresh { self.fresh(zxid) } else { GO_ON }
             }

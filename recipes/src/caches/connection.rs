@@ -8,8 +8,8 @@ use curator_framework::{CuratorFramework, Session};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::contents::Shared;
 use super::events::Notice;
-use super::shared::Shared;
 
 /// The connection of a cache's client.
 pub(super) struct Connection {

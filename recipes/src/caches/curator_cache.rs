@@ -8,12 +8,12 @@ use std::sync::Arc;
 use curator_framework::{CuratorFramework, PathText, Session, validate_path};
 use tokio::sync::watch;
 
+use super::contents::Shared;
 use super::error::{CacheError, CacheResult};
 use super::events::{CacheEvents, Takes};
-use super::listener::{CacheListenerId, CuratorCacheListener, Pumps};
+use super::listener::{CacheListenerId, CuratorCacheListener, ListenerTasks};
 use super::model::{CacheSnapshot, CacheState, ChildData, Lookup};
 use super::options::CuratorCacheOptions;
-use super::shared::Shared;
 use super::task::CacheTask;
 use crate::standing::StandingTask;
 
@@ -67,7 +67,7 @@ use crate::standing::StandingTask;
 /// | reads each node again after each lost connection | reads the nodes that have changed |
 /// | a node that was deleted and created again in an outage may have no event: the cache compares versions (CURATOR-391, in the new cache again) | [`Deleted`](crate::CacheEvent::Deleted), then [`Created`](crate::CacheEvent::Created) |
 /// | reads and lists each node in a load, without a limit of the requests in flight | lists only nodes with children; 32 requests in flight |
-/// | 5.2.1 to 5.5 cannot load more than 64 k nodes (CURATOR-690) | the [largest number](CuratorCacheOptions::max_nodes) is set, and only where a cache sets watches one by one |
+/// | 5.2.1 to 5.5 cannot load more than 64 k nodes (CURATOR-690) | the [largest number](CuratorCacheOptions::max_watched_nodes) is set, and only where a cache sets watches one by one |
 /// | `initialized` is called although the root could not be read, or never if a request throws | [`initialized`](Self::initialized) returns the error |
 /// | `get` is empty for a missing node and for one that is not loaded | [`Lookup`] tells these apart |
 /// | the age of the contents is unknown | [`state`](Self::state), [`synced`](Self::synced), [`caught_up`](Self::caught_up) |
@@ -102,7 +102,7 @@ use crate::standing::StandingTask;
 /// | [`synced`](Self::synced), [`caught_up`](Self::caught_up) | those of a load |
 ///
 /// There the server keeps up to two watches for each node, and the cache fails with more nodes than
-/// [`max_nodes`](CuratorCacheOptions::max_nodes).
+/// [`max_watched_nodes`](CuratorCacheOptions::max_watched_nodes).
 ///
 /// A parent with more than some 50,000 children needs a larger
 /// [`max_frame`](curator_framework::CuratorFrameworkBuilder::max_frame): its listing is one reply. Servers from 3.8.4 and
@@ -118,7 +118,7 @@ struct Owner {
     client: CuratorFramework,
     options: CuratorCacheOptions,
     shared: Arc<Shared>,
-    pumps: Pumps,
+    listeners: ListenerTasks,
     task: StandingTask,
 }
 
@@ -154,7 +154,7 @@ impl CuratorCache {
             return Err(CacheError::InvalidArgument { argument: "max_events", reason });
         }
         let shared = Shared::new(path, &options);
-        let owner = Owner { client, options, shared, pumps: Pumps::default(), task: StandingTask::new() };
+        let owner = Owner { client, options, shared, listeners: ListenerTasks::default(), task: StandingTask::new() };
         Ok(Self { owner: Arc::new(owner) })
     }
 
@@ -165,13 +165,13 @@ impl CuratorCache {
     /// * `CacheError::AlreadyStarted`, `CacheError::Closed`: a cache starts once.
     /// * `Error::NoRuntime`: call it in a tokio runtime.
     pub fn start(&self) -> CacheResult<()> {
-        let Owner { client, options, shared, pumps, task } = &*self.owner;
+        let Owner { client, options, shared, listeners, task } = &*self.owner;
         // Made only for a start that counts: its drop closes the cache. Does not keep the client: the last clone of the
         // cache ends the task.
         let begin = |stop| CacheTask::new(client.weak_clone(), Arc::clone(shared), options).run(stop);
         task.start(begin).map_err(|error| CacheError::of_start(error, self.path_text()))?;
-        shared.starts();
-        pumps.start();
+        shared.leave_latent();
+        listeners.start();
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl CuratorCache {
     /// * `CacheError::NotStarted`, `CacheError::Closed`.
     /// * `CacheError::Framework`: the server refuses to show the root, or its data cannot be decompressed. The cache
     ///   tries again in the background.
-    /// * `CacheError::TooManyNodes`: see [`CuratorCacheOptions::max_nodes`].
+    /// * `CacheError::TooManyNodes`: see [`CuratorCacheOptions::max_watched_nodes`].
     ///
     /// # Cancel safety
     ///
@@ -298,12 +298,12 @@ impl CuratorCache {
     /// with the nodes that are in the cache now.
     #[expect(clippy::must_use_candidate, reason = "most listeners stay as long as their cache")]
     pub fn add_listener(&self, listener: CuratorCacheListener) -> CacheListenerId {
-        self.owner.pumps.add(listener.pump(self.events()))
+        self.owner.listeners.add(listener.into_work(self.events()))
     }
 
     /// Removes a listener. A call that runs continues to its end.
     pub fn remove_listener(&self, id: CacheListenerId) {
-        self.owner.pumps.remove(id);
+        self.owner.listeners.remove(id);
     }
 
     /// Returns the contents for a later cache to [resume](CuratorCacheOptions::resume) from; `None` before the first
@@ -349,8 +349,8 @@ impl CuratorCache {
     }
 
     /// Adds the work of a listener's task.
-    pub(super) fn add_pump(&self, pump: impl Future<Output = ()> + Send + 'static) -> CacheListenerId {
-        self.owner.pumps.add(pump)
+    pub(super) fn add_listener_task(&self, work: impl Future<Output = ()> + Send + 'static) -> CacheListenerId {
+        self.owner.listeners.add(work)
     }
 
     pub(super) fn client(&self) -> &CuratorFramework {

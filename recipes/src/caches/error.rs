@@ -35,7 +35,7 @@ pub enum CacheError {
         path: PathText,
     },
     /// The cache sets watches one by one, and has more nodes than
-    /// [`max_nodes`](crate::CuratorCacheOptions::max_nodes) allows.
+    /// [`max_watched_nodes`](crate::CuratorCacheOptions::max_watched_nodes) allows.
     #[error("the cache of {path} has more than {limit} nodes, and its client sets watches one by one")]
     TooManyNodes {
         /// The path.

@@ -8,9 +8,9 @@ use curator_framework::ConnectionState;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::contents::Shared;
 use super::error::CacheError;
 use super::model::ChildData;
-use super::shared::Shared;
 
 /// An event of a cache.
 ///

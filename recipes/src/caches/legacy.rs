@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::curator_cache::CuratorCache;
 use super::events::{CacheEvent, CacheEvents, Heard};
-use super::listener::{CacheListenerId, pump};
+use super::listener::{CacheListenerId, call_each};
 use super::model::CacheState;
 
 /// The events with which an older cache begins: Curator's `StartMode`.
@@ -70,7 +70,7 @@ impl<T> LegacyCacheEvents<T> {
 impl<T: Send + 'static> LegacyCacheEvents<T> {
     /// Calls a closure for each event, on a thread of its own.
     pub(super) fn call(self, cache: &CuratorCache, call: impl Fn(&T) + Send + Sync + 'static) -> CacheListenerId {
-        cache.add_pump(async move { pump(self.into_stream(), call).await })
+        cache.add_listener_task(async move { call_each(self.into_stream(), call).await })
     }
 }
 
@@ -105,3 +105,91 @@ impl Mode {
         }
     }
 }
+
+/// Defines the methods that the older caches share, for a cache with the fields `cache` and `mode`. The texts say what
+/// `initialized` waits for and what `rebuild` reads.
+macro_rules! legacy_methods {
+    ($cache:ident, $initialized:literal, $rebuild:literal, $refused:literal) => {
+        impl $cache {
+            #[doc = $initialized]
+            ///
+            /// # Errors
+            ///
+            /// As of [`CuratorCache::initialized`](crate::CuratorCache::initialized).
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
+            pub async fn initialized(&self) -> $crate::caches::error::CacheResult<()> {
+                self.cache.initialized().await
+            }
+
+            /// Waits until the cache shows all that other clients wrote before the call:
+            /// [`CuratorCache::synced`](crate::CuratorCache::synced).
+            ///
+            /// # Errors
+            ///
+            /// As of [`CuratorCache::synced`](crate::CuratorCache::synced).
+            ///
+            /// # Cancel safety
+            ///
+            /// Nothing is lost when the future is dropped.
+            pub async fn synced(&self) -> $crate::caches::error::CacheResult<i64> {
+                self.cache.synced().await
+            }
+
+            /// Returns the path.
+            #[must_use]
+            pub fn path(&self) -> &str {
+                self.cache.path()
+            }
+
+            /// Returns the age of the contents.
+            #[must_use]
+            pub fn state(&self) -> $crate::caches::model::CacheState {
+                self.cache.state()
+            }
+
+            /// Returns the age of the contents as a channel. It may skip states.
+            #[must_use]
+            pub fn watch(&self) -> tokio::sync::watch::Receiver<$crate::caches::model::CacheState> {
+                self.cache.watch()
+            }
+
+            /// Removes a listener. A call that runs goes on.
+            pub fn remove_listener(&self, id: $crate::caches::listener::CacheListenerId) {
+                self.cache.remove_listener(id);
+            }
+
+            #[doc = $rebuild]
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("`CacheError::NotStarted`, `CacheError::Closed`; `CacheError::Framework`: ", $refused)]
+            ///
+            /// # Cancel safety
+            ///
+            /// The reading goes on when the future is dropped.
+            pub async fn rebuild(&self) -> $crate::caches::error::CacheResult<()> {
+                self.cache.rebuilt().await
+            }
+
+            /// Ends the cache and its streams, and removes its watch. The nodes stay. Closing twice is fine.
+            ///
+            /// # Cancel safety
+            ///
+            /// The closing goes on when the future is dropped.
+            pub async fn close(&self) {
+                self.cache.close().await;
+            }
+        }
+
+        impl std::fmt::Debug for $cache {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut debug = f.debug_struct(stringify!($cache));
+                debug.field("path", &self.path()).field("state", &self.state()).finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(super) use legacy_methods;

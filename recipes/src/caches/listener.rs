@@ -134,17 +134,17 @@ pub struct CacheListenerId(u64);
 
 impl CuratorCacheListener {
     /// Returns the work of a task that calls the listener for each event.
-    pub(super) fn pump(self, events: CacheEvents) -> impl Future<Output = ()> + Send + 'static {
+    pub(super) fn into_work(self, events: CacheEvents) -> impl Future<Output = ()> + Send + 'static {
         let Self { calls, after_initialized } = self;
         let is_early = move |event: &CacheEvent| after_initialized && !matches!(event, CacheEvent::Initialized);
         let events = events.into_stream().skip_while(move |event| ready(is_early(event)));
-        pump(events, move |event| calls.iter().for_each(|call| call(event)))
+        call_each(events, move |event| calls.iter().for_each(|call| call(event)))
     }
 }
 
 /// The listeners of one cache. A task for each takes its events from a stream.
 #[derive(Default)]
-pub(super) struct Pumps {
+pub(super) struct ListenerTasks {
     list: Mutex<List>,
 }
 
@@ -155,18 +155,18 @@ struct List {
     runtime: Option<Handle>,
     /// The listeners that were added outside of a runtime, until the cache is started.
     waiting: Vec<(u64, BoxFuture<'static, ()>)>,
-    running: Vec<(u64, Pump, AbortHandle)>,
+    running: Vec<(u64, ListenerWork, AbortHandle)>,
 }
 
 /// The work of a listener's task. A removal takes it, and drops the closure with it, so no other call follows.
-type Pump = Arc<Mutex<Option<BoxFuture<'static, ()>>>>;
+type ListenerWork = Arc<Mutex<Option<BoxFuture<'static, ()>>>>;
 
-impl Pumps {
-    pub(super) fn add(&self, pump: impl Future<Output = ()> + Send + 'static) -> CacheListenerId {
+impl ListenerTasks {
+    pub(super) fn add(&self, work: impl Future<Output = ()> + Send + 'static) -> CacheListenerId {
         let mut list = self.list.lock();
         list.next += 1;
         let id = list.next;
-        list.waiting.push((id, Box::pin(pump)));
+        list.waiting.push((id, Box::pin(work)));
         list.start();
         CacheListenerId(id)
     }
@@ -184,9 +184,9 @@ impl Pumps {
         let running =
             list.running.iter().position(|(other, ..)| *other == id).map(|index| list.running.swap_remove(index));
         drop(list);
-        let taken = running.and_then(|(_, pump, task)| {
+        let taken = running.and_then(|(_, work, task)| {
             task.abort();
-            pump.lock().take()
+            work.lock().take()
         });
         // Outside of the locks: a closure may own objects that call the cache when they are dropped.
         drop((waiting, taken));
@@ -196,17 +196,20 @@ impl Pumps {
 impl List {
     fn start(&mut self) {
         let Some(runtime) = Handle::try_current().ok().or_else(|| self.runtime.clone()) else { return };
-        for (id, pump) in self.waiting.drain(..) {
-            let pump: Pump = Arc::new(Mutex::new(Some(pump)));
-            let polled = Arc::clone(&pump);
-            let work = poll_fn(move |cx| polled.lock().as_mut().map_or(Poll::Ready(()), |pump| pump.as_mut().poll(cx)));
-            self.running.push((id, pump, runtime.spawn(work).abort_handle()));
+        for (id, work) in self.waiting.drain(..) {
+            let work: ListenerWork = Arc::new(Mutex::new(Some(work)));
+            let polled = Arc::clone(&work);
+            let poll = poll_fn(move |cx| polled.lock().as_mut().map_or(Poll::Ready(()), |work| work.as_mut().poll(cx)));
+            self.running.push((id, work, runtime.spawn(poll).abort_handle()));
         }
     }
 }
 
 /// Calls a closure for each event, one after the other, on a thread where it may block.
-pub(super) async fn pump<T: Send + 'static>(events: impl Stream<Item = T>, call: impl Fn(&T) + Send + Sync + 'static) {
+pub(super) async fn call_each<T: Send + 'static>(
+    events: impl Stream<Item = T>,
+    call: impl Fn(&T) + Send + Sync + 'static,
+) {
     let (call, executor) = (Arc::new(call), SafeNotifyExecutor::new());
     // One thread for all events that have arrived: a thread for each event would be slower than their arrival.
     let mut arrived = pin!(events.ready_chunks(MOST_CALLS));

@@ -5,13 +5,14 @@
 //! | `engine` | the decisions, without I/O: notifications and replies in, requests and changes out |
 //! | `task` | the standing task: one loop a session around the engine |
 //! | `source` | the notifications in one session: a subscription, or watches set one by one |
-//! | `shared` | the contents between the task and the readers |
+//! | `contents` | the contents between the task and the readers |
 //! | `events` | the bounded streams of changes |
 //! | `connection` | the changes of the connection, for the streams of the older caches |
 //! | `curator_cache` | the public cache |
 //! | `legacy` | the streams of the older caches: `node_cache`, `path_children_cache`, `tree_cache` |
 
 mod connection;
+mod contents;
 pub(crate) mod curator_cache;
 mod engine;
 pub(crate) mod error;
@@ -22,7 +23,6 @@ pub(crate) mod model;
 pub(crate) mod node_cache;
 pub(crate) mod options;
 pub(crate) mod path_children_cache;
-mod shared;
 mod source;
 mod task;
 pub(crate) mod tree_cache;

@@ -50,8 +50,11 @@ pub enum CacheState {
     Latent,
     /// The first load is not complete, or the task tries again after `Failed`.
     Loading,
-    /// The contents show each change up to this transaction (zxid), and perhaps later ones.
-    Fresh(i64),
+    /// The connection stands, and all notified changes up to a transaction have been read.
+    Fresh {
+        /// The contents show each change up to this transaction, and perhaps later ones.
+        zxid: i64,
+    },
     /// The connection is lost, its changes have not all been read, or all nodes are read again. The contents are kept.
     Stale {
         /// The moment at which the contents ceased to be fresh, as the cache noticed it.
@@ -60,8 +63,8 @@ pub enum CacheState {
         zxid: i64,
     },
     /// The server refuses to show the root, or the cache has more nodes than
-    /// [`max_nodes`](crate::CuratorCacheOptions::max_nodes). The task tries again, with growing pauses of up to
-    /// 30 s. The state stays until the nodes are read.
+    /// [`max_watched_nodes`](crate::CuratorCacheOptions::max_watched_nodes). The task tries again, with growing pauses of
+    /// up to 30 s. The state stays until the nodes are read.
     Failed(CacheError),
     /// The cache or its client was closed, or its runtime has ended.
     Closed,
@@ -72,7 +75,7 @@ impl CacheState {
     #[must_use]
     pub const fn zxid(&self) -> Option<i64> {
         match self {
-            Self::Fresh(zxid) | Self::Stale { zxid, .. } => Some(*zxid),
+            Self::Fresh { zxid } | Self::Stale { zxid, .. } => Some(*zxid),
             _ => None,
         }
     }
@@ -80,7 +83,7 @@ impl CacheState {
     /// Returns `true` if the state is `Fresh`.
     #[must_use]
     pub const fn is_fresh(&self) -> bool {
-        matches!(self, Self::Fresh(_))
+        matches!(self, Self::Fresh { .. })
     }
 }
 

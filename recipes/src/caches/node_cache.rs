@@ -1,17 +1,15 @@
 //! The older cache of one node.
 
-use std::fmt;
 use std::sync::Arc;
 
 use curator_framework::CuratorFramework;
-use tokio::sync::watch;
 
 use super::curator_cache::CuratorCache;
 use super::error::CacheResult;
 use super::events::{CacheEvent, Heard};
-use super::legacy::{LegacyCacheEvents, Mode, StartMode};
+use super::legacy::{LegacyCacheEvents, Mode, StartMode, legacy_methods};
 use super::listener::CacheListenerId;
-use super::model::{CacheState, ChildData};
+use super::model::ChildData;
 use super::options::CuratorCacheOptions;
 
 /// A change of the node of a [`NodeCache`]: a call of Curator's `nodeChanged`.
@@ -128,54 +126,10 @@ impl NodeCache {
         self.cache.initialized().await
     }
 
-    /// Waits until the cache has read the node, or knows that it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// As of [`CuratorCache::initialized`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when the future is dropped.
-    pub async fn initialized(&self) -> CacheResult<()> {
-        self.cache.initialized().await
-    }
-
-    /// Waits until the cache shows all that other clients wrote before the call: [`CuratorCache::synced`].
-    ///
-    /// # Errors
-    ///
-    /// As of [`CuratorCache::synced`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when the future is dropped.
-    pub async fn synced(&self) -> CacheResult<i64> {
-        self.cache.synced().await
-    }
-
-    /// Returns the path.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.cache.path()
-    }
-
     /// Returns the node as the cache knows it; `None` if it does not exist or was not read.
     #[must_use]
     pub fn current_data(&self) -> Option<Arc<ChildData>> {
         self.cache.get(self.path()).present()
-    }
-
-    /// Returns the age of the contents.
-    #[must_use]
-    pub fn state(&self) -> CacheState {
-        self.cache.state()
-    }
-
-    /// Returns the age of the contents as a channel. It may skip states.
-    #[must_use]
-    pub fn watch(&self) -> watch::Receiver<CacheState> {
-        self.cache.watch()
     }
 
     /// Returns the changes as a stream. It begins with the node, if it exists, unless the cache was started by
@@ -207,37 +161,11 @@ impl NodeCache {
     pub fn add_listener(&self, listener: impl Fn(&NodeChanged) + Send + Sync + 'static) -> CacheListenerId {
         self.events().call(&self.cache, listener)
     }
-
-    /// Removes a listener. A call that runs goes on.
-    pub fn remove_listener(&self, id: CacheListenerId) {
-        self.cache.remove_listener(id);
-    }
-
-    /// Reads the node again, and waits for the reply.
-    ///
-    /// # Errors
-    ///
-    /// `CacheError::NotStarted`, `CacheError::Closed`; `CacheError::Framework`: the server refuses to show the node.
-    ///
-    /// # Cancel safety
-    ///
-    /// The reading goes on when the future is dropped.
-    pub async fn rebuild(&self) -> CacheResult<()> {
-        self.cache.rebuilt().await
-    }
-
-    /// Ends the cache and its streams, and removes its watch. Closing twice is fine.
-    ///
-    /// # Cancel safety
-    ///
-    /// The closing goes on when the future is dropped.
-    pub async fn close(&self) {
-        self.cache.close().await;
-    }
 }
 
-impl fmt::Debug for NodeCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeCache").field("path", &self.path()).field("state", &self.state()).finish_non_exhaustive()
-    }
+legacy_methods! {
+    NodeCache,
+    " Waits until the cache has read the node, or knows that it does not exist.",
+    " Reads the node again, and waits for the reply.",
+    "the server refuses to show the node."
 }

@@ -20,7 +20,7 @@ pub struct CuratorCacheOptions {
     pub(super) keeps_contents: bool,
     /// A root that does not exist is created, as a container.
     pub(super) keeps_root: bool,
-    pub(super) max_nodes: usize,
+    pub(super) max_watched_nodes: usize,
     pub(super) max_events: usize,
     pub(super) snapshot: Option<CacheSnapshot>,
 }
@@ -35,7 +35,7 @@ impl Default for CuratorCacheOptions {
             drops_data: false,
             keeps_contents: false,
             keeps_root: false,
-            max_nodes: 10_000,
+            max_watched_nodes: 10_000,
             max_events: 10_000,
             snapshot: None,
         }
@@ -99,8 +99,8 @@ impl CuratorCacheOptions {
 
     /// Sets the largest number of nodes of a cache that sets watches one by one: with `zookeeper-async`, and with servers
     /// before 3.6. 10,000 unless set. The server keeps up to two watches for each node.
-    pub fn max_nodes(mut self, nodes: usize) -> Self {
-        self.max_nodes = nodes;
+    pub fn max_watched_nodes(mut self, nodes: usize) -> Self {
+        self.max_watched_nodes = nodes;
         self
     }
 

@@ -1,18 +1,16 @@
 //! The older cache of a node's children.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use curator_framework::{ConnectionState, CuratorFramework};
-use tokio::sync::watch;
 
 use super::curator_cache::CuratorCache;
 use super::error::{CacheError, CacheResult};
 use super::events::{CacheEvent, Heard, Notice};
-use super::legacy::{LegacyCacheEvents, Mode, StartMode};
+use super::legacy::{LegacyCacheEvents, Mode, StartMode, legacy_methods};
 use super::listener::CacheListenerId;
-use super::model::{CacheState, ChildData, Lookup};
+use super::model::{ChildData, Lookup};
 use super::options::CuratorCacheOptions;
 
 /// An event of a [`PathChildrenCache`]: Curator's `PathChildrenCacheEvent`.
@@ -186,38 +184,6 @@ impl PathChildrenCache {
         Ok(())
     }
 
-    /// Waits until the children are loaded. A path that does not exist has none.
-    ///
-    /// # Errors
-    ///
-    /// As of [`CuratorCache::initialized`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when the future is dropped.
-    pub async fn initialized(&self) -> CacheResult<()> {
-        self.cache.initialized().await
-    }
-
-    /// Waits until the cache shows all that other clients wrote before the call: [`CuratorCache::synced`].
-    ///
-    /// # Errors
-    ///
-    /// As of [`CuratorCache::synced`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when the future is dropped.
-    pub async fn synced(&self) -> CacheResult<i64> {
-        self.cache.synced().await
-    }
-
-    /// Returns the path.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.cache.path()
-    }
-
     /// Returns the children at one moment, in the order of their paths. It copies the data.
     #[must_use]
     pub fn current_data(&self) -> Vec<Arc<ChildData>> {
@@ -228,18 +194,6 @@ impl PathChildrenCache {
     #[must_use]
     pub fn current_data_of(&self, path: &str) -> Option<Arc<ChildData>> {
         self.cache.get(path).present().filter(|node| node.path != self.path())
-    }
-
-    /// Returns the age of the contents.
-    #[must_use]
-    pub fn state(&self) -> CacheState {
-        self.cache.state()
-    }
-
-    /// Returns the age of the contents as a channel. It may skip states.
-    #[must_use]
-    pub fn watch(&self) -> watch::Receiver<CacheState> {
-        self.cache.watch()
     }
 
     /// Returns the events as a stream. It begins with a `ChildAdded` for each child that is in the cache now, unless the
@@ -258,24 +212,6 @@ impl PathChildrenCache {
     /// Calls a closure for each event, on a thread of its own. It begins as a [stream](Self::events).
     pub fn add_listener(&self, listener: impl Fn(&PathChildrenCacheEvent) + Send + Sync + 'static) -> CacheListenerId {
         self.events().call(&self.cache, listener)
-    }
-
-    /// Removes a listener. A call that runs goes on.
-    pub fn remove_listener(&self, id: CacheListenerId) {
-        self.cache.remove_listener(id);
-    }
-
-    /// Reads all children again, and waits for the replies.
-    ///
-    /// # Errors
-    ///
-    /// `CacheError::NotStarted`, `CacheError::Closed`; `CacheError::Framework`: the server refuses to show the path.
-    ///
-    /// # Cancel safety
-    ///
-    /// The reading goes on when the future is dropped.
-    pub async fn rebuild(&self) -> CacheResult<()> {
-        self.cache.rebuilt().await
     }
 
     /// Reads one child again, and waits for the reply.
@@ -319,22 +255,13 @@ impl PathChildrenCache {
     pub fn clear_data_bytes_if_version(&self, path: &str, version: i32) -> bool {
         self.cache.forget_data(path, Some(version))
     }
-
-    /// Ends the cache and its streams, and removes its watch. The path stays. Closing twice is fine.
-    ///
-    /// # Cancel safety
-    ///
-    /// The closing goes on when the future is dropped.
-    pub async fn close(&self) {
-        self.cache.close().await;
-    }
 }
 
-impl fmt::Debug for PathChildrenCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("PathChildrenCache");
-        debug.field("path", &self.path()).field("state", &self.state()).finish_non_exhaustive()
-    }
+legacy_methods! {
+    PathChildrenCache,
+    " Waits until the children are loaded. A path that does not exist has none.",
+    " Reads all children again, and waits for the replies.",
+    "the server refuses to show the path."
 }
 
 /// Turns the events of a [`CuratorCache`] into those of a [`PathChildrenCache`].

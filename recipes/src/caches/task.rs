@@ -13,12 +13,12 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connection::Connection;
+use super::contents::Shared;
 use super::engine::{Engine, Request};
 use super::error::CacheError;
 use super::events::CacheEvent;
 use super::model::CacheState;
 use super::options::CuratorCacheOptions;
-use super::shared::Shared;
 use super::source::{NodeWatch, Source, Watches};
 use crate::standing::{Pauses, Stop, catch_up};
 
@@ -28,19 +28,22 @@ const AT_ONCE_IN_A_LOAD: usize = 32;
 /// The limit of the requests in flight once the contents are fresh. Each write of any client causes one.
 const AT_ONCE: usize = 1024;
 /// The pause after a request was lost on a connection that stays.
-const HOLD_UP: Duration = Duration::from_secs(1);
+const PAUSE_AFTER_LOSS: Duration = Duration::from_secs(1);
+/// The codes of replies that the same read has again: `MARSHALLINGERROR`, `BADARGUMENTS`, `APIERROR`, `AUTHFAILED`,
+/// `SESSIONCLOSEDREQUIRESASLAUTH`.
+const LASTING: [i32; 5] = [-5, -8, -100, -115, -124];
 
 /// The reply to a request; `None` if the node does not exist.
-enum Found {
+enum Reply {
     Node(Option<(Stat, Vec<u8>)>),
     Children(Option<Vec<String>>),
 }
 
 /// A request that has ended, with the number of the connection on which it began.
-struct Ended {
+struct Completed {
     request: Request,
     epoch: u64,
-    found: Result<Found, Error>,
+    reply: Result<Reply, Error>,
     watch: Option<NodeWatch>,
 }
 
@@ -52,7 +55,7 @@ pub(super) struct CacheTask {
     keeps_contents: bool,
     keeps_root: bool,
     mode: AddWatchMode,
-    max_nodes: usize,
+    max_watched_nodes: usize,
     pauses: Pauses,
 }
 
@@ -68,9 +71,9 @@ impl CacheTask {
         let is_single = options.max_depth == Some(0);
         let mode = if is_single { AddWatchMode::Persistent } else { AddWatchMode::PersistentRecursive };
         let compressed = options.compressed.then_some(true);
-        let CuratorCacheOptions { keeps_contents, keeps_root, max_nodes, .. } = *options;
+        let CuratorCacheOptions { keeps_contents, keeps_root, max_watched_nodes, .. } = *options;
         let pauses = Pauses::default();
-        Self { client, shared, compressed, keeps_contents, keeps_root, mode, max_nodes, pauses }
+        Self { client, shared, compressed, keeps_contents, keeps_root, mode, max_watched_nodes, pauses }
     }
 
     pub(super) async fn run(mut self, mut stop: Stop) {
@@ -129,57 +132,54 @@ impl CacheTask {
             Err(Error::Unsupported { .. }) => Source::Watches(Watches::new(session)),
             subscribed => Source::Subscription(subscribed?),
         };
-        let awaits_resync = can_resync && !source.is_one_shot();
         shared.is_one_shot.store(source.is_one_shot(), Ordering::Release);
         shared.update(|engine| {
             if source.is_one_shot() {
                 engine.list_leaves();
             }
-            match awaits_resync {
+            match can_resync && !source.is_one_shot() {
                 true => engine.check_root(),
-                false => {
-                    engine.all_lost();
-                    engine.read_all();
-                }
+                false => engine.restart(),
             }
         });
         // From here on a resync of the session begins at the client's own transaction.
-        shared.know_up_to(i64::MAX);
+        shared.set_known_up_to(i64::MAX);
         let reads = FuturesUnordered::new();
-        let mut stay = Stay { session: session.clone(), source, reads, awaits_resync, newest_stat: 0, lost: None };
-        let ended = self.stay(&mut stay).await;
+        let mut run = SessionRun { session: session.clone(), source, reads, newest_stat: 0, lost: None };
+        let ended = self.run_session(&mut run).await;
         // The end of the session may come without a notice of the lost connection.
-        shared.turn(|_| (None, Vec::new()));
-        let knows_all = ended.is_ok() && !stay.awaits_resync && !stay.source.is_one_shot();
-        shared.know_up_to(if knows_all { session.zxid() } else { 0 });
+        shared.step(|_| (None, Vec::new()));
+        // The notifications of the first resync have arrived: their end is in the queue when the subscription is made.
+        let knows_all = ended.is_ok() && !run.source.is_one_shot();
+        shared.set_known_up_to(if knows_all { session.zxid() } else { 0 });
         ended
     }
 
     /// Handles notifications and replies until the session ends.
-    async fn stay(&mut self, stay: &mut Stay) -> Result<(), CacheError> {
+    async fn run_session(&mut self, run: &mut SessionRun) -> Result<(), CacheError> {
         let mut connection = self.client.watch_connection_state();
-        let (mut notifications, mut ended) = (Vec::new(), Vec::new());
+        let (mut notifications, mut completed) = (Vec::new(), Vec::new());
         loop {
             // Read before the notifications are taken: those of all transactions up to this one have arrived.
-            let zxid = stay.zxid();
-            notifications.extend(std::iter::from_fn(|| stay.source.try_next()));
-            self.turn(stay, zxid, notifications.drain(..), ended.drain(..))?;
-            let held_up_until = stay.held_up_until();
+            let zxid = run.zxid();
+            notifications.extend(std::iter::from_fn(|| run.source.try_next()));
+            self.step(run, zxid, notifications.drain(..), completed.drain(..))?;
+            let paused_until = run.paused_until();
             let pause = async {
-                sleep_until(held_up_until?).await;
+                sleep_until(paused_until?).await;
                 Some(())
             };
             tokio::select! {
                 biased;
-                Some(first) = stay.reads.next() => {
-                    ended.push(first);
-                    ended.extend(std::iter::from_fn(|| stay.reads.next().now_or_never().flatten()));
+                Some(first) = run.reads.next() => {
+                    completed.push(first);
+                    completed.extend(std::iter::from_fn(|| run.reads.next().now_or_never().flatten()));
                 }
-                notification = stay.source.next() => match notification {
+                notification = run.source.next() => match notification {
                     Some(notification) => notifications.push(notification),
                     None => return Ok(()),
                 },
-                () = self.shared.looked_for.notified() => {}
+                () = self.shared.wake.notified() => {}
                 changed = connection.changed() => if changed.is_err() {
                     return Err(Error::Closed.into());
                 },
@@ -189,25 +189,25 @@ impl CacheTask {
     }
 
     /// Hands in notifications, then replies, which may be older. Sends requests, and publishes how fresh the contents are.
-    fn turn(
+    fn step(
         &mut self,
-        stay: &mut Stay,
+        run: &mut SessionRun,
         zxid: i64,
         notifications: impl Iterator<Item = SubscriptionEvent>,
-        ended: impl Iterator<Item = Ended>,
+        completed: impl Iterator<Item = Completed>,
     ) -> Result<(), CacheError> {
         let shared = Arc::clone(&self.shared);
         let (mut failed, mut end) = (Vec::new(), None);
-        let is_fresh = shared.turn(|engine| {
+        let is_fresh = shared.step(|engine| {
             for notification in notifications {
-                handle(&shared, engine, stay, notification);
+                apply_notification(&shared, engine, run, notification);
             }
-            for ended in ended {
-                failed.extend(self.apply(engine, stay, ended));
+            for completed in completed {
+                failed.extend(self.apply_reply(engine, run, completed));
             }
-            end = self.end(stay.source.is_one_shot(), engine.tree().len(), &failed);
-            self.send(engine, stay);
-            let is_current = stay.session.is_connected() && !stay.awaits_resync && end.is_none();
+            end = self.end(run.source.is_one_shot(), engine.tree().len(), &failed);
+            self.send_queued(engine, run);
+            let is_current = run.session.is_connected() && !engine.awaits_resync() && end.is_none();
             let failure = |(path, error): &(String, Error)| CacheEvent::Failed {
                 path: path.clone(),
                 error: error.clone().into(),
@@ -229,29 +229,29 @@ impl CacheTask {
         if let Some((_, error)) = failed.iter().find(|(path, _)| path == root) {
             return Some(error.clone().into());
         }
-        let limit = self.max_nodes;
+        let limit = self.max_watched_nodes;
         (is_one_shot && nodes > limit).then(|| CacheError::TooManyNodes { path: self.client.path_text(root), limit })
     }
 
     /// Hands in the reply to a request. Returns the path and the error if the node cannot be cached.
-    fn apply(&self, engine: &mut Engine, stay: &mut Stay, ended: Ended) -> Option<(String, Error)> {
-        let Ended { request, epoch, found, watch } = ended;
-        stay.source.add(watch);
-        let found = match found {
-            Ok(Found::Node(Some((stat, data)))) => {
-                stay.newest_stat = stay.newest_stat.max(stat.mzxid).max(stat.pzxid);
+    fn apply_reply(&self, engine: &mut Engine, run: &mut SessionRun, completed: Completed) -> Option<(String, Error)> {
+        let Completed { request, epoch, reply, watch } = completed;
+        run.source.add(watch);
+        let reply = match reply {
+            Ok(Reply::Node(Some((stat, data)))) => {
+                run.newest_stat = run.newest_stat.max(stat.mzxid).max(stat.pzxid);
                 let path = self.shared.full_path(request.path());
                 let data = self.client.from_stored(&path, data, self.compressed);
-                data.map(|data| Found::Node(Some((stat, data))))
+                data.map(|data| Reply::Node(Some((stat, data))))
             }
-            found => found,
+            reply => reply,
         };
-        match found {
-            Ok(Found::Node(found)) => engine.was_read(request.path(), found),
-            Ok(Found::Children(names)) => engine.was_listed(request.path(), names),
-            Err(error) if is_of_the_server(&error) || stay.session.end_reason().is_some() => {
-                stay.was_lost(epoch);
-                engine.was_not_answered(request);
+        match reply {
+            Ok(Reply::Node(found)) => engine.was_read(request.path(), found),
+            Ok(Reply::Children(names)) => engine.was_listed(request.path(), names),
+            Err(error) if may_pass(&error) || run.session.end_reason().is_some() => {
+                run.pause_after_loss(epoch);
+                engine.was_lost(request);
             }
             Err(error) => {
                 let path = self.shared.full_path(request.path());
@@ -263,23 +263,23 @@ impl CacheTask {
     }
 
     /// Sends as many requests as have room.
-    fn send(&self, engine: &mut Engine, stay: &mut Stay) {
-        if !stay.session.is_connected() || stay.awaits_resync || stay.held_up_until().is_some() {
+    fn send_queued(&self, engine: &mut Engine, run: &mut SessionRun) {
+        if !run.session.is_connected() || run.paused_until().is_some() {
             return;
         }
-        let is_one_shot = stay.source.is_one_shot();
+        let is_one_shot = run.source.is_one_shot();
         let is_fresh = self.shared.state.borrow().is_fresh();
         let at_once = if is_fresh && !is_one_shot { AT_ONCE } else { AT_ONCE_IN_A_LOAD };
-        let epoch = stay.session.epoch();
-        while stay.reads.len() < at_once {
+        let epoch = run.session.epoch();
+        while run.reads.len() < at_once {
             let Some(request) = engine.next_request() else { return };
             let path = self.shared.full_path(request.path());
-            stay.reads.push(send(stay.session.clone(), path, request, epoch, is_one_shot));
+            run.reads.push(send_request(run.session.clone(), path, request, epoch, is_one_shot));
         }
     }
 }
 
-fn handle(shared: &Shared, engine: &mut Engine, stay: &mut Stay, notification: SubscriptionEvent) {
+fn apply_notification(shared: &Shared, engine: &mut Engine, run: &mut SessionRun, notification: SubscriptionEvent) {
     match notification {
         SubscriptionEvent::Event(event) => {
             if let Some(path) = shared.relative(&event.path) {
@@ -288,16 +288,13 @@ fn handle(shared: &Shared, engine: &mut Engine, stay: &mut Stay, notification: S
         }
         SubscriptionEvent::Resynced => {
             // These reads were sent on the lost connection.
-            stay.reads.clear();
-            stay.awaits_resync = false;
+            run.reads.clear();
             engine.resynced();
         }
         // Notifications were dropped, or the known nodes are of another server.
         _ => {
-            stay.reads.clear();
-            stay.awaits_resync = false;
-            engine.all_lost();
-            engine.read_all();
+            run.reads.clear();
+            engine.restart();
         }
     }
 }
@@ -322,19 +319,21 @@ async fn keep_root(client: &CuratorFramework, shared: &Shared) {
     }
 }
 
-/// Returns `true` for errors that say nothing of the node. The connection is lost, or the server refuses such a request
-/// now, for example because it is overloaded.
-fn is_of_the_server(error: &Error) -> bool {
-    error.is_retryable() || matches!(error, Error::ZooKeeper { .. })
+/// Returns `true` for errors after which the same read may succeed. The connection is lost, or the server refuses reads
+/// now, for example because it is overloaded. Unknown codes count too: a node that is left out is not read again before
+/// its next change.
+fn may_pass(error: &Error) -> bool {
+    match error {
+        Error::ZooKeeper { code, .. } => !LASTING.contains(code),
+        _ => error.is_retryable(),
+    }
 }
 
 /// The cache in one session.
-struct Stay {
+struct SessionRun {
     session: Session,
     source: Source,
-    reads: FuturesUnordered<BoxFuture<'static, Ended>>,
-    /// The notifications of a resync have not all arrived.
-    awaits_resync: bool,
+    reads: FuturesUnordered<BoxFuture<'static, Completed>>,
     /// The newest transaction in a stat.
     newest_stat: i64,
     lost: Option<Lost>,
@@ -348,7 +347,7 @@ struct Lost {
     until: Instant,
 }
 
-impl Stay {
+impl SessionRun {
     /// Returns the newest transaction that a reply has shown. Some clients report none but those in stats.
     fn zxid(&self) -> i64 {
         match self.session.zxid() {
@@ -358,53 +357,59 @@ impl Stay {
     }
 
     /// Records a request that was lost on a connection.
-    fn was_lost(&mut self, epoch: u64) {
+    fn pause_after_loss(&mut self, epoch: u64) {
         let epoch = self.lost.as_ref().map_or(epoch, |lost| lost.epoch.max(epoch));
-        self.lost = Some(Lost { epoch, until: Instant::now() + HOLD_UP });
+        self.lost = Some(Lost { epoch, until: Instant::now() + PAUSE_AFTER_LOSS });
     }
 
     /// Returns the end of the pause, if a request was lost on the present connection: the next one may be lost too.
-    fn held_up_until(&self) -> Option<Instant> {
+    fn paused_until(&self) -> Option<Instant> {
         let lost = self.lost.as_ref().filter(|lost| lost.epoch >= self.session.epoch())?;
         Some(lost.until).filter(|until| *until > Instant::now())
     }
 }
 
-fn send(session: Session, path: String, request: Request, epoch: u64, is_watched: bool) -> BoxFuture<'static, Ended> {
+fn send_request(
+    session: Session,
+    path: String,
+    request: Request,
+    epoch: u64,
+    is_watched: bool,
+) -> BoxFuture<'static, Completed> {
     async move {
-        let (found, watch) = match is_watched {
+        let (reply, watch) = match is_watched {
             true => read_watched(&session, path, &request).await,
             false => (read(&session, &path, &request).await, None),
         };
-        let found = match (found, &request) {
-            (Err(Error::NoNode { .. }), Request::Read(_)) => Ok(Found::Node(None)),
-            (Err(Error::NoNode { .. }), Request::List(_)) => Ok(Found::Children(None)),
-            (found, _) => found,
+        let reply = match (reply, &request) {
+            (Err(Error::NoNode { .. }), Request::Read(_)) => Ok(Reply::Node(None)),
+            (Err(Error::NoNode { .. }), Request::List(_)) => Ok(Reply::Children(None)),
+            (reply, _) => reply,
         };
-        Ended { request, epoch, found, watch }
+        Completed { request, epoch, reply, watch }
     }
     .boxed()
 }
 
-async fn read(session: &Session, path: &str, request: &Request) -> Result<Found, Error> {
+async fn read(session: &Session, path: &str, request: &Request) -> Result<Reply, Error> {
     match request {
-        Request::Read(_) => session.get_data(path).await.map(|(data, stat)| Found::Node(Some((stat, data)))),
-        Request::List(_) => session.get_children(path).await.map(|names| Found::Children(Some(names))),
+        Request::Read(_) => session.get_data(path).await.map(|(data, stat)| Reply::Node(Some((stat, data)))),
+        Request::List(_) => session.get_children(path).await.map(|names| Reply::Children(Some(names))),
     }
 }
 
 /// Reads a node, or the list of its children, and sets a watch. A missing root has a watch too.
-async fn read_watched(session: &Session, path: String, request: &Request) -> (Result<Found, Error>, Option<NodeWatch>) {
+async fn read_watched(session: &Session, path: String, request: &Request) -> (Result<Reply, Error>, Option<NodeWatch>) {
     let read = match request {
         Request::Read(relative) => loop {
             match session.get_data_watched(&path).await {
                 Ok(WatchedData { data, stat, watch }) => {
-                    break Ok((Found::Node(Some((stat, data))), WatchKind::Data, watch));
+                    break Ok((Reply::Node(Some((stat, data))), WatchKind::Data, watch));
                 }
                 Err(Error::NoNode { .. }) if relative.is_empty() => match session.exists_watched(&path).await {
                     // The root was created between the two requests.
                     Ok((Some(_), _)) => {}
-                    Ok((None, watch)) => break Ok((Found::Node(None), WatchKind::Data, watch)),
+                    Ok((None, watch)) => break Ok((Reply::Node(None), WatchKind::Data, watch)),
                     Err(error) => break Err(error),
                 },
                 Err(error) => break Err(error),
@@ -413,10 +418,10 @@ async fn read_watched(session: &Session, path: String, request: &Request) -> (Re
         Request::List(_) => session
             .get_children_watched(&path)
             .await
-            .map(|(names, watch)| (Found::Children(Some(names)), WatchKind::Children, watch)),
+            .map(|(names, watch)| (Reply::Children(Some(names)), WatchKind::Children, watch)),
     };
     match read {
-        Ok((found, kind, watch)) => (Ok(found), Some(NodeWatch { path, kind, watch })),
+        Ok((reply, kind, watch)) => (Ok(reply), Some(NodeWatch { path, kind, watch })),
         Err(error) => (Err(error), None),
     }
 }

@@ -1,16 +1,14 @@
 //! The older cache of a tree.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use curator_framework::{ConnectionState, CuratorFramework};
-use tokio::sync::watch;
 
 use super::curator_cache::CuratorCache;
 use super::error::{CacheError, CacheResult};
 use super::events::{CacheEvent, Heard, Notice};
-use super::legacy::LegacyCacheEvents;
+use super::legacy::{LegacyCacheEvents, legacy_methods};
 use super::listener::CacheListenerId;
 use super::model::{CacheState, ChildData};
 use super::options::CuratorCacheOptions;
@@ -236,38 +234,6 @@ impl TreeCache {
         self.cache.start()
     }
 
-    /// Waits until the first load is complete. A path that does not exist is an empty cache.
-    ///
-    /// # Errors
-    ///
-    /// As of [`CuratorCache::initialized`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when the future is dropped.
-    pub async fn initialized(&self) -> CacheResult<()> {
-        self.cache.initialized().await
-    }
-
-    /// Waits until the cache shows all that other clients wrote before the call: [`CuratorCache::synced`].
-    ///
-    /// # Errors
-    ///
-    /// As of [`CuratorCache::synced`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost when the future is dropped.
-    pub async fn synced(&self) -> CacheResult<i64> {
-        self.cache.synced().await
-    }
-
-    /// Returns the path.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.cache.path()
-    }
-
     /// Returns the node at a full path; `None` if it does not exist or was not read.
     #[must_use]
     pub fn current_data(&self, path: &str) -> Option<Arc<ChildData>> {
@@ -293,18 +259,6 @@ impl TreeCache {
         self.cache.len()
     }
 
-    /// Returns the age of the contents.
-    #[must_use]
-    pub fn state(&self) -> CacheState {
-        self.cache.state()
-    }
-
-    /// Returns the age of the contents as a channel. It may skip states.
-    #[must_use]
-    pub fn watch(&self) -> watch::Receiver<CacheState> {
-        self.cache.watch()
-    }
-
     /// Returns the events as a stream. It begins with a `NodeAdded` for each node that is in the cache now.
     #[must_use]
     pub fn events(&self) -> LegacyCacheEvents<TreeCacheEvent> {
@@ -324,39 +278,13 @@ impl TreeCache {
         });
         errors.call(&self.cache, listener)
     }
-
-    /// Removes a listener of either kind. A call that runs goes on.
-    pub fn remove_listener(&self, id: CacheListenerId) {
-        self.cache.remove_listener(id);
-    }
-
-    /// Reads all nodes again, and waits for the replies.
-    ///
-    /// # Errors
-    ///
-    /// `CacheError::NotStarted`, `CacheError::Closed`; `CacheError::Framework`: the server refuses to show the path.
-    ///
-    /// # Cancel safety
-    ///
-    /// The reading goes on when the future is dropped.
-    pub async fn rebuild(&self) -> CacheResult<()> {
-        self.cache.rebuilt().await
-    }
-
-    /// Ends the cache and its streams, and removes its watch. Closing twice is fine.
-    ///
-    /// # Cancel safety
-    ///
-    /// The closing goes on when the future is dropped.
-    pub async fn close(&self) {
-        self.cache.close().await;
-    }
 }
 
-impl fmt::Debug for TreeCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TreeCache").field("path", &self.path()).field("state", &self.state()).finish_non_exhaustive()
-    }
+legacy_methods! {
+    TreeCache,
+    " Waits until the first load is complete. A path that does not exist is an empty cache.",
+    " Reads all nodes again, and waits for the replies.",
+    "the server refuses to show the path."
 }
 
 /// Turns an event of a [`CuratorCache`] into that of a [`TreeCache`].

@@ -42,6 +42,7 @@ use std::fmt;
 use std::time::Duration;
 
 use self::checker::Checker;
+use crate::timeline::{self, Timeline};
 
 /// The id of one cache, from its start to its close. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -174,7 +175,7 @@ impl State {
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Told {
+pub enum Reported {
     /// The node was added to the cache.
     Created(String, Node),
     /// The node has changed.
@@ -206,7 +207,7 @@ pub enum Event {
     /// A stream of the cache was opened.
     Opened(Stream, Cache),
     /// The stream reports an event.
-    Tells(Stream, Told),
+    Reports(Stream, Reported),
     /// The stream has no further event. Contents that the cache [shows](Self::Shows) in the same moment must be the sum of
     /// the stream's events.
     Drained(Stream),
@@ -224,13 +225,7 @@ pub enum Event {
 }
 
 /// An event with its time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The time since the history's beginning.
-    pub at: Duration,
-    /// The event.
-    pub event: Event,
-}
+pub type Entry = timeline::Entry<Event>;
 
 /// The rules that caches must obey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,7 +274,7 @@ pub enum Violation {
         /// The stream.
         stream: Stream,
         /// The event.
-        told: Told,
+        reported: Reported,
         /// The state of the node before, according to the events.
         before: Option<Node>,
     },
@@ -394,7 +389,7 @@ pub enum Violation {
         /// The stream.
         stream: Stream,
         /// The event.
-        told: Told,
+        reported: Reported,
     },
     /// An event that cannot follow the ones before it.
     OutOfOrder {
@@ -414,11 +409,11 @@ impl fmt::Display for Violation {
                 write!(f, "{at:?}: {cache:?} has {path} as {node:?}, which never existed")
             }
             Self::OutOfScope { at, cache, path } => write!(f, "{at:?}: {cache:?} has {path}, outside of its scope"),
-            Self::DoesNotApply { at, stream, told, before } => {
-                write!(f, "{at:?}: {stream:?} tells {told:?}, which does not apply to {before:?}")
+            Self::DoesNotApply { at, stream, reported, before } => {
+                write!(f, "{at:?}: {stream:?} reports {reported:?}, which does not apply to {before:?}")
             }
             Self::CreatedAgain { at, stream, path } => {
-                write!(f, "{at:?}: {stream:?} tells a change of {path}, which was created again")
+                write!(f, "{at:?}: {stream:?} reports a change of {path}, which was created again")
             }
             Self::WentBack { at, cache, path, from, to } => {
                 write!(f, "{at:?}: {cache:?} has {path} as of transaction {to}, behind {from}")
@@ -442,10 +437,12 @@ impl fmt::Display for Violation {
                 write!(f, "{from:?} to {until:?}: {cache:?} is {state:?}")
             }
             Self::InitializedEarly { at, stream } => {
-                write!(f, "{at:?}: {stream:?} tells the end of a load twice, or before it")
+                write!(f, "{at:?}: {stream:?} reports the end of a load twice, or before it")
             }
             Self::NeverInitialized { at, stream } => write!(f, "{at:?}: {stream:?} does not tell the end of the load"),
-            Self::AfterClosed { at, stream, told } => write!(f, "{at:?}: {stream:?} tells {told:?} behind the close"),
+            Self::AfterClosed { at, stream, reported } => {
+                write!(f, "{at:?}: {stream:?} reports {reported:?} behind the close")
+            }
             Self::OutOfOrder { at, event } => write!(f, "{at:?}: {event:?} is out of order"),
             Self::LeftBehind(what) => write!(f, "left behind: {what}"),
         }
@@ -453,41 +450,9 @@ impl fmt::Display for Violation {
 }
 
 /// The events of caches, in the order of time.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Caches {
-    entries: Vec<Entry>,
-    faults: Vec<(Duration, Duration)>,
-    left_behind: Vec<String>,
-}
+pub type Caches = Timeline<Event>;
 
-impl Caches {
-    /// Creates an empty history.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds an event; times must not decrease.
-    pub fn record(&mut self, at: Duration, event: Event) {
-        self.entries.push(Entry { at, event });
-    }
-
-    /// Records a time in which caches may be late: a fault, and the recovery from it. All other time is calm.
-    pub fn fault(&mut self, from: Duration, until: Duration) {
-        self.faults.push((from, until));
-    }
-
-    /// Records something that was left at the end.
-    pub fn left_behind(&mut self, what: impl Into<String>) {
-        self.left_behind.push(what.into());
-    }
-
-    /// Returns the events.
-    #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
+impl Timeline<Event> {
     /// Returns the number of times that a fresh cache has shown a node.
     #[must_use]
     pub fn shown(&self) -> usize {

@@ -37,6 +37,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::history::calm_stretch;
+use crate::timeline::{self, Timeline};
 
 /// The id of one candidate, from its start to its close. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,13 +114,7 @@ pub enum Event {
 }
 
 /// An event with its time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The time since the history's beginning.
-    pub at: Duration,
-    /// The event.
-    pub event: Event,
-}
+pub type Entry = timeline::Entry<Event>;
 
 /// The rules that an election must obey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -351,46 +346,12 @@ impl fmt::Display for Violation {
 }
 
 /// The events of one election, in the order of time.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Elections {
-    entries: Vec<Entry>,
-    faults: Vec<(Duration, Duration)>,
-    slow: Vec<(Duration, Duration)>,
-    left_behind: Vec<String>,
-}
+pub type Elections = Timeline<Event>;
 
-impl Elections {
-    /// Creates an empty history.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds an event; times must not decrease.
-    pub fn record(&mut self, at: Duration, event: Event) {
-        self.entries.push(Entry { at, event });
-    }
-
-    /// Records a time in which the election may be without a leader: a fault, and the recovery from it. All other time
-    /// is calm.
-    pub fn fault(&mut self, from: Duration, until: Duration) {
-        self.faults.push((from, until));
-    }
-
+impl Timeline<Event> {
     /// Records a time in which messages may be delayed: a fault of the network or a server, not of a session or a node.
     pub fn slow(&mut self, from: Duration, until: Duration) {
         self.slow.push((from, until));
-    }
-
-    /// Records something that was left at the end.
-    pub fn left_behind(&mut self, what: impl Into<String>) {
-        self.left_behind.push(what.into());
-    }
-
-    /// Returns the events.
-    #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
     }
 
     /// Returns the number of terms.

@@ -26,6 +26,7 @@
 //! | [`groups`] | the views of a group's members, and their violations |
 //! | [`caches`] | the contents and events of caches, and their violations |
 //! | [`partitions`] | the owners of a partition's items, and their violations |
+//! | [`timeline`] | events with their times, which these share |
 //! | [`wire`] | ZooKeeper's protocol, for raw requests |
 //!
 //! The page [`guide`] shows how to test your own code with them.
@@ -70,6 +71,7 @@ mod proxy;
 pub mod registrations;
 mod server;
 mod simulation;
+pub mod timeline;
 pub mod wire;
 
 #[cfg(feature = "apache")]

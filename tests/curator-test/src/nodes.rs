@@ -108,6 +108,30 @@ impl Nodes {
         self.spells.get(path).into_iter().flatten().any(|spell| spell.has_been(from, until, &such))
     }
 
+    /// Returns the time of the newest such child of a path: its beginning, and its end if it has one.
+    pub(crate) fn last_span(&self, parent: &str, such: impl Fn(&Node) -> bool) -> Option<(Duration, Option<Duration>)> {
+        let is_child = |path: &&String| path.rsplit_once('/').is_some_and(|(above, _)| above == parent);
+        let children = self.spells.iter().filter(|(path, _)| is_child(path));
+        let spells = children.flat_map(|(_, spells)| spells).filter(|spell| such(&spell.node));
+        spells.max_by_key(|spell| spell.node.czxid).map(|spell| (spell.from, spell.until))
+    }
+
+    /// Returns `true` if a child of a path with such a name and state existed at some moment between two times.
+    pub(crate) fn any_child_existed(
+        &self,
+        parent: &str,
+        from: Duration,
+        until: Duration,
+        such: impl Fn(&str, &Node) -> bool,
+    ) -> bool {
+        let children = self.spells.iter().filter_map(|(path, spells)| {
+            let (above, name) = path.rsplit_once('/')?;
+            (above == parent).then_some((name, spells))
+        });
+        let mut spells = children.flat_map(|(name, spells)| spells.iter().map(move |spell| (name, spell)));
+        spells.any(|(name, spell)| spell.has_been(from, until, |node| such(name, node)))
+    }
+
     /// Returns whether any node had such a state at some moment between two times.
     pub(crate) fn any_existed(&self, from: Duration, until: Duration, such: impl Fn(&Node) -> bool) -> bool {
         self.spells.values().flatten().any(|spell| spell.has_been(from, until, &such))

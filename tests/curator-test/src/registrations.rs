@@ -39,6 +39,7 @@ use std::time::Duration;
 use crate::ClientId;
 use crate::history::calm_stretch;
 use crate::nodes::{Change, Node, Nodes};
+use crate::timeline::{self, Timeline};
 
 /// The id of one registration, from its start to its close. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,13 +127,7 @@ pub enum Event {
 }
 
 /// An event with its time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The time since the history's beginning.
-    pub at: Duration,
-    /// The event.
-    pub event: Event,
-}
+pub type Entry = timeline::Entry<Event>;
 
 /// The rules that registrations must obey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,42 +295,9 @@ impl fmt::Display for Violation {
 }
 
 /// The events of registrations, in the order of time.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Registrations {
-    entries: Vec<Entry>,
-    faults: Vec<(Duration, Duration)>,
-    left_behind: Vec<String>,
-}
+pub type Registrations = Timeline<Event>;
 
-impl Registrations {
-    /// Creates an empty history.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds an event; times must not decrease.
-    pub fn record(&mut self, at: Duration, event: Event) {
-        self.entries.push(Entry { at, event });
-    }
-
-    /// Records a time in which registrations may be without their nodes: a fault, and the recovery from it. All other
-    /// time is calm.
-    pub fn fault(&mut self, from: Duration, until: Duration) {
-        self.faults.push((from, until));
-    }
-
-    /// Records something that was left at the end.
-    pub fn left_behind(&mut self, what: impl Into<String>) {
-        self.left_behind.push(what.into());
-    }
-
-    /// Returns the events.
-    #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
+impl Timeline<Event> {
     /// Returns the number of reported states with a node that stands.
     #[must_use]
     pub fn standing(&self) -> usize {

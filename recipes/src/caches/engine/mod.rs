@@ -62,7 +62,7 @@ enum Stage {
     Queued,
     Sent,
     /// Sent, and to be repeated for this batch, because the reply may be older than a notification.
-    SentAndWanted(u64),
+    SentAndRequested(u64),
 }
 
 /// A request that is not done.
@@ -77,13 +77,13 @@ struct Pending {
 
 impl Pending {
     /// Records that a batch needs the reply to a sending from now on, because an earlier reply may be too old.
-    fn want(&mut self, batch: u64, freshness: &mut Freshness) {
+    fn request_again(&mut self, batch: u64, freshness: &mut Freshness) {
         let newer = match &mut self.stage {
             Stage::Queued => &mut self.batch,
-            Stage::SentAndWanted(again) => again,
+            Stage::SentAndRequested(again) => again,
             Stage::Sent => {
                 freshness.begun(batch);
-                self.stage = Stage::SentAndWanted(batch);
+                self.stage = Stage::SentAndRequested(batch);
                 return;
             }
         };
@@ -97,7 +97,7 @@ impl Pending {
     /// Otherwise a node that is deleted and created all the time would hold up the older batch.
     fn postpone(&mut self, newest: u64, freshness: &mut Freshness) {
         let again = match &mut self.stage {
-            Stage::SentAndWanted(again) => Some(again),
+            Stage::SentAndRequested(again) => Some(again),
             Stage::Queued | Stage::Sent => None,
         };
         for batch in [Some(&mut self.batch), again].into_iter().flatten() {
@@ -108,7 +108,7 @@ impl Pending {
 
     /// Queues the request again. `is_answered`: its batch has the reply that it waits for.
     fn queue(&mut self, is_answered: bool, freshness: &mut Freshness) {
-        if let Stage::SentAndWanted(again) = self.stage {
+        if let Stage::SentAndRequested(again) = self.stage {
             let (done, left) = match is_answered {
                 true => (self.batch, again),
                 false => (self.batch.max(again), self.batch.min(again)),
@@ -234,7 +234,7 @@ impl Engine {
     /// than the changes that the resync reports. No request is sent until the resync is complete.
     pub(super) fn known(&mut self) -> Known {
         self.awaits_resync = true;
-        self.all_lost();
+        self.requeue_sent();
         let mut known = Known::default();
         let scope = &self.options.scope;
         self.tree.for_each(|path, entry| {
@@ -250,8 +250,20 @@ impl Engine {
         known
     }
 
+    /// Returns `true` while a resync has the cached nodes, and not all of its notifications have arrived.
+    pub(super) const fn awaits_resync(&self) -> bool {
+        self.awaits_resync
+    }
+
+    /// Begins to read all nodes, because notifications were missed. Replies to sent requests are ignored.
+    pub(super) fn restart(&mut self) {
+        self.awaits_resync = false;
+        self.requeue_sent();
+        self.read_all();
+    }
+
     /// Queues all sent requests again. Their replies do not arrive, or are ignored.
-    pub(super) fn all_lost(&mut self) {
+    fn requeue_sent(&mut self) {
         for (request, pending) in &mut self.pending {
             if pending.stage != Stage::Queued {
                 pending.queue(false, &mut self.freshness);
@@ -267,7 +279,7 @@ impl Engine {
         self.awaits_resync = false;
         self.freshness.restart();
         // The caller ignores the replies to requests that are sent.
-        self.all_lost();
+        self.requeue_sent();
         if self.tree.get("").is_none() {
             // It may have been created again between its part of the resync and the watch. The parent's list
             // reports that for each other node.
@@ -286,17 +298,16 @@ impl Engine {
     }
 
     /// Begins to read all nodes, from the root down. Nothing is fresh before they are read. These reads replace the
-    /// queued ones.
+    /// queued ones. During a resync they begin at its end.
     pub(super) fn read_all(&mut self) {
-        self.awaits_resync = false;
         self.round += 1;
         self.freshness.restart();
         for request in std::mem::take(&mut self.queue) {
-            self.done(&request);
+            self.complete(&request);
         }
         let newest = self.freshness.newest();
         for pending in self.pending.values_mut() {
-            pending.want(newest, &mut self.freshness);
+            pending.request_again(newest, &mut self.freshness);
             pending.is_void = true;
         }
         self.check_root();
@@ -306,7 +317,7 @@ impl Engine {
     pub(super) fn read_one(&mut self, path: &str) {
         self.freshness.restart();
         if self.options.scope.has(path) {
-            self.want(Request::Read(path.into()), self.freshness.newest());
+            self.request(Request::Read(path.into()), self.freshness.newest());
         }
     }
 
@@ -326,11 +337,11 @@ impl Engine {
 
     /// Reads the root again. If it was created again since the tree was read, all nodes below it are new too.
     pub(super) fn check_root(&mut self) {
-        self.want(Request::Read("".into()), self.freshness.oldest());
+        self.request(Request::Read("".into()), self.freshness.oldest());
     }
 
     /// Queues a request again that was lost with its connection.
-    pub(super) fn was_not_answered(&mut self, request: Request) {
+    pub(super) fn was_lost(&mut self, request: Request) {
         let sent = self.pending.get_mut(&request).filter(|pending| pending.stage != Stage::Queued);
         if let Some(pending) = sent {
             pending.queue(false, &mut self.freshness);
@@ -346,17 +357,17 @@ impl Engine {
                 self.deleted(path);
                 if let Some(read) = self.pending.get_mut(&Request::Read(path.into())) {
                     if read.stage != Stage::Queued {
-                        read.want(newest, &mut self.freshness);
+                        read.request_again(newest, &mut self.freshness);
                         read.is_void = true;
                     }
                     read.postpone(newest, &mut self.freshness);
                 }
             }
             EventType::NodeChildrenChanged if scope.has(path) && scope.has_children_of(path) => {
-                self.want(Request::List(path.into()), newest);
+                self.request(Request::List(path.into()), newest);
             }
             EventType::NodeCreated | EventType::NodeDataChanged if scope.has(path) => {
-                self.want(Request::Read(path.into()), newest);
+                self.request(Request::Read(path.into()), newest);
             }
             _ => {}
         }
@@ -389,7 +400,7 @@ impl Engine {
                     let child = format!("{path}/{name}");
                     let is_read = self.tree.get(&child).is_some_and(|entry| entry.round == self.round);
                     if !(is_listed && is_read) && self.options.scope.has(&child) {
-                        self.want(Request::Read(child.into()), batch);
+                        self.request(Request::Read(child.into()), batch);
                     }
                 }
             }
@@ -415,23 +426,23 @@ impl Engine {
     /// Records a reply, behind its effects: the batch also waits for the requests that the reply has caused.
     fn answered(&mut self, request: Request) {
         let Some(pending) = self.pending.get_mut(&request) else { return };
-        if let Stage::SentAndWanted(_) = pending.stage {
+        if let Stage::SentAndRequested(_) = pending.stage {
             pending.queue(!pending.is_void, &mut self.freshness);
             self.queue.push_back(request);
         } else {
-            self.done(&request);
+            self.complete(&request);
         }
     }
 
-    fn done(&mut self, request: &Request) {
+    fn complete(&mut self, request: &Request) {
         if let Some(pending) = self.pending.remove(request) {
             self.freshness.completed(pending.batch);
         }
     }
 
-    fn want(&mut self, request: Request, batch: u64) {
+    fn request(&mut self, request: Request, batch: u64) {
         match self.pending.get_mut(&request) {
-            Some(pending) => pending.want(batch, &mut self.freshness),
+            Some(pending) => pending.request_again(batch, &mut self.freshness),
             None => {
                 self.freshness.begun(batch);
                 self.pending.insert(request.clone(), Pending { stage: Stage::Queued, is_void: false, batch });
@@ -524,11 +535,11 @@ impl Engine {
             return;
         }
         if stat.num_children > 0 || self.options.lists_leaves {
-            self.want(Request::List(path.into()), batch);
+            self.request(Request::List(path.into()), batch);
         } else {
             let refused = self.refused_children(path);
             for name in self.tree.children(path).into_iter().flatten().chain(refused) {
-                self.want(Request::Read(format!("{path}/{name}").into()), batch);
+                self.request(Request::Read(format!("{path}/{name}").into()), batch);
             }
         }
     }

@@ -36,12 +36,27 @@ impl Server {
 
     fn change(&mut self, random: &mut SmallRng) {
         let path = PATHS[random.random_range(0..PATHS.len())];
+        self.change_one(path, random.random());
+    }
+
+    /// Deletes a node with all nodes below it, and creates them again.
+    fn create_again(&mut self, random: &mut SmallRng) {
+        let top = PATHS[random.random_range(0..PATHS.len())];
+        let is_there = |path: &&str| path.starts_with(top) && self.nodes.contains_key(*path);
+        let mut paths: Vec<_> = PATHS.into_iter().filter(is_there).collect();
+        paths.sort_unstable();
+        let up = paths.clone().into_iter().rev();
+        up.chain(paths).for_each(|path| self.change_one(path, false));
+    }
+
+    /// Creates a node that does not exist. Sets the data of one that does, or deletes it if it has no children.
+    fn change_one(&mut self, path: &str, sets_data: bool) {
         let zxid = self.zxid + 1;
         let parent = path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
         let is_leaf = self.children(path).is_empty();
         let has_parent = parent.as_ref().is_none_or(|parent| self.nodes.contains_key(parent));
         let event = match self.nodes.get_mut(path) {
-            Some((stat, data)) if random.random_bool(0.5) => {
+            Some((stat, data)) if sets_data => {
                 (stat.mzxid, stat.version) = (zxid, stat.version + 1);
                 *data = zxid.to_string().into_bytes();
                 EventType::NodeDataChanged
@@ -179,7 +194,8 @@ impl Client {
         }
     }
 
-    /// Loses the connection, while the server goes on, and gets a new one.
+    /// Loses the connection, while the server goes on, and gets a new one. The server reports the changes of the known
+    /// nodes, or the caller knows that they are not reported.
     fn reconnect(&mut self, server: &mut Server, random: &mut SmallRng) {
         let overflows = random.random_bool(0.3);
         let arrived = match overflows {
@@ -197,7 +213,10 @@ impl Client {
             server.change(random);
         }
         if random.random() {
-            self.sent.drain(..).for_each(|request| self.engine.was_not_answered(request));
+            server.create_again(random);
+        }
+        if random.random() {
+            self.sent.drain(..).for_each(|request| self.engine.was_lost(request));
         }
         let known = self.engine.known();
         // Late replies are ignored.
@@ -205,6 +224,10 @@ impl Client {
             self.apply();
         }
         self.sent.clear();
+        if random.random_bool(0.3) {
+            server.wire.clear();
+            return self.engine.restart();
+        }
         let mut missed = server.missed(&known, self.zxid);
         // The tables of the server have no order.
         missed.sort_by_key(|_| random.random::<u32>());
@@ -404,6 +427,23 @@ fn a_root_that_a_resync_reports_as_deleted_is_looked_for() {
 }
 
 #[test]
+fn the_reply_of_a_server_that_lags_does_not_take_a_node_back() {
+    let (mut server, mut client) = (flat(2, 2), Client::new());
+    settle(&mut server, &mut client);
+    let old = server.nodes.clone();
+    server.change_one("/1", true);
+    client.receive(&mut server);
+    assert_eq!(settle(&mut server, &mut client), 1);
+    let newest = client.engine.take_changes();
+    assert!(matches!(newest.back(), Some(Change::Changed { .. })), "{newest:?}");
+    server.nodes = old;
+    client.engine.notified(EventType::NodeDataChanged, "/1");
+    assert_eq!(settle(&mut server, &mut client), 1);
+    assert_eq!(client.engine.take_changes(), []);
+    assert_eq!(client.engine.tree().get("/1").unwrap().stat.mzxid, 2);
+}
+
+#[test]
 fn requests_that_were_sent_ahead_of_the_end_of_a_resync_are_sent_again() {
     let (mut server, mut client) = (flat(2, 0), Client::new());
     settle(&mut server, &mut client);
@@ -412,6 +452,17 @@ fn requests_that_were_sent_ahead_of_the_end_of_a_resync_are_sent_again() {
     assert!(read.is_some());
     client.engine.resynced();
     assert_eq!(client.engine.next_request(), read);
+}
+
+#[test]
+fn a_full_read_during_a_resync_begins_at_its_end() {
+    let (mut server, mut client) = (flat(2, 2), Client::new());
+    settle(&mut server, &mut client);
+    client.engine.known();
+    client.engine.read_all();
+    assert_eq!(client.engine.next_request(), None);
+    client.engine.resynced();
+    assert_eq!(settle(&mut server, &mut client), 5 + 3);
 }
 
 #[test]

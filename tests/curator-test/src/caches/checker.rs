@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::past::{Known, Past, Position};
-use super::{Cache, Entry, Event, Node, Nodes, Rules, Scope, State, Stream, Told, Violation};
+use super::{Cache, Entry, Event, Node, Nodes, Reported, Rules, Scope, State, Stream, Violation};
 use crate::history::calm_stretch;
 
 /// The newest report of a cache.
@@ -97,7 +97,7 @@ impl<'a> Checker<'a> {
                 };
                 self.caches.contains_key(cache) && self.streams.insert(*stream, sum).is_none()
             }
-            Event::Tells(stream, told) => self.tells(at, *stream, told),
+            Event::Reports(stream, reported) => self.reports(at, *stream, reported),
             Event::Drained(stream) => {
                 let sum = self.streams.get_mut(stream);
                 sum.map(|sum| sum.drained = Some(at)).is_some()
@@ -124,44 +124,44 @@ impl<'a> Checker<'a> {
 
 /// The events of streams.
 impl<'a> Checker<'a> {
-    fn tells(&mut self, at: Duration, stream: Stream, told: &Told) -> bool {
+    fn reports(&mut self, at: Duration, stream: Stream, reported: &Reported) -> bool {
         let Some(mut sum) = self.streams.remove(&stream) else { return false };
         sum.drained = None;
         if sum.is_over {
-            self.found.push(Violation::AfterClosed { at, stream, told: told.clone() });
+            self.found.push(Violation::AfterClosed { at, stream, reported: reported.clone() });
         }
-        match told {
-            Told::Created(path, node) => {
+        match reported {
+            Reported::Created(path, node) => {
                 self.look_at_node(at, sum.cache, path, node, &mut sum.newest);
                 let parent = self.caches.get(&sum.cache).and_then(|shown| shown.scope.parent(path));
                 let has_parent = parent.is_none_or(|parent| sum.nodes.contains_key(parent));
                 let applies = has_parent && !sum.nodes.contains_key(path);
-                self.replay(at, stream, told, path, applies, &sum);
+                self.replay(at, stream, reported, path, applies, &sum);
                 sum.nodes.insert(path.clone(), self.kept(sum.cache, node));
             }
-            Told::Changed { path, old, new } => {
+            Reported::Changed { path, old, new } => {
                 self.look_at_node(at, sum.cache, path, new, &mut sum.newest);
                 if old.czxid != new.czxid {
                     self.found.push(Violation::CreatedAgain { at, stream, path: path.clone() });
                 }
                 let old = self.kept(sum.cache, old);
                 let applies = old.mzxid != new.mzxid && sum.nodes.get(path) == Some(&old);
-                self.replay(at, stream, told, path, applies, &sum);
+                self.replay(at, stream, reported, path, applies, &sum);
                 sum.nodes.insert(path.clone(), self.kept(sum.cache, new));
             }
-            Told::Deleted(path, node) => {
+            Reported::Deleted(path, node) => {
                 let below = format!("{}/", path.trim_end_matches('/'));
                 let has_children = sum.nodes.keys().any(|other| other.starts_with(&below) && other != path);
                 let applies = sum.nodes.get(path) == Some(&self.kept(sum.cache, node)) && !has_children;
-                self.replay(at, stream, told, path, applies, &sum);
+                self.replay(at, stream, reported, path, applies, &sum);
                 sum.nodes.remove(path);
             }
-            Told::Initialized => {
+            Reported::Initialized => {
                 if std::mem::replace(&mut sum.is_initialized, true) {
                     self.found.push(Violation::InitializedEarly { at, stream });
                 }
             }
-            Told::Reset => {
+            Reported::Reset => {
                 sum.nodes.clear();
                 sum.newest.clear();
                 sum.is_initialized = false;
@@ -171,10 +171,10 @@ impl<'a> Checker<'a> {
         true
     }
 
-    fn replay(&mut self, at: Duration, stream: Stream, told: &Told, path: &str, applies: bool, sum: &Sum) {
+    fn replay(&mut self, at: Duration, stream: Stream, reported: &Reported, path: &str, applies: bool, sum: &Sum) {
         if !applies {
             let before = sum.nodes.get(path).cloned();
-            self.found.push(Violation::DoesNotApply { at, stream, told: told.clone(), before });
+            self.found.push(Violation::DoesNotApply { at, stream, reported: reported.clone(), before });
         }
     }
 

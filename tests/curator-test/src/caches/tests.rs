@@ -30,20 +30,20 @@ fn deleted(path: &str, zxid: i64) -> Event {
     server(zxid, path, None)
 }
 
-fn tells_created(path: &str, node: Node) -> Event {
-    Event::Tells(STREAM, Told::Created(path.to_owned(), node))
+fn reports_created(path: &str, node: Node) -> Event {
+    Event::Reports(STREAM, Reported::Created(path.to_owned(), node))
 }
 
-fn tells_changed(path: &str, old: Node, new: Node) -> Event {
-    Event::Tells(STREAM, Told::Changed { path: path.to_owned(), old, new })
+fn reports_changed(path: &str, old: Node, new: Node) -> Event {
+    Event::Reports(STREAM, Reported::Changed { path: path.to_owned(), old, new })
 }
 
-fn tells_deleted(path: &str, node: Node) -> Event {
-    Event::Tells(STREAM, Told::Deleted(path.to_owned(), node))
+fn reports_deleted(path: &str, node: Node) -> Event {
+    Event::Reports(STREAM, Reported::Deleted(path.to_owned(), node))
 }
 
 fn initialized() -> Event {
-    Event::Tells(STREAM, Told::Initialized)
+    Event::Reports(STREAM, Reported::Initialized)
 }
 
 fn nodes<const N: usize>(nodes: [(&str, Node); N]) -> Nodes {
@@ -83,8 +83,8 @@ fn check(events: impl IntoIterator<Item = (u64, Event)>) -> Vec<Violation> {
 /// The events of a cache that has loaded both nodes at second 2.
 fn loaded() -> Vec<(u64, Event)> {
     [
-        tells_created(ROOT, node(1, 1)),
-        tells_created(PORT, node(2, 3)),
+        reports_created(ROOT, node(1, 1)),
+        reports_created(PORT, node(2, 3)),
         initialized(),
         Event::Drained(STREAM),
         shows(State::Fresh(3), [(ROOT, node(1, 1)), (PORT, node(2, 3))]),
@@ -103,22 +103,22 @@ fn a_proper_cache_has_no_violation() {
     let events = [
         (3, changed(PORT, 2, 4)),
         (3, Event::CaughtUp { cache: CACHE, from: 3, zxid: 3 }),
-        (3, tells_changed(PORT, node(2, 3), node(2, 4))),
+        (3, reports_changed(PORT, node(2, 3), node(2, 4))),
         (4, deleted(PORT, 5)),
         (4, created(PORT, 6)),
-        (4, tells_deleted(PORT, node(2, 4))),
-        (4, tells_created(PORT, node(6, 6))),
+        (4, reports_deleted(PORT, node(2, 4))),
+        (4, reports_created(PORT, node(6, 6))),
         (4, Event::Drained(STREAM)),
         (4, shows(State::Fresh(6), [(ROOT, node(1, 1)), (PORT, node(6, 6))])),
         (8, shows(State::Stale(6), [(ROOT, node(1, 1)), (PORT, node(6, 6))])),
-        (9, Event::Tells(STREAM, Told::Reset)),
-        (9, tells_created(ROOT, node(1, 1))),
-        (9, tells_created(PORT, node(6, 6))),
+        (9, Event::Reports(STREAM, Reported::Reset)),
+        (9, reports_created(ROOT, node(1, 1))),
+        (9, reports_created(PORT, node(6, 6))),
         (9, initialized()),
         (9, deleted(PORT, 7)),
         (9, deleted(ROOT, 8)),
-        (9, tells_deleted(PORT, node(6, 6))),
-        (9, tells_deleted(ROOT, node(1, 1))),
+        (9, reports_deleted(PORT, node(6, 6))),
+        (9, reports_deleted(ROOT, node(1, 1))),
         (9, Event::Drained(STREAM)),
         (9, shows(State::Fresh(8), [])),
         (9, Event::Drained(STREAM)),
@@ -131,9 +131,9 @@ fn a_proper_cache_has_no_violation() {
 
 #[test]
 fn a_node_that_never_existed_is_found() {
-    let told = |node: Node| {
-        let told = [(2, tells_created(ROOT, self::node(1, 1))), (2, tells_created(PORT, node.clone()))];
-        let found = check(told);
+    let reported = |node: Node| {
+        let reported = [(2, reports_created(ROOT, self::node(1, 1))), (2, reports_created(PORT, node.clone()))];
+        let found = check(reported);
         assert_eq!(check([(2, shows(State::Loading, [(PORT, node.clone())]))]), found);
         found.is_empty()
             || found == [Violation::UnknownNode { at: seconds(2), cache: CACHE, path: PORT.to_owned(), node }]
@@ -148,7 +148,7 @@ fn a_node_that_never_existed_is_found() {
         // The cache keeps data.
         Node { data: None, ..node(2, 3) },
     ] {
-        assert!(told(wrong.clone()) && !check([(2, shows(State::Loading, [(PORT, wrong)]))]).is_empty());
+        assert!(reported(wrong.clone()) && !check([(2, shows(State::Loading, [(PORT, wrong)]))]).is_empty());
     }
     let bare = Node { data: None, ..node(2, 3) };
     assert!(
@@ -166,23 +166,23 @@ fn a_node_that_never_existed_is_found() {
 #[test]
 fn events_of_a_cache_without_data_may_have_the_data_of_the_new_state() {
     let bare = |mzxid| Node { data: None, ..node(2, mzxid) };
-    let told = |old: Node, new: Node, last: Node| {
+    let reported = |old: Node, new: Node, last: Node| {
         let port = Scope::new(PORT).without_data();
         let events = [
-            tells_created(PORT, node(2, 3)),
+            reports_created(PORT, node(2, 3)),
             changed(PORT, 2, 4),
-            tells_changed(PORT, old, new),
+            reports_changed(PORT, old, new),
             initialized(),
             Event::Drained(STREAM),
             shows(State::Fresh(4), [(PORT, last)]),
         ];
         scoped(port, events.map(|event| (2, event))).check(&rules())
     };
-    assert_eq!(told(bare(3), node(2, 4), bare(4)), []);
-    assert_eq!(told(node(2, 3), bare(4), bare(4)), []);
+    assert_eq!(reported(bare(3), node(2, 4), bare(4)), []);
+    assert_eq!(reported(node(2, 3), bare(4), bare(4)), []);
     let wrong = Node { data: Some(b"other".to_vec()), ..bare(4) };
-    assert!(matches!(told(bare(3), wrong, bare(4))[..], [Violation::UnknownNode { .. }]));
-    let found = told(bare(3), node(2, 4), node(2, 4));
+    assert!(matches!(reported(bare(3), wrong, bare(4))[..], [Violation::UnknownNode { .. }]));
+    let found = reported(bare(3), node(2, 4), node(2, 4));
     assert!(matches!(found[..], [Violation::UnknownNode { .. }, Violation::NotTheEvents { .. }]), "{found:?}");
 }
 
@@ -204,54 +204,57 @@ fn a_node_outside_of_the_scope_is_found() {
     assert_eq!(shown(Scope::new(ROOT).refuse("config"), deep), []);
     assert_eq!(shown(Scope::new(ROOT).stop_at("hosts"), deep), found(deep));
     assert_eq!(shown(Scope::new(ROOT).stop_at("first"), deep), []);
-    let told = scoped(Scope::new(PORT), [(2, tells_created(ROOT, node(1, 1)))]).check(&rules());
-    assert_eq!(told, found(ROOT));
+    let reported = scoped(Scope::new(PORT), [(2, reports_created(ROOT, node(1, 1)))]).check(&rules());
+    assert_eq!(reported, found(ROOT));
 }
 
 #[test]
 fn an_event_that_does_not_apply_is_found() {
-    let found = |told: Told, before: Option<Node>| {
+    let found = |reported: Reported, before: Option<Node>| {
         let at = seconds(4);
         assert_eq!(
             after_load([
                 (3, changed(PORT, 2, 4)),
                 (3, created("/config/a/b", 5)),
-                (4, Event::Tells(STREAM, told.clone()))
+                (4, Event::Reports(STREAM, reported.clone()))
             ]),
-            [Violation::DoesNotApply { at, stream: STREAM, told, before }]
+            [Violation::DoesNotApply { at, stream: STREAM, reported, before }]
         );
     };
     let port = || PORT.to_owned();
-    found(Told::Created(port(), node(2, 4)), Some(node(2, 3)));
-    found(Told::Changed { path: port(), old: node(2, 2), new: node(2, 4) }, Some(node(2, 3)));
-    found(Told::Changed { path: port(), old: node(2, 3), new: node(2, 3) }, Some(node(2, 3)));
-    found(Told::Deleted(port(), node(2, 2)), Some(node(2, 3)));
-    found(Told::Deleted("/config/none".to_owned(), node(2, 3)), None);
+    found(Reported::Created(port(), node(2, 4)), Some(node(2, 3)));
+    found(Reported::Changed { path: port(), old: node(2, 2), new: node(2, 4) }, Some(node(2, 3)));
+    found(Reported::Changed { path: port(), old: node(2, 3), new: node(2, 3) }, Some(node(2, 3)));
+    found(Reported::Deleted(port(), node(2, 2)), Some(node(2, 3)));
+    found(Reported::Deleted("/config/none".to_owned(), node(2, 3)), None);
     // Without its parent, and before its child.
-    found(Told::Created("/config/a/b".to_owned(), node(5, 5)), None);
-    found(Told::Deleted(ROOT.to_owned(), node(1, 1)), Some(node(1, 1)));
-    let unknown = after_load([(3, deleted(PORT, 4)), (3, tells_deleted(PORT, node(2, 3)))]);
+    found(Reported::Created("/config/a/b".to_owned(), node(5, 5)), None);
+    found(Reported::Deleted(ROOT.to_owned(), node(1, 1)), Some(node(1, 1)));
+    let unknown = after_load([(3, deleted(PORT, 4)), (3, reports_deleted(PORT, node(2, 3)))]);
     assert_eq!(unknown, []);
 }
 
 #[test]
 fn a_node_that_was_created_again_and_is_told_as_changed_is_found() {
     let again = || [(3, deleted(PORT, 4)), (3, created(PORT, 5))];
-    let told = after_load(again().into_iter().chain([(3, tells_changed(PORT, node(2, 3), node(5, 5)))]));
-    assert_eq!(told, [Violation::CreatedAgain { at: seconds(3), stream: STREAM, path: PORT.to_owned() }]);
+    let reported = after_load(again().into_iter().chain([(3, reports_changed(PORT, node(2, 3), node(5, 5)))]));
+    assert_eq!(reported, [Violation::CreatedAgain { at: seconds(3), stream: STREAM, path: PORT.to_owned() }]);
 }
 
 #[test]
 fn a_step_back_is_found_but_not_behind_a_reset() {
     let events = |then: Vec<Event>| {
-        let newer = [changed(PORT, 2, 4), tells_changed(PORT, node(2, 3), node(2, 4))];
+        let newer = [changed(PORT, 2, 4), reports_changed(PORT, node(2, 3), node(2, 4))];
         after_load(newer.into_iter().chain(then).map(|event| (3, event)))
     };
     let found = [Violation::WentBack { at: seconds(3), cache: CACHE, path: PORT.to_owned(), from: 4, to: 3 }];
-    assert_eq!(events(vec![tells_changed(PORT, node(2, 4), node(2, 3))]), found);
-    assert_eq!(events(vec![tells_deleted(PORT, node(2, 4)), tells_created(PORT, node(2, 3))]), found);
-    let reset =
-        vec![Event::Tells(STREAM, Told::Reset), tells_created(ROOT, node(1, 1)), tells_created(PORT, node(2, 3))];
+    assert_eq!(events(vec![reports_changed(PORT, node(2, 4), node(2, 3))]), found);
+    assert_eq!(events(vec![reports_deleted(PORT, node(2, 4)), reports_created(PORT, node(2, 3))]), found);
+    let reset = vec![
+        Event::Reports(STREAM, Reported::Reset),
+        reports_created(ROOT, node(1, 1)),
+        reports_created(PORT, node(2, 3)),
+    ];
     assert_eq!(events(reset), []);
     let shown = |mzxid| shows(State::Fresh(3), [(ROOT, node(1, 1)), (PORT, node(2, mzxid))]);
     assert_eq!(events(vec![shown(4), shown(3)]), found);
@@ -268,8 +271,8 @@ fn contents_that_are_not_the_sum_of_the_events_are_found() {
         after_load([changed(PORT, 2, 4)].into_iter().chain(events).chain([shown]).map(|event| (3, event)))
     };
     assert_eq!(shown(vec![Event::Drained(STREAM)], 4), found(&[PORT]));
-    assert_eq!(shown(vec![tells_changed(PORT, node(2, 3), node(2, 4)), Event::Drained(STREAM)], 3), found(&[PORT]));
-    let reset = vec![Event::Tells(STREAM, Told::Reset), initialized(), Event::Drained(STREAM)];
+    assert_eq!(shown(vec![reports_changed(PORT, node(2, 3), node(2, 4)), Event::Drained(STREAM)], 3), found(&[PORT]));
+    let reset = vec![Event::Reports(STREAM, Reported::Reset), initialized(), Event::Drained(STREAM)];
     assert_eq!(shown(reset, 3), found(&[ROOT, PORT]));
     // The stream may have more events.
     assert_eq!(shown(vec![], 4), []);
@@ -336,7 +339,7 @@ fn transactions_begin_again_when_the_servers_have_lost_all_data() {
     let shown = |zxid| shows(State::Fresh(zxid), [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
     assert_eq!(emptied([again.to_vec(), vec![shown(3)]].concat()), []);
     assert!(matches!(emptied([again.to_vec(), vec![shown(2)]].concat())[..], [Violation::NotFresh { zxid: 2, .. }]));
-    // Transaction 9 was none of these nodes, and the cache does not know of the loss yet.
+    // Transaction 9 changed neither of these nodes. The cache does not know of the loss yet.
     let unaware = shows(State::Stale(9), [(ROOT, node(1, 1)), (PORT, node(2, 3))]);
     assert_eq!(emptied(vec![unaware]), []);
     let later = changed(PORT, 2, 9);
@@ -425,19 +428,19 @@ fn an_end_of_the_load_that_is_told_twice_or_early_or_never_is_found() {
     assert_eq!(empty(vec![], State::Loading), []);
     let never = Violation::NeverInitialized { at: seconds(2), stream: STREAM };
     assert_eq!(empty(vec![], State::Fresh(1)), std::slice::from_ref(&never));
-    let reset = || vec![initialized(), Event::Tells(STREAM, Told::Reset)];
+    let reset = || vec![initialized(), Event::Reports(STREAM, Reported::Reset)];
     assert_eq!(empty(reset(), State::Fresh(1)), [never]);
     assert_eq!(empty([reset(), vec![initialized()]].concat(), State::Fresh(1)), []);
 }
 
 #[test]
 fn an_event_behind_the_close_is_found() {
-    let closed = |told: Event| {
-        after_load([(3, deleted(PORT, 4)), (3, Event::Drained(STREAM)), (3, shows(State::Closed, [])), (4, told)])
+    let closed = |reported: Event| {
+        after_load([(3, deleted(PORT, 4)), (3, Event::Drained(STREAM)), (3, shows(State::Closed, [])), (4, reported)])
     };
-    let told = Told::Deleted(PORT.to_owned(), node(2, 3));
-    let found = [Violation::AfterClosed { at: seconds(4), stream: STREAM, told: told.clone() }];
-    assert_eq!(closed(Event::Tells(STREAM, told)), found);
+    let reported = Reported::Deleted(PORT.to_owned(), node(2, 3));
+    let found = [Violation::AfterClosed { at: seconds(4), stream: STREAM, reported: reported.clone() }];
+    assert_eq!(closed(Event::Reports(STREAM, reported)), found);
     assert_eq!(closed(Event::Drained(STREAM)), []);
 }
 
@@ -446,7 +449,7 @@ fn events_out_of_order_are_found() {
     for event in [
         deleted(PORT, 1),
         Event::Opened(STREAM, CACHE),
-        Event::Tells(STREAM, Told::Reset),
+        Event::Reports(STREAM, Reported::Reset),
         Event::Drained(STREAM),
         shows(State::Fresh(1), []),
         Event::CaughtUp { cache: CACHE, from: 0, zxid: 0 },

@@ -7,7 +7,7 @@ use curator_integration::env::{Env, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{CacheError, CacheState, CuratorCache, CuratorCacheOptions, Lookup};
 
-use crate::stage::{Replay, Told, away, commit, contents, loaded};
+use crate::stage::{Replay, Reported, away, commit, contents, loaded};
 
 async fn owner(env: &Env) -> CuratorFramework {
     connected(builder(env.address()).authorization("digest", "owner:secret")).await
@@ -41,8 +41,8 @@ on_every_server! {
         in_time(cache.watch().wait_for(CacheState::is_fresh)).await.unwrap();
         in_time(cache.synced()).await.unwrap();
         assert_eq!((cache.len(), cache.get(&root).present().unwrap().data.as_slice()), (2, &b"1"[..]));
-        let told = replay.arrived(&mut events);
-        assert_eq!((&told[0], told.last()), (&Told::Failed(root), Some(&Told::Initialized)));
+        let reported = replay.arrived(&mut events);
+        assert_eq!((&reported[0], reported.last()), (&Reported::Failed(root), Some(&Reported::Initialized)));
     }
 
     async fn a_root_that_is_closed_later_is_never_called_fresh(env) {
@@ -84,14 +84,14 @@ on_every_server! {
         in_time(cache.synced()).await.unwrap();
         assert_eq!(
             replay.arrived(&mut events),
-            [Told::Created(child.clone()), Told::Created(format!("{child}/below"))]
+            [Reported::Created(child.clone()), Reported::Created(format!("{child}/below"))]
         );
         // Refused at a full read, and opened and changed while the connection is lost.
         close(&owner, &child).await;
         cache.rebuild();
         in_time(cache.synced()).await.unwrap();
-        let told = [Told::Deleted(format!("{child}/below")), Told::Deleted(child.clone()), Told::Failed(child.clone())];
-        assert_eq!(replay.arrived(&mut events), told);
+        let reported = [Reported::Deleted(format!("{child}/below")), Reported::Deleted(child.clone()), Reported::Failed(child.clone())];
+        assert_eq!(replay.arrived(&mut events), reported);
         away(&proxy, &cache, async {
             open(&owner, &child).await;
             owner.set_data().for_path(&child, "2").await.unwrap();
@@ -99,7 +99,7 @@ on_every_server! {
         .await;
         assert_eq!(
             replay.arrived(&mut events),
-            [Told::Created(child.clone()), Told::Created(format!("{child}/below"))]
+            [Reported::Created(child.clone()), Reported::Created(format!("{child}/below"))]
         );
     }
 
@@ -141,15 +141,15 @@ on_every_server! {
         };
         assert_eq!(contents(&cache), expect(&[(&root, "root"), (&good, "good")]));
         assert_eq!(cache.get(&bad), Lookup::NotLoaded);
-        assert!(replay.arrived(&mut events).contains(&Told::Failed(bad.clone())));
+        assert!(replay.arrived(&mut events).contains(&Reported::Failed(bad.clone())));
         client.set_data().compressed().for_path(&bad, "better").await.unwrap();
         client.set_data().for_path(&good, "plain").await.unwrap();
         in_time(cache.caught_up()).await.unwrap();
         assert_eq!(contents(&cache), expect(&[(&root, "root"), (&bad, "better")]));
-        let told = [Told::Created(bad), Told::Deleted(good.clone()), Told::Failed(good.clone())];
+        let reported = [Reported::Created(bad), Reported::Deleted(good.clone()), Reported::Failed(good.clone())];
         let mut heard = replay.arrived(&mut events);
         heard.sort();
-        assert_eq!(heard, told);
+        assert_eq!(heard, reported);
         // The root alone makes the cache useless.
         client.set_data().for_path(&root, "plain").await.unwrap();
         eventually("failed", async || matches!(cache.state(), CacheState::Failed(_))).await;

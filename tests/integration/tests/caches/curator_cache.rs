@@ -7,13 +7,13 @@ use std::time::Duration;
 use curator_framework::{CuratorFramework, CuratorOp, Error, RetryForever};
 use curator_integration::env::{self, Env, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{CacheEvents, CacheState, CuratorCache, CuratorCacheListener, CuratorCacheOptions, Lookup};
+use curator_recipes::{CacheEvents, CuratorCache, CuratorCacheListener, CuratorCacheOptions, Lookup};
 use curator_test::{ApacheCluster, FaultProxy};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::{JoinSet, block_in_place};
 
-use crate::stage::{Calls, Replay, Told, calls_of, commit, contents, loaded};
+use crate::stage::{Calls, Replay, Reported, calls_of, commit, contents, loaded};
 
 /// The names of the nodes at each level of a random tree.
 const NAMES: usize = 5;
@@ -225,11 +225,11 @@ on_every_server! {
         in_time(async { while writers.join_next().await.transpose().unwrap().is_some() {} }).await;
         for (cache, mut events) in caches {
             in_time(cache.caught_up()).await.unwrap();
-            let told = Replay::default().arrived(&mut events);
-            let count = |of: fn(&Told) -> bool| told.iter().filter(|told| of(told)).count();
-            let created = count(|told| matches!(told, Told::Created(_)));
-            assert_eq!(created - count(|told| matches!(told, Told::Deleted(_))), cache.len());
-            assert!(created > 10, "{told:?}");
+            let reported = Replay::default().arrived(&mut events);
+            let count = |of: fn(&Reported) -> bool| reported.iter().filter(|reported| of(reported)).count();
+            let created = count(|reported| matches!(reported, Reported::Created(_)));
+            assert_eq!(created - count(|reported| matches!(reported, Reported::Deleted(_))), cache.len());
+            assert!(created > 10, "{reported:?}");
         }
     }
 
@@ -329,8 +329,8 @@ async fn a_cache_loads_more_than_64_k_nodes() {
     assert_eq!(cache.len(), NODES);
     // The stream was not read meanwhile, and more events than its limit were dropped.
     let mut replay = Replay::default();
-    let told = replay.arrived(&mut events);
-    assert_eq!((&told[0], told.len(), replay.0.len()), (&Told::Reset, NODES + 2, NODES));
+    let reported = replay.arrived(&mut events);
+    assert_eq!((&reported[0], reported.len(), replay.0.len()), (&Reported::Reset, NODES + 2, NODES));
 }
 
 /// Curator's `TestCuratorCacheEdges.testServerLoss`.
@@ -358,7 +358,7 @@ async fn a_cache_whose_server_dies_goes_on_at_another_one() {
         block_in_place(|| cluster.kill(server)).unwrap();
         eventually("the others serve", async || other.set_data().for_path("/test/one", "x").await.is_ok()).await;
         eventually("the cache is fresh", async || cache.synced().await.is_ok()).await;
-        assert!(matches!(cache.state(), CacheState::Fresh(_)));
+        assert!(cache.state().is_fresh());
         assert_eq!((cache.len(), cache.get("/test/one").present().unwrap().data.as_slice()), (4, &b"x"[..]));
         block_in_place(|| cluster.restart(server)).unwrap();
         block_in_place(|| cluster.wait_for_server(server)).unwrap();

@@ -13,7 +13,7 @@ use curator_recipes::{
 use curator_test::TestingServer;
 use futures_util::StreamExt as _;
 
-use crate::stage::{Replay, Told, calls_of, commit, contents, loaded};
+use crate::stage::{Replay, Reported, calls_of, commit, contents, loaded};
 
 fn server() -> TestingServer {
     curator_integration::in_process::server()
@@ -45,21 +45,21 @@ on_every_server! {
         drop(dropped);
         let mut streams = [early, late, slow].map(|events| (events, Replay::default()));
         for (events, replay) in &mut streams[..2] {
-            let told = replay.arrived(events);
-            assert_eq!(told.len(), 22 + usize::from(told[0] == Told::Reset));
+            let reported = replay.arrived(events);
+            assert_eq!(reported.len(), 22 + usize::from(reported[0] == Reported::Reset));
         }
         for number in 0..5 {
             let node = format!("{root}/{number}");
             commit(&client, [CuratorOp::delete(&node), CuratorOp::create(&node)]).await;
             in_time(cache.caught_up()).await.unwrap();
             let (events, replay) = &mut streams[1];
-            assert_eq!(replay.arrived(events), [Told::Deleted(node.clone()), Told::Created(node)]);
+            assert_eq!(replay.arrived(events), [Reported::Deleted(node.clone()), Reported::Created(node)]);
         }
         client.set_data().for_path(&root, "eleventh").await.unwrap();
         in_time(cache.caught_up()).await.unwrap();
         for (events, replay) in &mut streams {
-            let told = replay.arrived(events);
-            assert!(told.len() == 1 || told[0] == Told::Reset, "{told:?}");
+            let reported = replay.arrived(events);
+            assert!(reported.len() == 1 || reported[0] == Reported::Reset, "{reported:?}");
             let nodes: Vec<_> = replay.0.values().map(|node| (**node).clone()).collect();
             let mut kept = cache.nodes();
             kept.sort_by(|one, other| one.path.cmp(&other.path));
@@ -70,8 +70,8 @@ on_every_server! {
         in_time(cache.caught_up()).await.unwrap();
         cache.close().await;
         for (events, mut replay) in streams {
-            let told: Vec<_> = events.into_stream().map(|event| replay.apply(event)).collect().await;
-            assert_eq!(told, [Told::Deleted(format!("{root}/7"))]);
+            let reported: Vec<_> = events.into_stream().map(|event| replay.apply(event)).collect().await;
+            assert_eq!(reported, [Reported::Deleted(format!("{root}/7"))]);
         }
         assert!(in_time(cache.events().next()).await.is_none());
     }
@@ -251,8 +251,8 @@ async fn a_closure_that_panics_or_blocks_holds_up_its_own_listener_alone() {
     cache.add_listener(plain.build());
     in_time(is_blocked).await.unwrap();
     assert_eq!(calls.take(10).await[9], "initialized");
-    let told = panicked.take(7).await;
-    assert!(told[6] == "initialized" && !told.iter().any(|call| call.ends_with("/tree/a=")), "{told:?}");
+    let reported = panicked.take(7).await;
+    assert!(reported[6] == "initialized" && !reported.iter().any(|call| call.ends_with("/tree/a=")), "{reported:?}");
     cache.remove_listener(blocking);
     released.send(()).unwrap();
     // The call that runs goes on.
@@ -335,11 +335,11 @@ async fn a_cache_ends_with_its_client_and_begins_with_its_start() {
     assert!(matches!(in_time(waiting.initialized()).await, Err(CacheError::Closed { .. })));
     assert!(matches!(in_time(waiting.synced()).await, Err(CacheError::Closed { .. })));
     assert_eq!(cache.len(), 3);
-    let mut told = 0;
+    let mut reported = 0;
     while let Some(event) = in_time(events.next()).await {
-        told += usize::from(matches!(event, CacheEvent::Created(_) | CacheEvent::Initialized));
+        reported += usize::from(matches!(event, CacheEvent::Created(_) | CacheEvent::Initialized));
     }
-    assert_eq!(told, 4);
+    assert_eq!(reported, 4);
     in_time(cache.close()).await;
     drop(writer);
 }

@@ -7,7 +7,7 @@ use curator_integration::env::{self, builder, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{CacheError, CacheState, CuratorCache, CuratorCacheOptions, Lookup};
 
-use crate::stage::{Replay, Told, away, commit, contents, loaded, reads};
+use crate::stage::{Replay, Reported, away, commit, contents, loaded, reads};
 
 on_every_server! {
     async fn the_contents_stay_in_an_outage_and_the_state_says_since_when(env) {
@@ -27,7 +27,7 @@ on_every_server! {
             in_time(cache.initialized()).await.unwrap();
         })
         .await;
-        let CacheState::Fresh(fresh) = cache.state() else { panic!("{:?}", cache.state()) };
+        let CacheState::Fresh { zxid: fresh } = cache.state() else { panic!("{:?}", cache.state()) };
         assert!(fresh >= written);
         assert_eq!((cache.get(&root).present().unwrap().data.as_slice(), reads(&proxy) - requests), (&b"2"[..], 1));
     }
@@ -37,15 +37,15 @@ on_every_server! {
         let child = format!("{root}/child");
         let cache = loaded(&connected(builder(proxy.address())).await, &root, CuratorCacheOptions::new()).await;
         let (mut events, mut replay) = (cache.events(), Replay::default());
-        assert_eq!((replay.arrived(&mut events), cache.get(&root)), (vec![Told::Initialized], Lookup::Missing));
+        assert_eq!((replay.arrived(&mut events), cache.get(&root)), (vec![Reported::Initialized], Lookup::Missing));
         let create = async || drop(other.create().creating_parents_if_needed().for_path(&child).await.unwrap());
         let delete = async || commit(&other, [CuratorOp::delete(&child), CuratorOp::delete(&root)]).await;
         let (created, deleted) = (
-            [Told::Created(root.clone()), Told::Created(child.clone())],
-            [Told::Deleted(child.clone()), Told::Deleted(root.clone())],
+            [Reported::Created(root.clone()), Reported::Created(child.clone())],
+            [Reported::Deleted(child.clone()), Reported::Deleted(root.clone())],
         );
         for is_away in [false, true, false] {
-            for (told, exists) in [(&created, true), (&deleted, false), (&created, true)] {
+            for (reported, exists) in [(&created, true), (&deleted, false), (&created, true)] {
                 let change = async {
                     match exists {
                         true => create().await,
@@ -59,7 +59,7 @@ on_every_server! {
                         in_time(cache.synced()).await.unwrap();
                     }
                 }
-                assert_eq!(replay.arrived(&mut events), told, "{is_away}");
+                assert_eq!(replay.arrived(&mut events), reported, "{is_away}");
                 assert_eq!((cache.len(), cache.get(&root).present().is_some()), (2 * usize::from(exists), exists));
             }
             // Deleted and created again.
@@ -137,10 +137,10 @@ async fn a_server_that_has_lost_its_data_replaces_the_contents() {
         assert_eq!(nodes, expected);
     };
     check(&cache);
-    let mut told = replay.arrived(&mut events);
-    assert_eq!((told.len(), replay.0.len()), (6, 3), "{told:?}");
-    told.truncate(3);
-    assert!(told.iter().all(|told| matches!(told, Told::Deleted(_))), "{told:?}");
+    let mut reported = replay.arrived(&mut events);
+    assert_eq!((reported.len(), replay.0.len()), (6, 3), "{reported:?}");
+    reported.truncate(3);
+    assert!(reported.iter().all(|reported| matches!(reported, Reported::Deleted(_))), "{reported:?}");
     // So does a cache that resumes.
     assert!(matches!(
         CuratorCache::with_options(other.clone(), "/other", CuratorCacheOptions::new().resume(snapshot.clone())),

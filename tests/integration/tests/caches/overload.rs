@@ -1,105 +1,44 @@
-//! Servers that refuse reads because they are overloaded.
+//! Servers that refuse reads: because they are overloaded, or for good.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use async_trait::async_trait;
-use curator_framework::{
-    AddWatchMode, AddedWatch, Capabilities, ConnectConfig, ConnectError, Connection, CuratorOp,
-    DefaultZooKeeperFactory, Error, Evidence, Reply, ReplyFuture, Request, Resync, ZooKeeperFactory, ZooKeeperHandle,
-};
+use curator_framework::{CuratorOp, Error, Request};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process;
-use curator_recipes::CuratorCacheOptions;
+use curator_integration::refusals::RefusingFactory;
+use curator_recipes::{CacheError, CacheState, CuratorCacheOptions, Lookup};
+use parking_lot::Mutex;
 
-use crate::stage::{Replay, Told, commit, loaded};
+use crate::stage::{Replay, Reported, commit, loaded};
 
 /// ZooKeeper's `THROTTLEDOP`.
 const THROTTLED: i32 = -127;
+/// `MARSHALLINGERROR`, `BADARGUMENTS`, `APIERROR`, `AUTHFAILED`, `SESSIONCLOSEDREQUIRESASLAUTH`: the same request has the
+/// same reply again.
+const LASTING: [i32; 5] = [-5, -8, -100, -115, -124];
 
-/// A factory of handles that refuse reads as a server with too much to do does.
-#[derive(Debug, Clone, Default)]
-struct Throttled {
-    /// The number of reads that are still to be refused.
-    left: Arc<AtomicUsize>,
-}
-
-#[derive(Debug)]
-struct ThrottledHandle {
-    inner: Arc<dyn ZooKeeperHandle>,
-    throttled: Throttled,
-}
-
-#[async_trait]
-impl ZooKeeperFactory for Throttled {
-    async fn connect(&self, config: &ConnectConfig) -> Result<Connection, ConnectError> {
-        let connection = DefaultZooKeeperFactory::new().connect(config).await?;
-        let handle = Arc::new(ThrottledHandle { inner: connection.handle, throttled: self.clone() });
-        Ok(Connection { handle, ..connection })
-    }
-}
-
-impl ZooKeeperHandle for ThrottledHandle {
-    fn submit(&self, request: Request, epoch: u64) -> ReplyFuture {
+/// Refuses so many reads as a server with too much to do does.
+fn throttled(left: &Arc<AtomicUsize>) -> RefusingFactory {
+    let left = Arc::clone(left);
+    RefusingFactory::new(move |request| {
         let is_refused = matches!(request, Request::GetData { .. })
-            && self.throttled.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
-        if !is_refused {
-            return self.inner.submit(request, epoch);
-        }
-        let error = Error::ZooKeeper { code: THROTTLED, request: request.to_string().into() };
-        ReplyFuture::new(async move { Reply::not_sent(error) })
-    }
-
-    fn heartbeat(&self, evidence: Evidence) -> ReplyFuture {
-        self.inner.heartbeat(evidence)
-    }
-
-    fn session_id(&self) -> Option<i64> {
-        self.inner.session_id()
-    }
-
-    fn set_owning(&self, owning: bool) {
-        self.inner.set_owning(owning);
-    }
-
-    fn negotiated_timeout(&self) -> Duration {
-        self.inner.negotiated_timeout()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn add_watch(&self, path: &str, mode: AddWatchMode, resync: Option<Arc<dyn Resync>>) -> AddedWatch {
-        self.inner.add_watch(path, mode, resync)
-    }
-
-    fn client(&self) -> &'static str {
-        self.inner.client()
-    }
-
-    fn end(&self) {
-        self.inner.end();
-    }
-
-    fn closed(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        self.inner.closed()
-    }
+            && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        is_refused.then(|| Error::ZooKeeper { code: THROTTLED, request: request.to_string().into() })
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_that_an_overloaded_server_refuses_is_repeated() {
-    let (server, throttled) = (in_process::server(), Throttled::default());
-    let client = connected(in_process::options(&server).zookeeper_factory(throttled.clone())).await;
+    let (server, left) = (in_process::server(), Arc::default());
+    let client = connected(in_process::options(&server).zookeeper_factory(throttled(&left))).await;
     commit(&client, ["/tree", "/tree/a", "/tree/b"].map(CuratorOp::create)).await;
     let cache = loaded(&client, "/tree", CuratorCacheOptions::new()).await;
     let (mut events, mut replay) = (cache.events(), Replay::default());
     replay.arrived(&mut events);
-    throttled.left.store(2, Ordering::SeqCst);
+    left.store(2, Ordering::SeqCst);
     commit(&client, ["/tree", "/tree/a"].map(|path| CuratorOp::set_data(path, "new"))).await;
-    eventually("both reads are refused", async || throttled.left.load(Ordering::SeqCst) == 0).await;
+    eventually("both reads are refused", async || left.load(Ordering::SeqCst) == 0).await;
     // Notifications that arrive all the time do not put the repetition off.
     let writes = async {
         loop {
@@ -110,7 +49,44 @@ async fn a_read_that_an_overloaded_server_refuses_is_repeated() {
         () = writes => {}
         fresh = in_time(cache.caught_up()) => assert!(fresh.is_ok(), "{fresh:?}"),
     }
-    let told = replay.arrived(&mut events);
-    assert!(told.iter().all(|told| matches!(told, Told::Changed(_))), "{told:?}");
-    assert!(["/tree", "/tree/a"].iter().all(|path| told.contains(&Told::Changed((*path).to_owned()))), "{told:?}");
+    let reported = replay.arrived(&mut events);
+    assert!(reported.iter().all(|reported| matches!(reported, Reported::Changed(_))), "{reported:?}");
+    assert!(
+        ["/tree", "/tree/a"].iter().all(|path| reported.contains(&Reported::Changed((*path).to_owned()))),
+        "{reported:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_a_server_refuses_for_good_is_reported_and_left_out() {
+    for code in LASTING {
+        let (server, refused) = (in_process::server(), Arc::new(Mutex::new("")));
+        let path = Arc::clone(&refused);
+        let factory = RefusingFactory::new(move |request| {
+            let is_refused = matches!(request, Request::GetData { path: read, .. } if **read == **path.lock());
+            is_refused.then(|| Error::ZooKeeper { code, request: request.to_string().into() })
+        });
+        let client = connected(in_process::options(&server).zookeeper_factory(factory)).await;
+        commit(&client, ["/tree", "/tree/a", "/tree/b"].map(CuratorOp::create)).await;
+
+        *refused.lock() = "/tree/a";
+        let cache = loaded(&client, "/tree", CuratorCacheOptions::new()).await;
+        let mut events = cache.events();
+        let reported = Replay::default().arrived(&mut events);
+        assert_eq!((cache.len(), cache.get("/tree/a"), reported.len()), (2, Lookup::NotLoaded, 3), "{code}");
+        // The next change of the node is a reason to read it again.
+        *refused.lock() = "";
+        commit(&client, [CuratorOp::set_data("/tree/a", "new")]).await;
+        in_time(cache.synced()).await.unwrap();
+        assert!(cache.get("/tree/a").present().is_some(), "{code}");
+
+        *refused.lock() = "/tree";
+        cache.rebuild();
+        let error = in_time(cache.synced()).await.unwrap_err();
+        assert!(
+            matches!(&error, CacheError::Framework(Error::ZooKeeper { code: given, .. }) if *given == code),
+            "{error}"
+        );
+        assert!(matches!(cache.state(), CacheState::Failed(_)), "{code}");
+    }
 }

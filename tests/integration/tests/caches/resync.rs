@@ -9,7 +9,7 @@ use curator_integration::on_every_server;
 use curator_recipes::{CacheState, CuratorCache, CuratorCacheOptions, Lookup};
 use curator_test::FaultProxy;
 
-use crate::stage::{Replay, Told, commit, contents, loaded, reads};
+use crate::stage::{Replay, Reported, commit, contents, loaded, reads};
 
 /// A tree of 10 × 100 nodes, with a client behind a proxy and another client.
 struct Stage {
@@ -50,12 +50,12 @@ impl Stage {
         in_time(cache.synced()).await.unwrap();
     }
 
-    async fn change(&self, changes: usize) -> Vec<Told> {
+    async fn change(&self, changes: usize) -> Vec<Reported> {
         let set = (0..changes).map(|number| CuratorOp::set_data(self.node(number), "x"));
         commit(&self.other, set).await;
-        let mut told: Vec<_> = (0..changes).map(|number| Told::Changed(self.node(number))).collect();
-        told.sort();
-        told
+        let mut reported: Vec<_> = (0..changes).map(|number| Reported::Changed(self.node(number))).collect();
+        reported.sort();
+        reported
     }
 }
 
@@ -86,14 +86,14 @@ on_every_server! {
             in_time(cache.synced()).await.unwrap();
         }
         assert_eq!(reads(&stage.proxy) - before, 2);
-        let told = [Told::Changed(node.clone()), Told::Created(new.clone()), Told::Deleted(node.clone())];
-        assert_eq!(replay.arrived(&mut events), told);
+        let reported = [Reported::Changed(node.clone()), Reported::Created(new.clone()), Reported::Deleted(node.clone())];
+        assert_eq!(replay.arrived(&mut events), reported);
         assert_eq!(cache.get(&node), Lookup::Missing);
         assert!(cache.get(&new).present().is_some());
         // A node that is created again has two events, also in one transaction.
         commit(&stage.other, [CuratorOp::delete(&new), CuratorOp::create(&new)]).await;
         in_time(cache.synced()).await.unwrap();
-        assert_eq!(replay.arrived(&mut events), [Told::Deleted(new.clone()), Told::Created(new)]);
+        assert_eq!(replay.arrived(&mut events), [Reported::Deleted(new.clone()), Reported::Created(new)]);
     }
 
     async fn a_lost_connection_costs_a_read_for_each_change(env) {
@@ -102,11 +102,11 @@ on_every_server! {
         let (mut events, mut replay) = (cache.events(), Replay::default());
         replay.arrived(&mut events);
         for changes in [0, 1, 100] {
-            let (before, mut told) = (reads(&stage.proxy), Vec::new());
-            stage.away(&cache, async { told = stage.change(changes).await }).await;
+            let (before, mut reported) = (reads(&stage.proxy), Vec::new());
+            stage.away(&cache, async { reported = stage.change(changes).await }).await;
             let mut heard = replay.arrived(&mut events);
             heard.sort();
-            assert_eq!((heard, reads(&stage.proxy) - before), (told, changes));
+            assert_eq!((heard, reads(&stage.proxy) - before), (reported, changes));
         }
         // A node is created again, with one below it, while the connection is lost.
         let parent = format!("{}/3", stage.root);
@@ -118,7 +118,7 @@ on_every_server! {
         }).await;
         let heard = replay.arrived(&mut events);
         assert_eq!(heard.len(), 101 + 2);
-        assert_eq!(heard[101..], [Told::Created(parent), Told::Created(nodes[0].clone())]);
+        assert_eq!(heard[101..], [Reported::Created(parent), Reported::Created(nodes[0].clone())]);
     }
 
     async fn a_new_session_reads_only_what_has_changed(env) {
@@ -131,7 +131,7 @@ on_every_server! {
             let session = stage.client.session().await.unwrap();
             stage.proxy.refuse();
             stage.proxy.reset();
-            let told = stage.change(changes).await;
+            let reported = stage.change(changes).await;
             env.kill_session(&session).await;
             stage.proxy.accept();
             eventually("a new session", async || {
@@ -141,7 +141,7 @@ on_every_server! {
             in_time(cache.synced()).await.unwrap();
             let mut heard = replay.arrived(&mut events);
             heard.sort();
-            assert_eq!((heard, reads(&stage.proxy) - before), (told, changes + 1), "{changes}, and the root");
+            assert_eq!((heard, reads(&stage.proxy) - before), (reported, changes + 1), "{changes}, and the root");
         }
     }
 
@@ -150,11 +150,11 @@ on_every_server! {
         let cache = loaded(&stage.client, &stage.root, CuratorCacheOptions::new()).await;
         let snapshot = cache.snapshot().unwrap();
         cache.close().await;
-        let mut told = stage.change(50).await;
+        let mut reported = stage.change(50).await;
         let (gone, new) = (stage.node(999), format!("{}/new", stage.root));
         commit(&stage.other, [CuratorOp::delete(&gone), CuratorOp::create(&new)]).await;
-        told.extend([Told::Created(new), Told::Deleted(gone), Told::Initialized]);
-        told.sort();
+        reported.extend([Reported::Created(new), Reported::Deleted(gone), Reported::Initialized]);
+        reported.sort();
         let before = reads(&stage.proxy);
         let cache =
             CuratorCache::with_options(stage.client.clone(), &stage.root, CuratorCacheOptions::new().resume(snapshot))
@@ -165,7 +165,7 @@ on_every_server! {
         in_time(cache.initialized()).await.unwrap();
         let mut heard = replay.arrived(&mut events);
         heard.sort();
-        assert_eq!(heard, told);
+        assert_eq!(heard, reported);
         // The root, its list, the new node, and the changed ones.
         assert!(reads(&stage.proxy) - before <= 50 + 5, "{}", reads(&stage.proxy) - before);
         let there: BTreeMap<_, _> = replay.0.iter().map(|(path, node)| (path.clone(), node.data.clone())).collect();

@@ -42,7 +42,7 @@ pub(crate) async fn away(proxy: &FaultProxy, cache: &CuratorCache, changes: impl
 
 /// A change, as tests compare it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Told {
+pub(crate) enum Reported {
     Created(String),
     Changed(String),
     Deleted(String),
@@ -57,35 +57,35 @@ pub(crate) struct Replay(pub(crate) BTreeMap<String, Arc<ChildData>>);
 
 impl Replay {
     /// Applies an event, and asserts that it applies to those before it.
-    pub(crate) fn apply(&mut self, event: CacheEvent) -> Told {
+    pub(crate) fn apply(&mut self, event: CacheEvent) -> Reported {
         match event {
             CacheEvent::Created(node) => {
                 assert_eq!(self.0.insert(node.path.clone(), Arc::clone(&node)), None);
-                Told::Created(node.path.clone())
+                Reported::Created(node.path.clone())
             }
             CacheEvent::Changed { old, new } => {
                 assert_eq!(old.stat.czxid, new.stat.czxid, "a node that was created again is told as such");
                 assert!(old.stat.mzxid < new.stat.mzxid);
                 let before = self.0.insert(new.path.clone(), Arc::clone(&new)).unwrap();
                 assert_eq!(before.stat.mzxid, old.stat.mzxid);
-                Told::Changed(new.path.clone())
+                Reported::Changed(new.path.clone())
             }
             CacheEvent::Deleted(node) => {
                 assert_eq!(self.0.remove(&node.path).unwrap().stat.czxid, node.stat.czxid);
-                Told::Deleted(node.path.clone())
+                Reported::Deleted(node.path.clone())
             }
-            CacheEvent::Initialized => Told::Initialized,
+            CacheEvent::Initialized => Reported::Initialized,
             CacheEvent::Reset => {
                 self.0.clear();
-                Told::Reset
+                Reported::Reset
             }
-            CacheEvent::Failed { path, .. } => Told::Failed(path),
+            CacheEvent::Failed { path, .. } => Reported::Failed(path),
             other => panic!("{other:?}"),
         }
     }
 
     /// Applies the events that have arrived.
-    pub(crate) fn arrived(&mut self, events: &mut CacheEvents) -> Vec<Told> {
+    pub(crate) fn arrived(&mut self, events: &mut CacheEvents) -> Vec<Reported> {
         std::iter::from_fn(|| events.try_next()).map(|event| self.apply(event)).collect()
     }
 }

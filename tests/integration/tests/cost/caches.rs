@@ -42,7 +42,7 @@ struct Ground {
 }
 
 impl Ground {
-    /// Creates `folders` nodes with `nodes` children each; the children of the root alone, if there are no folders.
+    /// Creates `folders` nodes with `nodes` children each. With 0 folders the root has the `nodes` children.
     async fn new(env: Env, folders: usize, nodes: usize) -> Self {
         Self::with(env, |builder| builder, folders, nodes).await
     }

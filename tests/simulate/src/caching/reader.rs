@@ -9,7 +9,7 @@ use curator_recipes::{
     Lookup,
 };
 use curator_test::SimulatedEnsemble;
-use curator_test::caches::{Cache, Node, Nodes, Scope, State, Stream, Told};
+use curator_test::caches::{Cache, Node, Nodes, Reported, Scope, State, Stream};
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::sync::watch;
@@ -229,24 +229,24 @@ impl Reader {
 
     fn tell(&self, watched: &Watched, index: usize, event: CacheEvent) {
         let known = |node: &ChildData| (self.place.at_the_server(&node.path), self.node(watched, node));
-        let told = match event {
+        let reported = match event {
             CacheEvent::Created(node) => {
                 let (path, node) = known(&node);
-                Told::Created(path, node)
+                Reported::Created(path, node)
             }
             CacheEvent::Changed { old, new } => {
                 let ((path, old), (_, new)) = (known(&old), known(&new));
-                Told::Changed { path, old, new }
+                Reported::Changed { path, old, new }
             }
             CacheEvent::Deleted(node) => {
                 let (path, node) = known(&node);
-                Told::Deleted(path, node)
+                Reported::Deleted(path, node)
             }
-            CacheEvent::Initialized => Told::Initialized,
-            CacheEvent::Reset => Told::Reset,
-            other => return self.scribe.wrong(format!("{:?} tells {other:?}", watched.id)),
+            CacheEvent::Initialized => Reported::Initialized,
+            CacheEvent::Reset => Reported::Reset,
+            other => return self.scribe.wrong(format!("{:?} reports {other:?}", watched.id)),
         };
-        self.scribe.tells(watched.streams[index].stream, told);
+        self.scribe.reports(watched.streams[index].stream, reported);
     }
 
     fn node(&self, watched: &Watched, node: &ChildData) -> Node {
@@ -265,7 +265,7 @@ impl Reader {
         }
         let state = match watched.cache.state() {
             CacheState::Latent | CacheState::Loading => State::Loading,
-            CacheState::Fresh(zxid) => State::Fresh(zxid),
+            CacheState::Fresh { zxid } => State::Fresh(zxid),
             CacheState::Stale { zxid, .. } => State::Stale(zxid),
             CacheState::Failed(error) => {
                 self.scribe.wrong(format!("{:?} has failed: {error}", watched.id));

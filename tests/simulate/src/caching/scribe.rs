@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use curator_recipes::CacheError;
 use curator_test::SimulatedEnsemble;
-use curator_test::caches::{Cache, Caches, Change, Event, Node, Nodes, Rules, Scope, State, Stream, Told};
-use parking_lot::Mutex;
+use curator_test::caches::{Cache, Caches, Change, Event, Node, Nodes, Reported, Rules, Scope, State, Stream};
 
 use crate::contenders::Outcome;
+use crate::scribe::{self, Book as _};
 
+/// The contents and the events of caches.
 #[derive(Debug, Default)]
-struct Book {
+pub struct Book {
     caches: Caches,
     /// The contents that each cache has shown last.
     shown: BTreeMap<Cache, (State, Nodes)>,
@@ -22,39 +22,12 @@ struct Book {
 }
 
 /// The recorder of the contents and the events of caches.
-#[derive(Debug, Clone)]
-pub struct Scribe {
-    recovery: Duration,
-    ensemble: SimulatedEnsemble,
-    book: Arc<Mutex<Book>>,
-}
+pub type Scribe = scribe::Scribe<Book>;
 
 impl Scribe {
     /// Creates an empty record. Clients may take the time `recovery` to be connected after a fault.
     pub fn new(ensemble: SimulatedEnsemble, recovery: Duration) -> Self {
-        Self { recovery, ensemble, book: Arc::default() }
-    }
-
-    fn write<T>(&self, write: impl FnOnce(&mut Book, Duration) -> T) -> T {
-        let mut book = self.book.lock();
-        for (at, event) in self.ensemble.take_cache_events() {
-            book.event(at, event);
-        }
-        write(&mut book, self.ensemble.now())
-    }
-
-    /// Adds a line to the log.
-    pub fn note(&self, what: impl fmt::Display) {
-        self.write(|book, now| book.note(now, what));
-    }
-
-    /// Records a violation.
-    pub fn wrong(&self, what: impl Into<String>) {
-        self.write(|book, now| {
-            let what = what.into();
-            book.note(now, &what);
-            book.caches.left_behind(format!("{now:?}: {what}"));
-        });
+        Self::with_book(ensemble, recovery, Book::default())
     }
 
     /// Notes a fault. Until it is over and the clients have recovered, caches may be late.
@@ -93,8 +66,8 @@ impl Scribe {
     }
 
     /// Notes an event of a stream.
-    pub fn tells(&self, stream: Stream, told: Told) {
-        self.write(|book, now| book.event(now, Event::Tells(stream, told)));
+    pub fn reports(&self, stream: Stream, reported: Reported) {
+        self.write(|book, now| book.event(now, Event::Reports(stream, reported)));
     }
 
     /// Notes that a stream has no further event in this moment.
@@ -129,11 +102,23 @@ impl Scribe {
     }
 }
 
-impl Book {
+impl scribe::Book for Book {
+    fn catch_up(&mut self, ensemble: &SimulatedEnsemble) {
+        for (at, event) in ensemble.take_cache_events() {
+            self.event(at, event);
+        }
+    }
+
     fn note(&mut self, now: Duration, what: impl fmt::Display) {
         self.log.push(format!("{now:>12?} {what}"));
     }
 
+    fn left_behind(&mut self, now: Duration, what: String) {
+        self.caches.left_behind(format!("{now:?}: {what}"));
+    }
+}
+
+impl Book {
     fn event(&mut self, now: Duration, event: Event) {
         match &event {
             Event::Server(Change { zxid, path, node }) => {
@@ -148,15 +133,15 @@ impl Book {
                     self.shown.insert(*cache, shown);
                 }
             }
-            Event::Tells(stream, Told::Created(path, node)) => {
-                self.note(now, format_args!("{stream:?} tells the creation of {path}: {}", Text(Some(node))));
+            Event::Reports(stream, Reported::Created(path, node)) => {
+                self.note(now, format_args!("{stream:?} reports the creation of {path}: {}", Text(Some(node))));
             }
-            Event::Tells(stream, Told::Changed { path, old, new }) => {
+            Event::Reports(stream, Reported::Changed { path, old, new }) => {
                 let (old, new) = (Text(Some(old)), Text(Some(new)));
-                self.note(now, format_args!("{stream:?} tells the change of {path}: {old} to {new}"));
+                self.note(now, format_args!("{stream:?} reports the change of {path}: {old} to {new}"));
             }
-            Event::Tells(stream, Told::Deleted(path, node)) => {
-                self.note(now, format_args!("{stream:?} tells the deletion of {path}: {}", Text(Some(node))));
+            Event::Reports(stream, Reported::Deleted(path, node)) => {
+                self.note(now, format_args!("{stream:?} reports the deletion of {path}: {}", Text(Some(node))));
             }
             Event::Drained(_) => {}
             _ => self.note(now, format_args!("{event:?}")),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, Error};
@@ -13,12 +12,13 @@ use curator_test::nodes::Change;
 use curator_test::partitions::{Partitions, Share};
 use curator_test::registrations::{Event, Plan, Registration, Registrations, Rules, State};
 use curator_test::{ClientId, SimulatedEnsemble};
-use parking_lot::Mutex;
 
 use crate::contenders::Outcome;
+use crate::scribe::{self, Book as _};
 
+/// The nodes of registrants, the views of their group, and the owners of items.
 #[derive(Debug)]
-struct Book {
+pub struct Book {
     registrations: Registrations,
     groups: Groups,
     partitions: Partitions,
@@ -34,12 +34,7 @@ struct Book {
 }
 
 /// Writes down the nodes of registrants.
-#[derive(Debug, Clone)]
-pub struct Scribe {
-    recovery: Duration,
-    ensemble: SimulatedEnsemble,
-    book: Arc<Mutex<Book>>,
-}
+pub type Scribe = scribe::Scribe<Book>;
 
 impl Scribe {
     /// Creates an empty book on the nodes below a path, and on a partition's items. `recovery` is how long clients may take
@@ -56,29 +51,7 @@ impl Scribe {
             log: Vec::new(),
             next: 0,
         };
-        Self { recovery, ensemble, book: Arc::new(Mutex::new(book)) }
-    }
-
-    fn write<T>(&self, write: impl FnOnce(&mut Book, Duration) -> T) -> T {
-        let mut book = self.book.lock();
-        for (at, change) in self.ensemble.take_changes() {
-            book.change(at, change);
-        }
-        write(&mut book, self.ensemble.now())
-    }
-
-    /// Notes something for the reader.
-    pub fn note(&self, what: impl fmt::Display) {
-        self.write(|book, now| book.note(now, what));
-    }
-
-    /// Notes something that must not be.
-    pub fn wrong(&self, what: impl Into<String>) {
-        self.write(|book, now| {
-            let what = what.into();
-            book.note(now, &what);
-            book.registrations.left_behind(what);
-        });
+        Self::with_book(ensemble, recovery, book)
     }
 
     /// Notes a fault of the network or of a server. Until it is over and the clients have recovered, messages may be held
@@ -265,11 +238,23 @@ impl Scribe {
     }
 }
 
-impl Book {
+impl scribe::Book for Book {
+    fn catch_up(&mut self, ensemble: &SimulatedEnsemble) {
+        for (at, change) in ensemble.take_changes() {
+            self.change(at, change);
+        }
+    }
+
     fn note(&mut self, now: Duration, what: impl fmt::Display) {
         self.log.push(format!("{now:>12?} {what}"));
     }
 
+    fn left_behind(&mut self, _now: Duration, what: String) {
+        self.registrations.left_behind(what);
+    }
+}
+
+impl Book {
     fn fault(&mut self, now: Duration, what: impl fmt::Display, lasting: Duration) {
         self.note(now, what);
         self.registrations.fault(now, now + lasting);

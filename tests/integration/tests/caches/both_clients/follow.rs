@@ -9,7 +9,7 @@ use curator_integration::env::{self, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{CacheError, CacheEvent, CacheState, CuratorCache, CuratorCacheOptions, Lookup};
 
-use crate::stage::{Replay, Told, contents, loaded};
+use crate::stage::{Replay, Reported, contents, loaded};
 
 async fn set(client: &CuratorFramework, path: &str, data: &str) {
     client.set_data().for_path(path, data).await.unwrap();
@@ -34,7 +34,7 @@ on_every_server! {
         let cache = loaded(&client, &root, CuratorCacheOptions::new()).await;
         assert_eq!((cache.get(&root), cache.len()), (Lookup::Missing, 0));
         let (mut events, mut replay) = (cache.events(), Replay::default());
-        assert_eq!(replay.arrived(&mut events), [Told::Initialized]);
+        assert_eq!(replay.arrived(&mut events), [Reported::Initialized]);
 
         create(&other, &path("/a/b"), "1").await;
         set(&other, &path("/a"), "0").await;
@@ -46,13 +46,13 @@ on_every_server! {
 
         set(&other, &path("/a/b"), "2").await;
         in_time(cache.synced()).await.unwrap();
-        assert_eq!(replay.arrived(&mut events), [Told::Changed(path("/a/b"))]);
+        assert_eq!(replay.arrived(&mut events), [Reported::Changed(path("/a/b"))]);
         create(&other, &path("/a/c"), "3").await;
         delete(&other, &path("/e")).await;
         in_time(cache.synced()).await.unwrap();
-        let mut told = replay.arrived(&mut events);
-        told.sort();
-        assert_eq!(told, [Told::Created(path("/a/c")), Told::Deleted(path("/e"))]);
+        let mut reported = replay.arrived(&mut events);
+        reported.sort();
+        assert_eq!(reported, [Reported::Created(path("/a/c")), Reported::Deleted(path("/e"))]);
         delete(&other, &root).await;
         in_time(cache.synced()).await.unwrap();
         assert_eq!(replay.arrived(&mut events).len(), 4);
@@ -103,20 +103,20 @@ on_every_server! {
             }
             in_time(cache.watch().wait_for(CacheState::is_fresh)).await.unwrap();
             in_time(cache.synced()).await.unwrap();
-            let mut told = replay.arrived(&mut events);
-            told.sort();
+            let mut reported = replay.arrived(&mut events);
+            reported.sort();
             let gone = format!("{root}/{}", 10 + round);
             let mut expected = vec![
-                Told::Changed(child(round)),
-                Told::Deleted(format!("{gone}/child")),
-                Told::Deleted(gone),
-                Told::Created(format!("{root}/new-{round}")),
-                Told::Created(format!("{root}/new-{round}/child")),
-                Told::Deleted(child(4 + round)),
-                Told::Created(child(4 + round)),
+                Reported::Changed(child(round)),
+                Reported::Deleted(format!("{gone}/child")),
+                Reported::Deleted(gone),
+                Reported::Created(format!("{root}/new-{round}")),
+                Reported::Created(format!("{root}/new-{round}/child")),
+                Reported::Deleted(child(4 + round)),
+                Reported::Created(child(4 + round)),
             ];
             expected.sort();
-            assert_eq!(told, expected, "round {round}");
+            assert_eq!(reported, expected, "round {round}");
         }
     }
 
@@ -125,16 +125,16 @@ on_every_server! {
         let unreadable = || vec![Acl::new(Permission::ADMIN | Permission::DELETE, "world", "anyone")];
         let secret = format!("{root}/secret");
         client.create().creating_parents_if_needed().with_acl(unreadable()).for_path(&secret).await.unwrap();
-        let told = async || {
+        let reported = async || {
             let cache = CuratorCache::new(client.clone(), &root).unwrap();
             let mut events = cache.events();
             cache.start().unwrap();
             let initialized = in_time(cache.initialized()).await;
-            let told: Vec<_> = std::iter::from_fn(|| events.try_next()).collect();
+            let reported: Vec<_> = std::iter::from_fn(|| events.try_next()).collect();
             cache.close().await;
-            (initialized, told)
+            (initialized, reported)
         };
-        let (initialized, events) = told().await;
+        let (initialized, events) = reported().await;
         assert!(initialized.is_ok());
         match events.as_slice() {
             [CacheEvent::Created(node), CacheEvent::Failed { path, .. }, CacheEvent::Initialized] => {
@@ -143,7 +143,7 @@ on_every_server! {
             other => panic!("{other:?}"),
         }
         client.set_acl().with_acl(unreadable()).for_path(&root).await.unwrap();
-        let (initialized, events) = told().await;
+        let (initialized, events) = reported().await;
         assert!(matches!(initialized, Err(CacheError::Framework(Error::NoAuth { .. }))), "{initialized:?}");
         assert!(matches!(events.as_slice(), [CacheEvent::Failed { path, .. }] if *path == root), "{events:?}");
     }
@@ -156,12 +156,12 @@ on_every_server! {
         for number in 0..20 {
             create(&client, &format!("{root}/{number}"), "").await;
         }
-        let options = CuratorCacheOptions::new().max_nodes(20);
+        let options = CuratorCacheOptions::new().max_watched_nodes(20);
         let cache = CuratorCache::with_options(client.clone(), &root, options).unwrap();
         cache.start().unwrap();
         let error = in_time(cache.initialized()).await.unwrap_err();
         assert!(matches!(error, CacheError::TooManyNodes { limit: 20, .. }), "{error}");
         cache.close().await;
-        loaded(&client, &root, CuratorCacheOptions::new().max_nodes(21)).await;
+        loaded(&client, &root, CuratorCacheOptions::new().max_watched_nodes(21)).await;
     }
 }

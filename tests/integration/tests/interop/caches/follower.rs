@@ -1,4 +1,4 @@
-//! A cache in Rust, and two maps that are built from what it tells: by its stream, and by its listener.
+//! A cache in Rust, and two maps that are built from its reports: by its stream, and by its listener.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,35 +15,40 @@ use tokio::task::JoinHandle;
 use super::tree::Tree;
 
 /// The nodes that result from events.
-type Told = BTreeMap<String, ChildData>;
+type Reported = BTreeMap<String, ChildData>;
 
 /// Applies an event. Fails if it does not fit to those before it.
-fn apply(told: &mut Told, event: &CacheEvent) {
+fn apply(reported: &mut Reported, event: &CacheEvent) {
     match event {
         CacheEvent::Created(node) => {
-            let before = told.insert(node.path.clone(), ChildData::clone(node));
+            let before = reported.insert(node.path.clone(), ChildData::clone(node));
             assert_eq!(before, None, "{} is created, but there already", node.path);
         }
         CacheEvent::Changed { old, new } => {
-            let before = told.insert(new.path.clone(), ChildData::clone(new));
+            let before = reported.insert(new.path.clone(), ChildData::clone(new));
             assert_eq!(before.as_ref(), Some(&**old), "{} has not changed from what it was", new.path);
         }
         CacheEvent::Deleted(node) => {
-            assert_eq!(told.remove(&node.path).as_ref(), Some(&**node), "{} was not so before its deletion", node.path);
+            assert_eq!(
+                reported.remove(&node.path).as_ref(),
+                Some(&**node),
+                "{} was not so before its deletion",
+                node.path
+            );
         }
-        CacheEvent::Reset => told.clear(),
+        CacheEvent::Reset => reported.clear(),
         CacheEvent::Initialized => {}
         other => panic!("{other:?}"),
     }
 }
 
 /// Applies the events of a stream until it is told to stop.
-async fn follow(mut events: CacheEvents, mut stop: oneshot::Receiver<()>) -> (Told, CacheEvents) {
-    let mut told = Told::new();
+async fn follow(mut events: CacheEvents, mut stop: oneshot::Receiver<()>) -> (Reported, CacheEvents) {
+    let mut reported = Reported::new();
     loop {
         tokio::select! {
-            _ = &mut stop => return (told, events),
-            event = events.next() => apply(&mut told, &event.expect("the cache goes on")),
+            _ = &mut stop => return (reported, events),
+            event = events.next() => apply(&mut reported, &event.expect("the cache goes on")),
         }
     }
 }
@@ -52,9 +57,9 @@ pub(super) struct Follower {
     name: &'static str,
     client: CuratorFramework,
     cache: CuratorCache,
-    by_listener: Arc<Mutex<Told>>,
+    by_listener: Arc<Mutex<Reported>>,
     stop: oneshot::Sender<()>,
-    by_stream: JoinHandle<(Told, CacheEvents)>,
+    by_stream: JoinHandle<(Reported, CacheEvents)>,
 }
 
 impl Follower {
@@ -66,7 +71,7 @@ impl Follower {
         options: CuratorCacheOptions,
     ) -> Self {
         let cache = CuratorCache::with_options(client.clone(), path, options).unwrap();
-        let by_listener = Arc::<Mutex<Told>>::default();
+        let by_listener = Arc::<Mutex<Reported>>::default();
         let map = Arc::clone(&by_listener);
         let listener = CuratorCacheListener::builder().for_all(move |event: &CacheEvent| apply(&mut map.lock(), event));
         cache.add_listener(listener.build());
@@ -81,15 +86,19 @@ impl Follower {
     pub(super) async fn assert_has(self, expected: &Tree) {
         let Self { name, client, cache, by_listener, stop, by_stream } = self;
         let zxid = in_time(cache.synced()).await.unwrap();
-        assert!(matches!(cache.state(), CacheState::Fresh(fresh) if fresh >= zxid), "{name}: {:?}", cache.state());
+        assert!(
+            matches!(cache.state(), CacheState::Fresh { zxid: fresh } if fresh >= zxid),
+            "{name}: {:?}",
+            cache.state()
+        );
         Tree::of(&cache.nodes()).assert_is(expected, name);
         stop.send(()).expect("the stream is followed");
-        let (mut told, mut events) = in_time(by_stream).await.unwrap();
+        let (mut reported, mut events) = in_time(by_stream).await.unwrap();
         while let Some(event) = events.try_next() {
-            apply(&mut told, &event);
+            apply(&mut reported, &event);
         }
-        let tree = |told: &Told| Tree::of(&told.values().cloned().collect::<Vec<_>>());
-        tree(&told).assert_is(expected, &format!("the stream of {name}"));
+        let tree = |reported: &Reported| Tree::of(&reported.values().cloned().collect::<Vec<_>>());
+        tree(&reported).assert_is(expected, &format!("the stream of {name}"));
         // Listeners are called apart from the cache.
         eventually(name, async || tree(&by_listener.lock()) == *expected).await;
         in_time(cache.close()).await;

@@ -24,7 +24,7 @@ pub(super) struct Shared {
     /// The load is complete, and the root does not exist.
     root_is_missing: watch::Sender<bool>,
     /// Wakes the task, which then publishes how fresh the contents are.
-    pub(super) looked_for: Notify,
+    pub(super) wake: Notify,
     /// The transaction up to which the cache knows all changes of its nodes at the beginning of the next session. Within
     /// a session it is the maximum: the client's own transaction counts.
     known_up_to: AtomicI64,
@@ -75,7 +75,7 @@ impl Shared {
             contents: Mutex::new(contents),
             state: watch::Sender::new(CacheState::Latent),
             root_is_missing: watch::Sender::new(false),
-            looked_for: Notify::new(),
+            wake: Notify::new(),
             known_up_to: AtomicI64::new(known_up_to),
             session: AtomicU64::new(0),
             is_one_shot: AtomicBool::new(false),
@@ -95,7 +95,7 @@ impl Shared {
         self.known_up_to.load(Ordering::Acquire) != NOTHING_KNOWN
     }
 
-    pub(super) fn know_up_to(&self, zxid: i64) {
+    pub(super) fn set_known_up_to(&self, zxid: i64) {
         self.known_up_to.store(zxid, Ordering::Release);
     }
 
@@ -162,7 +162,7 @@ impl Shared {
                     }
                 }
             }
-            self.looked_for.notify_one();
+            self.wake.notify_one();
             if states.changed().await.is_err() {
                 return Err(CacheError::Closed { path: path() });
             }
@@ -201,19 +201,19 @@ impl Shared {
     pub(super) fn begins_session(&self, session: &Session) {
         let mut contents = self.contents.lock();
         contents.is_new_session = true;
-        self.is_stale();
+        self.becomes_stale();
         self.session.store(session.number(), Ordering::Release);
     }
 
     /// Replaces the state `Latent` by `Loading`. The task may have been faster.
-    pub(super) fn starts(&self) {
+    pub(super) fn leave_latent(&self) {
         self.set_state(|state| matches!(state, CacheState::Latent).then_some(CacheState::Loading));
     }
 
     /// Calls `handle` with the engine, appends the engine's changes to the streams, and publishes how fresh the contents
     /// are, under one lock. `handle` returns the transaction up to which all notifications were handed in, `None` if the
     /// contents are not fresh, and the failures, which precede the end of the load.
-    pub(super) fn turn(&self, handle: impl FnOnce(&mut Engine) -> (Option<i64>, Vec<CacheEvent>)) -> bool {
+    pub(super) fn step(&self, handle: impl FnOnce(&mut Engine) -> (Option<i64>, Vec<CacheEvent>)) -> bool {
         let mut contents = self.contents.lock();
         let (zxid, failures) = handle(&mut contents.engine);
         let fresh = zxid.and_then(|zxid| contents.engine.mark(zxid));
@@ -226,17 +226,17 @@ impl Shared {
                     self.give_notice(&contents, Notice::Refreshed);
                 }
                 self.set_state(|state| match state {
-                    CacheState::Fresh(known) if *known == zxid => None,
-                    _ => Some(CacheState::Fresh(zxid)),
+                    CacheState::Fresh { zxid: known } if *known == zxid => None,
+                    _ => Some(CacheState::Fresh { zxid }),
                 });
             }
-            None => self.is_stale(),
+            None => self.becomes_stale(),
         }
         self.look_at_root(&contents);
         fresh.is_some()
     }
 
-    fn is_stale(&self) {
+    fn becomes_stale(&self) {
         self.set_state(|state| match (state.zxid(), state) {
             (_, CacheState::Stale { .. } | CacheState::Loading | CacheState::Failed(_)) => None,
             (Some(zxid), _) => Some(CacheState::Stale { since: Instant::now(), zxid }),
@@ -261,10 +261,10 @@ impl Shared {
         let mut contents = self.contents.lock();
         read(&mut contents.engine);
         if self.state.borrow().is_fresh() {
-            self.is_stale();
+            self.becomes_stale();
         }
         drop(contents);
-        self.looked_for.notify_one();
+        self.wake.notify_one();
     }
 
     fn event_of(&self, change: Change) -> CacheEvent {

@@ -1,5 +1,5 @@
-//! Apache Curator's recipes for async Rust: locks, leader election, groups and caches between processes through
-//! ZooKeeper, on the same paths and with the same nodes as Java's Curator.
+//! Apache Curator's recipes for async Rust: locks, leader election, groups, caches, counters and barriers between
+//! processes through ZooKeeper, on the same paths and with the same nodes as Java's Curator.
 //!
 //! Each guard reports its loss, carries a fencing token, and has its node deleted when it is released or dropped. Each
 //! term of a leader ends before the next one begins, and has a number that serves as a fencing token.
@@ -34,7 +34,12 @@
 //! | [`CuratorCache`] | a local copy of a node or a subtree, which reports each change and how fresh it is |
 //! | [`NodeCache`], [`PathChildrenCache`], [`TreeCache`] | the same with the events of Curator's older caches, for programs that migrate |
 //! | [`PersistentTtlNode`] | a node that stands as long as a process writes its child, and for a time to live after that |
+//! | [`DistributedAtomicLong`], [`DistributedAtomicInteger`], [`DistributedAtomicValue`] | a number, or a few bytes, that all processes change, each change once |
+//! | [`CachedAtomicLong`], [`CachedAtomicInteger`] | numbers of a counter, several at a time |
+//! | [`UniqueIds`] | numbers that are unique over all processes, and rise |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
+//! | [`DistributedAtomicLong`], [`DistributedAtomicInteger`], [`DistributedAtomicValue`] | numbers and bytes that processes change, each change counted once |
+//! | [`CachedAtomicLong`], [`CachedAtomicInteger`], [`UniqueIds`] | ids: many for one write, or rising over all processes |
 //!
 //! # Examples
 //!
@@ -138,7 +143,7 @@
 //! | debug | `the node of a term is deleted in the background` | `path`, `error` |
 //! | debug | `the node is deleted without a mark`: the resignation is not recorded | `node`, `error` |
 //!
-//! An item of a partition is a lock too, and these events report it. Nodes that stand, groups, partitions and caches add:
+//! An item of a partition is a lock too, and these events report it. The other recipes add:
 //!
 //! | level | event | fields |
 //! | --- | --- | --- |
@@ -179,6 +184,7 @@
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 mod caches;
+mod counters;
 mod groups;
 pub mod how_it_works;
 mod leader;
@@ -201,6 +207,12 @@ pub use caches::node_cache::{NodeCache, NodeChanged};
 pub use caches::options::CuratorCacheOptions;
 pub use caches::path_children_cache::{PathChildrenCache, PathChildrenCacheEvent};
 pub use caches::tree_cache::{TreeCache, TreeCacheBuilder, TreeCacheEvent};
+pub use counters::error::{CounterError, CounterResult};
+pub use counters::{
+    AtomicChange, AtomicNumber, AtomicStats, CachedAtomicInteger, CachedAtomicLong, CachedAtomicNumber, Compared,
+    CounterOptions, DistributedAtomicInteger, DistributedAtomicLong, DistributedAtomicNumber, DistributedAtomicValue,
+    PromotedToLock, UniqueIds,
+};
 pub use curator_framework::LossReason;
 pub use groups::group::Group;
 pub use groups::member::{GroupMember, GroupMemberOptions};

@@ -1,0 +1,66 @@
+//! The results of changes.
+
+use std::time::Duration;
+
+/// The tries of a change: Curator's `AtomicStats`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct AtomicStats {
+    /// The number of writes before the promotion to the lock; 0 if the change was one without a write.
+    pub optimistic_tries: u32,
+    /// The time of these tries, with the wait for changes of other tasks.
+    pub optimistic_time: Duration,
+    /// The number of writes under the lock.
+    pub promoted_tries: u32,
+    /// The time under the lock, with the wait for it.
+    pub promoted_time: Duration,
+}
+
+/// A change that was applied exactly once: a successful `AtomicValue` of Curator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AtomicChange<T> {
+    pre: T,
+    post: T,
+    stats: AtomicStats,
+}
+
+impl<T> AtomicChange<T> {
+    pub(super) const fn new(pre: T, post: T, stats: AtomicStats) -> Self {
+        Self { pre, post, stats }
+    }
+
+    /// Returns the value before the change: Curator's `preValue`.
+    pub const fn pre_value(&self) -> &T {
+        &self.pre
+    }
+
+    /// Returns the value that the change has set: Curator's `postValue`.
+    pub const fn post_value(&self) -> &T {
+        &self.post
+    }
+
+    /// Returns the tries of the change.
+    pub const fn stats(&self) -> AtomicStats {
+        self.stats
+    }
+}
+
+/// The result of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "the value may be another one"]
+pub enum Compared<T> {
+    /// The value was the expected one, and is set.
+    Set(AtomicChange<T>),
+    /// The value is another one, and not changed.
+    Differs(T),
+    /// The node does not exist. `initialize` creates it.
+    Missing,
+}
+
+impl<T> Compared<T> {
+    /// Returns `true` if the value is set.
+    #[must_use]
+    pub const fn is_set(&self) -> bool {
+        matches!(self, Self::Set(_))
+    }
+}

@@ -1,0 +1,631 @@
+//! The combination of changes into writes. Pure: no I/O, and time is an argument.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{RetryAttempt, RetryPolicy};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::counters::content::sealed::Content;
+use crate::counters::error::CounterError;
+
+/// The version that ZooKeeper takes for any version.
+const ANY_VERSION: i32 = -1;
+
+/// A change of the value.
+#[derive(Debug, Clone)]
+pub(super) enum Change<V> {
+    Add(V),
+    Subtract(V),
+    Set(V),
+    CompareAndSet {
+        expected: V,
+        new: V,
+    },
+    /// Creates the node, unless it exists.
+    Initialize(V),
+    /// Sets the value without a condition.
+    Force(V),
+}
+
+/// The effect of a change that has been decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Effect<V> {
+    Changed {
+        pre: V,
+        post: V,
+    },
+    /// A comparison has found another value.
+    Differs(V),
+    /// A comparison has not found the node.
+    Missing,
+    /// The node exists already.
+    Exists,
+    Overflow {
+        value: i64,
+        delta: i64,
+    },
+    NotANumber {
+        length: usize,
+    },
+    VersionsExhausted,
+}
+
+/// The end of a change without an effect.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The retry policy gave up.
+    Contended,
+    Error(CounterError),
+}
+
+/// The end of a change.
+#[derive(Debug)]
+pub(super) struct Outcome<V> {
+    pub(super) result: Result<Effect<V>, Failure>,
+    /// The number of writes that carried the change.
+    pub(super) tries: u32,
+}
+
+/// The content of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Stored<V> {
+    Missing,
+    Value(V),
+    /// Data of another length than that of a number.
+    Foreign(usize),
+}
+
+impl<V: Content> Stored<V> {
+    /// Returns the content with this data.
+    pub(super) fn of(data: &[u8]) -> Self {
+        V::from_data(data).map_or(Self::Foreign(data.len()), Self::Value)
+    }
+
+    /// Returns the effect of a change on this content.
+    fn changed_by(&self, change: &Change<V>) -> Effect<V> {
+        let set = |pre: &V, post: &V| Effect::Changed { pre: pre.clone(), post: post.clone() };
+        let value = match (self, change) {
+            (Self::Missing, Change::CompareAndSet { .. }) => return Effect::Missing,
+            (Self::Value(_) | Self::Foreign(_), Change::Initialize(_)) => return Effect::Exists,
+            (Self::Foreign(_), Change::Force(new)) => return set(&V::default(), new),
+            (&Self::Foreign(length), _) => return Effect::NotANumber { length },
+            (Self::Missing, _) => &V::default(),
+            (Self::Value(value), _) => value,
+        };
+        let sum = |sum: Option<V>, delta: i64| match sum {
+            Some(sum) => set(value, &sum),
+            None => Effect::Overflow { value: value.to_i64(), delta },
+        };
+        match change {
+            Change::Add(delta) => sum(value.plus(delta), delta.to_i64()),
+            Change::Subtract(delta) => sum(value.minus(delta), delta.to_i64().saturating_neg()),
+            Change::CompareAndSet { expected, .. } if expected != value => Effect::Differs(value.clone()),
+            Change::Set(new) | Change::CompareAndSet { new, .. } | Change::Initialize(new) | Change::Force(new) => {
+                set(value, new)
+            }
+        }
+    }
+}
+
+/// The knowledge about the node.
+#[derive(Debug, Clone)]
+enum Known<V> {
+    Nothing,
+    Missing,
+    Node { stored: Stored<V>, version: i32 },
+}
+
+/// The condition of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// The node has this version.
+    Version(i32),
+    /// The node does not exist.
+    Create,
+    /// The node exists.
+    Any,
+}
+
+impl Guard {
+    /// Returns the version behind the write, if the condition determines it.
+    pub(super) const fn version_behind(self) -> Option<i32> {
+        match self {
+            Self::Version(version) => Some(version.wrapping_add(1)),
+            Self::Create => Some(0),
+            Self::Any => None,
+        }
+    }
+}
+
+/// A write of the node's data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Write {
+    pub(super) data: Vec<u8>,
+    pub(super) guard: Guard,
+}
+
+/// The next action.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// No change is left.
+    Idle,
+    Read,
+    /// The write in flight, the same until it is settled.
+    Write(Write),
+}
+
+/// The reason why a condition did not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The node has another version, or exists already.
+    Changed,
+    /// The node does not exist.
+    Missing,
+    /// The write was not sent, or was refused for another reason: it rests on a state that may be one of another node.
+    Outdated,
+}
+
+/// The tries that a retry policy allows. As in Curator the policy decides on the number of retries and on the pauses
+/// between them. Tries within such a pause do not count.
+#[derive(Debug)]
+struct Patience {
+    policy: Arc<dyn RetryPolicy>,
+    began: Instant,
+    retries: u32,
+    pause_ends: Instant,
+}
+
+impl Patience {
+    fn new(policy: Arc<dyn RetryPolicy>, now: Instant) -> Self {
+        Self { policy, began: now, retries: 0, pause_ends: now }
+    }
+
+    /// Returns `true` if another try is allowed.
+    fn allows(&mut self, now: Instant, random: f64) -> bool {
+        if now < self.pause_ends {
+            return true;
+        }
+        let attempt = RetryAttempt { count: self.retries, elapsed: now.duration_since(self.began), random };
+        let Some(pause) = self.policy.next_pause(attempt) else { return false };
+        self.retries = self.retries.saturating_add(1);
+        // A pause without an end allows every try.
+        self.pause_ends = now.checked_add(pause).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365));
+        true
+    }
+}
+
+/// A change that is not decided yet.
+#[derive(Debug)]
+struct Queued<V> {
+    id: u64,
+    change: Change<V>,
+    /// `None` once the caller is gone.
+    caller: Option<oneshot::Sender<Outcome<V>>>,
+    tries: u32,
+    /// The newest write rests on a state that was read after the change was queued. A refusal of an older one is not a
+    /// try in Curator's sense, which reads first.
+    is_fresh: bool,
+    patience: Patience,
+}
+
+impl<V> Queued<V> {
+    fn end(mut self, result: Result<Effect<V>, Failure>) {
+        if let Some(caller) = self.caller.take() {
+            // An error means that the caller is gone.
+            drop(caller.send(Outcome { result, tries: self.tries }));
+        }
+    }
+}
+
+/// The changes in one write, in order.
+#[derive(Debug)]
+struct Batch<V> {
+    changes: Vec<(Queued<V>, Effect<V>)>,
+    value: V,
+    write: Write,
+    /// All changes with smaller ids were queued before the write was sent.
+    mark: u64,
+}
+
+/// The changes of all tasks that share a counter.
+#[derive(Debug)]
+pub(super) struct Engine<V> {
+    queue: VecDeque<Queued<V>>,
+    flight: Option<Batch<V>>,
+    known: Known<V>,
+    /// The known state was read, or written, behind the queueing of all changes with smaller ids.
+    fresh_before: u64,
+    next_id: u64,
+}
+
+impl<V> Default for Engine<V> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), flight: None, known: Known::Nothing, fresh_before: 0, next_id: 0 }
+    }
+}
+
+impl<V: Content> Engine<V> {
+    /// Queues a change. Returns its id, and the channel of its outcome.
+    pub(super) fn submit(
+        &mut self,
+        change: Change<V>,
+        policy: Arc<dyn RetryPolicy>,
+        now: Instant,
+    ) -> (u64, oneshot::Receiver<Outcome<V>>) {
+        let (id, (caller, outcome)) = (self.next_id, oneshot::channel());
+        self.next_id += 1;
+        let patience = Patience::new(policy, now);
+        self.queue.push_back(Queued { id, change, caller: Some(caller), tries: 0, is_fresh: false, patience });
+        (id, outcome)
+    }
+
+    /// Takes a change back when its caller is gone. One in flight may be applied.
+    pub(super) fn withdraw(&mut self, id: u64) {
+        self.queue.retain(|queued| queued.id != id);
+        let in_flight = self.flight.iter_mut().flat_map(|batch| &mut batch.changes);
+        for (queued, _) in in_flight.filter(|(queued, _)| queued.id == id) {
+            queued.caller = None;
+        }
+    }
+
+    /// Returns the next action. It decides changes that need no write.
+    pub(super) fn next(&mut self) -> Step {
+        if let Some(batch) = &self.flight {
+            return Step::Write(batch.write.clone());
+        }
+        loop {
+            let Some(first) = self.queue.front() else { return Step::Idle };
+            if let Change::Force(_) = first.change {
+                return self.force();
+            }
+            let (stored, guard) = match &self.known {
+                Known::Nothing => return Step::Read,
+                Known::Missing => (Stored::Missing, Guard::Create),
+                Known::Node { stored, version } => (stored.clone(), Guard::Version(*version)),
+            };
+            if let Some(step) = self.combine(stored, guard) {
+                return step;
+            }
+        }
+    }
+
+    /// Combines the changes up to the next forced one into a write. Returns `None` if it has decided some instead.
+    fn combine(&mut self, mut stored: Stored<V>, guard: Guard) -> Option<Step> {
+        let (mut effects, mut value) = (Vec::new(), None);
+        for queued in self.queue.iter().take_while(|queued| !matches!(queued.change, Change::Force(_))) {
+            let mut effect = stored.changed_by(&queued.change);
+            if let Effect::Changed { post, .. } = &effect {
+                if guard == Guard::Version(ANY_VERSION) {
+                    effect = Effect::VersionsExhausted;
+                } else {
+                    stored = Stored::Value(post.clone());
+                    value = Some(post.clone());
+                }
+            }
+            effects.push(effect);
+        }
+        if let Some(value) = value {
+            return Some(self.launch(effects, value, guard));
+        }
+        let fresh = self.queue.iter().zip(&effects).take_while(|(queued, _)| queued.id < self.fresh_before).count();
+        for (queued, effect) in self.queue.drain(..fresh).zip(effects) {
+            queued.end(Ok(effect));
+        }
+        (fresh == 0).then_some(Step::Read)
+    }
+
+    /// Combines the forced changes at the head of the queue.
+    fn force(&mut self) -> Step {
+        let (guard, mut stored) = match &self.known {
+            Known::Missing => (Guard::Create, Stored::Missing),
+            Known::Nothing => (Guard::Any, Stored::Foreign(0)),
+            Known::Node { stored, .. } => (Guard::Any, stored.clone()),
+        };
+        let mut effects = Vec::new();
+        let mut value = V::default();
+        for queued in &self.queue {
+            let Change::Force(new) = &queued.change else { break };
+            effects.push(stored.changed_by(&queued.change));
+            (stored, value) = (Stored::Value(new.clone()), new.clone());
+        }
+        self.launch(effects, value, guard)
+    }
+
+    fn launch(&mut self, effects: Vec<Effect<V>>, value: V, guard: Guard) -> Step {
+        let (queued, fresh_before) = (self.queue.drain(..effects.len()), self.fresh_before);
+        let counted = |mut queued: Queued<V>| {
+            (queued.tries, queued.is_fresh) = (queued.tries.saturating_add(1), queued.id < fresh_before);
+            queued
+        };
+        let changes = queued.map(counted).zip(effects).collect();
+        let write = Write { data: value.to_data(), guard };
+        self.flight = Some(Batch { changes, value, write: write.clone(), mark: self.next_id });
+        Step::Write(write)
+    }
+
+    /// Returns a mark for a read that is about to be sent.
+    pub(super) const fn mark(&self) -> u64 {
+        self.next_id
+    }
+
+    /// Records the reply to a read: the node's content and version, or `None` if it does not exist.
+    pub(super) fn was_read(&mut self, mark: u64, found: Option<(Stored<V>, i32)>) {
+        self.known = match found {
+            Some((stored, version)) => Known::Node { stored, version },
+            None => Known::Missing,
+        };
+        self.fresh_before = mark;
+    }
+
+    /// Makes the next change begin with a read. Returns the version that was known.
+    pub(super) fn forget(&mut self) -> Option<i32> {
+        let version = self.version();
+        if self.flight.is_none() {
+            self.known = Known::Nothing;
+        }
+        version
+    }
+
+    /// Returns the version that is known.
+    pub(super) const fn version(&self) -> Option<i32> {
+        match self.known {
+            Known::Node { version, .. } => Some(version),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if a caller awaits the write in flight.
+    pub(super) fn is_awaited(&self) -> bool {
+        let mut in_flight = self.flight.iter().flat_map(|batch| &batch.changes);
+        in_flight.any(|(queued, _)| queued.caller.is_some())
+    }
+
+    /// Records that the write in flight is applied. The version behind it is `None` if it is not known.
+    pub(super) fn applied(&mut self, version: Option<i32>) {
+        let Some(batch) = self.flight.take() else { return };
+        self.known = match version {
+            Some(version) => Known::Node { stored: Stored::Value(batch.value), version },
+            None => Known::Nothing,
+        };
+        self.fresh_before = batch.mark;
+        for (queued, effect) in batch.changes {
+            queued.end(Ok(effect));
+        }
+    }
+
+    /// Records that the condition of the write in flight did not hold, so it is not applied. Its changes are combined
+    /// anew, unless their retry policies give up.
+    pub(super) fn refused(&mut self, refusal: Refusal, now: Instant, random: f64) {
+        let Some(batch) = self.flight.take() else { return };
+        self.known = match refusal {
+            Refusal::Missing => Known::Missing,
+            Refusal::Changed | Refusal::Outdated => Known::Nothing,
+        };
+        if refusal == Refusal::Missing {
+            self.fresh_before = batch.mark;
+        }
+        for (mut queued, _) in batch.changes.into_iter().rev() {
+            // A forced change is refused only when the node was just created or deleted.
+            let is_forced = matches!(queued.change, Change::Force(_));
+            let is_free = is_forced || !queued.is_fresh || refusal == Refusal::Outdated;
+            let goes_on = is_free || queued.patience.allows(now, random);
+            if refusal == Refusal::Outdated {
+                queued.tries = queued.tries.saturating_sub(1);
+            }
+            match (queued.caller.is_some(), goes_on) {
+                (false, _) => {}
+                (true, true) => self.queue.push_front(queued),
+                (true, false) => queued.end(Err(Failure::Contended)),
+            }
+        }
+    }
+
+    /// Ends the changes of the write in flight with an error.
+    pub(super) fn flight_failed(&mut self, error: &CounterError) {
+        let Some(batch) = self.flight.take() else { return };
+        self.known = Known::Nothing;
+        for (queued, _) in batch.changes {
+            queued.end(Err(Failure::Error(error.clone())));
+        }
+    }
+
+    /// Ends the changes in the queue that were queued before `mark` with an error.
+    pub(super) fn queue_failed(&mut self, mark: u64, error: &CounterError) {
+        let failed = self.queue.iter().take_while(|queued| queued.id < mark).count();
+        for queued in self.queue.drain(..failed) {
+            queued.end(Err(Failure::Error(error.clone())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use curator_framework::{RetryForever, RetryNTimes};
+
+    use super::*;
+
+    type Outcomes = Vec<oneshot::Receiver<Outcome<i64>>>;
+
+    fn engine() -> Engine<i64> {
+        Engine::default()
+    }
+
+    fn patient() -> Arc<dyn RetryPolicy> {
+        Arc::new(RetryForever::new(Duration::from_millis(1)).unwrap())
+    }
+
+    fn submit(engine: &mut Engine<i64>, changes: impl IntoIterator<Item = Change<i64>>) -> Outcomes {
+        let submit = |change| engine.submit(change, patient(), Instant::now()).1;
+        changes.into_iter().map(submit).collect()
+    }
+
+    fn write(value: i64, guard: Guard) -> Step {
+        Step::Write(Write { data: value.to_data(), guard })
+    }
+
+    fn read(engine: &mut Engine<i64>, value: i64, version: i32) {
+        engine.was_read(engine.mark(), Some((Stored::Value(value), version)));
+    }
+
+    /// The effects of the changes that are decided.
+    fn effects(outcomes: &mut Outcomes) -> Vec<Effect<i64>> {
+        outcomes
+            .iter_mut()
+            .filter_map(|outcome| outcome.try_recv().ok())
+            .map(|outcome| outcome.result.unwrap())
+            .collect()
+    }
+
+    fn set(pre: i64, post: i64) -> Effect<i64> {
+        Effect::Changed { pre, post }
+    }
+
+    #[test]
+    fn changes_are_combined_in_order_with_their_own_values() {
+        let mut engine = engine();
+        let cas = |expected, new| Change::CompareAndSet { expected, new };
+        let changes =
+            [Change::Add(2), cas(7, 9), cas(7, 8), Change::Add(i64::MAX), Change::Subtract(1), Change::Set(3)];
+        let mut outcomes = submit(&mut engine, changes);
+        assert_eq!(engine.next(), Step::Read);
+        read(&mut engine, 5, 4);
+        assert_eq!(engine.next(), write(3, Guard::Version(4)));
+        assert_eq!(engine.next(), write(3, Guard::Version(4)), "the same until it is settled");
+        let mut later = submit(&mut engine, [Change::Add(1)]);
+        assert!(effects(&mut outcomes).is_empty());
+        engine.applied(Some(5));
+        let overflow = Effect::Overflow { value: 9, delta: i64::MAX };
+        assert_eq!(effects(&mut outcomes), [set(5, 7), set(7, 9), Effect::Differs(9), overflow, set(9, 8), set(8, 3)]);
+        assert_eq!(engine.next(), write(4, Guard::Version(5)), "without a read");
+        engine.applied(Some(6));
+        assert_eq!(effects(&mut later), [set(3, 4)]);
+        assert_eq!(engine.next(), Step::Idle);
+    }
+
+    #[test]
+    fn change_without_a_write_is_decided_by_a_read_behind_its_call() {
+        let mut engine = engine();
+        read(&mut engine, 5, 4);
+        let mut first = submit(&mut engine, [Change::CompareAndSet { expected: 1, new: 2 }]);
+        assert_eq!(engine.next(), Step::Read, "the known value may be too old");
+        let mark = engine.mark();
+        let mut second = submit(&mut engine, [Change::Initialize(3)]);
+        engine.was_read(mark, Some((Stored::Value(6), 5)));
+        assert_eq!(engine.next(), Step::Read);
+        assert_eq!((effects(&mut first), effects(&mut second)), (vec![Effect::Differs(6)], Vec::new()));
+        engine.was_read(engine.mark(), None);
+        assert_eq!(engine.next(), write(3, Guard::Create));
+        engine.applied(Some(0));
+        assert_eq!(effects(&mut second), [set(0, 3)]);
+    }
+
+    #[test]
+    fn missing_node_is_0_but_compares_with_nothing() {
+        let mut engine = engine();
+        let cas = || Change::CompareAndSet { expected: 0, new: 2 };
+        let mut outcomes = submit(&mut engine, [cas(), Change::Add(0), cas(), Change::Initialize(7)]);
+        engine.was_read(engine.mark(), None);
+        assert_eq!(engine.next(), write(2, Guard::Create));
+        engine.applied(Some(0));
+        assert_eq!(effects(&mut outcomes), [Effect::Missing, set(0, 0), set(0, 2), Effect::Exists]);
+    }
+
+    #[test]
+    fn other_data_and_the_last_version_refuse_all_but_a_forced_value() {
+        for (stored, version) in [(Stored::Foreign(3), 4), (Stored::Value(5), -1)] {
+            let mut engine = engine();
+            let mut outcomes = submit(&mut engine, [Change::Add(1), Change::Force(8), Change::Force(9)]);
+            engine.was_read(engine.mark(), Some((stored.clone(), version)));
+            assert_eq!(engine.next(), write(9, Guard::Any));
+            let refused = if version == -1 { Effect::VersionsExhausted } else { Effect::NotANumber { length: 3 } };
+            assert_eq!(effects(&mut outcomes), [refused]);
+            engine.applied(Some(version.wrapping_add(1)));
+            assert_eq!(effects(&mut outcomes).len(), 2);
+        }
+    }
+
+    #[test]
+    fn forced_value_needs_no_read_and_creates_a_missing_node() {
+        let mut engine = engine();
+        let mut outcomes = submit(&mut engine, [Change::Force(8), Change::Add(1)]);
+        assert_eq!(engine.next(), write(8, Guard::Any));
+        engine.refused(Refusal::Missing, Instant::now(), 0.0);
+        assert_eq!(engine.next(), write(8, Guard::Create));
+        engine.applied(None);
+        assert_eq!(effects(&mut outcomes).len(), 1);
+        assert_eq!(engine.next(), Step::Read);
+    }
+
+    #[test]
+    fn refused_changes_are_combined_anew_until_their_policies_give_up() {
+        let (mut engine, now) = (engine(), Instant::now());
+        let policy = |retries, pause| Arc::new(RetryNTimes::new(retries, Duration::from_millis(pause)));
+        read(&mut engine, 5, 4);
+        let mut short = engine.submit(Change::Add(1), policy(1, 0), now).1;
+        let mut long = engine.submit(Change::Add(10), policy(1, 50), now).1;
+        let mut values = Vec::new();
+        for (version, at) in [(4, 0), (5, 0), (6, 10), (7, 49), (8, 51)] {
+            if version > 4 {
+                assert_eq!(engine.next(), Step::Read);
+                read(&mut engine, 100, version);
+            }
+            let Step::Write(write) = engine.next() else { panic!("a write") };
+            assert_eq!(write.guard, Guard::Version(version));
+            values.push(i64::from_data(&write.data).unwrap());
+            engine.refused(Refusal::Changed, now + Duration::from_millis(at), 0.0);
+        }
+        // The first try rests on a state of before the calls, and is not counted. In its pause a policy does not count.
+        assert_eq!(values, [16, 111, 111, 110, 110]);
+        let ends = [short.try_recv().unwrap(), long.try_recv().unwrap()];
+        assert!(ends.iter().all(|end| matches!(end.result, Err(Failure::Contended))), "{ends:?}");
+        assert_eq!(ends.map(|end| end.tries), [3, 5]);
+        assert_eq!(engine.next(), Step::Idle);
+    }
+
+    #[test]
+    fn withdrawn_change_is_not_sent_unless_it_is_in_flight() {
+        let mut engine = engine();
+        read(&mut engine, 0, 0);
+        let now = Instant::now();
+        let (first, _first) = engine.submit(Change::Add(1), patient(), now);
+        let (second, mut outcome) = engine.submit(Change::Add(10), patient(), now);
+        engine.withdraw(first);
+        assert_eq!(engine.next(), write(10, Guard::Version(0)));
+        let (third, _third) = engine.submit(Change::Add(100), patient(), now);
+        engine.withdraw(third);
+        assert!(engine.is_awaited());
+        engine.withdraw(second);
+        assert!(!engine.is_awaited());
+        assert_eq!(engine.next(), write(10, Guard::Version(0)));
+        engine.refused(Refusal::Changed, now, 0.0);
+        assert_eq!(engine.next(), Step::Idle);
+        assert!(outcome.try_recv().is_err());
+    }
+
+    #[test]
+    fn failure_of_the_driver_ends_what_has_waited_as_long() {
+        let mut engine = engine();
+        let mut first = submit(&mut engine, [Change::Add(1)]);
+        let began = engine.mark();
+        let mut second = submit(&mut engine, [Change::Add(2)]);
+        let error = CounterError::Framework(curator_framework::Error::Closed);
+        engine.queue_failed(began, &error);
+        assert!(matches!(first[0].try_recv().unwrap().result, Err(Failure::Error(_))));
+        assert!(second[0].try_recv().is_err());
+        read(&mut engine, 0, 0);
+        assert_eq!(engine.next(), write(2, Guard::Version(0)));
+        engine.flight_failed(&error);
+        assert!(matches!(second[0].try_recv().unwrap().result, Err(Failure::Error(_))));
+        assert_eq!(engine.next(), Step::Idle);
+    }
+
+    #[test]
+    fn condition_determines_the_version_behind_the_write() {
+        assert_eq!(Guard::Version(7).version_behind(), Some(8));
+        assert_eq!(Guard::Version(i32::MAX).version_behind(), Some(i32::MIN));
+        assert_eq!((Guard::Create.version_behind(), Guard::Any.version_behind()), (Some(0), None));
+    }
+}

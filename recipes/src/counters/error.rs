@@ -1,0 +1,85 @@
+//! The errors of counters.
+
+use curator_framework::PathText;
+
+use crate::locks::error::LockError;
+
+/// The result of operations of counters.
+pub type CounterResult<T, E = CounterError> = Result<T, E>;
+
+/// An error of a counter or an atomic value.
+///
+/// The text includes the cause, so [`source`](std::error::Error::source) returns `None`.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CounterError {
+    /// An error of the framework: no connection, no permission, a closed client …
+    #[error(transparent)]
+    Framework(#[from] curator_framework::Error),
+    /// The lock to which a counter is promoted cannot be acquired.
+    #[error("the lock of a counter: {0}")]
+    Lock(LockError),
+    /// The node's data does not have the length of a number.
+    #[error("the data of {path} is not a number: it has {length} bytes, not {expected}")]
+    NotANumber {
+        /// The counter's path.
+        path: PathText,
+        /// The number of bytes.
+        length: usize,
+        /// The number of bytes of such a number.
+        expected: usize,
+    },
+    /// The result does not fit into the number. Nothing was changed.
+    #[error("{value} and {delta} overflow the counter {path}")]
+    Overflow {
+        /// The counter's path.
+        path: PathText,
+        /// The present value.
+        value: i64,
+        /// The number to add.
+        delta: i64,
+    },
+    /// Other clients have changed the value at each try, until the retry policy gave up. Nothing was changed.
+    #[error("{path} was changed by other clients at each of {tries} tries")]
+    Contended {
+        /// The counter's path.
+        path: PathText,
+        /// The number of tries.
+        tries: u32,
+    },
+    /// The node's version is −1, as once in 2^32 changes: ZooKeeper takes that for any version, so no change can be
+    /// conditional. `force_set` leads beyond it.
+    #[error("{path} cannot be changed conditionally on version -1")]
+    VersionsExhausted {
+        /// The counter's path.
+        path: PathText,
+    },
+    /// An argument that cannot work.
+    #[error("invalid {argument}: {reason}")]
+    InvalidArgument {
+        /// The argument's name.
+        argument: &'static str,
+        /// The rule that it breaks.
+        reason: String,
+    },
+}
+
+impl CounterError {
+    /// Returns `true` if the same call may succeed later: see
+    /// [`Error::is_retryable`](curator_framework::Error::is_retryable). `true` for `Contended`. But if the
+    /// [outcome is unknown](Self::outcome_unknown), a repeated call may count twice.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Framework(error) => error.is_retryable(),
+            Self::Lock(error) => error.is_retryable(),
+            other => matches!(other, Self::Contended { .. }),
+        }
+    }
+
+    /// Returns `true` if the value may have been changed although the call failed with this error.
+    #[must_use]
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, Self::Framework(error) if error.outcome_unknown())
+    }
+}

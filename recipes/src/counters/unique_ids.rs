@@ -1,0 +1,251 @@
+//! Numbers that are unique over all clients of a path.
+
+use std::sync::Arc;
+
+use curator_framework::{
+    CreateMode, CuratorFramework, Done, Error, NodeSpec, Operation, Parents, Session, Stat, make_path, validate_path,
+};
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+
+use crate::counters::error::CounterResult;
+
+/// The number of bits for the version of an epoch's node.
+const VERSION_BITS: u32 = 31;
+/// The largest epoch that fits into an id.
+const LAST_EPOCH: u64 = u64::MAX >> VERSION_BITS;
+/// The largest number of ids in one transaction.
+const LARGEST_BATCH: usize = 256;
+
+/// Numbers that are unique over all clients of a path, and rise. Curator does not have them.
+///
+/// Each number is the version of a node behind a write without a condition. So clients never refuse each other's
+/// writes, at any number of clients. Clones are cheap.
+///
+/// # Gaps
+///
+/// A number is never returned twice, but may be lost: with a reply, a dropped future or a crash. Calls that follow one
+/// another return rising numbers, whichever clients make them.
+///
+/// Do not delete the node: the numbers begin anew then, unless the path is another one.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::UniqueIds;
+///
+/// let orders = UniqueIds::new(client, "/orders/ids")?;
+/// let first = orders.next().await?;
+/// let more = orders.take(100).await?;
+/// assert!(more.iter().all(|id| *id > first));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # ZooKeeper layout
+///
+/// `<path>/<epoch>`, persistent and empty, with an epoch of 10 digits. A number is the epoch, times 2^31, plus the node's
+/// version. When the versions of an epoch end after 2^31 − 1 numbers, the next epoch begins. Missing parents, and the
+/// path itself, are containers.
+///
+/// # Cost
+///
+/// | call | requests |
+/// | --- | --- |
+/// | the first of an object | 1 read more, on a new path 3 to 5 requests more |
+/// | `next` | 1 write |
+/// | `take` | 1 transaction for up to 256 numbers; with `zookeeper-async` 1 write for each number, sent together |
+#[derive(Debug, Clone)]
+pub struct UniqueIds {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    client: CuratorFramework,
+    path: String,
+    /// The newest epoch that this object knows.
+    epoch: Mutex<Option<u64>>,
+}
+
+impl UniqueIds {
+    /// Describes the numbers of a path, without a request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`: the path is not valid in ZooKeeper.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> CounterResult<Self> {
+        let path = path.into();
+        validate_path(&path)?;
+        Ok(Self { shared: Arc::new(Shared { client, path, epoch: Mutex::default() }) })
+    }
+
+    /// Returns the path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.shared.path
+    }
+
+    /// Returns a new number, from 1.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up: call again. A
+    ///   number may be lost.
+    /// * `Error::NoAuth`, `Error::SchemaViolation`: the node cannot be written or created.
+    /// * `Error::NotStarted`, `Error::Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, a number may be lost.
+    pub async fn next(&self) -> CounterResult<u64> {
+        // Never empty.
+        Ok(self.take(1).await?.pop().unwrap_or_default())
+    }
+
+    /// Returns this number of new numbers, which rise. Other clients may get some between them.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the numbers are lost.
+    pub async fn take(&self, count: usize) -> CounterResult<Vec<u64>> {
+        let (mut ids, mut retries) = (Vec::new(), self.shared.client.retry_loop());
+        while ids.len() < count {
+            let left = count - ids.len();
+            let drawn = match retries.session().await {
+                Ok(session) => self.shared.draw(&session, left.min(LARGEST_BATCH), &mut ids).await,
+                Err(error) => Err(error),
+            };
+            match drawn {
+                Ok(()) => retries.progressed(),
+                Err(error) => retries.failed(error).await?,
+            }
+        }
+        Ok(ids)
+    }
+}
+
+impl Shared {
+    /// Adds up to `count` numbers of the newest epoch, or begins the next one.
+    async fn draw(&self, session: &Session, count: usize, ids: &mut Vec<u64>) -> Result<(), Error> {
+        let known = *self.epoch.lock();
+        let epoch = match known {
+            Some(epoch) => epoch,
+            None => self.find_epoch(session).await?,
+        };
+        let path = self.path_of(epoch);
+        self.client.check_change(&path, &[])?;
+        for written in write(session, &path, count).await {
+            match written {
+                Ok(stat) => match id(epoch, stat.version) {
+                    Some(id) => ids.push(id),
+                    None => return self.begin(session, epoch + 1).await,
+                },
+                // An administrator has deleted the node of the epoch: its numbers must not begin anew.
+                Err(Error::NoNode { .. }) => return self.begin(session, epoch + 1).await,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the newest epoch. Creates the first one if it is missing.
+    async fn find_epoch(&self, session: &Session) -> Result<u64, Error> {
+        let newest = loop {
+            let children = match session.get_children(&self.path).await {
+                Err(Error::NoNode { .. }) => Vec::new(),
+                children => children?,
+            };
+            match children.iter().filter_map(|name| epoch_of(name)).max() {
+                Some(epoch) => break epoch,
+                None => self.create(session, 0).await?,
+            }
+        };
+        let mut known = self.epoch.lock();
+        *known = (*known).max(Some(newest));
+        Ok(newest)
+    }
+
+    /// Makes this epoch, or a newer one, the known one.
+    async fn begin(&self, session: &Session, epoch: u64) -> Result<(), Error> {
+        self.create(session, epoch).await?;
+        let mut known = self.epoch.lock();
+        *known = (*known).max(Some(epoch));
+        Ok(())
+    }
+
+    async fn create(&self, session: &Session, epoch: u64) -> Result<(), Error> {
+        let node = NodeSpec::new(&[]).with_parents(Parents::Containers);
+        match session.create_with_parents(&self.path_of(epoch), CreateMode::Persistent, &node).await {
+            Ok(_) | Err(Error::NodeExists { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn path_of(&self, epoch: u64) -> String {
+        make_path(&self.path, &format!("{epoch:010}"))
+    }
+}
+
+/// Writes a node this number of times. Returns its stat behind each write, in order.
+async fn write(session: &Session, path: &str, count: usize) -> Vec<Result<Stat, Error>> {
+    if count > 1 {
+        let operation = Operation::SetData { path: path.to_owned(), data: Vec::new(), version: None };
+        match session.transaction(vec![operation; count]).await {
+            Ok(done) => {
+                let stat = |done| if let Done::Set(stat) = done { Some(Ok(stat)) } else { None };
+                return done.into_iter().filter_map(stat).collect();
+            }
+            Err(Error::Unsupported { .. }) => {}
+            Err(Error::Transaction { cause, .. }) => return vec![Err(*cause)],
+            Err(error) => return vec![Err(error)],
+        }
+    }
+    session.in_one_write(join_all((0..count).map(|_| session.set_data(path, Vec::new(), None)))).await
+}
+
+/// Returns the id of a version, or `None` if the versions of the epoch have ended.
+fn id(epoch: u64, version: i32) -> Option<u64> {
+    let version = u64::try_from(version).ok().filter(|version| *version > 0)?;
+    Some(epoch << VERSION_BITS | version)
+}
+
+/// Returns the epoch of a node's name.
+fn epoch_of(name: &str) -> Option<u64> {
+    let is_epoch = name.len() == 10 && name.bytes().all(|byte| byte.is_ascii_digit());
+    name.parse().ok().filter(|epoch| is_epoch && *epoch <= LAST_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_rise_within_and_across_epochs() {
+        let ids = [id(0, 1), id(0, 2), id(0, i32::MAX), id(1, 1), id(LAST_EPOCH, i32::MAX)];
+        assert_eq!(ids[0], Some(1));
+        assert_eq!(ids[4], Some(u64::MAX));
+        assert!(ids.is_sorted() && ids.iter().all(Option::is_some), "{ids:?}");
+        for version in [0, -1, i32::MIN] {
+            assert_eq!(id(3, version), None);
+        }
+    }
+
+    #[test]
+    fn epochs_have_10_digits() {
+        assert_eq!((epoch_of("0000000007"), epoch_of("8589934591")), (Some(7), Some(LAST_EPOCH)));
+        for name in ["8589934592", "7", "+000000007", "00000000007", "_c_x-count"] {
+            assert_eq!(epoch_of(name), None, "{name}");
+        }
+    }
+}

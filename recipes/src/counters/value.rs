@@ -1,0 +1,168 @@
+//! Atomic values: bytes that all processes change.
+
+use std::sync::Arc;
+
+use curator_framework::{CuratorFramework, RetryPolicy};
+
+use crate::counters::change::{AtomicChange, Compared};
+use crate::counters::driver::Counter;
+use crate::counters::engine::Change;
+use crate::counters::error::CounterResult;
+use crate::counters::options::CounterOptions;
+
+/// A few bytes that all processes change, each change exactly once: Curator's `DistributedAtomicValue`.
+///
+/// Each change is made once, in the way of a [`DistributedAtomicLong`](crate::DistributedAtomicLong): see there for lost
+/// replies, contention, layout and cost. Clones are cheap, and share one queue of changes.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_framework::RetryNTimes;
+/// use curator_recipes::{Compared, DistributedAtomicValue};
+///
+/// let retry = RetryNTimes::new(100, Duration::from_millis(10));
+/// let mode = DistributedAtomicValue::new(client, "/office/mode", retry)?;
+/// mode.initialize("closed").await?;
+/// match mode.compare_and_set("closed", "open").await? {
+///     Compared::Set(_) => println!("opened by this process"),
+///     Compared::Differs(mode) => println!("it is {}", String::from_utf8_lossy(&mode)),
+///     Compared::Missing => println!("an administrator has deleted it"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct DistributedAtomicValue {
+    counter: Arc<Counter<Vec<u8>>>,
+}
+
+impl DistributedAtomicValue {
+    /// Creates a value at a path, without a request. `retry_policy` limits the tries of a change that other sessions
+    /// refuse again and again.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`: the path is not valid in ZooKeeper.
+    pub fn new(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        retry_policy: impl RetryPolicy,
+    ) -> CounterResult<Self> {
+        Self::with_options(client, path, retry_policy, CounterOptions::new())
+    }
+
+    /// Creates a value with options.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`, also of the lock's path; `CounterError::Lock` if the lock is at the root.
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        retry_policy: impl RetryPolicy,
+        options: CounterOptions,
+    ) -> CounterResult<Self> {
+        let counter = Counter::new(client, path.into(), Arc::new(retry_policy), options)?;
+        Ok(Self { counter: Arc::new(counter) })
+    }
+
+    /// Returns the path of the node.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.counter.path()
+    }
+
+    /// Reads the value; `None` if the node does not exist.
+    ///
+    /// # Errors
+    ///
+    /// `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NotStarted`, `Error::Closed`;
+    /// `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn get(&self) -> CounterResult<Option<Vec<u8>>> {
+        self.counter.get().await
+    }
+
+    /// Sets the value, and returns the one before, empty if the node did not exist.
+    ///
+    /// # Errors
+    ///
+    /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the value to a lock.
+    /// * `CounterError::VersionsExhausted`: call [`force_set`](Self::force_set), once in 2^32 changes.
+    /// * `CounterError::Lock`: the lock of a promoted value cannot be acquired.
+    /// * Of the framework `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::RequestTooLarge`,
+    ///   `Error::NoChildrenForEphemerals`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up: the change may be
+    ///   made if [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the change is made once or not at all. Changes of other tasks go on.
+    pub async fn try_set(&self, new: impl Into<Vec<u8>>) -> CounterResult<AtomicChange<Vec<u8>>> {
+        self.counter.set(Change::Set(new.into())).await
+    }
+
+    /// Sets the value if it is `expected`.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set`](Self::try_set).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`try_set`](Self::try_set).
+    pub async fn compare_and_set(
+        &self,
+        expected: impl Into<Vec<u8>>,
+        new: impl Into<Vec<u8>>,
+    ) -> CounterResult<Compared<Vec<u8>>> {
+        self.counter.compare_and_set(expected.into(), new.into()).await
+    }
+
+    /// Sets the value without a condition: Curator's `forceSet`.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set`](Self::try_set), without the first two.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`try_set`](Self::try_set).
+    pub async fn force_set(&self, new: impl Into<Vec<u8>>) -> CounterResult<()> {
+        self.counter.change(Change::Force(new.into())).await.map(|_| ())
+    }
+
+    /// Creates the node with this value, unless it exists. Returns `true` if this call has created it.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_set`](Self::try_set).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`try_set`](Self::try_set).
+    pub async fn initialize(&self, value: impl Into<Vec<u8>>) -> CounterResult<bool> {
+        self.counter.initialize(value.into()).await
+    }
+
+    /// Deletes the marker of this value and its clones. A later change creates another one. The drop of the last clone has
+    /// the marker deleted in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the marker may be left until the drop of the object.
+    pub async fn close(&self) {
+        self.counter.close().await;
+    }
+}

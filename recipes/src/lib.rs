@@ -40,6 +40,9 @@
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
 //! | [`DistributedAtomicLong`], [`DistributedAtomicInteger`], [`DistributedAtomicValue`] | numbers and bytes that processes change, each change counted once |
 //! | [`CachedAtomicLong`], [`CachedAtomicInteger`], [`UniqueIds`] | ids: many for one write, or rising over all processes |
+//! | [`DistributedBarrier`] | a gate that one process closes and opens |
+//! | [`DistributedDoubleBarrier`] | processes that begin together and end together, in rounds |
+//! | [`CountDownLatch`] | a wait until N pieces of work are done |
 //!
 //! # Examples
 //!
@@ -157,6 +160,8 @@
 //! | warn | `the root of a cache cannot be created`: a cache of children tries again with pauses | `path`, `error`, `pause_s` |
 //! | warn | `a node cannot be cached`: the server refuses to show it, or its data cannot be decompressed | `path`, `error` |
 //! | warn | `a group cannot be read` | `path`, `error`, `pause_s` |
+//! | debug | `a member of a barrier has died`: reported to a task that waits for that | `path`, `member` |
+//! | debug | `an earlier round of a latch stays`: the next round deletes its nodes | `path`, `error` |
 //! | info | `a partition has settled`: the member wants its items | `path`, `id`, `members`, `is_member`, `items` (a number) |
 //! | warn | `the work of an item is dropped at the end of its grace` | `path`, `item`, `grace_s` |
 //!
@@ -183,6 +188,7 @@
 
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
+mod barriers;
 mod caches;
 mod counters;
 mod groups;
@@ -197,6 +203,12 @@ mod standing;
 #[doc = include_str!("../docs/tutorial.md")]
 pub mod tutorial {}
 
+pub use barriers::barrier::DistributedBarrier;
+pub use barriers::double::{Arrived, BarrierMember, Departure, DistributedDoubleBarrier, DoubleBarrierOptions};
+pub use barriers::error::{BarrierError, BarrierResult};
+pub use barriers::latch::CountDownLatch;
+pub use barriers::latch::participant::LatchParticipant;
+pub use barriers::owned::OwnedBarrier;
 pub use caches::curator_cache::CuratorCache;
 pub use caches::error::{CacheError, CacheResult};
 pub use caches::events::{CacheEvent, CacheEvents};

@@ -1,0 +1,236 @@
+//! The barrier.
+
+use std::fmt;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, Error, EventType, Session, WakeReason, Watch, validate_path};
+
+use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::owned::OwnedBarrier;
+use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
+
+/// A barrier that any client sets and removes, and at which any number of tasks wait: Curator's `DistributedBarrier`.
+///
+/// The barrier is set while its node exists. A barrier that is not set lets all waiters pass at once. Clones are cheap.
+///
+/// # The owner's barrier
+///
+/// A barrier of [`set_barrier`](Self::set_barrier) stays until a client removes it, also if the process that has set it
+/// dies. One of [`set_owned`](Self::set_owned) falls with its owner: when the guard is dropped, or when the owner's
+/// session ends. Waiters wait at both in the same way, Java's too.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_recipes::DistributedBarrier;
+///
+/// let barrier = DistributedBarrier::new(client.clone(), "/barriers/import")?;
+/// let owned = barrier.set_owned().await?;
+/// assert!(!barrier.wait_on_barrier_timeout(Duration::from_millis(50)).await?);
+///
+/// let waiter = barrier.clone();
+/// let waiting = tokio::spawn(async move { waiter.wait_on_barrier().await });
+/// owned.remove().await?;
+/// waiting.await??;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from Curator
+///
+/// * A wait survives lost connections, and any number of sessions. Curator's fails with `ConnectionLoss`.
+/// * A waiter passes when the barrier that it has seen is removed, also if another one is set at once.
+/// * The watch of a waiter that gives up is removed. Curator leaves it to the server
+///   ([#1170](https://github.com/apache/curator/issues/1170)).
+/// * `set_owned` and `is_set` are additions. So is the monotonic clock of the time limit.
+///
+/// # ZooKeeper layout
+///
+/// | path | mode | data |
+/// | --- | --- | --- |
+/// | the barrier's | persistent; ephemeral if owned | the client's default data; a UUID if owned |
+///
+/// Missing parents are created as containers.
+///
+/// # Cost
+///
+/// | operation | requests |
+/// | --- | --- |
+/// | `set_barrier`, `remove_barrier`, `is_set` | 1 |
+/// | `set_owned` | 2: the create, and a read with a watch, which notices a removal |
+/// | [`OwnedBarrier::remove`] | 2 |
+/// | a wait | 1, and 2 more in each new session; over `zookeeper-async` 1 more after each notification |
+#[derive(Clone)]
+pub struct DistributedBarrier {
+    client: CuratorFramework,
+    path: String,
+}
+
+impl DistributedBarrier {
+    /// Creates a barrier object. Sends no request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`; `BarrierError::InvalidArgument` for the root.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> BarrierResult<Self> {
+        let path = path.into();
+        check_path(&path)?;
+        Ok(Self { client, path })
+    }
+
+    /// Returns the barrier's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Sets the barrier, if it is not set. It stays until a client removes it.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier may be set.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the barrier is not set.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the barrier may be set.
+    pub async fn set_barrier(&self) -> BarrierResult<()> {
+        match self.client.create().creating_parent_containers_if_needed().for_path(&self.path).await {
+            // An earlier create with a lost reply may have set it.
+            Ok(_) | Err(Error::NodeExists { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes the barrier, if it is set, whichever client has set it. All waiters pass.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier may be removed.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the barrier is not removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped the barrier may be removed.
+    pub async fn remove_barrier(&self) -> BarrierResult<()> {
+        match self.client.delete().for_path(&self.path).await {
+            Ok(()) | Err(Error::NoNode { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns `true` if the barrier is set.
+    ///
+    /// # Errors
+    ///
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; `Error::NotStarted`, `Error::Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn is_set(&self) -> BarrierResult<bool> {
+        Ok(self.client.check_exists().for_path(&self.path).await?.is_some())
+    }
+
+    /// Sets the barrier for as long as the returned guard exists and its session lasts.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::AlreadySet`: another client, or another guard, has set it. Nothing is changed.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier is removed in the
+    ///   background if it was set.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the barrier is not set.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the barrier is removed in the background if it was set.
+    pub async fn set_owned(&self) -> BarrierResult<OwnedBarrier> {
+        OwnedBarrier::set(&self.client, &self.path).await
+    }
+
+    /// Waits until the barrier is not set. Survives lost connections and sessions.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped, and no watch is left.
+    pub async fn wait_on_barrier(&self) -> BarrierResult<()> {
+        wait(&self.client, None, &mut Removal::of(&self.path)).await.map(drop)
+    }
+
+    /// Waits for at most `budget` until the barrier is not set. Returns `false` if it is set when the budget ends. A
+    /// budget of zero looks once, for at most the connection timeout.
+    ///
+    /// # Errors
+    ///
+    /// * Those of [`wait_on_barrier`](Self::wait_on_barrier).
+    /// * `Error::ConnectionLoss`: the budget ended before the first reply, or without a connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`wait_on_barrier`](Self::wait_on_barrier).
+    pub async fn wait_on_barrier_timeout(&self, budget: Duration) -> BarrierResult<bool> {
+        Ok(wait(&self.client, Some(budget), &mut Removal::of(&self.path)).await?.is_some())
+    }
+}
+
+impl fmt::Debug for DistributedBarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DistributedBarrier").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Checks the path of a barrier or a latch.
+pub(super) fn check_path(path: &str) -> BarrierResult<()> {
+    validate_path(path)?;
+    match path {
+        "/" => Err(BarrierError::InvalidArgument { argument: "path", reason: "it cannot be the root".to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+/// The removal of the barrier that the first look has shown.
+struct Removal<'a> {
+    path: &'a str,
+    /// The transaction that has set the barrier.
+    set_by: Option<i64>,
+}
+
+impl<'a> Removal<'a> {
+    const fn of(path: &'a str) -> Self {
+        Self { path, set_by: None }
+    }
+}
+
+impl Awaited for Removal<'_> {
+    type Output = ();
+
+    fn path(&self) -> &str {
+        self.path
+    }
+
+    async fn look(&mut self, session: &Session) -> BarrierResult<Look<()>> {
+        let (found, watch) = session.exists_watched(self.path).await?;
+        Ok(match found {
+            // A barrier that was set by another transaction follows the removal of the first one.
+            Some(stat) if *self.set_by.get_or_insert(stat.czxid) == stat.czxid => Look::Wait(watch),
+            _ => Look::Done(()),
+        })
+    }
+
+    fn notified(&mut self, session: &Session, reason: WakeReason, watch: &Watch) -> Option<()> {
+        let is_removed = reason == WakeReason::Event(EventType::NodeDeleted) && follows_its_reply(session, watch);
+        is_removed.then_some(())
+    }
+}

@@ -1,0 +1,358 @@
+//! Performs the steps of a member that enters. The runner decides nothing.
+
+use std::future::pending;
+use std::time::Duration;
+
+use curator_framework::{
+    Done, Error, EventType, LossReason, NodeSpec, Operation, OwnedNode, RetryLoop, Session, Stat, WakeReason, Watch,
+    node_from_path,
+};
+use futures_util::future::join3;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::nodes::{Nodes, drift, retry_in_session};
+use super::plan::entering::{Entering, Input, Quorum, Step};
+use crate::barriers::error::BarrierResult;
+
+/// The part of the session timeout that a healthy server takes at most to reply, and that a leaver waits for others.
+pub(super) const PATIENCE: u32 = 10;
+/// The most attempts to create a node while other clients delete its parents.
+const MOST_PARENTS: usize = 16;
+
+/// A member that has entered.
+pub(super) struct Entered {
+    pub(super) owned: OwnedNode,
+    pub(super) name: String,
+    /// The transaction that created the member's node.
+    pub(super) own: i64,
+    pub(super) round: Option<i64>,
+    pub(super) opened: bool,
+    /// The [drift] of the barrier when the member arrived.
+    pub(super) drift: i32,
+}
+
+/// Enters, until `end` if that is given. Returns `None` if the barrier has not opened by then.
+pub(super) async fn enter(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<Option<Entered>> {
+    bounded(nodes, end, "entering a barrier", attempts(nodes, end)).await
+}
+
+/// Carries out what has a budget, and the decision at the end of the budget, for which a server has to reply.
+pub(super) async fn bounded<T>(
+    nodes: &Nodes,
+    end: Option<Instant>,
+    request: &str,
+    work: impl Future<Output = BarrierResult<T>>,
+) -> BarrierResult<T> {
+    let Some(end) = end else { return work.await };
+    match timeout_at(end + nodes.client.session_timeout() / PATIENCE, work).await {
+        Ok(done) => done,
+        Err(_elapsed) => Err(nodes.client.no_answer(request).into()),
+    }
+}
+
+async fn attempts(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<Option<Entered>> {
+    let quorum = nodes.options.quorum.map_or(Quorum::All, |(least, _)| Quorum::Of(least));
+    let mut retries = nodes.client.retry_loop();
+    let mut plan = Entering::new(nodes.quantity, quorum);
+    let mut left = Vec::new();
+    loop {
+        let session = retries.session().await?;
+        let mut attempt = Attempt::new(nodes, session, end, std::mem::take(&mut left));
+        let error = match attempt.run(&mut plan, &mut retries).await {
+            Ok(Some((round, opened))) => return Ok(Some(attempt.entered(round, opened))),
+            Ok(None) => return Ok(None),
+            Err(error) => error,
+        };
+        if attempt.session.end_reason().is_none() {
+            return Err(error.into());
+        }
+        left = attempt.into_remains();
+        retries.failed(error).await?;
+    }
+}
+
+/// A member that enters in one session. However it ends, dropping `owned` deletes its node.
+struct Attempt<'a> {
+    nodes: &'a Nodes,
+    session: Session,
+    owned: OwnedNode,
+    end: Option<Instant>,
+    /// The nodes of this member in earlier sessions, which must not count beside the new one.
+    left: Vec<String>,
+    ready: Option<Watch>,
+    grace: Option<Instant>,
+    own: i64,
+    drift: i32,
+    /// The client has transactions. Without them notifications prove nothing, because replies can overtake them.
+    is_exact: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(nodes: &'a Nodes, session: Session, end: Option<Instant>, left: Vec<String>) -> Self {
+        let owned = nodes.new_member(&session);
+        Self { nodes, session, owned, end, left, ready: None, grace: None, own: 0, drift: 0, is_exact: true }
+    }
+
+    /// Returns the paths of the nodes that the sessions up to this one may leave.
+    fn into_remains(mut self) -> Vec<String> {
+        if self.owned.is_uncertain() || self.owned.path().is_some() {
+            self.left.push(self.owned.planned_path().to_owned());
+        }
+        self.left
+    }
+
+    fn name(&self) -> String {
+        node_from_path(self.owned.planned_path()).to_owned()
+    }
+
+    /// Enters, and returns the round, if it is known, and whether this member has opened it.
+    async fn run(
+        &mut self,
+        plan: &mut Entering,
+        retries: &mut RetryLoop,
+    ) -> Result<Option<(Option<i64>, bool)>, Error> {
+        let mut step = plan.begin(&self.name());
+        loop {
+            let input = match step {
+                Step::Enter { round, opened } => match self.loss().await? {
+                    Some(LossReason::NodeDeleted) => Ok(Input::Gone),
+                    _ => return Ok(Some((round, opened))),
+                },
+                Step::Refuse => return Ok(None),
+                Step::Rejoin => {
+                    let path = self.owned.planned_path().into();
+                    self.owned = self.nodes.new_member(&self.session);
+                    Box::pin(retries.pause_after(Error::NoNode { path })).await?;
+                    step = plan.begin(&self.name());
+                    continue;
+                }
+                Step::Wait { grace } => {
+                    retries.progressed();
+                    self.wait(grace).await
+                }
+                // Boxed: these are short, and a wait may be long.
+                step => Box::pin(self.perform(step)).await,
+            };
+            step = match input {
+                Ok(input) => plan.next(input),
+                Err(error) => {
+                    Box::pin(retry_in_session(error, &self.session, retries)).await?;
+                    plan.next(Input::Interrupted { may_stand: self.owned.is_uncertain() })
+                }
+            };
+        }
+    }
+
+    /// Returns the reason if the own node is lost with its session still there.
+    async fn loss(&self) -> Result<Option<LossReason>, Error> {
+        let loss = self.owned.loss_signal().loss();
+        if let Some(LossReason::Session(_)) = loss {
+            self.session.ended().await;
+            return Err(self.session.closed_error(self.nodes.path.as_str()));
+        }
+        Ok(loss)
+    }
+
+    fn entered(self, round: Option<i64>, opened: bool) -> Entered {
+        Entered { name: self.name(), own: self.own, round, opened, drift: self.drift, owned: self.owned }
+    }
+
+    async fn perform(&mut self, step: Step) -> Result<Input, Error> {
+        let (nodes, session) = (self.nodes, self.session.clone());
+        Ok(match step {
+            Step::Arrive => self.arrive().await?,
+            Step::Settle => self.settle().await?,
+            Step::Watch => {
+                let (ready, watch) = session.exists_watched(&nodes.ready).await?;
+                // A notification ahead of the reply may be that of an earlier `ready`.
+                let is_set = !watch.has_fired();
+                self.ready = Some(watch);
+                if is_set { Input::Watched(ready.map(|ready| ready.czxid)) } else { Input::Unwatched }
+            }
+            Step::List => Input::Listed(nodes.members_unless_ready(&session).await?),
+            Step::Look => {
+                let (read, watch) = nodes.look(&session).await?;
+                // A notification ahead of the reply may be that of an earlier `ready`.
+                let is_set = !watch.has_fired();
+                self.ready = Some(watch);
+                if is_set { Input::Looked(read.look) } else { Input::Woken }
+            }
+            Step::ReadRound => Input::Round(nodes.read_round(&session).await?.look),
+            Step::ReadCreations(names) => Input::Creations(nodes.creations(&session, names).await?),
+            Step::Open(names) => match nodes.change(&session, nodes.open(&session, &names)).await? {
+                Some(done) => Input::Opened(created_in(&done)),
+                None => Input::Refused,
+            },
+            Step::RemoveStale { version, ready } => {
+                match nodes.change(&session, nodes.close(version, Some(ready))).await? {
+                    Some(_) => Input::Removed,
+                    None => Input::Refused,
+                }
+            }
+            Step::Join { beside, ready } => {
+                match nodes.change(&session, nodes.join(&self.name(), &beside, &ready)).await? {
+                    Some(_) => Input::Joined,
+                    None => Input::Refused,
+                }
+            }
+            Step::GiveUp { version } => self.give_up(version).await?,
+            Step::Wait { .. } | Step::Enter { .. } | Step::Rejoin | Step::Refuse => Input::Woken,
+        })
+    }
+
+    /// Creates the own node.
+    async fn arrive(&mut self) -> Result<Input, Error> {
+        let nodes = self.nodes;
+        for _ in 0..MOST_PARENTS + self.left.len() {
+            let spec = NodeSpec::new(nodes.member_data());
+            let mut before = vec![nodes.count(None)];
+            for path in self.left.iter().cloned() {
+                before.extend([Operation::Delete { path, version: None }, nodes.count(None)]);
+            }
+            match self.owned.create_with(&spec, before).await {
+                Ok((created, done)) => {
+                    let barrier = done.last().map(|done| if let Done::Set(stat) = done { *stat } else { created.stat });
+                    let barrier = barrier.unwrap_or(created.stat);
+                    self.drift = drift(&barrier);
+                    return Ok(self.arrived(created.stat.czxid, count(&barrier) + 1, barrier.version));
+                }
+                Err(Error::Unsupported { .. }) => return self.arrive_one_by_one().await,
+                Err(Error::Transaction { index, cause, .. }) => match *cause {
+                    // The node of an earlier session is gone.
+                    Error::NoNode { .. } if index % 2 == 1 && index / 2 < self.left.len() => {
+                        self.left.remove(index / 2);
+                    }
+                    Error::NoNode { .. } => self.create_parents().await?,
+                    // Behind a lost reply.
+                    Error::NodeExists { .. } => return Ok(Input::Interrupted { may_stand: true }),
+                    cause => return Err(cause),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::NoNode { path: nodes.path.as_str().into() })
+    }
+
+    async fn create_parents(&self) -> Result<(), Error> {
+        let spec = NodeSpec::new(&[]).with_parents(self.nodes.client.lock_parents());
+        self.session.create_parents(self.owned.planned_path(), &spec).await.map(drop)
+    }
+
+    fn arrived(&mut self, czxid: i64, count: usize, version: i32) -> Input {
+        self.own = czxid;
+        self.left.clear();
+        self.owned.watch_node(self.session.timeout() / PATIENCE);
+        Input::Arrived { czxid, count, version }
+    }
+
+    /// Arrives with a client without transactions: the count is read behind the create, so that it includes all members
+    /// that are older.
+    async fn arrive_one_by_one(&mut self) -> Result<Input, Error> {
+        self.is_exact = false;
+        let nodes = self.nodes;
+        while let Some(left) = self.left.last() {
+            match self.session.delete(left, None).await {
+                Ok(()) | Err(Error::NoNode { .. }) => drop(self.left.pop()),
+                Err(error) => return Err(error),
+            }
+        }
+        let spec = NodeSpec::new(nodes.member_data()).with_parents(nodes.client.lock_parents());
+        let czxid = match self.owned.create(&spec).await {
+            Ok(created) => created.stat.czxid,
+            Err(Error::NodeExists { .. }) => return Ok(Input::Interrupted { may_stand: true }),
+            Err(error) => return Err(error),
+        };
+        Ok(match self.session.set_data(&nodes.path, nodes.quantity_data(), None).await {
+            Ok(barrier) => {
+                self.drift = drift(&barrier).wrapping_sub(1);
+                self.arrived(czxid, count(&barrier), barrier.version)
+            }
+            // The look that follows counts the members.
+            Err(_) => {
+                self.own = czxid;
+                Input::Found { czxid }
+            }
+        })
+    }
+
+    /// Finds the own node behind a lost reply.
+    async fn settle(&mut self) -> Result<Input, Error> {
+        let path = self.owned.planned_path().to_owned();
+        let (session, nodes) = (&self.session, self.nodes);
+        let reads = join3(session.write_barrier(), session.exists(&path), session.exists(&nodes.path));
+        let (answered, found, barrier) = session.in_one_write(reads).await;
+        answered?;
+        let (Some(found), Some(barrier)) = (found?, barrier?) else { return Ok(Input::Missing) };
+        self.owned.adopt(&self.name(), &found, &[]).await?;
+        self.owned.watch_node(self.session.timeout() / PATIENCE);
+        self.left.clear();
+        self.own = found.czxid;
+        // The read includes the own create.
+        self.drift = drift(&barrier).wrapping_sub(1);
+        Ok(Input::Found { czxid: found.czxid })
+    }
+
+    async fn give_up(&mut self, version: i32) -> Result<Input, Error> {
+        let deleted = match self.owned.delete_with(vec![self.nodes.count(Some(version))]).await {
+            Err(Error::Unsupported { .. }) => self.owned.delete().await?,
+            Err(Error::Transaction { .. }) => return Ok(Input::Refused),
+            deleted => deleted?.is_some(),
+        };
+        Ok(if deleted { Input::GaveUp } else { Input::Gone })
+    }
+
+    async fn wait(&mut self, grace: bool) -> Result<Input, Error> {
+        let delay = self.nodes.options.quorum.map(|(_, grace)| grace).filter(|_| grace);
+        self.grace = delay.and_then(|delay| self.grace.or_else(|| later(delay)));
+        let Some(ready) = self.ready.as_mut() else { return Ok(Input::Woken) };
+        let loss = self.owned.loss_signal();
+        let woken = tokio::select! {
+            biased;
+            woken = ready => woken,
+            loss = loss.lost() => return match loss {
+                LossReason::NodeDeleted => Ok(Input::Gone),
+                LossReason::Session(_) => Err(self.session.closed_error(self.nodes.path.as_str())),
+                _ => Ok(Input::Woken),
+            },
+            () = at(self.grace) => {
+                self.grace = None;
+                return Ok(Input::GraceOver);
+            }
+            () = at(self.end) => return Ok(Input::BudgetOver),
+        };
+        self.ready = None;
+        match woken {
+            WakeReason::Event(EventType::NodeCreated) if self.is_exact && loss.loss().is_none() => Ok(Input::Created),
+            WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.ready.as_str())),
+            _ => Ok(Input::Woken),
+        }
+    }
+}
+
+/// Returns the number of children of a barrier.
+pub(super) fn count(barrier: &Stat) -> usize {
+    usize::try_from(barrier.num_children).unwrap_or_default()
+}
+
+/// Returns the transaction that created a node and changed the barrier.
+fn created_in(done: &[Done]) -> i64 {
+    let of = |done: &Done| match done {
+        Done::Created { stat, .. } if stat.czxid != 0 => Some(stat.czxid),
+        Done::Set(stat) => Some(stat.mzxid),
+        _ => None,
+    };
+    done.iter().find_map(of).unwrap_or_default()
+}
+
+/// Returns the moment after a delay, unless that is beyond all time.
+pub(super) fn later(delay: Duration) -> Option<Instant> {
+    Instant::now().checked_add(delay)
+}
+
+/// Resolves at a moment, or never.
+pub(super) async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,220 @@
+//! Performs the steps of a member that leaves. The runner decides nothing.
+
+use curator_framework::{
+    Done, Error, EventType, LossReason, Operation, OwnedNode, RetryLoop, Session, WakeReason, Watch, make_path,
+};
+use tokio::time::Instant;
+
+use super::enter::{PATIENCE, at, count, later};
+use super::nodes::{Nodes, drift, retry_in_session};
+use super::plan::leaving::{Input, Leaving, Step};
+use crate::barriers::error::{BarrierError, BarrierResult};
+
+/// The state of a leave, which a later call goes on with.
+pub(super) struct Departing {
+    pub(super) plan: Leaving,
+    /// The own node, until it is deleted.
+    pub(super) owned: Option<OwnedNode>,
+    /// The [drift] of the barrier when the member arrived.
+    arrival: i32,
+    /// The [drift] of the barrier when the member left.
+    departure: Option<i32>,
+    /// The reason why the node was lost before the member left.
+    lost: Option<LossReason>,
+}
+
+impl Departing {
+    pub(super) fn new(plan: Leaving, owned: OwnedNode, arrival: i32) -> Self {
+        Self { plan, owned: Some(owned), arrival, departure: None, lost: None }
+    }
+
+    /// Returns the number of members that died between the arrival and the departure.
+    pub(super) fn died(&self) -> u32 {
+        let died = self.departure.map_or(0, |departure| departure.wrapping_sub(self.arrival));
+        u32::try_from(died).unwrap_or_default()
+    }
+
+    /// Leaves, until `end` if that is given. Returns `false` if other members are left by then.
+    pub(super) async fn leave(&mut self, nodes: &Nodes, end: Option<Instant>) -> BarrierResult<bool> {
+        let mut retries = nodes.client.retry_loop();
+        loop {
+            if let Some(reason) = self.lost {
+                return Err(BarrierError::Lost { path: nodes.client.path_text(&nodes.path), reason });
+            }
+            let session = match &self.owned {
+                Some(owned) => owned.session().clone(),
+                None => retries.session().await?,
+            };
+            let mut attempt = Attempt { nodes, session, end, ready: None, attended: None, is_exact: true };
+            let error = match attempt.run(self, &mut retries).await {
+                Ok(all_left) => return Ok(all_left),
+                Err(error) => error,
+            };
+            match (attempt.session.end_reason(), &self.owned) {
+                (Some(_), None) => retries.failed(error).await?,
+                (Some(ended), Some(_)) => self.lost = Some(LossReason::Session(ended)),
+                (None, _) if self.lost.is_some() => {}
+                (None, _) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// A member that leaves in one session.
+struct Attempt<'a> {
+    nodes: &'a Nodes,
+    session: Session,
+    end: Option<Instant>,
+    ready: Option<Watch>,
+    attended: Option<Watch>,
+    /// The client has transactions. Without them notifications prove nothing, because replies can overtake them.
+    is_exact: bool,
+}
+
+impl Attempt<'_> {
+    /// Returns `true` when all have left, `false` at the end of the budget.
+    async fn run(&mut self, leave: &mut Departing, retries: &mut RetryLoop) -> Result<bool, Error> {
+        let mut step = leave.plan.begin();
+        loop {
+            let input = match step {
+                Step::Over => return Ok(true),
+                Step::GiveUp => return Ok(false),
+                Step::Wait { grace } => {
+                    retries.progressed();
+                    self.wait(grace).await
+                }
+                // Boxed: these are short, and a wait may be long.
+                step => Box::pin(self.perform(leave, step)).await,
+            };
+            step = match input {
+                Ok(input) => leave.plan.next(input),
+                Err(error) => {
+                    if leave.lost.is_some() {
+                        return Err(error);
+                    }
+                    Box::pin(retry_in_session(error, &self.session, retries)).await?;
+                    leave.plan.next(Input::Interrupted)
+                }
+            };
+            if leave.plan.has_departed() {
+                // Its session counts it no longer among those that own nodes.
+                leave.owned = None;
+            }
+        }
+    }
+
+    async fn perform(&mut self, leave: &mut Departing, step: Step) -> Result<Input, Error> {
+        let (nodes, session) = (self.nodes, &self.session);
+        Ok(match step {
+            Step::Depart => self.depart(leave).await?,
+            Step::Watch => {
+                let (ready, watch) = session.exists_watched(&nodes.ready).await?;
+                // A notification ahead of the reply may be that of an earlier `ready`.
+                let is_set = !watch.has_fired();
+                self.ready = Some(watch);
+                if is_set { Input::Watched(ready.map(|ready| ready.czxid)) } else { Input::Unwatched }
+            }
+            Step::Look => {
+                let (read, watch) = nodes.watch_round(session).await?;
+                // A notification ahead of the reply may be that of an earlier `ready`.
+                let is_set = watch.as_ref().is_none_or(|watch| !watch.has_fired());
+                self.ready = watch;
+                // The read includes the own delete.
+                leave.departure.get_or_insert(drift(&read.barrier).wrapping_sub(1));
+                if is_set { Input::Looked(read.look) } else { Input::Woken }
+            }
+            Step::ReadCreations(names) => Input::Creations(nodes.creations(session, names).await?),
+            Step::Attend(name) => {
+                let (found, watch) = session.exists_watched(&make_path(&nodes.path, &name)).await?;
+                self.attended = found.is_some().then_some(watch);
+                if found.is_some() { Input::Attended } else { Input::Left }
+            }
+            Step::Remove { version } => match nodes.change(session, nodes.close(version, None)).await? {
+                Some(_) => Input::Removed,
+                None => Input::Refused,
+            },
+            Step::Wait { .. } | Step::Over | Step::GiveUp => Input::Woken,
+        })
+    }
+
+    /// Deletes the own node.
+    async fn depart(&mut self, leave: &mut Departing) -> Result<Input, Error> {
+        let nodes = self.nodes;
+        let Some(owned) = leave.owned.as_mut() else { return Ok(Input::DepartedBefore) };
+        let Some(path) = owned.path().map(str::to_owned) else { return Ok(Input::DepartedBefore) };
+        // The data of the own node shows its watchers that the member leaves: a death deletes it only.
+        let mark = Operation::SetData { path: path.clone(), data: b"left".to_vec(), version: None };
+        let done = match owned.delete_with(vec![nodes.count(None), mark]).await {
+            Ok(done) => done,
+            Err(Error::Unsupported { .. }) => return self.depart_one_by_one(leave, &path).await,
+            // The own node is gone, perhaps by an earlier request.
+            Err(Error::Transaction { cause, .. }) if matches!(*cause, Error::NoNode { .. }) => {
+                owned.delete().await?.then(Vec::new)
+            }
+            Err(Error::Transaction { cause, .. }) => return Err(*cause),
+            Err(error) => return Err(error),
+        };
+        let Some(done) = done else { return Err(self.is_lost(leave)) };
+        let Some(Done::Set(barrier)) = done.first() else { return Ok(Input::DepartedBefore) };
+        leave.departure = Some(drift(barrier));
+        let others = count(barrier).saturating_sub(1);
+        Ok(Input::Departed { zxid: barrier.mzxid, others, version: barrier.version })
+    }
+
+    /// Leaves with a client without transactions: the count is read behind the delete, so that the last member to leave
+    /// sees that it is the last.
+    async fn depart_one_by_one(&mut self, leave: &mut Departing, path: &str) -> Result<Input, Error> {
+        self.is_exact = false;
+        // Between the change of a child and the write that counts it, each change looks like a death.
+        leave.departure = Some(leave.arrival);
+        let Some(owned) = leave.owned.as_mut() else { return Ok(Input::DepartedBefore) };
+        match self.session.set_data(path, b"left".to_vec(), None).await {
+            Ok(_) | Err(Error::NoNode { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if !owned.delete().await? {
+            return Err(self.is_lost(leave));
+        }
+        let nodes = self.nodes;
+        let Ok(barrier) = self.session.set_data(&nodes.path, nodes.quantity_data(), None).await else {
+            return Ok(Input::DepartedBefore);
+        };
+        Ok(Input::Departed { zxid: barrier.mzxid, others: count(&barrier), version: barrier.version })
+    }
+
+    /// Records that the own node was lost before the member left.
+    fn is_lost(&self, leave: &mut Departing) -> Error {
+        let reason = self.session.end_reason().map_or(LossReason::NodeDeleted, LossReason::Session);
+        leave.lost = Some(reason);
+        Error::NoNode { path: self.nodes.path.as_str().into() }
+    }
+
+    async fn wait(&mut self, grace: bool) -> Result<Input, Error> {
+        let over = if grace { later(self.session.timeout() / PATIENCE) } else { None };
+        let Some(ready) = self.ready.as_mut() else { return Ok(Input::Woken) };
+        let attended = async {
+            match self.attended.as_mut() {
+                Some(attended) => attended.await,
+                None => std::future::pending().await,
+            }
+        };
+        let (woken, is_ready) = tokio::select! {
+            biased;
+            woken = ready => (woken, true),
+            woken = attended => (woken, false),
+            () = at(over) => return Ok(Input::GraceOver),
+            () = at(self.end) => return Ok(Input::BudgetOver),
+        };
+        if is_ready {
+            self.ready = None;
+        } else {
+            self.attended = None;
+        }
+        match woken {
+            WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.path.as_str())),
+            WakeReason::Event(EventType::NodeDeleted) if is_ready && self.is_exact => Ok(Input::Deleted),
+            WakeReason::Event(_) if !is_ready => Ok(Input::Left),
+            _ => Ok(Input::Woken),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A member of a round, and what it learns when it leaves.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use curator_framework::{Error, EventType, LossReason, LossSignal, Session, WakeReason, make_path};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::time::Instant;
+
+use super::enter::{Entered, bounded, later};
+use super::leave::Departing;
+use super::nodes::{Nodes, drift, retry_in_session};
+use super::plan::leaving::Leaving;
+use crate::barriers::error::{BarrierError, BarrierResult};
+
+/// A member that has entered a [`DistributedDoubleBarrier`](crate::DistributedDoubleBarrier), until it leaves.
+///
+/// The other members wait for it in [`leave`](Self::leave). Dropping it deletes its node in the background, which the
+/// others count as a death. If its node is lost, they do not wait for it: see [`lost`](Self::lost).
+#[must_use = "if unused the member leaves the barrier at once"]
+pub struct BarrierMember {
+    nodes: Arc<Nodes>,
+    name: String,
+    own: i64,
+    opened: bool,
+    session: Session,
+    signal: LossSignal,
+    round: OnceLock<i64>,
+    departing: Departing,
+    departure: Option<Departure>,
+}
+
+/// The end of a round for a member that has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Departure {
+    died: u32,
+}
+
+impl Departure {
+    /// Returns the number of members that died between the arrival of this member and its departure. Their nodes were
+    /// deleted, but not by a leave or by the end of a budget. A member that was dropped counts. Exact in groups of this
+    /// crate's members with the default client; 0 for a member with `zookeeper-async`.
+    #[must_use]
+    pub const fn died(&self) -> u32 {
+        self.died
+    }
+}
+
+impl BarrierMember {
+    pub(super) fn new(nodes: Arc<Nodes>, entered: Entered) -> Self {
+        let Entered { owned, name, own, round, opened, drift } = entered;
+        let plan = Leaving::new(&name, own, round);
+        Self {
+            nodes,
+            name,
+            own,
+            opened,
+            session: owned.session().clone(),
+            signal: owned.loss_signal(),
+            round: round.map(OnceLock::from).unwrap_or_default(),
+            departing: Departing::new(plan, owned, drift),
+            departure: None,
+        }
+    }
+
+    /// Returns `true` if this member has opened the barrier for its round: one member at most. If Java's client has
+    /// opened it, or the session of the member that did has ended, no member of the round is the leader.
+    #[must_use]
+    pub const fn is_leader(&self) -> bool {
+        self.opened
+    }
+
+    /// Returns the number of the round: the transaction that opened the barrier. All members of a round have the same
+    /// number, and later rounds have larger ones. At most one request, at the first call.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::Lost`: the round is not known, because the node of this member was lost before.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn round(&self) -> BarrierResult<i64> {
+        if let Some(round) = self.round.get().copied().or_else(|| self.departing.plan.round()) {
+            return Ok(round);
+        }
+        let mut retries = self.nodes.client.retry_loop();
+        loop {
+            match self.session.exists(&self.nodes.ready).await {
+                Ok(Some(ready)) if ready.czxid > self.own && self.is_held() => {
+                    return Ok(*self.round.get_or_init(|| ready.czxid));
+                }
+                Ok(_) => return Err(self.lost_with(self.signal.loss().unwrap_or(LossReason::NodeDeleted))),
+                Err(error) => retry_in_session(error, &self.session, &mut retries).await?,
+            }
+        }
+    }
+
+    /// Returns `true` until the member leaves, unless its node is lost. Local, no request.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.departing.owned.is_some() && self.signal.loss().is_none()
+    }
+
+    /// Resolves with the reason when the node of the member is lost: its session has ended, or another client has deleted
+    /// it. The other members do not wait for this member then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn lost(&self) -> LossReason {
+        self.signal.lost().await
+    }
+
+    fn lost_with(&self, reason: LossReason) -> BarrierError {
+        BarrierError::Lost { path: self.nodes.client.path_text(&self.nodes.path), reason }
+    }
+
+    /// Resolves with the id of a member when it dies: its node is deleted, but not by a leave. It watches the members
+    /// that stand at the call, and never resolves if all of them leave.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::Lost`: the node of this member is lost.
+    /// * `Error::NoAuth`: the access control list of a member's node does not let this client read it.
+    ///
+    /// # Cancel safety
+    ///
+    /// A death between two calls is not reported.
+    pub async fn member_lost(&self) -> BarrierResult<String> {
+        tokio::select! {
+            biased;
+            reason = self.signal.lost() => Err(self.lost_with(reason)),
+            died = self.watch_others() => died,
+        }
+    }
+
+    async fn watch_others(&self) -> BarrierResult<String> {
+        let mut retries = self.nodes.client.retry_loop();
+        loop {
+            match self.watch_others_once().await {
+                Ok(id) => return Ok(id),
+                Err(error) => retry_in_session(error, &self.session, &mut retries).await?,
+            }
+        }
+    }
+
+    async fn watch_others_once(&self) -> Result<String, Error> {
+        let (nodes, session) = (&*self.nodes, &self.session);
+        let look = nodes.read_round(session).await?;
+        let others = look.look.names.into_iter().filter(|name| *name != self.name);
+        let mut watches: FuturesUnordered<_> = others.map(|name| self.watch_other(name)).collect();
+        let mut drift_before = drift(&look.barrier);
+        while let Some(ended) = watches.next().await {
+            let Other { name, id, end } = ended?;
+            let died = match end {
+                End::Left => false,
+                End::Died => true,
+                // A deletion while the connection was lost: the counts of the barrier tell whether a member died.
+                End::Deleted => {
+                    let now = session.exists(&nodes.path).await?.map_or(drift_before, |barrier| drift(&barrier));
+                    std::mem::replace(&mut drift_before, now) != now
+                }
+            };
+            if died {
+                tracing::debug!(path = nodes.path, member = name, "a member of a barrier has died");
+                return Ok(id);
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Watches a member until its node is deleted.
+    async fn watch_other(&self, name: String) -> Result<Other, Error> {
+        let path = make_path(&self.nodes.path, &name);
+        let mut id = name.clone();
+        loop {
+            let mut watch = match self.session.get_data_watched(&path).await {
+                Ok(read) => {
+                    if !read.data.is_empty() {
+                        id = String::from_utf8_lossy(&read.data).into_owned();
+                    }
+                    read.watch
+                }
+                Err(Error::NoNode { .. }) => return Ok(Other { name, id, end: End::Left }),
+                Err(error) => return Err(error),
+            };
+            // A leave changes the data first. The next read shows whether the node is gone.
+            if let WakeReason::Event(EventType::NodeDeleted) = (&mut watch).await {
+                let in_order = watch.found().map(|found| found.epoch) == watch.fired_in();
+                return Ok(Other { name, id, end: if in_order { End::Died } else { End::Deleted } });
+            }
+        }
+    }
+
+    /// Leaves the barrier, and waits until all members of the round have left or died. A call after the end of one with
+    /// a budget, or after an error, goes on to wait.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::Lost`: the node of this member was lost before it left. The other members did not wait for it.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up. Call it again, or drop the
+    ///   member, which deletes its node.
+    ///
+    /// # Cancel safety
+    ///
+    /// After the future is dropped the member may have left. Call it again, or drop the member.
+    pub async fn leave(&mut self) -> BarrierResult<Departure> {
+        match self.leave_until(None).await? {
+            Some(departure) => Ok(departure),
+            // Without a budget the wait does not end before.
+            None => Err(Error::Closed.into()),
+        }
+    }
+
+    /// Leaves like [`leave`](Self::leave), and waits at most for `budget`. Returns `None` if members are left then: this
+    /// member has left, and the others do not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`leave`](Self::leave); `Error::ConnectionLoss` also if a server has not replied at the end of the budget
+    /// and of a further tenth of the session timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`leave`](Self::leave).
+    pub async fn leave_timeout(&mut self, budget: Duration) -> BarrierResult<Option<Departure>> {
+        self.leave_until(later(budget)).await
+    }
+
+    async fn leave_until(&mut self, end: Option<Instant>) -> BarrierResult<Option<Departure>> {
+        if self.departure.is_none() {
+            let leave = Box::pin(self.departing.leave(&self.nodes, end));
+            if bounded(&self.nodes, end, "leaving a barrier", leave).await? {
+                self.departure = Some(Departure { died: self.departing.died() });
+            }
+        }
+        Ok(self.departure)
+    }
+}
+
+/// The end of another member.
+struct Other {
+    name: String,
+    id: String,
+    end: End,
+}
+
+/// The result of a watch on another member's node.
+enum End {
+    Left,
+    Died,
+    /// The node was deleted, and the notification does not show by what.
+    Deleted,
+}
+
+impl fmt::Debug for BarrierMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BarrierMember")
+            .field("path", &self.nodes.path)
+            .field("node", &self.name)
+            .field("opened", &self.opened)
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,241 @@
+//! A double barrier: members enter together and leave together.
+
+mod enter;
+mod leave;
+mod member;
+mod nodes;
+mod options;
+mod plan;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, Error, make_path};
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use self::enter::{enter, later};
+pub use self::member::{BarrierMember, Departure};
+use self::nodes::Nodes;
+pub use self::options::DoubleBarrierOptions;
+use crate::barriers::error::BarrierResult;
+
+/// A member that has arrived at a [`DistributedDoubleBarrier`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Arrived {
+    /// The member's id; the name of its node if that has no data.
+    pub id: String,
+    /// The session that owns the member's node.
+    pub session: i64,
+    /// The zxid of the transaction that created the member's node.
+    pub czxid: i64,
+}
+
+/// A barrier that members enter together and leave together: Curator's `DistributedDoubleBarrier`.
+///
+/// [`enter`](Self::enter) returns when all members have arrived, [`BarrierMember::leave`] when all have left or died.
+/// Then the next round can begin. Within one process [`tokio::sync::Barrier`] does the same without a server. Clones are
+/// cheap, and keep the client open. Each call of `enter` is a member of its own.
+///
+/// # Rounds
+///
+/// A round begins when the last member opens the barrier: one transaction checks that each counted member stands. So no
+/// member enters unless as many members as the quantity, or the [quorum](DoubleBarrierOptions::quorum), have stood at
+/// one moment. A member that arrives while members of a round are left joins that round. A barrier that was left open by
+/// members that died is closed first.
+///
+/// # Losing a member
+///
+/// A member is lost with its session. Before the barrier opens it arrives again in the next session, and counts once.
+/// Later [`BarrierMember::lost`] tells the member, [`BarrierMember::member_lost`] and [`Departure::died`] tell the others.
+/// No wait hangs when a member dies: `leave` notices a death a tenth of the session timeout after it.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use std::time::Duration;
+/// use curator_recipes::DistributedDoubleBarrier;
+///
+/// let barrier = DistributedDoubleBarrier::new(client.clone(), "/jobs/nightly", 2)?;
+/// let other = barrier.clone(); // in another process
+/// let worker = tokio::spawn(async move { other.enter().await?.leave().await });
+/// match barrier.enter_timeout(Duration::from_secs(30)).await? {
+///     Some(mut member) => {
+///         println!("all members have begun");
+///         println!("all members have ended, {} by dying", member.leave().await?.died());
+///     }
+///     None => println!("a member is missing"),
+/// }
+/// worker.await??;
+/// # client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from Curator
+///
+/// * The end of a budget deletes the node of the member. Curator's node stays and counts, so a later member enters alone
+///   (CURATOR-80, CURATOR-318).
+/// * A `ready` that dead members have left lets no member in. Curator's next member enters alone.
+/// * A lost reply is survived. Curator's caller gets `NodeExists`, and its node stays.
+/// * A member that is late gets in, and only the opening lets members in. Curator's members wake each other wrongly, or
+///   wait for ever.
+/// * A member that dies is told, and no wait hangs for it. `leave` behind the loss of the own node is an error.
+/// * [Quorum](DoubleBarrierOptions::quorum), [rounds](BarrierMember::round), [leader](BarrierMember::is_leader) and
+///   [members](Self::members) are additions.
+/// * These promises hold for groups without Java's clients, and in full with the default client. With
+///   `zookeeper-async`, which has no transactions, a member that gives up while the barrier opens may be counted.
+///
+/// # ZooKeeper layout
+///
+/// | node | mode | data |
+/// | --- | --- | --- |
+/// | `<path>` | container | the number of members; each change of a child writes it too |
+/// | `<path>/_c_<uuid>-member` | ephemeral | the [id](DoubleBarrierOptions::member_id) |
+/// | `<path>/ready` | persistent, while a round goes on | the names of the members of the round |
+///
+/// Java's clients take part: to them each child but `ready` is a member, and they ignore the data.
+///
+/// # Cost
+///
+/// | step | requests | round trips |
+/// | --- | --- | --- |
+/// | enter | 2 | 2, and the notification |
+/// | enter as the last member | 3 | 3 |
+/// | the end of a budget | 2, of which one removes the watch | 1 |
+/// | leave | 2 | 2, and the notification |
+/// | leave as the last member | 2 | 2 |
+///
+/// Waiting sends nothing. A member that waits in `leave` for longer than a tenth of the session timeout sends 4 requests,
+/// and again when the member that it watches has gone. The transaction that opens the barrier checks each member, and a
+/// server takes some ten thousand in its default frame.
+#[derive(Clone)]
+pub struct DistributedDoubleBarrier {
+    nodes: Arc<Nodes>,
+}
+
+impl DistributedDoubleBarrier {
+    /// Creates a barrier for `member_qty` members at a path, without a request.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
+    /// * `BarrierError::InvalidArgument`: `member_qty` is 0.
+    pub fn new(client: CuratorFramework, path: impl Into<String>, member_qty: usize) -> BarrierResult<Self> {
+        Self::with_options(client, path, member_qty, DoubleBarrierOptions::new())
+    }
+
+    /// Creates a barrier with options.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new); `BarrierError::InvalidArgument` also if the quorum is 0 or above `member_qty`.
+    pub fn with_options(
+        client: CuratorFramework,
+        path: impl Into<String>,
+        member_qty: usize,
+        options: DoubleBarrierOptions,
+    ) -> BarrierResult<Self> {
+        Ok(Self { nodes: Arc::new(Nodes::new(client, path.into(), member_qty, options)?) })
+    }
+
+    /// Returns the barrier's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.nodes.path
+    }
+
+    /// Enters the barrier: waits until all members have arrived, over lost connections and sessions.
+    ///
+    /// # Errors
+    ///
+    /// * `Error::NoAuth`: the access control lists forbid reading, creating or deleting nodes; fix the credentials.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the node of the member is deleted in the background.
+    pub async fn enter(&self) -> BarrierResult<BarrierMember> {
+        match self.enter_until(None).await? {
+            Some(member) => Ok(member),
+            // Without a budget the wait does not end before.
+            None => Err(Error::Closed.into()),
+        }
+    }
+
+    /// Enters like [`enter`](Self::enter), and waits at most for `budget`. Returns `None` if the barrier is not open
+    /// then. The node of the member is deleted before that, so it counts no longer. With a budget of zero the member
+    /// enters only if it is the last one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`enter`](Self::enter); `Error::ConnectionLoss` also if no server has replied at the end of the budget and
+    /// of a further tenth of the session timeout. The node is deleted in the background then.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`enter`](Self::enter).
+    pub async fn enter_timeout(&self, budget: Duration) -> BarrierResult<Option<BarrierMember>> {
+        self.enter_until(later(budget)).await
+    }
+
+    async fn enter_until(&self, end: Option<Instant>) -> BarrierResult<Option<BarrierMember>> {
+        let entered = Box::pin(enter(&self.nodes, end)).await?;
+        Ok(entered.map(|entered| BarrierMember::new(Arc::clone(&self.nodes), entered)))
+    }
+
+    /// Returns the members with nodes that stand, in the order of their arrival.
+    ///
+    /// # Errors
+    ///
+    /// `Error::NoAuth`: the access control list of a member's node does not let this client read it. Errors of the
+    /// connection, once the retry policy has given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn members(&self) -> BarrierResult<Vec<Arrived>> {
+        let mut retries = self.nodes.client.retry_loop();
+        loop {
+            let session = retries.session().await?;
+            let read = async |name: String| match session.get_data(&make_path(&self.nodes.path, &name)).await {
+                Ok((data, stat)) => {
+                    let id = if data.is_empty() { name } else { String::from_utf8_lossy(&data).into_owned() };
+                    Ok(Some(Arrived { id, session: stat.ephemeral_owner, czxid: stat.czxid }))
+                }
+                Err(Error::NoNode { .. }) => Ok(None),
+                Err(error) => Err(error),
+            };
+            let members = async {
+                let names = self.nodes.members(&session).await?;
+                let all = session.in_one_write(join_all(names.into_iter().map(read))).await;
+                all.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, Error>>()
+            };
+            match members.await {
+                Ok(mut members) => {
+                    members.sort_unstable_by_key(|member| member.czxid);
+                    return Ok(members);
+                }
+                Err(error) => retries.failed(error).await?,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for DistributedDoubleBarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DistributedDoubleBarrier")
+            .field("path", &self.nodes.path)
+            .field("member_qty", &self.nodes.quantity)
+            .field("options", &self.nodes.options)
+            .finish_non_exhaustive()
+    }
+}

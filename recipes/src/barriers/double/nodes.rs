@@ -1,0 +1,254 @@
+//! The nodes of a double barrier, and the requests for them.
+
+use curator_framework::{
+    CreateMode, CuratorFramework, Done, Error, Operation, OwnedNode, RetryLoop, Session, Stat, Watch, make_path,
+};
+use futures_util::future::{join_all, join3};
+
+use super::options::DoubleBarrierOptions;
+use super::plan::{Look, Ready};
+use crate::barriers::error::{BarrierError, BarrierResult};
+
+/// The end of the names of members.
+const MEMBER: &str = "member";
+/// The name of the node that opens the barrier.
+const READY: &str = "ready";
+
+/// A double barrier: its paths and options.
+pub(super) struct Nodes {
+    pub(super) client: CuratorFramework,
+    pub(super) path: String,
+    pub(super) ready: String,
+    pub(super) quantity: usize,
+    pub(super) options: DoubleBarrierOptions,
+}
+
+/// The result of a read of the members, with the stat of the barrier's own node.
+pub(super) struct Read<R> {
+    pub(super) look: Look<R>,
+    pub(super) barrier: Stat,
+}
+
+impl Nodes {
+    pub(super) fn new(
+        client: CuratorFramework,
+        path: String,
+        quantity: usize,
+        options: DoubleBarrierOptions,
+    ) -> BarrierResult<Self> {
+        curator_framework::validate_path(&path)?;
+        let invalid =
+            |argument, reason: &str| Err(BarrierError::InvalidArgument { argument, reason: reason.to_owned() });
+        if quantity == 0 {
+            return invalid("member_qty", "a barrier has at least one member");
+        }
+        if options.quorum.is_some_and(|(least, _)| least == 0 || least > quantity) {
+            return invalid("quorum", "a quorum has at least one member and at most all");
+        }
+        let ready = make_path(&path, READY);
+        Ok(Self { client, path, ready, quantity, options })
+    }
+
+    /// Returns the node of a member in this session, which is not created yet.
+    pub(super) fn new_member(&self, session: &Session) -> OwnedNode {
+        session.owned_node(&self.path, MEMBER, CreateMode::Ephemeral)
+    }
+
+    /// Returns the data of a member's node.
+    pub(super) fn member_data(&self) -> &[u8] {
+        match &self.options.member_id {
+            Some(id) => id.as_bytes(),
+            None => self.client.default_data(),
+        }
+    }
+
+    /// The write of the barrier's own node that goes with each change of its children.
+    pub(super) fn count(&self, version: Option<i32>) -> Operation {
+        Operation::SetData { path: self.path.clone(), data: self.quantity_data(), version }
+    }
+
+    /// Returns the data of the barrier's own node.
+    pub(super) fn quantity_data(&self) -> Vec<u8> {
+        self.quantity.to_string().into_bytes()
+    }
+
+    /// Applies operations in one transaction, or one by one if the client has no transactions. Returns `None` if a
+    /// condition did not hold.
+    pub(super) async fn change(
+        &self,
+        session: &Session,
+        operations: Vec<Operation>,
+    ) -> Result<Option<Vec<Done>>, Error> {
+        let done = match session.transaction(operations.clone()).await {
+            Err(unsupported @ Error::Unsupported { .. }) => one_by_one(session, operations, unsupported).await,
+            Err(Error::Transaction { cause, .. }) => Err(*cause),
+            done => done,
+        };
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(Error::NoNode { .. } | Error::NodeExists { .. } | Error::BadVersion { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the operations that create `ready` for these members.
+    pub(super) fn open(&self, session: &Session, names: &[String]) -> Vec<Operation> {
+        let stands = |name: &String| Operation::Check { path: make_path(&self.path, name), version: None };
+        let (path, data) = (self.ready.clone(), names.join("\n").into_bytes());
+        let acl = session.acl_for(&path);
+        let create = Operation::Create { path, data, acl, mode: CreateMode::Persistent };
+        names.iter().map(stands).chain([create, self.count(None)]).collect()
+    }
+
+    /// Returns the operations that delete `ready` if the barrier has this version, and `ready` the other one.
+    pub(super) fn close(&self, version: i32, ready: Option<i32>) -> Vec<Operation> {
+        vec![self.count(Some(version)), Operation::Delete { path: self.ready.clone(), version: ready }]
+    }
+
+    /// Returns the operations that add a member to a round in which the member `beside` stands.
+    pub(super) fn join(&self, name: &str, beside: &str, ready: &Ready) -> Vec<Operation> {
+        let beside = Operation::Check { path: make_path(&self.path, beside), version: None };
+        let names: Vec<&str> = ready.members.iter().map(String::as_str).chain([name]).collect();
+        let (path, data) = (self.ready.clone(), names.join("\n").into_bytes());
+        // The barrier's own node stays as it is: this changes none of its children.
+        vec![beside, Operation::SetData { path, data, version: Some(ready.version) }]
+    }
+
+    /// Returns the names of the members.
+    pub(super) async fn members(&self, session: &Session) -> Result<Vec<String>, Error> {
+        match session.get_children(&self.path).await {
+            Ok(names) => Ok(names.into_iter().filter(|name| name != READY).collect()),
+            Err(Error::NoNode { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the names of the members, or `None` if `ready` stands.
+    pub(super) async fn members_unless_ready(&self, session: &Session) -> Result<Option<Vec<String>>, Error> {
+        match session.get_children(&self.path).await {
+            Ok(names) => Ok((!names.iter().any(|name| name == READY)).then_some(names)),
+            Err(Error::NoNode { .. }) => Ok(Some(Vec::new())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the members, and `ready` with a watch.
+    pub(super) async fn look(&self, session: &Session) -> Result<(Read<i64>, Watch), Error> {
+        let (barrier, names, (ready, watch)) = self.read(session, session.exists_watched(&self.ready)).await?;
+        let (version, ready) = (barrier.version, ready.map(|ready| ready.czxid));
+        Ok((Read { look: Look { version, names, ready }, barrier }, watch))
+    }
+
+    /// Reads the members and the data of `ready`.
+    pub(super) async fn read_round(&self, session: &Session) -> Result<Read<Ready>, Error> {
+        let ready = async {
+            match session.get_data(&self.ready).await {
+                Ok((data, stat)) => Ok(Some(parsed(&data, &stat))),
+                Err(Error::NoNode { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        let (barrier, names, ready) = self.read(session, ready).await?;
+        Ok(Read { look: Look { version: barrier.version, names, ready }, barrier })
+    }
+
+    /// Reads the members and the data of `ready` as [`read_round`](Self::read_round) does, with a watch on `ready`.
+    pub(super) async fn watch_round(&self, session: &Session) -> Result<(Read<Ready>, Option<Watch>), Error> {
+        let ready = async {
+            match session.get_data_watched(&self.ready).await {
+                Ok(read) => Ok(Some((parsed(&read.data, &read.stat), read.watch))),
+                Err(Error::NoNode { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        let (barrier, names, ready) = self.read(session, ready).await?;
+        let (ready, watch) = ready.unzip();
+        Ok((Read { look: Look { version: barrier.version, names, ready }, barrier }, watch))
+    }
+
+    /// Reads the barrier's own node, the members, and `ready`, in one write and in this order.
+    async fn read<R>(
+        &self,
+        session: &Session,
+        ready: impl Future<Output = Result<R, Error>>,
+    ) -> Result<(Stat, Vec<String>, R), Error> {
+        let all = join3(session.exists(&self.path), self.members(session), ready);
+        let (barrier, names, ready) = session.in_one_write(all).await;
+        Ok((barrier?.unwrap_or_default(), names?, ready?))
+    }
+
+    /// Reads which transactions have created the members, without those that are gone.
+    pub(super) async fn creations(&self, session: &Session, names: Vec<String>) -> Result<Vec<(String, i64)>, Error> {
+        let read = async |name: String| {
+            let stat = session.exists(&make_path(&self.path, &name)).await?;
+            Ok::<_, Error>(stat.map(|stat| (name, stat.czxid)))
+        };
+        let all = session.in_one_write(join_all(names.into_iter().map(read))).await;
+        all.into_iter().filter_map(Result::transpose).collect()
+    }
+}
+
+/// Returns the round of a node `ready`.
+fn parsed(data: &[u8], stat: &Stat) -> Ready {
+    let is_member = |name: &&str| name.starts_with("_c_") && name.ends_with(MEMBER);
+    let text = String::from_utf8_lossy(data);
+    let members = text.lines().filter(is_member).map(str::to_owned).collect();
+    Ready { czxid: stat.czxid, version: stat.version, members }
+}
+
+/// Applies operations one by one, for a client without transactions.
+async fn one_by_one(session: &Session, operations: Vec<Operation>, unsupported: Error) -> Result<Vec<Done>, Error> {
+    let mut all = Vec::with_capacity(operations.len());
+    for operation in operations {
+        all.push(match operation {
+            Operation::Check { path, .. } => match session.exists(&path).await? {
+                Some(_) => Done::Checked,
+                None => return Err(Error::NoNode { path: path.into() }),
+            },
+            Operation::Create { path, data, acl, mode } => {
+                let (path, stat) = session.create(&path, data, acl, mode).await?;
+                Done::Created { path, stat }
+            }
+            Operation::SetData { path, data, version } => Done::Set(session.set_data(&path, data, version).await?),
+            Operation::Delete { path, version } => {
+                session.delete(&path, version).await?;
+                Done::Deleted
+            }
+            _ => return Err(unsupported),
+        });
+    }
+    Ok(all)
+}
+
+/// Returns the changes of the children less the writes that members send with theirs. The difference of two such numbers
+/// is the number of deaths between them.
+pub(super) const fn drift(barrier: &Stat) -> i32 {
+    barrier.cversion.wrapping_sub(barrier.version)
+}
+
+/// Waits out a lost connection in the same session, as the retry policy allows. Returns every other error, and that of
+/// a session that ends meanwhile.
+pub(super) async fn retry_in_session(error: Error, session: &Session, retries: &mut RetryLoop) -> Result<(), Error> {
+    if !matches!(error, Error::ConnectionLoss { .. }) {
+        return Err(error);
+    }
+    retries.failed(error).await?;
+    retries.reconnected(session).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_of_ready_has_the_names_of_members_only() {
+        let stat = Stat { czxid: 7, version: 2, ..Stat::default() };
+        let names =
+            ["_c_00000000-0000-0000-0000-000000000001-member", "_c_00000000-0000-0000-0000-000000000002-member"];
+        let members = parsed(names.join("\n").as_bytes(), &stat);
+        assert_eq!(members, Ready { czxid: 7, version: 2, members: names.map(str::to_owned).to_vec() });
+        // Java's default data.
+        assert_eq!(parsed(b"10.0.0.7", &stat).members, [""; 0]);
+        assert_eq!(parsed(&[0xff, 0xfe], &stat).members, [""; 0]);
+    }
+}

@@ -1,0 +1,322 @@
+//! A count-down latch.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | [`plan`] | the record of a round, and the pure decisions of all operations |
+//! | [`store`] | the nodes of a latch, and their reads |
+//! | [`setting`] | the begin of a round |
+//! | [`counting`] | one count |
+//! | [`opening`] | the wait for the end of a round |
+//! | [`participant`] | participants, and the wait for the death of one |
+
+mod counting;
+mod opening;
+pub(crate) mod participant;
+mod plan;
+mod setting;
+mod store;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{CuratorFramework, Session, validate_path};
+
+use self::counting::Counting;
+use self::opening::Opening;
+use self::participant::{Deaths, LatchParticipant};
+use self::setting::Setting;
+use self::store::{Known, Store};
+use crate::barriers::barrier::check_path;
+use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::barriers::waiting::wait;
+
+/// A latch that opens after a number of counts, from any processes: the `CountDownLatch` of `java.util.concurrent`
+/// between processes. Curator has none; Redisson's is `RCountDownLatch`.
+///
+/// [`try_set_count`](Self::try_set_count) begins a round with a count. Each [`count_down`](Self::count_down) takes one off.
+/// All waiters of the round pass when the count is complete, and the next round may begin. Clones are cheap.
+///
+/// # Counted once
+///
+/// Each count is a child of the round's node, named by the id of its operation. A second create of that child fails, so a
+/// count is made once, whatever happens to replies, connections and sessions. [`count_down_as`](Self::count_down_as) takes
+/// the id from the caller: a process that repeats its work after a crash counts once too.
+///
+/// The last count and the mark that the round is over are one transaction. So no process can die between the two.
+///
+/// # Participants
+///
+/// A process that will count can say so before: [`participate`](Self::participate) creates an ephemeral node. If it
+/// dies before its count, [`participant_lost`](Self::participant_lost) reports its name to the waiters.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = curator_test::TestingServer::start()?;
+/// # let retry = curator_framework::RetryOneTime::new(std::time::Duration::from_millis(50));
+/// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
+/// # client.start()?;
+/// use curator_recipes::CountDownLatch;
+///
+/// let latch = CountDownLatch::new(client.clone(), "/latches/import")?;
+/// assert!(latch.try_set_count(2).await?);
+/// let waiter = latch.clone();
+/// let waiting = tokio::spawn(async move { waiter.wait().await });
+///
+/// assert_eq!(latch.count_down_as("part-1").await?, 1);
+/// assert_eq!(latch.count_down_as("part-1").await?, 1); // it is counted already
+/// let participant = latch.participate("host-7").await?;
+/// tokio::select! {
+///     left = participant.count_down() => assert_eq!(left?, 0),
+///     lost = latch.participant_lost() => println!("{} has died", lost?),
+/// }
+/// waiting.await??;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Differences from Redisson's `RCountDownLatch`
+///
+/// * A count with a lost reply counts once. Redisson's counts twice if it is repeated.
+/// * A waiter cannot miss the end of its round: it passes also if it was away while that round ended and the next began.
+/// * A latch that was never set is an error, [`NotSet`](BarrierError::NotSet). Redisson's lets waiters pass.
+/// * Participants, operation ids and numbers of rounds are additions.
+///
+/// # ZooKeeper layout
+///
+/// | path | mode | data |
+/// | --- | --- | --- |
+/// | the latch's | persistent | `<round> <count> <id of the set>`, behind the end of the round with ` open` |
+/// | `<round>` below it | persistent | empty; its version is the number of counts |
+/// | `<round>/<operation id>` | persistent | empty: one count |
+/// | `here/<operation id>-<round>-<name>` | ephemeral | the operation id: one participant |
+///
+/// `try_set_count` deletes the nodes of earlier rounds.
+///
+/// # Cost
+///
+/// | operation | requests |
+/// | --- | --- |
+/// | `count_down` | 1 behind an earlier one of this latch, if no other client has counted since; else 3 |
+/// | `try_set_count` | 4, and a delete for each count of the round before; 2 more for the first round |
+/// | `wait` | 2, however many counts follow; 3 more in each new session |
+/// | `count` | 2; 5 if no count is left, which is read again behind a write |
+/// | `participate` | 4 |
+/// | `participant_lost` | a listing, and one more whenever participants join or count, with 2 reads for each of these |
+///
+/// # Over `zookeeper-async`
+///
+/// That client has no transactions. A process that dies between the last count and its mark leaves the waiters waiting, up
+/// to the next call of any method of the latch. Each new session of a waiter looks too. Counts at the same moment can be
+/// more than the count.
+#[derive(Clone)]
+pub struct CountDownLatch {
+    store: Arc<Store>,
+}
+
+impl CountDownLatch {
+    /// Creates a latch object. Sends no request.
+    ///
+    /// # Errors
+    ///
+    /// `Error::InvalidPath`; `BarrierError::InvalidArgument` for the root.
+    pub fn new(client: CuratorFramework, path: impl Into<String>) -> BarrierResult<Self> {
+        let path = path.into();
+        check_path(&path)?;
+        Ok(Self { store: Arc::new(Store::new(client, path)) })
+    }
+
+    /// Returns the latch's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.store.path
+    }
+
+    /// Begins a round with this count, if no count stands: before the first round, or when the count of the last one is
+    /// complete. Returns `true` if this call has begun the round.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::InvalidArgument`: the count is 0.
+    /// * `BarrierError::NotALatch`: the path has other data.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
+    ///   outcome](BarrierError::outcome_unknown) the round may have begun; it also has one if the next round has begun
+    ///   meanwhile.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: no round has begun.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the round may have begun.
+    pub async fn try_set_count(&self, count: u32) -> BarrierResult<bool> {
+        if count == 0 {
+            return Err(BarrierError::InvalidArgument { argument: "count", reason: "it cannot be 0".to_owned() });
+        }
+        Setting::new(&self.store, count).run().await
+    }
+
+    /// Returns how many counts are left in the present round; 0 if it is over.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::NotSet`: no round has begun. `BarrierError::NotALatch`: the path has other data.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; `Error::NotStarted`,
+    ///   `Error::Closed`, `Error::NoAuth`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn count(&self) -> BarrierResult<u32> {
+        let (known, _) = self.read().await?;
+        Ok(known.record.left(known.tally.counted))
+    }
+
+    /// Returns the number of the present round, from 1.
+    ///
+    /// # Errors
+    ///
+    /// As [`count`](Self::count).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn round(&self) -> BarrierResult<u64> {
+        Ok(self.read().await?.0.record.round)
+    }
+
+    /// Counts once, in the present round. Returns how many counts are left; 0 also if the round is over.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::NotSet`: no round has begun. `BarrierError::NotALatch`: the path has other data.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
+    ///   outcome](BarrierError::outcome_unknown) the count may be made. A repeated call may count again;
+    ///   [`count_down_as`](Self::count_down_as) never does.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the count is not made.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the count may be made, once.
+    pub async fn count_down(&self) -> BarrierResult<u32> {
+        Counting::new(&self.store, None).run().await
+    }
+
+    /// Counts as [`count_down`](Self::count_down) does, but once in a round for each operation id, over all processes. The
+    /// id is the name of a node: it has no `/`.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::InvalidArgument`: the id cannot be the name of a node.
+    /// * Those of [`count_down`](Self::count_down).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`count_down`](Self::count_down).
+    pub async fn count_down_as(&self, operation_id: &str) -> BarrierResult<u32> {
+        check_name("operation id", operation_id)?;
+        Counting::new(&self.store, Some(operation_id.to_owned())).run().await
+    }
+
+    /// Waits until the present round is over. Survives lost connections and sessions.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::NotSet`: no round has begun. `BarrierError::NotALatch`: the path has other data.
+    /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped, and no watch is left.
+    pub async fn wait(&self) -> BarrierResult<()> {
+        wait(&self.store.client, None, &mut Opening::of(&self.store)).await.map(drop)
+    }
+
+    /// Waits for at most `budget` until the present round is over. Returns `false` if counts are left when the budget
+    /// ends. A budget of zero looks once, for at most the connection timeout.
+    ///
+    /// # Errors
+    ///
+    /// * Those of [`wait`](Self::wait).
+    /// * `Error::ConnectionLoss`: the budget ended before the first reply, or without a connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`wait`](Self::wait).
+    pub async fn wait_timeout(&self, budget: Duration) -> BarrierResult<bool> {
+        Ok(wait(&self.store.client, Some(budget), &mut Opening::of(&self.store)).await?.is_some())
+    }
+
+    /// Announces that this process will count in the present round. The name is for the other processes; it has no `/`.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::InvalidArgument`: the name cannot be part of the name of a node.
+    /// * `BarrierError::NotSet`: no round has begun. `BarrierError::NotALatch`: the path has other data.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; `Error::NotStarted`,
+    ///   `Error::Closed`, `Error::NoAuth`. The participant's node is deleted in the background if it was created.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the participant's node is deleted in the background if it was created.
+    pub async fn participate(&self, name: &str) -> BarrierResult<LatchParticipant> {
+        check_name("name", name)?;
+        let (known, session) = self.read().await?;
+        LatchParticipant::join(&self.store, known.record, name, session.new_id()).await
+    }
+
+    /// Resolves with the name of a participant that is gone before its count, in a round that is not over. Its session has
+    /// ended, or it was dropped. A participant that was gone before this call is not reported.
+    ///
+    /// # Errors
+    ///
+    /// * `BarrierError::NotALatch`: the path has other data.
+    /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`.
+    ///
+    /// # Cancel safety
+    ///
+    /// No watch is left when the future is dropped. A participant that is lost between two calls is not reported.
+    pub async fn participant_lost(&self) -> BarrierResult<String> {
+        loop {
+            if let Some(name) = wait(&self.store.client, None, &mut Deaths::of(&self.store)).await? {
+                return Ok(name);
+            }
+        }
+    }
+
+    /// Reads the state of the present round. Returns also the session that has read it.
+    async fn read(&self) -> BarrierResult<(Known, Session)> {
+        let mut retries = self.store.client.retry_loop();
+        loop {
+            let read = match retries.session().await {
+                Ok(session) => self.store.read(&session, None).await.map(|known| (known, session)),
+                Err(error) => Err(error.into()),
+            };
+            match read {
+                Err(BarrierError::Framework(error)) => retries.failed(error).await?,
+                read => return read,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for CountDownLatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountDownLatch").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+/// Checks a part of the name of a node.
+fn check_name(argument: &'static str, name: &str) -> BarrierResult<()> {
+    let is_name = !name.is_empty() && !name.contains('/') && validate_path(&format!("/{name}")).is_ok();
+    match is_name {
+        true => Ok(()),
+        false => {
+            let reason = format!("{name:?} cannot be the name of a node");
+            Err(BarrierError::InvalidArgument { argument, reason })
+        }
+    }
+}

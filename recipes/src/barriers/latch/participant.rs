@@ -1,0 +1,167 @@
+//! Participants, and the wait for the death of one.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use curator_framework::{Error, LossReason, LossSignal, OwnedNode, ProtectedId, Session, WakeReason, Watch, make_path};
+
+use super::counting::Counting;
+use super::plan::{ParticipantNode, Record};
+use super::store::Store;
+use crate::barriers::error::BarrierResult;
+use crate::barriers::ownership::own;
+use crate::barriers::waiting::{Awaited, Look};
+
+/// A process that has announced its count: [`CountDownLatch::participate`](crate::CountDownLatch::participate).
+///
+/// If it is dropped without a count, or its session ends before, the other processes are told that it was
+/// [lost](crate::CountDownLatch::participant_lost).
+#[must_use = "the others are told that the participant is lost when this is dropped"]
+pub struct LatchParticipant {
+    store: Arc<Store>,
+    round: Record,
+    operation: String,
+    name: String,
+    node: OwnedNode,
+    signal: LossSignal,
+}
+
+impl LatchParticipant {
+    pub(super) async fn join(store: &Arc<Store>, round: Record, name: &str, id: ProtectedId) -> BarrierResult<Self> {
+        let (operation, name) = (id.to_string(), name.to_owned());
+        let node = ParticipantNode { operation: &operation, round: round.round, name: &name }.to_name();
+        let node = own(&store.client, &make_path(&store.participants(), &node), Some(id)).await?;
+        node.watch_node(Duration::ZERO);
+        Ok(Self { store: Arc::clone(store), round, operation, name, signal: node.loss_signal(), node })
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the number of the participant's round.
+    #[must_use]
+    pub fn round(&self) -> u64 {
+        self.round.round
+    }
+
+    /// Returns the operation id of the participant's count, for
+    /// [`count_down_as`](crate::CountDownLatch::count_down_as) after an error of [`count_down`](Self::count_down).
+    #[must_use]
+    pub fn operation_id(&self) -> &str {
+        &self.operation
+    }
+
+    /// Returns `true` while the participant's node certainly exists, as far as this process knows. Local, no request.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.signal.loss().is_none()
+    }
+
+    /// Resolves with the reason when the participant's node is lost, so that the others take it for dead. It may count
+    /// all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn lost(&self) -> LossReason {
+        self.signal.lost().await
+    }
+
+    /// Counts once, in the participant's round, and deletes its node in the same transaction. Returns how many counts are
+    /// left; 0 also if the round is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`CountDownLatch::count_down`](crate::CountDownLatch::count_down). The participant's node is deleted in the
+    /// background.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, the count may be made, once. The participant's node is deleted in the background.
+    pub async fn count_down(self) -> BarrierResult<u32> {
+        Counting::of_participant(&self.store, self.operation, self.round, self.node).run().await
+    }
+}
+
+impl fmt::Debug for LatchParticipant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatchParticipant")
+            .field("path", &self.store.path)
+            .field("name", &self.name)
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The death of a participant that was listed.
+pub(super) struct Deaths<'a> {
+    store: &'a Store,
+    /// The nodes of the participants that were listed and have not counted.
+    listed: BTreeSet<String>,
+}
+
+impl<'a> Deaths<'a> {
+    pub(super) const fn of(store: &'a Store) -> Self {
+        Self { store, listed: BTreeSet::new() }
+    }
+
+    /// Lists the participants, and leaves a watch for the next change.
+    async fn list(&self, session: &Session) -> BarrierResult<(BTreeSet<String>, Watch)> {
+        let path = self.store.participants();
+        loop {
+            match session.get_children_watched(&path).await {
+                Ok((children, watch)) => return Ok((children.into_iter().collect(), watch)),
+                Err(Error::NoNode { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if let (None, watch) = session.exists_watched(&path).await? {
+                return Ok((BTreeSet::new(), watch));
+            }
+        }
+    }
+
+    /// Returns `true` if the participant of a node that is gone has not counted, and its round still needs that.
+    async fn is_death(&self, session: &Session, record: &Record, node: &ParticipantNode<'_>) -> BarrierResult<bool> {
+        if record.is_open || record.round != node.round {
+            return Ok(false);
+        }
+        Ok(session.exists(&self.store.child(node.round, node.operation)).await?.is_none())
+    }
+}
+
+impl Awaited for Deaths<'_> {
+    type Output = String;
+
+    fn path(&self) -> &str {
+        &self.store.path
+    }
+
+    async fn look(&mut self, session: &Session) -> BarrierResult<Look<String>> {
+        // Pinned: the reads behind the listing are not older than that.
+        let session = session.pinned();
+        let (present, watch) = self.list(&session).await?;
+        let gone: Vec<_> = self.listed.difference(&present).cloned().collect();
+        if !gone.is_empty() {
+            let record = self.store.record(&session).await?.map(|(record, _)| record);
+            for name in gone {
+                if let (Some(record), Some(node)) = (&record, ParticipantNode::parse(&name)) {
+                    if self.is_death(&session, record, &node).await? {
+                        return Ok(Look::Done(node.name.to_owned()));
+                    }
+                }
+                self.listed.remove(&name);
+            }
+        }
+        self.listed.extend(present);
+        Ok(Look::Wait(watch))
+    }
+
+    fn notified(&mut self, _: &Session, _: WakeReason, _: &Watch) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,284 @@
+//! The pure decisions of a count-down latch.
+//!
+//! The latch's data names its round. Each round has a node of its own, with one child for each count. The data also has
+//! the mark that the round is over, so a waiter needs one watch: on the latch itself.
+
+use curator_framework::{Done, Error, Stat};
+
+/// The last word of the data when the round is over.
+const OPEN: &str = "open";
+
+/// The data of a latch: its present round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    /// The number of the round, from 1.
+    pub(super) round: u64,
+    /// The number of counts that open the latch.
+    pub(super) count: u32,
+    /// The id of the call that has begun the round.
+    pub(super) token: String,
+    /// The count is complete.
+    pub(super) is_open: bool,
+}
+
+impl Record {
+    /// Returns `None` for data that is not a latch's.
+    pub(super) fn parse(data: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(data).ok()?.split(' ');
+        let (round, count) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let token = words.next().filter(|token| !token.is_empty())?.to_owned();
+        let is_open = match (words.next(), words.next()) {
+            (None, _) => false,
+            (Some(OPEN), None) => true,
+            _ => return None,
+        };
+        Some(Self { round, count, token, is_open })
+    }
+
+    pub(super) fn to_data(&self) -> Vec<u8> {
+        let Self { round, count, token, is_open } = self;
+        let mark = if *is_open { format!(" {OPEN}") } else { String::new() };
+        format!("{round} {count} {token}{mark}").into_bytes()
+    }
+
+    /// Returns the record of the round behind this one; of the first round without one.
+    pub(super) fn next(before: Option<&Self>, count: u32, token: &str) -> Self {
+        let round = before.map_or(0, |before| before.round).saturating_add(1);
+        Self { round, count, token: token.to_owned(), is_open: false }
+    }
+
+    /// Returns the record of the round with its complete count.
+    pub(super) fn opened(&self) -> Self {
+        Self { is_open: true, ..self.clone() }
+    }
+
+    pub(super) fn is_same_round(&self, other: &Self) -> bool {
+        (self.round, &self.token) == (other.round, &other.token)
+    }
+
+    /// Returns how many counts are left, if so many were made.
+    pub(super) const fn left(&self, counted: u32) -> u32 {
+        if self.is_open { 0 } else { self.count.saturating_sub(counted) }
+    }
+}
+
+/// The counts of a round: the state of its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// The version of the node, which each count raises.
+    pub(super) version: i32,
+    pub(super) counted: u32,
+}
+
+impl Tally {
+    pub(super) fn of(stat: &Stat) -> Self {
+        Self { version: stat.version, counted: u32::try_from(stat.num_children).unwrap_or_default() }
+    }
+}
+
+/// The next step of a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CountStep {
+    /// The round has all of its counts, or is over. The mark of that is missing if the last counter of a client without
+    /// transactions has died.
+    Over { mark: bool },
+    /// The count is made. The last one opens the latch.
+    Count { opens: bool },
+}
+
+/// Decides the next step of a count in the round of `record`.
+pub(super) const fn next_count(record: &Record, tally: Tally) -> CountStep {
+    match record.left(tally.counted) {
+        0 => CountStep::Over { mark: !record.is_open },
+        left => CountStep::Count { opens: left == 1 },
+    }
+}
+
+/// The meaning of the reply to the transaction of a count: its child, the node of the round, and more behind these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counted {
+    Now(Tally),
+    /// The child of this operation exists.
+    Before,
+    /// Nothing was changed. Another count was faster, the round is over, or the participant's node has gone.
+    No,
+    /// The client has no transactions.
+    Unsupported,
+}
+
+/// Reads the reply to the transaction of a count.
+pub(super) fn judge_count(reply: Result<Vec<Done>, Error>) -> Result<Counted, Error> {
+    match reply {
+        Ok(done) => Ok(match done.get(1) {
+            Some(Done::Set(stat)) => Counted::Now(Tally::of(stat)),
+            _ => Counted::No,
+        }),
+        Err(Error::Transaction { index, cause, .. }) => match *cause {
+            Error::NodeExists { .. } if index == 0 => Ok(Counted::Before),
+            Error::NoNode { .. } | Error::BadVersion { .. } => Ok(Counted::No),
+            cause => Err(cause),
+        },
+        Err(Error::Unsupported { .. }) => Ok(Counted::Unsupported),
+        Err(error) => Err(error),
+    }
+}
+
+/// The next step of the call that begins a round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SetStep {
+    /// An earlier try of this call has begun the round, or another call has.
+    Ended(bool),
+    /// A later round has followed the one that an earlier try may have begun.
+    Unknown,
+    /// The number of counts has to be known: the present round may be over.
+    Tally,
+    /// This round is to be begun.
+    Begin(Record),
+}
+
+/// Decides the next step of a call that begins a round with `count`.
+///
+/// `sent` is the round of a try with an unknown outcome. `tally` is that of the round of `found`, if it was read.
+pub(super) fn next_set(
+    found: Option<&Record>,
+    tally: Option<Tally>,
+    sent: Option<&Record>,
+    (count, token): (u32, &str),
+) -> SetStep {
+    if let (Some(found), Some(sent)) = (found, sent) {
+        if found.round >= sent.round {
+            let is_known = found.round == sent.round;
+            return if is_known { SetStep::Ended(found.token == sent.token) } else { SetStep::Unknown };
+        }
+    }
+    match (found, tally) {
+        (Some(found), None) if !found.is_open => SetStep::Tally,
+        (Some(found), Some(tally)) if found.left(tally.counted) > 0 => SetStep::Ended(false),
+        _ => SetStep::Begin(Record::next(found, count, token)),
+    }
+}
+
+/// The name of a participant's node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ParticipantNode<'a> {
+    /// The operation of the participant's count.
+    pub(super) operation: &'a str,
+    pub(super) round: u64,
+    pub(super) name: &'a str,
+}
+
+impl<'a> ParticipantNode<'a> {
+    /// The length of a UUID with hyphens.
+    const OPERATION: usize = 36;
+
+    /// Returns `None` for the name of another node.
+    pub(super) fn parse(node: &'a str) -> Option<Self> {
+        let (operation, rest) = node.split_at_checked(Self::OPERATION)?;
+        let (round, name) = rest.strip_prefix('-')?.split_once('-')?;
+        Some(Self { operation, round: round.parse().ok()?, name })
+    }
+
+    pub(super) fn to_name(&self) -> String {
+        format!("{}-{}-{}", self.operation, self.round, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "6ba7b810-9dad-41d1-80b4-00c04fd430c8";
+
+    fn record(round: u64, token: &str, is_open: bool) -> Record {
+        Record { round, count: 3, token: token.to_owned(), is_open }
+    }
+
+    fn tally(counted: u32) -> Tally {
+        Tally { version: 7, counted }
+    }
+
+    fn failure(index: usize, cause: Error) -> Result<Vec<Done>, Error> {
+        Err(Error::Transaction { index, operation: "/l/1".into(), cause: Box::new(cause) })
+    }
+
+    fn node_exists() -> Error {
+        Error::NodeExists { path: "/l/1/a".into() }
+    }
+
+    #[test]
+    fn data_of_a_latch_is_read_as_it_was_written() {
+        for is_open in [false, true] {
+            let record = record(12, TOKEN, is_open);
+            assert_eq!(Record::parse(&record.to_data()), Some(record));
+        }
+        for other in ["", " ", "1 2", "1 2 ", "1 2 t open now", "1 2 t shut", "x 2 t", "1 -2 t", "1  2 t"] {
+            assert_eq!(Record::parse(other.as_bytes()), None, "{other:?}");
+        }
+        assert_eq!(Record::parse(&[0xff]), None);
+    }
+
+    #[test]
+    fn last_count_opens_the_latch() {
+        let standing = record(1, TOKEN, false);
+        assert_eq!(next_count(&standing, tally(0)), CountStep::Count { opens: false });
+        assert_eq!(next_count(&standing, tally(2)), CountStep::Count { opens: true });
+        assert_eq!(next_count(&standing, tally(3)), CountStep::Over { mark: true });
+        assert_eq!(next_count(&standing, tally(4)), CountStep::Over { mark: true });
+        assert_eq!(next_count(&standing.opened(), tally(0)), CountStep::Over { mark: false });
+    }
+
+    #[test]
+    fn child_that_exists_proves_the_count() {
+        let stat = Stat { version: 8, num_children: 2, ..Stat::default() };
+        let created = Done::Created { path: "/l/1/a".to_owned(), stat: Stat::default() };
+        let counted = judge_count(Ok(vec![created, Done::Set(stat)])).unwrap();
+        assert_eq!(counted, Counted::Now(Tally { version: 8, counted: 2 }));
+        assert_eq!(judge_count(failure(0, node_exists())).unwrap(), Counted::Before);
+        // The participant's node has gone.
+        assert_eq!(judge_count(Ok(Vec::new())).unwrap(), Counted::No);
+        for cause in [Error::NoNode { path: "/l".into() }, Error::BadVersion { path: "/l".into() }] {
+            assert_eq!(judge_count(failure(1, cause)).unwrap(), Counted::No);
+        }
+        let refused = judge_count(failure(0, Error::NoAuth { path: "/l".into() }));
+        assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
+        let lost = judge_count(Err(Error::ConnectionLoss { request: "multi".into(), sent: true, cause: None }));
+        assert!(lost.unwrap_err().outcome_unknown());
+        let unsupported = Error::Unsupported { request: "multi".into(), client: "a client", needed: "another" };
+        assert_eq!(judge_count(Err(unsupported)).unwrap(), Counted::Unsupported);
+    }
+
+    #[test]
+    fn round_begins_only_when_the_one_before_is_over() {
+        let next = |found: Option<&Record>, tally| next_set(found, tally, None, (5, "new"));
+        let begun = |round| SetStep::Begin(Record { round, count: 5, token: "new".to_owned(), is_open: false });
+        assert_eq!(next(None, None), begun(1));
+        let standing = record(4, TOKEN, false);
+        assert_eq!(next(Some(&standing), None), SetStep::Tally);
+        assert_eq!(next(Some(&standing), Some(tally(2))), SetStep::Ended(false));
+        // The last counter of a client without transactions has died before it wrote the mark.
+        assert_eq!(next(Some(&standing), Some(tally(3))), begun(5));
+        assert_eq!(next(Some(&standing.opened()), None), begun(5));
+    }
+
+    #[test]
+    fn token_settles_a_try_with_an_unknown_outcome() {
+        let sent = record(4, "ours", false);
+        let next = |found: Option<&Record>| next_set(found, None, Some(&sent), (3, "ours"));
+        assert_eq!(next(Some(&sent)), SetStep::Ended(true));
+        assert_eq!(next(Some(&sent.opened())), SetStep::Ended(true));
+        assert_eq!(next(Some(&record(4, "other", false))), SetStep::Ended(false));
+        assert_eq!(next(Some(&record(5, "other", false))), SetStep::Unknown);
+        // It was not applied.
+        assert_eq!(next(Some(&record(3, "other", true))), SetStep::Begin(sent.clone()));
+        assert_eq!(next(None), SetStep::Begin(Record { round: 1, ..sent.clone() }));
+    }
+
+    #[test]
+    fn node_of_a_participant_names_its_operation_and_its_round() {
+        let node = ParticipantNode { operation: TOKEN, round: 3, name: "host-7 (b)" };
+        assert_eq!(ParticipantNode::parse(&node.to_name()), Some(node));
+        for other in ["", "host", TOKEN, &format!("{TOKEN}-3"), &format!("{TOKEN}-x-y"), &"ü".repeat(30)] {
+            assert_eq!(ParticipantNode::parse(other), None, "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The begin of a round.
+
+use curator_framework::{CreateMode, Error, NodeSpec, Parents, Session, make_path};
+use futures_util::StreamExt as _;
+use futures_util::stream;
+
+use super::plan::{Record, SetStep, next_set};
+use super::store::Store;
+use crate::barriers::error::{BarrierError, BarrierResult};
+
+/// The number of nodes of earlier rounds that are deleted at once.
+const AT_ONCE: usize = 32;
+
+/// The outcome of one try.
+enum Try {
+    /// `true` if this call has begun the round.
+    Ended(bool),
+    /// The record has changed, or its node was created.
+    Again,
+    /// A later round has followed the one that an earlier try may have begun.
+    Unknown,
+}
+
+/// One call that begins a round.
+pub(super) struct Setting<'a> {
+    store: &'a Store,
+    count: u32,
+    /// The id of the call, by which it finds its record behind a lost reply.
+    token: Option<String>,
+    /// The record of a try with an unknown outcome, and its error.
+    sent: Option<(Record, Error)>,
+    /// The number of the session in which the server had all that was committed at the begin of the call.
+    certain_in: Option<u64>,
+}
+
+impl<'a> Setting<'a> {
+    pub(super) const fn new(store: &'a Store, count: u32) -> Self {
+        Self { store, count, token: None, sent: None, certain_in: None }
+    }
+
+    /// Begins the round, if no count stands. Returns `true` if this call has begun it.
+    pub(super) async fn run(mut self) -> BarrierResult<bool> {
+        let mut retries = self.store.client.retry_loop();
+        loop {
+            let tried = match retries.session().await {
+                Ok(session) => self.attempt(&session).await,
+                Err(error) => Err(error.into()),
+            };
+            let error = match tried {
+                Ok(Try::Ended(is_ours)) => return Ok(is_ours),
+                Ok(Try::Again) => continue,
+                Ok(Try::Unknown) => Err(self.store.client.no_answer("the begin of a round")),
+                Err(BarrierError::Framework(error)) => retries.failed(error).await,
+                Err(error) => return Err(error),
+            };
+            if let Err(error) = error {
+                return Err(self.sent.map_or(error, |(_, unknown)| unknown).into());
+            }
+        }
+    }
+
+    /// Makes one try.
+    async fn attempt(&mut self, session: &Session) -> BarrierResult<Try> {
+        let store = self.store;
+        let found = match session.get_data(&store.path).await {
+            Ok((data, stat)) => (store.parse(&data)?, stat.version),
+            Err(Error::NoNode { .. }) => return self.create(session).await,
+            Err(error) => return Err(error.into()),
+        };
+        let (record, version) = (found.0.as_ref(), found.1);
+        let token = self.token.get_or_insert_with(|| session.new_id().to_string()).clone();
+        let sent = self.sent.as_ref().map(|(sent, _)| sent);
+        let mut step = next_set(record, None, sent, (self.count, &token));
+        if let (SetStep::Tally, Some(record)) = (&step, record) {
+            let Some(tally) = store.tally(session, record.round).await? else {
+                return self.missing(session, record).await;
+            };
+            step = next_set(Some(record), Some(tally), sent, (self.count, &token));
+        }
+        match step {
+            SetStep::Ended(false) if self.certain_in != Some(session.number()) => {
+                // On a server that lags behind, the count of a round that is over may still stand.
+                session.write_barrier().await?;
+                self.certain_in = Some(session.number());
+                Ok(Try::Again)
+            }
+            SetStep::Ended(is_ours) => Ok(Try::Ended(is_ours)),
+            SetStep::Begin(next) => self.begin(session, next, version).await,
+            SetStep::Unknown => Ok(Try::Unknown),
+            SetStep::Tally => Ok(Try::Again),
+        }
+    }
+
+    /// Creates the node of the latch, without a record.
+    async fn create(&self, session: &Session) -> BarrierResult<Try> {
+        let spec = NodeSpec::new(&[]).with_parents(Parents::Containers);
+        match session.create_with_parents(&self.store.path, CreateMode::Persistent, &spec).await {
+            Ok(_) | Err(Error::NodeExists { .. }) => Ok(Try::Again),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks again if the node of a round is missing: the next one may have begun.
+    async fn missing(&self, session: &Session, record: &Record) -> BarrierResult<Try> {
+        match self.store.record(session).await? {
+            Some((now, _)) if now.is_same_round(record) => {
+                let path = self.store.round(record.round);
+                Err(Error::NoNode { path: self.store.client.path_text(&path) }.into())
+            }
+            _ => Ok(Try::Again),
+        }
+    }
+
+    /// Begins a round on the condition that the record has this version. Its node exists before the record names it.
+    async fn begin(&mut self, session: &Session, next: Record, version: i32) -> BarrierResult<Try> {
+        let round = self.store.round(next.round);
+        match session.create(&round, Vec::new(), session.acl_for(&round), CreateMode::Persistent).await {
+            Ok(_) | Err(Error::NodeExists { .. }) => {}
+            Err(Error::NoNode { .. }) => return Ok(Try::Again),
+            Err(error) => return Err(error.into()),
+        }
+        match session.set_data(&self.store.path, next.to_data(), Some(version)).await {
+            Ok(_) => {
+                self.clean_up(session, next.round).await;
+                Ok(Try::Ended(true))
+            }
+            Err(Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(Try::Again),
+            Err(error) => {
+                if error.outcome_unknown() {
+                    self.sent = Some((next, error.clone()));
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Deletes the nodes of earlier rounds. What it leaves, the begin of the next round deletes.
+    async fn clean_up(&self, session: &Session, present: u64) {
+        let Ok(children) = session.get_children(&self.store.path).await else { return };
+        for round in children.iter().filter_map(|name| name.parse().ok()).filter(|&round: &u64| round < present) {
+            let round = self.store.round(round);
+            let counts = session.get_children(&round).await.unwrap_or_default();
+            let deletes: Vec<_> =
+                counts.iter().map(|count| delete(session.clone(), make_path(&round, count))).collect();
+            stream::iter(deletes).buffer_unordered(AT_ONCE).collect::<()>().await;
+            if let Err(error) = session.delete(&round, None).await {
+                tracing::debug!(%error, path = round, "an earlier round of a latch stays");
+            }
+        }
+    }
+}
+
+/// Deletes a count of an earlier round. The delete of the round reports a failure.
+async fn delete(session: Session, path: String) {
+    drop(session.delete(&path, None).await);
+}

@@ -1,0 +1,118 @@
+//! The nodes of a latch, and what all operations read of them.
+
+use curator_framework::{CuratorFramework, Error, Session, make_path};
+use parking_lot::Mutex;
+
+use super::plan::{Record, Tally};
+use crate::barriers::error::{BarrierError, BarrierResult};
+
+/// The state of a latch as one of its operations has seen it.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    pub(super) record: Record,
+    /// The version of the record.
+    pub(super) version: i32,
+    pub(super) tally: Tally,
+}
+
+/// The nodes of one latch, shared by all clones.
+pub(super) struct Store {
+    pub(super) client: CuratorFramework,
+    pub(super) path: String,
+    /// The newest state that a count has left. The next count is sent on its condition, without a read.
+    pub(super) known: Mutex<Option<Known>>,
+}
+
+impl Store {
+    pub(super) const fn new(client: CuratorFramework, path: String) -> Self {
+        Self { client, path, known: Mutex::new(None) }
+    }
+
+    /// Returns the path of the node of a round.
+    pub(super) fn round(&self, round: u64) -> String {
+        make_path(&self.path, &round.to_string())
+    }
+
+    /// Returns the path of the child of a count.
+    pub(super) fn child(&self, round: u64, operation: &str) -> String {
+        make_path(&self.round(round), operation)
+    }
+
+    /// Returns the path of the parent of the participants' nodes.
+    pub(super) fn participants(&self) -> String {
+        make_path(&self.path, "here")
+    }
+
+    pub(super) fn not_set(&self) -> BarrierError {
+        BarrierError::NotSet { path: self.client.path_text(&self.path) }
+    }
+
+    /// Parses the data of the latch. Returns `None` for empty data: the path exists, but no count was ever set.
+    pub(super) fn parse(&self, data: &[u8]) -> BarrierResult<Option<Record>> {
+        match Record::parse(data) {
+            None if !data.is_empty() => Err(BarrierError::NotALatch { path: self.client.path_text(&self.path) }),
+            record => Ok(record),
+        }
+    }
+
+    /// Reads the record and its version. Returns `None` if no count was ever set.
+    pub(super) async fn record(&self, session: &Session) -> BarrierResult<Option<(Record, i32)>> {
+        match session.get_data(&self.path).await {
+            Ok((data, stat)) => Ok(self.parse(&data)?.map(|record| (record, stat.version))),
+            Err(Error::NoNode { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads the tally of a round. Returns `None` if its node does not exist.
+    pub(super) async fn tally(&self, session: &Session, round: u64) -> BarrierResult<Option<Tally>> {
+        Ok(session.exists(&self.round(round)).await?.as_ref().map(Tally::of))
+    }
+
+    /// Reads the state of the present round. The read is repeated behind a write barrier if no count is left, or if it
+    /// shows another round than `round`. A server that lags behind may not have the present round yet.
+    ///
+    /// # Errors
+    ///
+    /// `BarrierError::NotSet`; `Error::NoNode` if another program has deleted the node of the round.
+    pub(super) async fn read(&self, session: &Session, round: Option<&Record>) -> BarrierResult<Known> {
+        // Pinned: a later read is not older than an earlier one.
+        let session = session.pinned();
+        let known = self.read_once(&session).await;
+        let is_certain = match &known {
+            Ok(Known { record, tally, .. }) => {
+                record.left(tally.counted) > 0 && round.is_none_or(|round| round.is_same_round(record))
+            }
+            Err(BarrierError::NotSet { .. }) => false,
+            Err(_) => true,
+        };
+        if is_certain {
+            return known;
+        }
+        session.write_barrier().await?;
+        self.read_once(&session).await
+    }
+
+    async fn read_once(&self, session: &Session) -> BarrierResult<Known> {
+        let mut before: Option<Record> = None;
+        loop {
+            let (record, version) = self.record(session).await?.ok_or_else(|| self.not_set())?;
+            if let Some(tally) = self.tally(session, record.round).await? {
+                return Ok(Known { record, version, tally });
+            }
+            // The next round has begun between the two reads.
+            if before.replace(record.clone()).is_some_and(|before| before.is_same_round(&record)) {
+                return Err(Error::NoNode { path: self.client.path_text(&self.round(record.round)) }.into());
+            }
+        }
+    }
+
+    /// Marks a round as over, if it is still the present one.
+    pub(super) async fn open(&self, session: &Session, record: &Record, version: i32) -> BarrierResult<()> {
+        match session.set_data(&self.path, record.opened().to_data(), Some(version)).await {
+            // Another client has marked it, or begun the next round.
+            Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -26,6 +26,9 @@
 //! | [`groups`] | the views of a group's members, and their violations |
 //! | [`caches`] | the contents and events of caches, and their violations |
 //! | [`partitions`] | the owners of a partition's items, and their violations |
+//! | [`barriers`] | the members and waiters of barriers, and their violations |
+//! | [`latches`] | the counts and waiters of latches, and their violations |
+//! | [`counters`] | the calls of counters, and their violations |
 //! | [`timeline`] | events with their times, which these share |
 //! | [`wire`] | ZooKeeper's protocol, for raw requests |
 //!
@@ -57,14 +60,17 @@
 
 #[cfg(feature = "apache")]
 mod apache;
+pub mod barriers;
 pub mod caches;
 #[cfg(feature = "apache")]
 mod certificates;
+pub mod counters;
 pub mod elections;
 pub mod groups;
 pub mod guide;
 pub mod history;
 mod kill_session;
+pub mod latches;
 pub mod nodes;
 pub mod partitions;
 mod proxy;

@@ -1,0 +1,248 @@
+//! The check of the events of a latch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Call, Entry, Event, Rules, Violation};
+use crate::nodes::Change;
+
+/// One round of the latch.
+struct Round {
+    number: u64,
+    needs: u32,
+    from: Duration,
+    /// `None` while it is the newest one and the latch exists.
+    until: Option<Duration>,
+    /// The counts, each with its time.
+    counts: BTreeMap<String, Duration>,
+    opened: Option<Duration>,
+    /// A call has said that it has set this count.
+    claimed: bool,
+}
+
+impl Round {
+    fn lasted(&self, from: Duration, until: Duration) -> bool {
+        self.from <= until && self.until.is_none_or(|end| end >= from)
+    }
+
+    /// Returns the number of remaining counts at a time.
+    fn remaining(&self, at: Duration) -> u32 {
+        let counts = self.counts.values().filter(|time| **time <= at).count();
+        self.needs.saturating_sub(u32::try_from(counts).unwrap_or(u32::MAX))
+    }
+}
+
+pub(super) struct Checker<'a> {
+    rules: &'a Rules,
+    faults: &'a [(Duration, Duration)],
+    rounds: Vec<Round>,
+    /// Each with its begin, its operation, and the count that it sets.
+    calls: BTreeMap<Call, (Duration, Option<String>, u32)>,
+    ids: BTreeSet<String>,
+    /// The number of calls without an operation id that may still make a count.
+    unnamed: usize,
+    /// The rounds that the newest transactions have opened, with their times.
+    opened: Vec<(u64, Duration)>,
+    pub(super) found: Vec<Violation>,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) const fn new(rules: &'a Rules, faults: &'a [(Duration, Duration)]) -> Self {
+        Self {
+            rules,
+            faults,
+            rounds: Vec::new(),
+            calls: BTreeMap::new(),
+            ids: BTreeSet::new(),
+            unnamed: 0,
+            opened: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+
+    pub(super) fn apply(&mut self, entry: &Entry) {
+        let Entry { at, event } = entry;
+        let at = *at;
+        if !matches!(event, Event::Server(_)) || self.opened.iter().any(|(_, time)| *time < at) {
+            self.look_at_opened();
+        }
+        let in_order = match event {
+            Event::Server(change) => {
+                self.look_at_the_nodes(at, change);
+                true
+            }
+            Event::SetsCount(call, count) => self.calls.insert(*call, (at, None, *count)).is_none(),
+            Event::Counts(call, id) => {
+                match id {
+                    Some(id) => drop(self.ids.insert(id.clone())),
+                    None => self.unnamed += 1,
+                }
+                self.calls.insert(*call, (at, id.clone(), 0)).is_none()
+            }
+            Event::Reads(call) | Event::Waits(call) => self.calls.insert(*call, (at, None, 0)).is_none(),
+            Event::SetCount(call, by_this) => self.ends(*call, |its, call| its.set(at, call, *by_this)),
+            Event::Counted(call, remaining) => self.ends(*call, |its, mut call| {
+                // A count is a write: it belongs to a round of the present.
+                call.behind = call.since;
+                its.counted(at, &call);
+                its.shows(at, &call, *remaining);
+            }),
+            Event::Shows(call, remaining) => self.ends(*call, |its, call| its.shows(at, &call, *remaining)),
+            Event::Waited(call, passed) => self.ends(*call, |its, call| its.waited(at, &call, *passed)),
+            Event::Gone(call) => self.calls.remove(call).is_some(),
+        };
+        if !in_order {
+            self.found.push(Violation::OutOfOrder { at, event: event.clone() });
+        }
+    }
+
+    fn look_at_the_nodes(&mut self, at: Duration, change: &Change) {
+        let (Change::Created { path, .. } | Change::DataChanged { path, .. } | Change::Deleted { path }) = change;
+        let Some(below) = path.strip_prefix(&self.rules.path) else { return };
+        match (below, change) {
+            ("", Change::Created { node, .. }) => self.begins(at, &node.data),
+            ("", Change::DataChanged { data, .. }) => self.begins(at, data),
+            ("", Change::Deleted { .. }) => self.end_of_round(at),
+            (_, Change::Created { .. }) => {
+                let parts: Vec<_> = below.split('/').collect();
+                let ["", number, name] = parts[..] else { return };
+                if let Ok(number) = number.parse() {
+                    self.creates(at, (number, name), path);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes the data of the latch's node.
+    fn begins(&mut self, at: Duration, data: &[u8]) {
+        let text = String::from_utf8_lossy(data);
+        if text.is_empty() {
+            // The node was created as a parent.
+            return;
+        }
+        let parts: Vec<_> = text.split(' ').collect();
+        let (number, needs, is_open) = match parts[..] {
+            [number, needs, _] => (number, needs, false),
+            [number, needs, _, "open"] => (number, needs, true),
+            _ => return self.found.push(Violation::UnknownData { at, data: text.into_owned() }),
+        };
+        let (Ok(number), Ok(needs)) = (number.parse(), needs.parse()) else {
+            return self.found.push(Violation::UnknownData { at, data: text.into_owned() });
+        };
+        if let Some(newest) = self.newest().filter(|newest| newest.number == number) {
+            if is_open && newest.opened.is_none() {
+                newest.opened = Some(at);
+                self.opened.push((number, at));
+            }
+            return;
+        }
+        self.end_of_round(at);
+        let (until, counts, opened, claimed) = (None, BTreeMap::new(), None, false);
+        self.rounds.push(Round { number, needs, from: at, until, counts, opened, claimed });
+    }
+
+    fn newest(&mut self) -> Option<&mut Round> {
+        self.rounds.last_mut().filter(|round| round.until.is_none())
+    }
+
+    fn end_of_round(&mut self, at: Duration) {
+        let Some(round) = self.newest() else { return };
+        round.until = Some(at);
+        let Round { number, needs, opened, .. } = *round;
+        let counts = round.counts.len();
+        if opened.is_none() {
+            self.found.push(Violation::WrongCounts { at, round: number, counts, needs });
+        }
+    }
+
+    fn creates(&mut self, at: Duration, (number, name): (u64, &str), path: &str) {
+        let Some(round) = self.newest().filter(|newest| newest.number == number) else { return };
+        round.counts.insert(name.to_owned(), at);
+        let (counts, needs) = (round.counts.len(), round.needs);
+        if counts > needs as usize {
+            self.found.push(Violation::WrongCounts { at, round: number, counts, needs });
+        }
+        if !self.ids.contains(name) {
+            match self.unnamed.checked_sub(1) {
+                Some(unnamed) => self.unnamed = unnamed,
+                None => self.found.push(Violation::CountedTwice { at, path: path.to_owned() }),
+            }
+        }
+    }
+
+    /// Looks at the rounds that were opened: by now all changes of their transactions are known, in whatever order.
+    pub(super) fn look_at_opened(&mut self) {
+        for (number, at) in std::mem::take(&mut self.opened) {
+            let Some(round) = self.rounds.iter().rfind(|round| round.number == number) else { continue };
+            let (counts, needs) = (round.counts.len(), round.needs);
+            if counts < needs as usize {
+                self.found.push(Violation::WrongCounts { at, round: number, counts, needs });
+            }
+        }
+    }
+
+    /// Ends a call. Returns `false` if it has not begun.
+    fn ends(&mut self, call: Call, look: impl FnOnce(&mut Self, Ended)) -> bool {
+        let Some((since, id, count)) = self.calls.remove(&call) else { return false };
+        // The server of the client may have been behind when the call began.
+        let faults = self.faults.iter().filter(|(from, until)| (*from..=*until).contains(&since));
+        let behind = faults.map(|(from, _)| *from).chain([since]).min().unwrap_or(since);
+        look(self, Ended { call, since, behind: behind.saturating_sub(self.rules.behind), id, count });
+        true
+    }
+
+    fn set(&mut self, at: Duration, Ended { call, since, behind, count, .. }: Ended, by_this: bool) {
+        if !by_this {
+            // It stood until it was opened.
+            let stood = |round: &Round| round.lasted(behind, at) && round.opened.is_none_or(|opened| opened >= behind);
+            if !self.rounds.iter().any(stood) {
+                self.found.push(Violation::RefusedInVain { at, call });
+            }
+            return;
+        }
+        let is_own = |round: &&mut Round| !round.claimed && round.needs == count && round.from >= since;
+        match self.rounds.iter_mut().find(is_own) {
+            Some(round) => round.claimed = true,
+            None => self.found.push(Violation::NotSet { at, call }),
+        }
+    }
+
+    fn counted(&mut self, at: Duration, ended: &Ended) {
+        let Some(id) = &ended.id else { return };
+        let has = |round: &Round| round.counts.contains_key(id) || round.opened.is_some();
+        if !self.rounds.iter().any(|round| round.lasted(ended.behind, at) && has(round)) {
+            self.found.push(Violation::NotCounted { at, call: ended.call });
+        }
+    }
+
+    fn shows(&mut self, at: Duration, ended: &Ended, remaining: u32) {
+        let was_so = |round: &Round| {
+            let most = round.remaining(ended.behind.max(round.from));
+            (round.remaining(round.until.unwrap_or(at))..=most).contains(&remaining)
+        };
+        if !self.rounds.iter().any(|round| round.lasted(ended.behind, at) && was_so(round)) {
+            self.found.push(Violation::WrongRemaining { at, call: ended.call, remaining });
+        }
+    }
+
+    fn waited(&mut self, at: Duration, ended: &Ended, passed: bool) {
+        let call = ended.call;
+        let mut rounds = self.rounds.iter().filter(|round| round.lasted(ended.behind, at));
+        if passed && !rounds.any(|round| round.opened.is_some()) {
+            self.found.push(Violation::PassedEarly { at, call });
+        } else if !passed && !rounds.any(|round| round.opened.is_none_or(|opened| opened >= ended.behind)) {
+            self.found.push(Violation::NotPassed { at, call });
+        }
+    }
+}
+
+/// A call that ends.
+struct Ended {
+    call: Call,
+    since: Duration,
+    /// The time from which its client may have seen the server.
+    behind: Duration,
+    id: Option<String>,
+    count: u32,
+}

@@ -1,5 +1,4 @@
-//! Storms: clients that contend for a lock or for the lead, keep nodes standing, or have caches, while everything that can
-//! go wrong does, and the notes on them.
+//! Storms: clients use the recipes while everything that can go wrong does. The notes on them are checked.
 
 #![allow(
     missing_docs,
@@ -15,4 +14,6 @@ pub mod caching;
 pub mod candidates;
 pub mod contenders;
 pub mod registrants;
+pub mod scribe;
 pub mod storm;
+pub mod together;

@@ -1,9 +1,9 @@
-//! Runs locks, elections, nodes that stand and caches through simulated storms, thousands of them, and checks what
+//! Runs locks, elections, nodes that stand, caches, counters and barriers through simulated storms, and checks what
 //! happened.
 //!
 //! Each seed storms three of the ten locks, in rotation: in a hundred seeds in a row each has thirty storms, in all
 //! kinds of weather. Half of the seeds also storm an election: two of three that of a latch, one that of a selector. The
-//! other half storms nodes that stand. Each seed storms caches.
+//! other half storms nodes that stand. Each seed storms caches, and counters, barriers or latches.
 //!
 //! ```text
 //! cargo run --release -p curator-simulate -- --seeds 10000
@@ -24,6 +24,7 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use curator_simulate::storm::Storm;
+use curator_simulate::together::Together;
 
 /// The subject of all storms of a run.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -32,9 +33,12 @@ enum Only {
     Elections,
     Nodes,
     Caches,
+    Counters,
+    Barriers,
+    Latches,
 }
 
-/// Runs locks, elections, nodes that stand and caches through simulated storms and checks what happened.
+/// Runs locks, elections, nodes that stand, caches, counters and barriers through simulated storms and checks what happened.
 #[derive(Debug, Clone, Parser)]
 struct Options {
     /// How many seeds
@@ -132,6 +136,9 @@ fn storms(seed: u64, options: &Options, failures: &AtomicU64) -> bool {
         Some(Only::Elections) => vec![Storm::election(seed)],
         Some(Only::Nodes) => vec![Storm::presence(seed)],
         Some(Only::Caches) => vec![Storm::Caches],
+        Some(Only::Counters) => vec![Storm::Together(Together::Counters)],
+        Some(Only::Barriers) => vec![Storm::Together(Together::Barriers)],
+        Some(Only::Latches) => vec![Storm::Together(Together::Latches)],
     };
     for storm in storms {
         let outcome = storm.run(seed);

@@ -5,6 +5,7 @@ mod caches;
 mod election;
 mod players;
 mod presence;
+mod together;
 mod weather;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use self::weather::{CLIENTS, Field, PATH, RECOVERY, SESSION, WORKERS, Weather};
 use crate::candidates::Election;
 use crate::contenders::{Lock, Outcome, Pace, Recipe, Scribe, work};
 use crate::registrants::Presence;
+use crate::together::Together;
 
 /// How long a place may stay free outside of faults.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -35,14 +37,17 @@ pub enum Storm {
     Presence(Presence),
     /// Caches.
     Caches,
+    /// Counters, barriers or latches.
+    Together(Together),
 }
 
 impl Storm {
-    /// Returns the storms of one seed: those of three locks, that of an election or of nodes that stand, and that of caches.
+    /// Returns the storms of one seed: those of three locks, that of an election or of nodes that stand, that of caches,
+    /// and that of counters, barriers or latches.
     /// A parity of bits chooses between the second two, so that both have all kinds of weather.
     pub fn of(seed: u64) -> Vec<Self> {
         let other = if seed.count_ones() % 2 == 1 { Self::election(seed) } else { Self::presence(seed) };
-        Self::locks(seed).into_iter().chain([other, Self::Caches]).collect()
+        Self::locks(seed).into_iter().chain([other, Self::Caches, Self::together(seed)]).collect()
     }
 
     /// Returns the storms of the locks of a seed.
@@ -60,6 +65,11 @@ impl Storm {
         Self::Presence(Presence::of(seed))
     }
 
+    /// Returns the storm of counters, barriers or latches that a seed has.
+    pub const fn together(seed: u64) -> Self {
+        Self::Together(Together::of(seed))
+    }
+
     /// Runs the storm.
     pub fn run(self, seed: u64) -> Outcome {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -69,6 +79,7 @@ impl Storm {
             Self::Election(election) => runtime.block_on(election::storm(seed, election)),
             Self::Presence(presence) => runtime.block_on(presence::storm(seed, presence)),
             Self::Caches => runtime.block_on(caches::storm(seed)),
+            Self::Together(together) => runtime.block_on(together::storm(seed, together)),
         }
     }
 }
@@ -80,6 +91,7 @@ impl fmt::Display for Storm {
             Self::Election(election) => election.fmt(f),
             Self::Presence(presence) => presence.fmt(f),
             Self::Caches => f.write_str("caches"),
+            Self::Together(together) => together.fmt(f),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use curator_framework::{CreateMode, CuratorFramework, LossReason, RetryNTimes};
 use curator_recipes::{CacheState, CuratorCache, InterProcessMutex};
 use curator_simulate::storm::Storm;
+use curator_simulate::together::Together;
 use curator_test::nodes::{Change, Node};
 use curator_test::{ClientId, SimulatedEnsemble, caches};
 use tokio::time::{sleep, timeout};
@@ -34,6 +35,10 @@ const KEPT: [u64; 11] = [
 const KEPT_ELECTIONS: [u64; 8] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_531_191_909];
 /// Those with a storm of caches that found something.
 const KEPT_CACHES: [u64; 1] = [2_404_384_897];
+/// Those with a storm of a double barrier that found something.
+const KEPT_BARRIERS: [u64; 3] = [7, 8, 600_703];
+/// Those with a storm of a latch that found something.
+const KEPT_LATCHES: [u64; 7] = [5, 7, 24, 20_404, 20_742, 20_846, 21_467];
 
 fn assert_well(seed: u64) {
     for storm in Storm::of(seed) {
@@ -74,6 +79,12 @@ fn storms_that_found_something_end_well() {
     }
     for seed in KEPT_CACHES {
         assert_ends_well(seed, Storm::Caches);
+    }
+    for seed in KEPT_BARRIERS {
+        assert_ends_well(seed, Storm::Together(Together::Barriers));
+    }
+    for seed in KEPT_LATCHES {
+        assert_ends_well(seed, Storm::Together(Together::Latches));
     }
 }
 
@@ -143,7 +154,7 @@ async fn a_cache_names_no_transaction_of_servers_that_have_lost_their_data() {
     ensemble.restart_empty();
     sleep(TIMEOUT * 2).await;
     let state = cache.state();
-    assert!(matches!(state, CacheState::Fresh(zxid) if zxid <= ensemble.zxid()), "{state:?} at {}", ensemble.zxid());
+    assert!(matches!(state, CacheState::Fresh { zxid } if zxid <= ensemble.zxid()), "{state:?} at {}", ensemble.zxid());
     client.create().for_path("/root").await.unwrap();
     cache.caught_up().await.unwrap();
     assert_eq!(cache.len(), 1);
@@ -224,6 +235,27 @@ fn every_mutant_is_found() {
 
 #[cfg(curator_mutants)]
 fn first_seed_that_finds(mutant: &'static str) -> Option<u64> {
-    let finds = |seed: &u64| Storm::of(*seed).iter().any(|storm| !storm.run(*seed).violations.is_empty());
+    let patch = format!("{}/../mutants/{mutant}.patch", env!("CARGO_MANIFEST_DIR"));
+    let patch = std::fs::read_to_string(patch).unwrap();
+    let finds = |seed: &u64| storms_of(&patch, *seed).iter().any(|storm| !storm.run(*seed).violations.is_empty());
     curator_framework::mutants::with(mutant, || (1..=1000).find(finds))
+}
+
+/// Returns the storms of a seed that reach the code of a break.
+#[cfg(curator_mutants)]
+fn storms_of(patch: &str, seed: u64) -> Vec<Storm> {
+    let touches = |folder: &str| patch.contains(&format!("+++ b/recipes/src/{folder}/"));
+    match () {
+        () if touches("counters") => vec![Storm::Together(Together::Counters)],
+        () if touches("barriers/double") => vec![Storm::Together(Together::Barriers)],
+        () if touches("barriers/latch") => vec![Storm::Together(Together::Latches)],
+        () if touches("caches") => vec![Storm::Caches],
+        () if touches("leader") => vec![Storm::election(seed)],
+        () if touches("nodes") || touches("groups") => vec![Storm::presence(seed)],
+        () => {
+            let mut storms = Storm::of(seed);
+            storms.retain(|storm| !matches!(storm, Storm::Together(_)));
+            storms
+        }
+    }
 }

@@ -129,6 +129,12 @@ public class CuratorPeer {
                 return "asked";
             case "count":
                 return count(words);
+            case "number":
+                return CuratorCounts.number(client, words);
+            case "barrier":
+                return CuratorCounts.barrier(client, words);
+            case "double":
+                return CuratorCounts.member(client, words);
             case "node":
                 return CuratorGroups.node(client, words);
             case "cache":

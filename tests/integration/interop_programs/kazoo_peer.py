@@ -1,6 +1,6 @@
-"""Does with kazoo's Lock what it is told: kazoo_peer.py HOST:PORT SESSION_MILLIS
+"""Does with kazoo's recipes what it is told: kazoo_peer.py HOST:PORT SESSION_MILLIS
 
-The words are those of CuratorPeer.java; the only kind is "kazoo": a Lock that also minds Curator's nodes.
+The words are those of CuratorPeer.java. The only kind of locks is "kazoo": a Lock that also minds Curator's nodes.
 """
 
 import queue
@@ -22,6 +22,7 @@ class Peer(threading.Thread):
         self.client = client
         self.todo = queue.Queue()
         self.held = {}
+        self.members = {}
         self.start()
 
     def run(self):
@@ -68,6 +69,35 @@ class Peer(threading.Thread):
             say(self.name, "released %d" % time.monotonic_ns())
         return "done"
 
+    def number(self, path, kind, verb, *arguments):
+        counter = self.client.Counter(path, support_curator=kind == "integer")
+        if verb == "get":
+            return counter.value
+        delta, rounds = arguments
+        for _ in range(int(rounds)):
+            counter += int(delta)
+        return "added"
+
+    def barrier(self, path, verb, *millis):
+        barrier = self.client.Barrier(path)
+        if verb == "set":
+            barrier.create()
+            return "set"
+        if verb == "remove":
+            barrier.remove()
+            return "removed"
+        return str(barrier.wait(int(millis[0]) / 1000)).lower()
+
+    def double(self, path, verb, *size):
+        if verb == "enter":
+            member = self.client.DoubleBarrier(path, int(size[0]))
+            member.enter()
+            assert member.participating
+            self.members[path] = member
+            return "entered"
+        self.members.pop(path).leave()
+        return "left"
+
 
 SAYING = threading.Lock()
 
@@ -78,7 +108,9 @@ def say(thread, answer):
 
 
 if __name__ == "__main__":
-    client = KazooClient(hosts=sys.argv[1], timeout=int(sys.argv[2]) / 1000)
+    # A counter tries again as often as it has to.
+    retry = {"max_tries": -1, "delay": 0.001, "max_delay": 0.01}
+    client = KazooClient(hosts=sys.argv[1], timeout=int(sys.argv[2]) / 1000, command_retry=retry)
     client.start(timeout=30)
     say("main", "ready")
     threads = {}

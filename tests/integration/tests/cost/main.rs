@@ -1,9 +1,13 @@
-//! The cost of locks, nodes, groups and clients: requests, round trips, processor time, and hand-offs in long queues.
+//! The cost of locks, nodes, groups, caches, counters, barriers and clients: requests, round trips, processor time, and
+//! hand-offs in long queues.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod barriers;
 mod both_clients;
 mod caches;
+mod counters;
+mod double_barriers;
 mod each_client;
 mod groups;
 mod meter;

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod caches;
+mod counts;
 mod downgrade;
 mod expiry;
 mod fleet;

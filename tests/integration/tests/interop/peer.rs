@@ -17,7 +17,7 @@
 //! where HOW is `wait`, `try`, or a budget in milliseconds.
 //!
 //! The verbs of elections are in [`leaders`](crate::leaders), those of nodes and groups in [`groups`](crate::groups), those
-//! of caches in [`caches`](crate::caches).
+//! of caches in [`caches`](crate::caches), those of counters and barriers in [`counts`](crate::counts).
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -221,7 +221,8 @@ fn source(name: &str) -> PathBuf {
 
 /// The folder of the classes of the Java side, which the first test that needs them compiles for all.
 async fn classes() -> PathBuf {
-    let sources = ["CuratorPeer.java", "CuratorElections.java", "CuratorGroups.java", "CuratorCaches.java"].map(source);
+    let names = ["CuratorPeer", "CuratorElections", "CuratorGroups", "CuratorCaches", "CuratorCounts"];
+    let sources = names.map(|name| source(&format!("{name}.java")));
     let mut hasher = DefaultHasher::new();
     sources.iter().for_each(|source| std::fs::read(source).unwrap().hash(&mut hasher));
     let all = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use syn::Item;
 
-const ENUMS: [(&str, &str); 5] = [
+const ENUMS: [(&str, &str); 7] = [
+    ("BarrierError", "recipes/src/barriers/error.rs"),
     ("CacheError", "recipes/src/caches/error.rs"),
+    ("CounterError", "recipes/src/counters/error.rs"),
     ("Error", "framework/src/error.rs"),
     ("LeaderError", "recipes/src/leader/error.rs"),
     ("LockError", "recipes/src/locks/error.rs"),

@@ -8,7 +8,10 @@ use syn::{Attribute, ImplItem, Item, ItemImpl, ItemMacro, ReturnType, TraitItem,
 
 use crate::operations::{LONG, holding, taking};
 use crate::shared_cancellation::METHODS;
-use crate::{cache_cancellation, leader_cancellation, node_cancellation};
+use crate::{
+    cache_cancellation, counter_cancellation, double_barrier_cancellation, latch_cancellation, leader_cancellation,
+    node_cancellation,
+};
 
 /// The public asynchronous methods of a source file, and the types for which macros make some.
 #[derive(Default)]
@@ -131,9 +134,12 @@ fn no_asynchronous_method_is_left_out() {
         .chain(
             METHODS
                 .into_iter()
+                .chain(latch_cancellation::methods())
                 .chain(leader_cancellation::methods())
                 .chain(node_cancellation::methods())
                 .chain(cache_cancellation::methods())
+                .chain(counter_cancellation::methods())
+                .chain(double_barrier_cancellation::methods())
                 .map(ToOwned::to_owned),
         )
         .collect();

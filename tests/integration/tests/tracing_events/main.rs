@@ -12,9 +12,9 @@ use curator_framework::{
     StandardConnectionStateErrorPolicy,
 };
 use curator_recipes::{
-    CuratorCache, Group, InterProcessMutex, InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver,
-    LeaderSelector, LeaderState, Leadership, LockOptions, MutexGuard, Partition, PartitionOptions, PathChildrenCache,
-    PersistentNode, SemaphoreProtocol,
+    CountDownLatch, CuratorCache, DistributedDoubleBarrier, Group, InterProcessMutex, InterProcessSemaphoreV2,
+    LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderState, Leadership, LockOptions, MutexGuard,
+    Partition, PartitionOptions, PathChildrenCache, PersistentNode, SemaphoreProtocol,
 };
 use curator_test::wire::OpCode;
 use curator_test::{ApacheCluster, ClientId, FaultProxy, SimulatedEnsemble, TestingServer};
@@ -239,6 +239,46 @@ async fn register_and_fail(client: &CuratorFramework, log: &Log) {
     children.close().await;
 }
 
+/// A member of a barrier that dies, and a round of a latch with nodes that cannot be deleted.
+async fn gather(client: &CuratorFramework, server: &TestingServer, log: &Log) {
+    let other = CuratorFramework::new_client(server.connect_string(), RetryOneTime::new(Duration::ZERO)).unwrap();
+    other.start().unwrap();
+    let [one, two] =
+        [client, &other].map(|client| DistributedDoubleBarrier::new(client.clone(), "/barrier", 2).unwrap());
+    let (stays, dies) = futures_util::future::join(one.enter(), two.enter()).await;
+    let (stays, dies) = (stays.unwrap(), dies.unwrap());
+    let reader = client.session().await.unwrap().id();
+    let owner = other.session().await.unwrap().id();
+    let dies_when_watched = async {
+        let is_read_of_other = async || {
+            for request in server.requests().into_iter().filter(|request| Some(request.session_id) == reader) {
+                let Some(path) = request.path.filter(|path| path.starts_with("/barrier/_c_")) else { continue };
+                let stat = other.check_exists().for_path(&path).await.unwrap();
+                if stat.is_some_and(|stat| Some(stat.ephemeral_owner) == owner) {
+                    return true;
+                }
+            }
+            false
+        };
+        while !is_read_of_other().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+        drop(dies);
+    };
+    let lost = futures_util::future::join(stays.member_lost(), dies_when_watched);
+    timeout(PATIENCE, lost).await.unwrap().0.unwrap();
+    assert!(log.seen("a member of a barrier has died"));
+    other.close().await;
+
+    let latch = CountDownLatch::new(client.clone(), "/latch").unwrap();
+    assert!(latch.try_set_count(1).await.unwrap());
+    latch.count_down().await.unwrap();
+    let fixed = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
+    client.set_acl().with_acl(fixed).for_path("/latch/1").await.unwrap();
+    assert!(latch.try_set_count(1).await.unwrap());
+    assert!(log.seen("an earlier round of a latch stays"));
+}
+
 /// Work that does not return in its grace.
 async fn divide_items(client: &CuratorFramework, log: &Log) {
     let options = PartitionOptions::new().settle(Duration::ZERO).grace(Duration::ZERO);
@@ -286,6 +326,8 @@ async fn live_through_everything(log: &Log) {
     register_and_fail(&client, log).await;
 
     divide_items(&client, log).await;
+
+    gather(&client, &server, log).await;
 
     let options = LockOptions::new().node_data(DATA).warn_after(Duration::from_millis(50));
     let mutex = InterProcessMutex::with_options(client.clone(), "/lock", options).unwrap();

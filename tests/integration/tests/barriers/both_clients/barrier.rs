@@ -1,0 +1,162 @@
+//! Barriers: setting, waiting, and barriers of owners.
+
+use std::time::Duration;
+
+use curator_framework::{CreateMode, CuratorFramework};
+use curator_integration::env::{eventually, in_time, watchers};
+use curator_integration::on_every_server;
+use curator_recipes::{BarrierError, BarrierResult, DistributedBarrier, LossReason};
+use tokio::task::JoinHandle;
+
+const MOMENT: Duration = Duration::from_millis(300);
+
+fn barrier(client: &CuratorFramework, path: &str) -> DistributedBarrier {
+    DistributedBarrier::new(client.clone(), path).unwrap()
+}
+
+fn waiting(barrier: &DistributedBarrier) -> JoinHandle<BarrierResult<()>> {
+    let barrier = barrier.clone();
+    tokio::spawn(async move { barrier.wait_on_barrier().await })
+}
+
+/// Waits until a client has this many watches.
+async fn watched(client: &CuratorFramework, count: usize) {
+    eventually("the watches are set", async || watchers(std::slice::from_ref(client)) == count).await;
+}
+
+on_every_server! {
+    /// Redisson's #5349: only the first listener was told.
+    async fn removal_lets_all_waiters_pass(env) {
+        let (one, two, path) = (env.client().await, env.client().await, env.path("barrier"));
+        let (ours, others) = (barrier(&one, &path), barrier(&two, &path));
+        in_time(ours.set_barrier()).await.unwrap();
+        assert!(in_time(others.is_set()).await.unwrap());
+        in_time(others.set_barrier()).await.unwrap();
+        let waiters: Vec<_> = (0..5).flat_map(|_| [waiting(&ours), waiting(&others)]).collect();
+        watched(&one, 5).await;
+        watched(&two, 5).await;
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+        in_time(others.remove_barrier()).await.unwrap();
+        for waiter in waiters {
+            in_time(waiter).await.unwrap().unwrap();
+        }
+        assert!(!in_time(ours.is_set()).await.unwrap());
+        in_time(ours.remove_barrier()).await.unwrap();
+    }
+
+    /// Curator's `TestDistributedBarrier.testNoBarrier`.
+    async fn barrier_that_is_not_set_lets_waiters_pass(env) {
+        let barrier = barrier(&env.client().await, &env.path("barrier"));
+        assert!(in_time(barrier.wait_on_barrier_timeout(MOMENT)).await.unwrap());
+        assert!(in_time(barrier.wait_on_barrier_timeout(Duration::ZERO)).await.unwrap());
+        in_time(barrier.wait_on_barrier()).await.unwrap();
+    }
+
+    /// CURATOR-654: the watch of a waiter that gives up stays.
+    async fn waiter_that_gives_up_leaves_no_watch(env) {
+        let (client, path) = (env.client().await, env.path("barrier"));
+        let barrier = barrier(&client, &path);
+        in_time(barrier.set_barrier()).await.unwrap();
+        for budget in [MOMENT, Duration::ZERO] {
+            assert!(!in_time(barrier.wait_on_barrier_timeout(budget)).await.unwrap());
+            assert_eq!(client.watched_paths(), [""; 0]);
+        }
+        let waiter = waiting(&barrier);
+        watched(&client, 1).await;
+        waiter.abort();
+        watched(&client, 0).await;
+    }
+
+    /// A data change is not a removal.
+    async fn waiter_waits_through_a_change_of_the_data(env) {
+        let (client, path) = (env.client().await, env.path("barrier"));
+        let barrier = barrier(&client, &path);
+        in_time(barrier.set_barrier()).await.unwrap();
+        let waiter = waiting(&barrier);
+        watched(&client, 1).await;
+        client.set_data().for_path(&path, "other").await.unwrap();
+        assert!(!in_time(barrier.wait_on_barrier_timeout(MOMENT)).await.unwrap());
+        watched(&client, 1).await;
+        assert!(!waiter.is_finished());
+        in_time(barrier.remove_barrier()).await.unwrap();
+        in_time(waiter).await.unwrap().unwrap();
+    }
+
+    async fn owned_barrier_stands_until_its_owner_removes_it(env) {
+        let (one, two, path) = (env.client().await, env.client().await, env.path("a/barrier"));
+        let (ours, others) = (barrier(&one, &path), barrier(&two, &path));
+        let owned = in_time(ours.set_owned()).await.unwrap();
+        assert!(owned.is_held() && owned.path() == path);
+        let session = one.check_exists().for_path(&path).await.unwrap().unwrap().ephemeral_owner;
+        for refused in [in_time(ours.set_owned()).await, in_time(others.set_owned()).await] {
+            match refused {
+                Err(BarrierError::AlreadySet { path: refused, session: of }) => {
+                    assert_eq!((refused.as_str(), of), (path.as_str(), session));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let waiter = waiting(&others);
+        watched(&two, 1).await;
+        assert!(in_time(owned.remove()).await.unwrap());
+        in_time(waiter).await.unwrap().unwrap();
+        drop(in_time(others.set_owned()).await.unwrap());
+        eventually("the dropped guard removes its barrier", async || !ours.is_set().await.unwrap()).await;
+    }
+
+    async fn barrier_without_an_owner_refuses_one(env) {
+        let barrier = barrier(&env.client().await, &env.path("barrier"));
+        in_time(barrier.set_barrier()).await.unwrap();
+        let refused = in_time(barrier.set_owned()).await;
+        assert!(matches!(refused, Err(BarrierError::AlreadySet { session: 0, .. })), "{refused:?}");
+        assert!(in_time(barrier.is_set()).await.unwrap());
+    }
+
+    /// Curator's barrier of a dead owner stands for ever.
+    async fn barrier_falls_with_the_session_of_its_owner(env) {
+        let (one, two, path) = (env.client().await, env.client().await, env.path("barrier"));
+        let owned = in_time(barrier(&one, &path).set_owned()).await.unwrap();
+        let waiter = waiting(&barrier(&two, &path));
+        watched(&two, 1).await;
+        env.kill_owner_of(&two, &path).await;
+        in_time(waiter).await.unwrap().unwrap();
+        let reason = in_time(owned.lost()).await;
+        assert!(matches!(reason, LossReason::Session(_)), "{reason:?}");
+        assert!(!owned.is_held());
+        assert!(!in_time(owned.remove()).await.unwrap());
+    }
+
+    async fn owner_is_told_of_a_removal_and_leaves_the_next_barrier(env) {
+        let (one, two, path) = (env.client().await, env.client().await, env.path("barrier"));
+        for removes in [false, true] {
+            let owned = in_time(barrier(&one, &path).set_owned()).await.unwrap();
+            in_time(barrier(&two, &path).remove_barrier()).await.unwrap();
+            let next = in_time(barrier(&two, &path).set_owned()).await.unwrap();
+            assert_eq!(in_time(owned.lost()).await, LossReason::NodeDeleted);
+            assert!(!owned.is_held());
+            match removes {
+                true => assert!(!in_time(owned.remove()).await.unwrap()),
+                false => drop(owned),
+            }
+            // Behind the delete in the background, if there is one.
+            in_time(one.create().with_mode(CreateMode::EphemeralSequential).for_path(&env.path("mark"))).await.unwrap();
+            assert!(!in_time(barrier(&one, &path).wait_on_barrier_timeout(MOMENT)).await.unwrap());
+            assert!(next.is_held());
+            assert!(in_time(next.remove()).await.unwrap());
+        }
+    }
+
+    async fn wait_survives_a_restart_of_the_server(env) {
+        let env = env.alone();
+        let (client, path) = (env.client().await, env.path("barrier"));
+        let barrier = barrier(&client, &path);
+        in_time(barrier.set_barrier()).await.unwrap();
+        let waiter = waiting(&barrier);
+        watched(&client, 1).await;
+        env.restart().await;
+        in_time(barrier.is_set()).await.unwrap();
+        assert!(!waiter.is_finished());
+        in_time(barrier.remove_barrier()).await.unwrap();
+        in_time(waiter).await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,120 @@
+//! The requests of barriers and latches.
+
+use std::time::Duration;
+
+use curator_framework::CuratorFramework;
+use curator_integration::env::{eventually, in_time};
+use curator_integration::in_process::{client, server};
+use curator_recipes::{CountDownLatch, DistributedBarrier};
+use curator_test::TestingServer;
+use curator_test::wire::OpCode;
+
+const PATH: &str = "/test/path";
+
+async fn latch(client: &CuratorFramework, count: u32) -> CountDownLatch {
+    let latch = CountDownLatch::new(client.clone(), PATH).unwrap();
+    assert!(in_time(latch.try_set_count(count)).await.unwrap());
+    latch
+}
+
+/// The requests at paths of the test since the last call, by session. Transactions show no path.
+fn requests(server: &TestingServer, session: i64) -> Vec<OpCode> {
+    let is_request = |op: OpCode| !matches!(op, OpCode::Ping | OpCode::CreateSession);
+    let all = server.requests().into_iter().filter(|request| request.session_id == session && is_request(request.op));
+    let found = all.filter(|request| request.path.as_deref().is_none_or(|path| path.starts_with("/test")));
+    let found: Vec<_> = found.map(|request| request.op).collect();
+    server.clear_requests();
+    found
+}
+
+/// Redisson's and a list of children would wake a waiter with each count.
+#[tokio::test]
+async fn waiter_sends_two_requests_however_many_counts_follow() {
+    for counts in [1, 40] {
+        let server = server();
+        let (waiter, counter) = (client(&server).await, client(&server).await);
+        let counting = latch(&counter, counts).await;
+        let session = waiter.session().await.unwrap().id().unwrap();
+        server.clear_requests();
+        let ours = CountDownLatch::new(waiter.clone(), PATH).unwrap();
+        let waiting = tokio::spawn(async move { ours.wait().await });
+        eventually("it waits", async || waiter.watchers() == 1).await;
+        for _ in 0..counts {
+            in_time(counting.count_down()).await.unwrap();
+        }
+        in_time(waiting).await.unwrap().unwrap();
+        assert_eq!(requests(&server, session), [OpCode::GetData, OpCode::Exists], "{counts} counts");
+        assert_eq!(server.watch_count(), 0, "{counts} counts");
+    }
+}
+
+#[tokio::test]
+async fn count_behind_an_own_one_is_one_request() {
+    let server = server();
+    let client = client(&server).await;
+    let latch = latch(&client, 4).await;
+    let session = client.session().await.unwrap().id().unwrap();
+    server.clear_requests();
+    for expected in [vec![OpCode::GetData, OpCode::Exists, OpCode::Multi], vec![OpCode::Multi], vec![OpCode::Multi]] {
+        in_time(latch.count_down()).await.unwrap();
+        assert_eq!(requests(&server, session), expected);
+    }
+}
+
+#[tokio::test]
+async fn waiter_of_a_barrier_sends_one_request() {
+    let server = server();
+    let (waiter, other) = (client(&server).await, client(&server).await);
+    let (ours, others) =
+        (DistributedBarrier::new(waiter.clone(), PATH).unwrap(), DistributedBarrier::new(other, PATH).unwrap());
+    in_time(others.set_barrier()).await.unwrap();
+    let session = waiter.session().await.unwrap().id().unwrap();
+    server.clear_requests();
+    let waiting = {
+        let ours = ours.clone();
+        tokio::spawn(async move { ours.wait_on_barrier().await })
+    };
+    eventually("it waits", async || waiter.watchers() == 1).await;
+    in_time(others.remove_barrier()).await.unwrap();
+    in_time(waiting).await.unwrap().unwrap();
+    assert_eq!(requests(&server, session), [OpCode::Exists]);
+    assert_eq!(server.watch_count(), 0);
+}
+
+/// CURATOR-654: the watch stays at the server.
+#[tokio::test]
+async fn waiter_that_gives_up_leaves_no_watch_at_the_server() {
+    let server = server();
+    let client = client(&server).await;
+    let (barrier, latch) = (DistributedBarrier::new(client.clone(), "/test/barrier").unwrap(), latch(&client, 1).await);
+    in_time(barrier.set_barrier()).await.unwrap();
+    for budget in [Duration::ZERO, Duration::from_millis(20)] {
+        assert!(!in_time(barrier.wait_on_barrier_timeout(budget)).await.unwrap());
+        assert!(!in_time(latch.wait_timeout(budget)).await.unwrap());
+        eventually("the watches are removed", async || server.watch_count() == 0).await;
+    }
+}
+
+/// The server of the next session may lag behind the barrier that the first one has seen.
+#[tokio::test]
+async fn wait_that_goes_on_in_the_next_session_looks_behind_a_sync() {
+    let server = server();
+    let (waiter, other) = (client(&server).await, client(&server).await);
+    let (ours, others) =
+        (DistributedBarrier::new(waiter.clone(), PATH).unwrap(), DistributedBarrier::new(other, PATH).unwrap());
+    in_time(others.set_barrier()).await.unwrap();
+    let first = waiter.session().await.unwrap();
+    let waiting = tokio::spawn(async move { ours.wait_on_barrier().await });
+    let has_looked = |session: i64| {
+        let requests = server.requests();
+        requests.into_iter().any(|request| request.session_id == session && request.op == OpCode::Exists)
+    };
+    eventually("it waits", async || has_looked(first.id().unwrap())).await;
+    assert!(server.kill_session(first.id().unwrap()));
+    in_time(first.ended()).await;
+    let next = in_time(waiter.session()).await.unwrap().id().unwrap();
+    eventually("it waits again", async || has_looked(next)).await;
+    assert_eq!(requests(&server, next), [OpCode::Sync, OpCode::Exists]);
+    in_time(others.remove_barrier()).await.unwrap();
+    in_time(waiting).await.unwrap().unwrap();
+}

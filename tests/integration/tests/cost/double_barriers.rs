@@ -1,0 +1,78 @@
+//! The cost of a double barrier. The table of `DistributedDoubleBarrier` has these numbers.
+
+use std::time::Duration;
+
+use curator_integration::env::{answered, eventually, in_time};
+use curator_recipes::{BarrierMember, DistributedDoubleBarrier};
+use curator_test::wire::OpCode::{self, Exists, GetChildren, Multi, RemoveWatches};
+
+use crate::meter::Stage;
+
+const PATH: &str = "/app/barrier";
+
+fn barrier(stage: &Stage, members: usize) -> DistributedDoubleBarrier {
+    DistributedDoubleBarrier::new(stage.client.clone(), PATH, members).unwrap()
+}
+
+/// Waits until the barrier has this many nodes, and the client the replies to all its requests.
+async fn has_nodes(stage: &Stage, count: usize) {
+    eventually("the nodes", async || stage.server.children(PATH).is_some_and(|nodes| nodes.len() == count)).await;
+    answered(std::slice::from_ref(&stage.client)).await;
+}
+
+/// The members enter one by one, and leave one by one.
+async fn enter_and_leave(stage: &Stage, members: usize) -> Vec<OpCode> {
+    let mut waiting = Vec::new();
+    for number in 1..members {
+        let barrier = barrier(stage, members);
+        waiting.push(tokio::spawn(async move { barrier.enter().await.unwrap() }));
+        has_nodes(stage, number).await;
+    }
+    let mut last = in_time(barrier(stage, members).enter()).await.unwrap();
+    let mut leaving = Vec::new();
+    for (number, member) in waiting.into_iter().enumerate() {
+        let mut member: BarrierMember = in_time(member).await.unwrap();
+        leaving.push(tokio::spawn(async move { member.leave().await.unwrap() }));
+        has_nodes(stage, members - number).await;
+    }
+    in_time(last.leave()).await.unwrap();
+    for member in leaving {
+        in_time(member).await.unwrap();
+    }
+    stage.requests().await
+}
+
+#[tokio::test]
+async fn members_that_wait_send_two_requests_to_enter_and_two_to_leave() {
+    let stage = Stage::new(PATH).await;
+    let enter = [&[Multi, Exists][..], &[Multi, GetChildren, Multi]].concat();
+    let leave = [&[Multi, Exists][..], &[Multi, Multi]].concat();
+    assert_eq!(enter_and_leave(&stage, 2).await, [enter, leave].concat());
+}
+
+/// Curator's members send 3 requests each to enter and at least 3 to leave.
+#[tokio::test]
+async fn twenty_members_send_81_requests() {
+    let stage = Stage::new(PATH).await;
+    assert_eq!(enter_and_leave(&stage, 20).await.len(), 81);
+}
+
+#[tokio::test]
+async fn the_end_of_a_budget_is_one_transaction() {
+    let stage = Stage::new(PATH).await;
+    let entered = in_time(barrier(&stage, 2).enter_timeout(Duration::from_millis(50))).await.unwrap();
+    assert!(entered.is_none());
+    assert_eq!(stage.requests().await, [Multi, Exists, Multi, RemoveWatches]);
+}
+
+#[tokio::test]
+async fn members_that_wait_send_nothing() {
+    let stage = Stage::new(PATH).await;
+    let waiting = barrier(&stage, 2);
+    let waiting = tokio::spawn(async move { waiting.enter().await.unwrap() });
+    has_nodes(&stage, 1).await;
+    stage.requests().await;
+    tokio::time::sleep(Stage::QUIET).await;
+    assert_eq!(stage.requests().await, []);
+    waiting.abort();
+}

@@ -11,7 +11,7 @@ use curator_framework::{CuratorFramework, RetryOneTime};
 use curator_recipes::{InterProcessLock, InterProcessMutex, InterProcessReadWriteLock};
 use curator_test::TestingServer;
 
-const ALL: [&str; 13] = [
+const ALL: [&str; 15] = [
     "throttle",
     "leasing",
     "flash_sale",
@@ -22,6 +22,8 @@ const ALL: [&str; 13] = [
     "leader",
     "group",
     "config_cache",
+    "batch_ids",
+    "start_together",
     "observe",
     "connection_states",
     "zookeeper_async",
@@ -165,7 +167,7 @@ fn examples_leave_no_node_on_a_given_server() {
         }
     });
     soon("no session", || server.sessions().is_empty());
-    for gone in ["flash_sale/stock", "read_write/config", "leader/log", "config_cache"] {
+    for gone in ["flash_sale/stock", "read_write/config", "leader/log", "config_cache", "batch_ids"] {
         assert!(!server.exists(&format!("/examples/{gone}")), "{gone}");
     }
 }
@@ -226,6 +228,8 @@ fn ctrl_c_ends_those_that_have_something_or_only_look() {
         ("leasing", "cleo gets one at once"),
         ("group", "three members"),
         ("config_cache", "the service starts"),
+        ("batch_ids", "ann, ben, cleo take 250 ids"),
+        ("start_together", "round 2: all are inside"),
         ("observe", "/examples/observe: 0 at it"),
     ];
     for (name, line) in lines {

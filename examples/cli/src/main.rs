@@ -1,10 +1,15 @@
 //! The program `curator` runs commands under locks. `curator --help` and `curator lock --help` describe it.
 
+mod barrier;
 mod child;
+mod count;
 mod elect;
+mod enter;
 mod fields;
 mod grant;
+mod hold;
 mod join;
+mod latch;
 mod leader;
 mod members;
 mod options;
@@ -30,10 +35,12 @@ use curator_framework::{
     node_from_path,
 };
 use curator_recipes::{
-    CacheError, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError,
-    LockError, LockGuard, LockOptions, NodeError, Release, RevokeOutcome, Revoker,
+    BarrierError, CacheError, CounterError, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock,
+    InterProcessSemaphoreV2, LeaderError, LockError, LockGuard, LockOptions, NodeError, Release, RevokeOutcome,
+    Revoker,
 };
 
+use crate::barrier::Barrier;
 use crate::child::{BECOME, Order};
 use crate::options::{AccessList, Action, Connection, Options, Parsed, Run};
 use crate::show::Noun;
@@ -41,6 +48,8 @@ use crate::signals::Signals;
 use crate::waiting::Waiting;
 
 const LOST: u8 = 74;
+/// The exit status of a change that may have been made behind a lost connection.
+const UNKNOWN: u8 = 76;
 /// The longest time for releasing the lock. After it, the end of the session releases the lock.
 const RELEASE: Duration = Duration::from_secs(5);
 
@@ -85,6 +94,37 @@ impl From<CacheError> for Failure {
             CacheError::Framework(error) => error.into(),
             CacheError::InvalidArgument { .. } => Self(2, error.to_string()),
             _ => Self(70, error.to_string()),
+        }
+    }
+}
+
+impl From<CounterError> for Failure {
+    fn from(error: CounterError) -> Self {
+        let (is_unknown, text) = (error.outcome_unknown(), error.to_string());
+        match error {
+            CounterError::Framework(error) if is_unknown => {
+                let Self(_, text) = error.into();
+                Self(UNKNOWN, format!("{text}; the value may have been changed: read it before you repeat the command"))
+            }
+            CounterError::Framework(error) => error.into(),
+            CounterError::Lock(error) => error.into(),
+            CounterError::InvalidArgument { .. } | CounterError::NotANumber { .. } => Self(2, text),
+            _ => Self(70, text),
+        }
+    }
+}
+
+impl From<BarrierError> for Failure {
+    fn from(error: BarrierError) -> Self {
+        let code = match &error {
+            BarrierError::InvalidArgument { .. } => 2,
+            BarrierError::Lost { .. } => LOST,
+            BarrierError::NotSet { .. } => 1,
+            _ => 70,
+        };
+        match error {
+            BarrierError::Framework(error) => error.into(),
+            error => Self(code, error.to_string()),
         }
     }
 }
@@ -137,7 +177,7 @@ fn main() -> ExitCode {
     };
     let outcome = match &options.action {
         Action::Completions { shell } => pages::completions(*shell),
-        Action::Man { command } => pages::manual(command.as_deref()),
+        Action::Man { command } => pages::manual(command),
         _ => start(options),
     };
     match outcome {
@@ -157,18 +197,8 @@ fn tell(text: &str) {
 #[tokio::main]
 async fn start(options: Options) -> Result<u8, Failure> {
     let Options { connection, action } = options;
-    let run = match &action {
-        Action::Lock(run) | Action::Semaphore { run, .. } | Action::Read(run) | Action::Write(run) => Some(run),
-        _ => None,
-    };
-    let setting = match &action {
-        Action::Elect(elect) => Some(&elect.work.setting),
-        Action::Join(join) => Some(&join.setting),
-        _ => run.map(|run| &run.work.setting),
-    };
-    let kept = if matches!(action, Action::Join(_)) { "its registration" } else { "its place in the queue" };
-    let mut signals = Signals::catch(setting.map(|_| kept))?;
-    let client = connect(&connection, setting.map(|setting| &setting.acl))?;
+    let mut signals = Signals::catch(kept(&action))?;
+    let client = connect(&connection, acl(&action))?;
     let chroot = connection.chroot();
     let chroot = chroot.as_deref();
     let outcome = match &action {
@@ -185,11 +215,42 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Leader(options) => unless_ended(&mut signals, leader::leader(&client, options, chroot)).await,
         Action::Members(options) => unless_ended(&mut signals, members::members(&client, options, chroot)).await,
         Action::Watch(options) => unless_ended(&mut signals, watch::watch(&client, options, chroot)).await,
+        Action::Count(options) => unless_ended(&mut signals, count::count(&client, options, chroot)).await,
+        Action::Barrier(command) => barrier::barrier(&client, command, chroot, &mut signals).await,
+        Action::Latch(command) => unless_ended(&mut signals, latch::latch(&client, command, chroot)).await,
         // They need no server.
         Action::Completions { .. } | Action::Man { .. } => Ok(0),
     };
     client.close().await;
     outcome.map_err(|failure| advised(failure, &connection))
+}
+
+/// Returns the state in ZooKeeper that a stopped process would lose.
+const fn kept(action: &Action) -> Option<&'static str> {
+    match action {
+        Action::Lock(_) | Action::Semaphore { .. } | Action::Read(_) | Action::Write(_) | Action::Elect(_) => {
+            Some("its place in the queue")
+        }
+        Action::Join(_) => Some("its registration"),
+        Action::Barrier(Barrier::Enter(_)) => Some("its place at the barrier"),
+        Action::Barrier(Barrier::Hold(_)) => Some("the barrier"),
+        _ => None,
+    }
+}
+
+/// Returns the access control list of the nodes that an action creates.
+const fn acl(action: &Action) -> Option<&AccessList> {
+    match action {
+        Action::Lock(run) | Action::Semaphore { run, .. } | Action::Read(run) | Action::Write(run) => {
+            Some(&run.work.setting.access.acl)
+        }
+        Action::Elect(elect) => Some(&elect.work.setting.access.acl),
+        Action::Join(join) => Some(&join.setting.access.acl),
+        Action::Count(count) => Some(&count.access.acl),
+        Action::Barrier(command) => command.acl(),
+        Action::Latch(command) => command.acl(),
+        _ => None,
+    }
 }
 
 /// Adds what to do to a failure.

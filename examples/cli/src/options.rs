@@ -12,11 +12,11 @@ use curator_framework::{Acl, Permission};
 
 use crate::Failure;
 
-/// Runs commands under locks that processes on many machines share through ZooKeeper, while it leads an election, or as
-/// members of groups.
+/// Runs commands under locks that processes on many machines share through ZooKeeper, while it leads an election, as
+/// members of groups, or between a common begin and a common end. Counts, too.
 ///
-/// The paths are those of Apache Curator's recipes, so Java, Rust and this program share the same locks, elections and
-/// groups.
+/// The paths are those of Apache Curator's recipes, so Java, Rust and this program share the same locks, elections,
+/// groups, counters and barriers.
 #[derive(Debug, Parser)]
 #[command(name = "curator", version, after_help = EXIT_STATUS)]
 pub(crate) struct Options {
@@ -29,18 +29,22 @@ pub(crate) struct Options {
 const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
     1  ls, status, revoke: no such lock, no such node; leader: no candidate leads; members: the group has none;
-       watch --once: the node does not exist
+       watch --once: the node does not exist; count: no such counter; latch: no count is set
     2  wrong options, path or connect string; revoke: not a contender's node
-    3  status, ls --exit-code: a contender holds the lock
+    3  status, ls --exit-code: a contender holds the lock; barrier status: the barrier is set, or members wait;
+       latch status: a count remains
    69  no connection within --connect-timeout, or it was lost while waiting
    70  another error
-   74  the lock, or with elect --once the leadership, was lost, or could soon be lost; the command was stopped
-   75  the lock was not acquired, no term began in time, or join: the id is taken (see -E)
+   74  the lock, or with elect --once the leadership, was lost, or could soon be lost; the command was stopped;
+       barrier enter: the own session ended before the command
+   75  the lock was not acquired, no term began in time, join: the id is taken, barrier, latch: the wait was too long,
+       count --cas: another value, latch set: a count remains (see -E)
+   76  count, latch down: the connection was lost, and the change may have been made
    77  not authorized, or the servers do not accept the credentials
   126  the command cannot be executed
   127  the command was not found
-  128 + n if signal n ended this program while it waited, or during ls, status, leader, members, watch,
-       revoke";
+  128 + n if signal n ended this program while it waited, or during ls, status, leader, members, watch, count,
+       barrier, latch, revoke";
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
@@ -169,6 +173,14 @@ pub(crate) enum Action {
     Members(MembersOptions),
     /// Prints the nodes at and below a path, then each change, until interrupted; needs ZooKeeper 3.6
     Watch(WatchOptions),
+    /// Reads or changes a counter that processes share, or prints unique numbers
+    Count(crate::count::Count),
+    /// Holds processes back, or lets them begin and end together
+    #[command(subcommand)]
+    Barrier(crate::barrier::Barrier),
+    /// Counts down, and waits for the end of the count
+    #[command(subcommand)]
+    Latch(crate::latch::Latch),
     /// Asks the owner of a node, as `curator ls` lists it, to release the lock. Nothing is forced
     Revoke {
         /// The node's path
@@ -183,8 +195,8 @@ pub(crate) enum Action {
     },
     /// Prints the manual page of this program, or of one of its commands
     Man {
-        /// The command [default: the whole program]
-        command: Option<String>,
+        /// The command, such as `lock` or `barrier enter` [default: the whole program]
+        command: Vec<String>,
     },
 }
 
@@ -286,6 +298,13 @@ pub(crate) struct Setting {
     /// only the command, not the processes that it started
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_FOREGROUND")]
     pub(crate) foreground: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+/// The access to the nodes.
+#[derive(Debug, Args)]
+pub(crate) struct Access {
     /// The access control list of the nodes that this program creates, parents included: open, creator (only these
     /// credentials), read-only (others may list and read), or scheme:id:cdrwa[,…] as in ZooKeeper. The default is that
     /// of Java's Curator, with credentials too: all clients of the path must be allowed to create nodes below it
@@ -568,8 +587,9 @@ impl Action {
 /// Returns the line with the missing `--`, if a command stands without it.
 fn with_dashes(arguments: &[OsString], error: &clap::Error) -> Option<String> {
     let words: Vec<String> = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let runs =
-        words.iter().any(|word| matches!(word.as_str(), "lock" | "semaphore" | "read" | "write" | "elect" | "join"));
+    let runs = words.iter().any(|word| {
+        matches!(word.as_str(), "lock" | "semaphore" | "read" | "write" | "elect" | "join" | "hold" | "enter")
+    });
     if error.kind() != ErrorKind::UnknownArgument || !runs || words.iter().any(|word| word == "--") {
         return None;
     }
@@ -596,7 +616,7 @@ fn without_secrets(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("it must be at least 1".to_owned()),
         Ok(number) => Ok(number),
@@ -605,7 +625,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 /// Parses a number with the unit ms, s, m or h. The unit defaults to seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = match unit {

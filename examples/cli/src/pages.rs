@@ -16,18 +16,17 @@ pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
     Ok(0)
 }
 
-pub(crate) fn manual(command: Option<&str>) -> Result<u8, Failure> {
+pub(crate) fn manual(command: &[String]) -> Result<u8, Failure> {
     let mut program = Options::command();
     program.build();
-    let page = match command {
-        None => program,
-        Some(name) => match program.find_subcommand(name) {
-            Some(command) => command.clone(),
-            None => return Err(Failure(2, format!("no command {name}: `curator --help` lists them"))),
-        },
-    };
+    let mut page = &program;
+    for name in command {
+        let text = || format!("no command {}: `curator --help` lists them", command.join(" "));
+        page = page.find_subcommand(name).ok_or_else(|| Failure(2, text()))?;
+    }
     let notes = page.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let man = Man::new(page.after_help(Resettable::Reset)).source(concat!("curator ", env!("CARGO_PKG_VERSION")));
+    let man =
+        Man::new(page.clone().after_help(Resettable::Reset)).source(concat!("curator ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
     man.render(&mut text)?;
     let mut text = String::from_utf8_lossy(&text).into_owned();

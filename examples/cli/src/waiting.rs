@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::pending;
+use std::future::{Future, pending};
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,30 @@ use crate::tell;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time in which the own node usually joins the queue.
 const JOINS: Duration = Duration::from_millis(100);
-const PACE: Duration = Duration::from_secs(1);
+pub(crate) const PACE: Duration = Duration::from_secs(1);
+
+/// Resolves when a waiter may print lines: soon if they are asked for, after some time on a terminal, otherwise never.
+pub(crate) async fn may_tell(verbose: bool) {
+    match (verbose, std::io::stderr().is_terminal()) {
+        (true, _) => tokio::time::sleep(JOINS).await,
+        (false, true) => tokio::time::sleep(PATIENCE).await,
+        (false, false) => pending().await,
+    }
+}
+
+/// Awaits `work`, and prints a line if that takes a while and lines may be printed.
+pub(crate) async fn told<T>(work: impl Future<Output = T>, verbose: bool, line: &str) -> T {
+    let telling = async {
+        may_tell(verbose).await;
+        tell(line);
+        pending().await
+    };
+    tokio::select! {
+        biased;
+        done = work => done,
+        done = telling => done,
+    }
+}
 
 /// Tells what a waiter waits for.
 pub(crate) struct Waiting<'a> {
@@ -35,11 +58,7 @@ impl<'a> Waiting<'a> {
 
     /// Prints a line when the place in the queue or the holder has changed. Never ends: the caller drops it.
     pub(crate) async fn report(&self) -> Infallible {
-        match (self.verbose, std::io::stderr().is_terminal()) {
-            (true, _) => tokio::time::sleep(JOINS).await,
-            (false, true) => tokio::time::sleep(PATIENCE).await,
-            (false, false) => pending().await,
-        }
+        may_tell(self.verbose).await;
         let mut before = None;
         loop {
             let (place, pause) = match self.look().await {

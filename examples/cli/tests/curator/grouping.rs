@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::advice::create;
 use crate::joining::joined;
 use crate::showing::parsed;
-use crate::{begin, curator, end, run, signal, stderr, stdout};
+use crate::{begin, curator, end, end_without_reader, run, signal, stderr, stdout};
 
 /// Registers members of `/group` as Java's `GroupMember` does, in one session.
 async fn register(server: &TestingServer, members: &[(&str, &[u8])]) -> CuratorFramework {
@@ -134,8 +134,11 @@ async fn watch_prints_each_change() {
     assert_eq!(end(json_watch).0, Some(130));
     // The reader has closed the pipe.
     drop(text);
+    let change = async || {
+        client.set_data().for_path("/group/two", "more").await.unwrap();
+    };
+    assert_eq!(end_without_reader(text_watch, change).await, (Some(0), String::new()));
     client.close().await;
-    assert_eq!(end(text_watch), (Some(0), String::new()));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::advice::create;
 use crate::showing::parsed;
-use crate::{begin, curator, end, run, signal, stderr, stdout, until};
+use crate::{begin, curator, end, end_without_reader, run, signal, stderr, stdout, until};
 
 /// Starts a candidate of `/election` and waits until it is number `count` in the queue.
 fn join(server: &TestingServer, options: &[&str], count: usize) -> Child {
@@ -119,8 +119,8 @@ fn holder_of_a_mutex_is_the_leader_of_a_selector() {
     stop(holder);
 }
 
-#[test]
-fn watch_prints_each_leader() {
+#[tokio::test]
+async fn watch_prints_each_leader() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();
     let start = |arguments: &[&str]| {
@@ -155,9 +155,8 @@ fn watch_prints_each_leader() {
     assert_eq!(end(json_watch), (Some(130), "curator: ended by INT\n".to_owned()));
     // The reader has gone.
     drop(text);
-    let third = join(&server, &[], 1);
-    assert_eq!(end(text_watch), (Some(0), String::new()));
-    stop(third);
+    let change = async || stop(join(&server, &[], 1));
+    assert_eq!(end_without_reader(text_watch, change).await, (Some(0), String::new()));
 }
 
 #[test]

@@ -3,12 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod advice;
+mod barring;
 mod commands;
+mod counting;
 mod credentials;
 mod electing;
+mod entering;
 mod foreground;
 mod grouping;
 mod joining;
+mod latching;
 mod leading;
 mod losing;
 mod pages;
@@ -75,6 +79,17 @@ fn end(mut child: Child) -> (Option<i32>, String) {
     until("the end of the program", || child.try_wait().unwrap().is_some());
     let output = child.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// Makes changes until the program has ended, because the reader of its pipe has gone. A process of another test that
+/// starts in this moment may keep the pipe open for the first change.
+async fn end_without_reader(mut child: Child, mut change: impl AsyncFnMut()) -> (Option<i32>, String) {
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(begin.elapsed() < LIMIT, "never: the end of a program without a reader");
+        change().await;
+    }
+    end(child)
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {

@@ -34,14 +34,34 @@ fn completions_need_no_server_and_are_accepted_by_the_shell() {
 fn manual_has_a_page_for_each_command() {
     let page = stdout(&run("", &["man"]));
     assert!(page.contains(".TH curator 1") && page.contains("Exit status") && page.contains("held"), "{page}");
-    for command in
-        ["lock", "semaphore", "read", "write", "elect", "join", "leader", "members", "watch", "ls", "status", "revoke"]
-    {
-        let page = stdout(&run("", &["man", command]));
-        assert!(page.contains(&format!("curator\\-{command}")) && !page.contains("EXTRA"), "{page}");
+    for command in [
+        "lock",
+        "semaphore",
+        "read",
+        "write",
+        "elect",
+        "join",
+        "leader",
+        "members",
+        "watch",
+        "count",
+        "barrier",
+        "barrier enter",
+        "latch",
+        "latch down",
+        "ls",
+        "status",
+        "revoke",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let page = stdout(&run("", &[&["man"], &words[..]].concat()));
+        let name = words.join("\\-");
+        assert!(page.contains(&format!("curator\\-{name}")) && !page.contains("EXTRA"), "{page}");
         assert!(page.contains("CURATOR_CONNECT"), "{page}");
     }
-    assert_eq!(run("", &["man", "nothing"]).status.code(), Some(2));
+    for wrong in [&["man", "nothing"][..], &["man", "barrier", "nothing"], &["man", "lock", "enter"]] {
+        assert_eq!(run("", wrong).status.code(), Some(2), "{wrong:?}");
+    }
 }
 
 /// Replaces numbers, sessions and protected ids, and runs of spaces, because they differ between runs.
@@ -131,6 +151,9 @@ async fn readme_shows_what_is_printed() {
         "join",
         "members",
         "watch",
+        "count",
+        "barrier",
+        "latch",
         "ls",
         "status",
         "revoke",

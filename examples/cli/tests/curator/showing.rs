@@ -2,12 +2,14 @@
 
 use std::io::{BufRead as _, BufReader};
 
+use curator_framework::CreateMode;
 use curator_test::TestingServer;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::advice::create;
-use crate::{begin, curator, end, nodes, run, signal, stderr, stdout, until};
+use crate::watching::writer;
+use crate::{begin, curator, end, end_without_reader, nodes, run, signal, stderr, stdout, until};
 
 pub(crate) fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -88,8 +90,8 @@ async fn ls_finds_all_locks_below_a_path() {
     }
 }
 
-#[test]
-fn ls_watches_and_prints_again_on_each_change() {
+#[tokio::test]
+async fn ls_watches_and_prints_again_on_each_change() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();
     let begin_watch = |arguments: &[&str]| {
@@ -124,10 +126,13 @@ fn ls_watches_and_prints_again_on_each_change() {
     assert_eq!(end(json_watch), (Some(130), "curator: ended by INT\n".to_owned()));
     // The reader has gone.
     drop(text);
-    let (holder, _out, _) = begin(&servers, &[], "echo; exec sleep 600");
-    assert_eq!(end(text_watch), (Some(0), String::new()));
-    signal(&holder, Signal::TERM);
-    assert_eq!(end(holder).0, Some(143));
+    let client = writer(&server);
+    let change = async || {
+        let create = client.create().creating_parents_if_needed().with_mode(CreateMode::EphemeralSequential);
+        create.for_path("/lock/_c_0d7a4a45-3b5d-4b5c-a9a0-000000000000-lock-").await.unwrap();
+    };
+    assert_eq!(end_without_reader(text_watch, change).await, (Some(0), String::new()));
+    client.close().await;
 }
 
 /// The statuses of the table in `--help`.

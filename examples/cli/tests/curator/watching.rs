@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::showing::parsed;
-use crate::{curator, end, run, signal, stderr, stdout};
+use crate::{curator, end, end_without_reader, run, signal, stderr, stdout};
 
 pub(crate) fn writer(server: &TestingServer) -> CuratorFramework {
     let client = CuratorFramework::new_client(server.connect_string(), RetryOneTime::new(Duration::ZERO)).unwrap();
@@ -56,7 +56,7 @@ async fn watch_prints_the_nodes_and_each_change() {
     assert_eq!(next(), json!(["created", "/config", ""]));
     assert_eq!(next(), json!(["created", "/config/port", "80"]));
 
-    let (mut text_watch, mut text, mut told) = watch(&servers, &[]);
+    let (text_watch, mut text, mut told) = watch(&servers, &[]);
     let mut read = |path: &str, change: &str, data: &str, version: u32| {
         let line = text.next().unwrap();
         let facts = format!("Z {path} {change} (data {data}, version {version}, session -, mzxid ");
@@ -78,11 +78,10 @@ async fn watch_prints_the_nodes_and_each_change() {
     assert_eq!(json_told.next().unwrap(), "curator: ended by INT");
     assert_eq!(end(json_watch).0, Some(130));
     drop(text);
-    // A process of another test that starts in this moment may keep the pipe open for the first of these changes.
-    while text_watch.try_wait().unwrap().is_none() {
+    let change = async || {
         client.set_data().for_path("/config", "more").await.unwrap();
-    }
-    assert_eq!(end(text_watch).0, Some(0));
+    };
+    assert_eq!(end_without_reader(text_watch, change).await.0, Some(0));
     assert_eq!(told.next(), None);
     client.close().await;
 }

@@ -1,0 +1,250 @@
+//! `barrier`: a barrier that holds processes back, and a double barrier that its members enter and leave together.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::builder::BoolishValueParser;
+use clap::{Args, Subcommand};
+use curator_cli::contenders::{rfc3339, shown};
+use curator_framework::{CuratorFramework, Error, make_path};
+use curator_recipes::{BarrierError, DistributedBarrier, DistributedDoubleBarrier};
+use serde::Serialize;
+
+use crate::enter::Enter;
+use crate::fields::{session, shown_session};
+use crate::hold::{self, Hold};
+use crate::options::{Access, AccessList, duration};
+use crate::show::{line, print};
+use crate::signals::Signals;
+use crate::waiting::told;
+use crate::{Failure, check, enter, first_session, tell, unless_ended};
+
+/// The commands of `curator barrier`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Barrier {
+    /// Sets a barrier, which holds back all processes that wait for it; it stands until it is removed
+    Set(Set),
+    /// Sets a barrier while a command runs; it falls with this process
+    #[command(override_usage = "curator barrier hold [OPTIONS] <PATH> -- <COMMAND>...")]
+    Hold(Hold),
+    /// Removes a barrier: all processes that wait for it go on
+    Remove {
+        /// The barrier's path
+        path: String,
+    },
+    /// Waits until a barrier is removed; without one it ends at once
+    Wait(Wait),
+    /// Enters a double barrier with all members, runs a command, and leaves with all members
+    #[command(override_usage = "curator barrier enter [OPTIONS] --members <N> <PATH> -- <COMMAND>...")]
+    Enter(Enter),
+    /// Tells whether a barrier is set, and which members are at a double barrier
+    Status(StatusOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    #[command(flatten)]
+    access: Access,
+    /// The barrier's path
+    path: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = WAIT_NOTES)]
+pub(crate) struct Wait {
+    /// Give up when the barrier is not removed in this time, which includes connecting [default: never]
+    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    timeout: Option<Duration>,
+    /// The exit status when the barrier is still set at the end of --timeout
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
+    conflict_exit_code: u8,
+    /// Tell that it waits. On a terminal a line follows after 2 s of waiting anyhow
+    #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
+    verbose: bool,
+    /// The barrier's path
+    path: String,
+}
+
+const WAIT_NOTES: &str = "\
+Exit status:
+    0  the barrier is removed, or was not set
+   75  it is still set at the end of --timeout (see -E)
+    2, 69, 70, 77, 128 + n  an error or a signal, as in `curator --help`
+
+The wait goes on over lost connections and sessions. The barrier is that of Curator's DistributedBarrier, in Java too.";
+
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_NOTES)]
+pub(crate) struct StatusOptions {
+    /// Print JSON, in one line
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    json: bool,
+    /// The barrier's path
+    path: String,
+}
+
+const STATUS_NOTES: &str = "\
+Exit status:
+    0  open: the barrier is not set; the double barrier is open, or has no members
+    3  closed: the barrier is set; the members at the double barrier wait for others
+    2, 69, 70, 77  an error, as in `curator --help`";
+
+/// The exit status of a barrier that holds processes back.
+const CLOSED: u8 = 3;
+
+impl Barrier {
+    /// Returns the access control list of the nodes that the command creates.
+    pub(crate) const fn acl(&self) -> Option<&AccessList> {
+        match self {
+            Self::Set(set) => Some(&set.access.acl),
+            Self::Hold(hold) => Some(&hold.setting.access.acl),
+            Self::Enter(enter) => Some(&enter.setting.access.acl),
+            _ => None,
+        }
+    }
+
+    const fn path(&self) -> &String {
+        match self {
+            Self::Set(Set { path, .. })
+            | Self::Hold(Hold { path, .. })
+            | Self::Remove { path }
+            | Self::Wait(Wait { path, .. })
+            | Self::Enter(Enter { path, .. })
+            | Self::Status(StatusOptions { path, .. }) => path,
+        }
+    }
+
+    /// Returns the time that the command has.
+    const fn budget(&self) -> Option<Duration> {
+        match self {
+            Self::Wait(wait) => wait.timeout,
+            Self::Enter(enter) => enter.timeout,
+            _ => None,
+        }
+    }
+}
+
+/// Runs a command of `curator barrier`, and returns the exit status.
+pub(crate) async fn barrier(
+    client: &CuratorFramework,
+    command: &Barrier,
+    chroot: Option<&str>,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let (begin, path) = (Instant::now(), command.path());
+    let prepared = async {
+        first_session(client, command.budget()).await?;
+        check(client, None, path, chroot).await
+    };
+    unless_ended(signals, prepared).await?;
+    let left = command.budget().map(|budget| budget.saturating_sub(begin.elapsed()));
+    let barrier = || DistributedBarrier::new(client.clone(), path);
+    let work = async {
+        match command {
+            Barrier::Set(_) => barrier()?.set_barrier().await?,
+            Barrier::Remove { .. } => match barrier()?.remove_barrier().await {
+                Err(BarrierError::Framework(Error::NotEmpty { .. })) => {
+                    return Err(Failure(2, format!("{path} is not a barrier to remove, because it has children")));
+                }
+                removed => removed?,
+            },
+            Barrier::Wait(options) => return wait(&barrier()?, options, left).await,
+            Barrier::Status(options) => return status(client, options).await,
+            Barrier::Hold(_) | Barrier::Enter(_) => {}
+        }
+        Ok(0)
+    };
+    match command {
+        Barrier::Hold(options) => hold::hold(client, options, signals).await,
+        Barrier::Enter(options) => enter::enter(client, options, left, signals).await,
+        _ => unless_ended(signals, work).await,
+    }
+}
+
+async fn wait(barrier: &DistributedBarrier, options: &Wait, left: Option<Duration>) -> Result<u8, Failure> {
+    let path = &options.path;
+    let waited = async {
+        match left {
+            Some(left) => barrier.wait_on_barrier_timeout(left).await,
+            None => barrier.wait_on_barrier().await.map(|()| true),
+        }
+    };
+    if !told(waited, options.verbose, &format!("waits for the removal of {path}")).await? {
+        tell(&format!("{path} is still set: curator barrier status {path} shows it"));
+        return Ok(options.conflict_exit_code);
+    }
+    Ok(0)
+}
+
+/// The state of a barrier or a double barrier.
+#[derive(Serialize)]
+struct Shot<'a> {
+    path: &'a str,
+    state: &'static str,
+    /// The number of members for which the others wait, if a member has written it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wanted: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members: Option<Vec<Row>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+}
+
+/// A member of a double barrier.
+#[derive(Serialize)]
+struct Row {
+    id: String,
+    session: String,
+}
+
+async fn status(client: &CuratorFramework, options: &StatusOptions) -> Result<u8, Failure> {
+    let shot = look(client, &options.path).await?;
+    print(&if options.json { line(&shot)? } else { text(&shot) })?;
+    Ok(if matches!(shot.state, "set" | "gathering") { CLOSED } else { 0 })
+}
+
+async fn look<'a>(client: &CuratorFramework, path: &'a str) -> Result<Shot<'a>, Failure> {
+    let shot = Shot { path, state: "open", wanted: None, members: None, session: None, since: None };
+    let (data, stat) = match client.get_data().for_path(path).await {
+        Err(Error::NoNode { .. }) => return Ok(shot),
+        found => found?,
+    };
+    let wanted = std::str::from_utf8(&data).ok().and_then(|text| text.parse().ok());
+    // Members write their number, also into an empty barrier. The data of a barrier that is set are an address or an id.
+    if stat.num_children == 0 && wanted.is_none() {
+        let since = u64::try_from(stat.ctime).ok().map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
+        let session = session(stat.ephemeral_owner);
+        return Ok(Shot { state: "set", session, since: since.map(rfc3339), ..shot });
+    }
+    let is_open = client.check_exists().for_path(&make_path(path, "ready")).await?.is_some();
+    let members = DistributedDoubleBarrier::new(client.clone(), path, 1)?.members().await?;
+    let members: Vec<Row> =
+        members.into_iter().map(|one| Row { id: one.id, session: shown_session(one.session) }).collect();
+    let state = match (members.is_empty(), is_open) {
+        (true, _) => "empty",
+        (false, true) => "entered",
+        (false, false) => "gathering",
+    };
+    Ok(Shot { state, wanted, members: Some(members), ..shot })
+}
+
+fn text(shot: &Shot<'_>) -> String {
+    let Shot { path, wanted, members, since, session, .. } = shot;
+    let Some(members) = members else {
+        let Some(since) = since else { return format!("{path} is not set\n") };
+        let until = session.as_ref().map_or_else(String::new, |session| format!(", until session {session} ends"));
+        return format!("{path} is set since {since}{until}\n");
+    };
+    let of = wanted.map_or_else(String::new, |wanted| format!(" of {wanted}"));
+    let count = members.len();
+    let mut text = match shot.state {
+        "gathering" => format!("{path} waits: {count}{of} members\n"),
+        "entered" => format!("{path} is open: {count}{of} members\n"),
+        _ => return format!("{path} has no members\n"),
+    };
+    for Row { id, session } in members {
+        text += &format!("{} (session {session})\n", shown(id.as_bytes()));
+    }
+    text
+}

@@ -1,0 +1,211 @@
+//! `barrier enter`: a command that runs between a common begin and a common end.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::future::pending;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use curator_cli::contenders::shown;
+use curator_framework::{CuratorFramework, LossReason};
+use curator_recipes::{BarrierMember, Departure, DistributedDoubleBarrier, DoubleBarrierOptions};
+
+use crate::child::{self, Order};
+use crate::grant::Grant;
+use crate::options::{Setting, at_least_one, duration};
+use crate::signals::Signals;
+use crate::waiting::{PACE, may_tell};
+use crate::{Failure, own_id, tell, unless_ended};
+
+/// The options of `curator barrier enter`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub(crate) struct Enter {
+    /// The number of members that enter together; all must give the same number
+    #[arg(long, short = 'n', value_name = "N", value_parser = at_least_one, env = "CURATOR_MEMBERS")]
+    members: usize,
+    /// Give up when the barrier does not open in this time, which includes connecting [default: never]
+    #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
+    pub(crate) timeout: Option<Duration>,
+    /// Wait so long for the other members after the command; 0 leaves at once [default: until all have left]
+    #[arg(long, value_name = "TIME", value_parser = duration, env = "CURATOR_LEAVE_TIMEOUT")]
+    leave_timeout: Option<Duration>,
+    /// The exit status if the barrier did not open, or if members were still there at the end of --leave-timeout
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
+    conflict_exit_code: u8,
+    /// The id of the member, which `curator barrier status` shows [default: host and process id]
+    #[arg(long, env = "CURATOR_ID")]
+    id: Option<String>,
+    /// Tell how many members have come. On a terminal a line follows after 2 s of waiting anyhow
+    #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
+    verbose: bool,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    /// The barrier's path
+    pub(crate) path: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+const NOTES: &str = "\
+What happens:
+  N members have come              all enter, and each runs its command
+  too few come until --timeout     the process leaves, and ends with status 75 (see -E); it counts for no other member
+  a signal while waiting           the process leaves, and ends with 128 + n
+  the command ends                 the process waits until all members are through, and ends with the command's status
+  a signal while the command runs  the command gets it
+  a member dies                    standard error names it; the others go on without it
+  the own session ends             the command runs on; the others count the member as died; the status is 74
+
+The command gets CURATOR_BARRIER_PATH, CURATOR_MEMBER_ID and CURATOR_ROUND: a number that all members of the round share, and
+that grows with each round. A status other than 0 of the command is not replaced by 75.
+
+The barrier is that of Curator's DistributedDoubleBarrier, in Java too. That no member is inside alone holds for members of
+this program and of Rust.";
+
+/// Enters, runs the command, leaves, and returns the exit status.
+pub(crate) async fn enter(
+    client: &CuratorFramework,
+    options: &Enter,
+    left: Option<Duration>,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let (path, id) = (&options.path, own_id(options.id.as_deref()));
+    let settings = DoubleBarrierOptions::new().member_id(&id);
+    let barrier = DistributedDoubleBarrier::with_options(client.clone(), path, options.members, settings)?;
+    let Some(mut member) = unless_ended(signals, come(&barrier, options, left)).await? else {
+        tell(&format!("{path} did not open: fewer than {} members came", options.members));
+        return Ok(options.conflict_exit_code);
+    };
+    let round = unless_ended(signals, async { Ok(member.round().await?) }).await?;
+    let place = Place { member: &member, id, round };
+    let (command, foreground) = (&options.command, options.setting.foreground);
+    let order = Order { command, foreground, path, grace: Duration::ZERO, revocable: false };
+    let ended = tokio::select! {
+        biased;
+        ended = child::run(&place, &order, signals) => ended,
+        never = place.tell_losses() => match never {},
+    };
+    let (code, leave_timeout) = match ended {
+        Ok(ended) => (child::code(ended.status), options.leave_timeout),
+        Err(error) => (child::cannot_run(&command[0], &error), Some(Duration::ZERO)),
+    };
+    let Some(departure) = unless_ended(signals, leave(&mut member, leave_timeout)).await? else {
+        let is_failed = code != 0 || leave_timeout == Some(Duration::ZERO);
+        if !is_failed {
+            tell(&format!("other members are still at {path}: curator barrier status {path} shows them"));
+        }
+        return Ok(if is_failed { code } else { options.conflict_exit_code });
+    };
+    match departure.died() {
+        0 => {}
+        died => tell(&format!("members of this round that died: {died}")),
+    }
+    Ok(code)
+}
+
+/// Waits until the barrier opens.
+async fn come(
+    barrier: &DistributedDoubleBarrier,
+    options: &Enter,
+    left: Option<Duration>,
+) -> Result<Option<BarrierMember>, Failure> {
+    let entering = async {
+        match left {
+            Some(left) => barrier.enter_timeout(left).await,
+            None => barrier.enter().await.map(Some),
+        }
+    };
+    tokio::select! {
+        biased;
+        member = entering => Ok(member?),
+        never = tell_arrivals(barrier, options) => match never {},
+    }
+}
+
+/// Prints a line when the number of members has changed. Never ends: the caller drops it.
+async fn tell_arrivals(barrier: &DistributedDoubleBarrier, options: &Enter) -> Infallible {
+    may_tell(options.verbose).await;
+    let mut before = None;
+    loop {
+        // After a failure the wait goes on, so the next look may succeed.
+        if let Ok(members) = barrier.members().await {
+            if before != Some(members.len()) {
+                tell(&format!("waits for {}: {} of {} members", options.path, members.len(), options.members));
+                before = Some(members.len());
+            }
+        }
+        tokio::time::sleep(PACE).await;
+    }
+}
+
+/// Leaves, and waits for the other members.
+async fn leave(member: &mut BarrierMember, budget: Option<Duration>) -> Result<Option<Departure>, Failure> {
+    Ok(match budget {
+        Some(budget) => member.leave_timeout(budget).await?,
+        None => Some(member.leave().await?),
+    })
+}
+
+/// A place at an open barrier, as the grant of a command. Its loss stops no command, because a barrier excludes nothing.
+struct Place<'a> {
+    member: &'a BarrierMember,
+    id: String,
+    round: i64,
+}
+
+impl Place<'_> {
+    /// Prints the members that die, and the loss of the own node. Never ends: the caller drops it.
+    async fn tell_losses(&self) -> Infallible {
+        let own = async {
+            let reason = self.member.lost().await;
+            tell(&format!("its place at the barrier is lost: {reason}; the other members go on without it"));
+            pending().await
+        };
+        let others = async {
+            loop {
+                match self.member.member_lost().await {
+                    Ok(id) => tell(&format!("the member {} died", shown(id.as_bytes()))),
+                    // The own loss, or an outage for longer than the retries.
+                    Err(_) => pending().await,
+                }
+            }
+        };
+        tokio::select! {
+            never = own => never,
+            never = others => never,
+        }
+    }
+}
+
+impl Grant for Place<'_> {
+    fn what(&self) -> &'static str {
+        "its place at the barrier"
+    }
+
+    fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
+        vec![
+            ("CURATOR_BARRIER_PATH", path.to_owned()),
+            ("CURATOR_MEMBER_ID", self.id.clone()),
+            ("CURATOR_ROUND", self.round.to_string()),
+        ]
+    }
+
+    fn remaining(&self) -> Duration {
+        Duration::MAX
+    }
+
+    fn is_held(&self) -> bool {
+        true
+    }
+
+    async fn lost(&self) -> LossReason {
+        pending().await
+    }
+
+    async fn revocation_requested(&self) {
+        pending().await
+    }
+}

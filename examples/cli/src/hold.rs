@@ -1,0 +1,99 @@
+//! `barrier hold`: a barrier that stands while a command runs.
+
+use std::ffi::OsString;
+use std::future::pending;
+use std::time::Duration;
+
+use clap::Args;
+use curator_framework::{CuratorFramework, LossReason};
+use curator_recipes::{BarrierError, DistributedBarrier, OwnedBarrier};
+
+use crate::child::{self, Order};
+use crate::grant::Grant;
+use crate::options::Setting;
+use crate::signals::Signals;
+use crate::{Failure, LOST, RELEASE, tell, unless_ended};
+
+/// The options of `curator barrier hold`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub(crate) struct Hold {
+    /// The exit status if the barrier is set already
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
+    conflict_exit_code: u8,
+    #[command(flatten)]
+    pub(crate) setting: Setting,
+    /// The barrier's path
+    pub(crate) path: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+const NOTES: &str = "\
+What happens:
+  the command ends             the barrier is removed, and the process ends with the command's status
+  the barrier is set already   the command does not run; the process ends with status 75 (see -E)
+  a signal                     the command gets it
+  the barrier is lost          the command gets SIGTERM, and SIGKILL 5 s later; the process ends with status 74
+
+The barrier is lost if its session ends, or if a client removes it. After a silence of three quarters of the session timeout
+it counts as lost: the command gets SIGKILL too. The command gets CURATOR_BARRIER_PATH.";
+
+/// The time from SIGTERM to SIGKILL.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs the command behind the barrier, and returns the exit status.
+pub(crate) async fn hold(client: &CuratorFramework, options: &Hold, signals: &mut Signals) -> Result<u8, Failure> {
+    let path = &options.path;
+    let barrier = DistributedBarrier::new(client.clone(), path)?;
+    let barrier = match unless_ended(signals, async { Ok(barrier.set_owned().await) }).await? {
+        Err(BarrierError::AlreadySet { .. }) => {
+            tell(&format!("{path} is set already: curator barrier status {path} shows it"));
+            return Ok(options.conflict_exit_code);
+        }
+        barrier => barrier?,
+    };
+    let (command, foreground) = (&options.command, options.setting.foreground);
+    let order = Order { command, foreground, path, grace: GRACE, revocable: false };
+    let ended = child::run(&barrier, &order, signals).await;
+    let removed = tokio::time::timeout(RELEASE, barrier.remove()).await;
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(error) => return Ok(child::cannot_run(&command[0], &error)),
+    };
+    match removed {
+        _ if ended.lost => return Ok(LOST),
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => return Err(Failure(LOST, "the barrier was lost before the command ended".to_owned())),
+        Ok(Err(error)) => tell(&format!("the barrier goes with its session, it could not be removed: {error}")),
+        Err(_too_long) => tell("the barrier goes with its session, the servers did not answer when it was removed"),
+    }
+    Ok(child::code(ended.status))
+}
+
+impl Grant for OwnedBarrier {
+    fn what(&self) -> &'static str {
+        "the barrier"
+    }
+
+    fn variables(&self, path: &str) -> Vec<(&'static str, String)> {
+        vec![("CURATOR_BARRIER_PATH", path.to_owned())]
+    }
+
+    fn remaining(&self) -> Duration {
+        Duration::MAX
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    async fn lost(&self) -> LossReason {
+        self.lost().await
+    }
+
+    async fn revocation_requested(&self) {
+        pending().await
+    }
+}

@@ -1,0 +1,219 @@
+//! `latch`: a count that processes count down, and that others wait for.
+
+use std::time::{Duration, Instant};
+
+use clap::builder::BoolishValueParser;
+use clap::{Args, Subcommand};
+use curator_framework::CuratorFramework;
+use curator_recipes::{BarrierError, CountDownLatch};
+use serde::Serialize;
+
+use crate::options::{Access, AccessList, duration};
+use crate::show::{line, print};
+use crate::waiting::told;
+use crate::{Failure, UNKNOWN, check, first_session, tell};
+
+/// The commands of `curator latch`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Latch {
+    /// Sets the count, unless an earlier one is not yet counted down
+    Set(Set),
+    /// Counts down by one, and prints the remaining count
+    Down(Down),
+    /// Waits until the count is zero
+    Wait(Wait),
+    /// Prints the remaining count
+    Status(StatusOptions),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SET_NOTES)]
+pub(crate) struct Set {
+    /// The exit status if an earlier count remains
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
+    conflict_exit_code: u8,
+    #[command(flatten)]
+    access: Access,
+    /// The latch's path
+    path: String,
+    /// The count
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    count: u32,
+}
+
+const SET_NOTES: &str = "\
+Exit status:
+    0  the count is set, and a new round begins
+   75  an earlier count remains (see -E)
+    2, 69, 70, 77  an error, as in `curator --help`";
+
+#[derive(Debug, Args)]
+#[command(after_help = DOWN_NOTES)]
+pub(crate) struct Down {
+    /// The name of this count: the same name counts once in a round, however often the command is repeated
+    #[arg(long, env = "CURATOR_ID")]
+    id: Option<String>,
+    #[command(flatten)]
+    access: Access,
+    /// The latch's path
+    path: String,
+}
+
+const DOWN_NOTES: &str = "\
+Exit status:
+    0  it is counted; the remaining count is printed
+    1  no count is set
+   76  the connection was lost, and it may be counted: with --id the command can be repeated
+    2, 69, 70, 77  an error, as in `curator --help`
+
+One call counts once, also if the reply is lost.";
+
+#[derive(Debug, Args)]
+#[command(after_help = WAIT_NOTES)]
+pub(crate) struct Wait {
+    /// Give up when the count is not zero in this time, which includes connecting [default: never]
+    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    timeout: Option<Duration>,
+    /// The exit status when the count is not zero at the end of --timeout
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
+    conflict_exit_code: u8,
+    /// Tell that it waits. On a terminal a line follows after 2 s of waiting anyhow
+    #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
+    verbose: bool,
+    /// The latch's path
+    path: String,
+}
+
+const WAIT_NOTES: &str = "\
+Exit status:
+    0  the count is zero
+    1  no count is set
+   75  it is not zero at the end of --timeout (see -E)
+    2, 69, 70, 77, 128 + n  an error or a signal, as in `curator --help`
+
+The wait goes on over lost connections and sessions.";
+
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_NOTES)]
+pub(crate) struct StatusOptions {
+    /// Print JSON, in one line
+    #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_JSON")]
+    json: bool,
+    /// The latch's path
+    path: String,
+}
+
+const STATUS_NOTES: &str = "\
+Exit status:
+    0  the count is zero
+    1  no count is set
+    3  a count remains
+    2, 69, 70, 77  an error, as in `curator --help`";
+
+/// The exit statuses of `latch status`.
+const NOT_SET: u8 = 1;
+const REMAINS: u8 = 3;
+
+impl Latch {
+    /// Returns the access control list of the nodes that the command creates.
+    pub(crate) const fn acl(&self) -> Option<&AccessList> {
+        match self {
+            Self::Set(set) => Some(&set.access.acl),
+            Self::Down(down) => Some(&down.access.acl),
+            _ => None,
+        }
+    }
+
+    const fn path(&self) -> &String {
+        match self {
+            Self::Set(Set { path, .. })
+            | Self::Down(Down { path, .. })
+            | Self::Wait(Wait { path, .. })
+            | Self::Status(StatusOptions { path, .. }) => path,
+        }
+    }
+}
+
+/// Runs a command of `curator latch`, and returns the exit status.
+pub(crate) async fn latch(client: &CuratorFramework, command: &Latch, chroot: Option<&str>) -> Result<u8, Failure> {
+    let (begin, path) = (Instant::now(), command.path());
+    let budget = if let Latch::Wait(wait) = command { wait.timeout } else { None };
+    first_session(client, budget).await?;
+    check(client, None, path, chroot).await?;
+    let latch = CountDownLatch::new(client.clone(), path)?;
+    match command {
+        Latch::Set(set) => {
+            if latch.try_set_count(set.count).await? {
+                return Ok(0);
+            }
+            tell(&format!("{path} has a count already: curator latch status {path} shows it"));
+            Ok(set.conflict_exit_code)
+        }
+        Latch::Down(down) => {
+            let counted = match &down.id {
+                Some(id) => latch.count_down_as(id).await,
+                None => latch.count_down().await,
+            };
+            let remaining = counted.map_err(|error| unknown(error, down.id.is_some()))?;
+            print(&format!("{remaining}\n"))?;
+            Ok(0)
+        }
+        Latch::Wait(options) => {
+            let left = options.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
+            wait(&latch, options, left).await
+        }
+        Latch::Status(options) => status(&latch, options).await,
+    }
+}
+
+/// Names what to do behind a count that may have been applied.
+fn unknown(error: BarrierError, has_id: bool) -> Failure {
+    if !error.outcome_unknown() {
+        return error.into();
+    }
+    let Failure(_, text) = error.into();
+    let next = if has_id { "repeat the command" } else { "curator latch status shows it" };
+    Failure(UNKNOWN, format!("{text}; it may be counted: {next}"))
+}
+
+async fn wait(latch: &CountDownLatch, options: &Wait, left: Option<Duration>) -> Result<u8, Failure> {
+    let path = &options.path;
+    let waited = async {
+        match left {
+            Some(left) => latch.wait_timeout(left).await,
+            None => latch.wait().await.map(|()| true),
+        }
+    };
+    if !told(waited, options.verbose, &format!("waits for the count of {path}")).await? {
+        tell(&format!("{path} is not counted down: curator latch status {path} shows it"));
+        return Ok(options.conflict_exit_code);
+    }
+    Ok(0)
+}
+
+/// The JSON of `latch status`.
+#[derive(Serialize)]
+struct Shot<'a> {
+    path: &'a str,
+    state: &'static str,
+    remaining: Option<u32>,
+    round: Option<u64>,
+}
+
+async fn status(latch: &CountDownLatch, options: &StatusOptions) -> Result<u8, Failure> {
+    let path = &options.path;
+    let (shot, text, code) = match latch.count().await {
+        Err(BarrierError::NotSet { .. }) => {
+            let shot = Shot { path, state: "missing", remaining: None, round: None };
+            (shot, format!("{path} has no count"), NOT_SET)
+        }
+        count => {
+            let (count, round) = (count?, latch.round().await?);
+            let (state, code) = if count == 0 { ("open", 0) } else { ("closed", REMAINS) };
+            let shot = Shot { path, state, remaining: Some(count), round: Some(round) };
+            (shot, format!("{path} is {state}: {count} remain (round {round})"), code)
+        }
+    };
+    print(&if options.json { line(&shot)? } else { text + "\n" })?;
+    Ok(code)
+}

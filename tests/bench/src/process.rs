@@ -2,8 +2,9 @@
 //!
 //! A line of its output answers a line of its input.
 
+use std::io::{BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -117,5 +118,52 @@ impl Process {
     /// Kills the process as `kill -9` does.
     pub async fn kill(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
+    }
+}
+
+/// A second instance of a program, which carries out commands.
+pub trait Commands {
+    /// Carries out the command of a line, and returns the answer.
+    fn run(&mut self, words: &[&str]) -> impl Future<Output = Result<String>> + Send;
+}
+
+/// Carries out the lines of the standard input, until its end.
+pub async fn serve(mut commands: impl Commands) -> Result<()> {
+    let mut lines = lines();
+    while let Some(line) = lines.recv().await {
+        let words: Vec<_> = line.split(' ').collect();
+        say(&commands.run(&words).await?);
+    }
+    Ok(())
+}
+
+/// Says `ready`, and returns the lines of the standard input.
+#[must_use]
+pub fn lines() -> UnboundedReceiver<String> {
+    say("ready");
+    let (sender, lines) = unbounded_channel();
+    std::thread::spawn(move || {
+        std::io::stdin().lock().lines().map_while(std::result::Result::ok).try_for_each(|line| sender.send(line))
+    });
+    lines
+}
+
+/// Writes a line of the standard output.
+pub fn say(line: &str) {
+    let mut output = std::io::stdout().lock();
+    // The reader is gone if this process is about to end.
+    drop(output.write_all(format!("{line}\n").as_bytes()).and_then(|()| output.flush()));
+}
+
+/// Returns the exit code of a program that does this work. The work is a task: a future of `main` runs beside the threads
+/// of the runtime.
+pub async fn exit_code(work: impl Future<Output = Result<bool>> + Send + 'static) -> ExitCode {
+    match tokio::spawn(work).await.unwrap_or_else(|error| Err(error.into())) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
     }
 }

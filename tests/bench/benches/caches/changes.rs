@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use curator_bench::figures::{median, quantile, ratio};
 use curator_bench::process::{Result, now};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
-use crate::ground::{Ground, SIZE, leaf, median, quantile, ratio};
+use crate::ground::{Ground, SIZE, leaf};
 use crate::{CURATOR, OURS, Side};
 
 /// The writes of each node.

@@ -183,26 +183,3 @@ impl Ground {
 pub(crate) fn leaf(parent: &str, number: usize) -> String {
     format!("{parent}/node-{number:06}")
 }
-
-/// Returns a figure as a ratio to another one.
-pub(crate) fn ratio(figure: Option<f64>, to: Option<f64>) -> String {
-    match (figure, to) {
-        (Some(figure), Some(to)) => format!("{:.2}", figure / to),
-        _ => "–".to_owned(),
-    }
-}
-
-/// Returns the median.
-pub(crate) fn median(figures: &[f64]) -> Option<f64> {
-    quantile(figures, 0.5)
-}
-
-/// Returns the figure at this share of all, in their order.
-pub(crate) fn quantile(figures: &[f64], share: f64) -> Option<f64> {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().checked_sub(1)?;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a place")]
-    let place = (last as f64 * share).round() as usize;
-    sorted.get(place).copied()
-}

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use curator_bench::figures::{median, quantile, ratio};
 use curator_bench::process::Result;
 
-use crate::ground::{Ground, median, quantile, ratio};
+use crate::ground::Ground;
 use crate::{CURATOR, KAZOO, Load, OURS, Side};
 
 /// A tree: its path, its folders, its nodes below them.

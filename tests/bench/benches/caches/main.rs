@@ -28,7 +28,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use curator_bench::process::{Java, Process, Result};
+use curator_bench::process::{Java, Process, Result, exit_code};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tokio::process::Command;
 
@@ -179,12 +179,7 @@ async fn main() -> ExitCode {
             true => ours::serve().await,
             false => run(options).await,
         }
+        .map(|()| true)
     };
-    match tokio::spawn(work).await.unwrap_or_else(|error| Err(error.into())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(work).await
 }

@@ -1,8 +1,9 @@
 //! A mutex without contention beside a cache that is loaded in the same client.
 
+use curator_bench::figures::{quantile, ratio};
 use curator_bench::process::Result;
 
-use crate::ground::{Ground, quantile, ratio};
+use crate::ground::Ground;
 use crate::{OURS, Side};
 
 /// The cycles without a load, before each load.

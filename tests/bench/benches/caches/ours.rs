@@ -1,15 +1,13 @@
 //! This project's caches, in a process of their own. The words are those of `main.rs`.
 
 use std::fmt::Write as _;
-use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use curator_bench::process::{Result, now};
+use curator_bench::process::{self, Commands, Result, now};
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
 use curator_recipes::{ChildData, CuratorCache, CuratorCacheListener, InterProcessMutex};
 use parking_lot::Mutex;
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{sleep, timeout};
 
 use crate::ALLOCATOR;
@@ -81,6 +79,49 @@ impl All {
         Ok(self.clients.first().ok_or("no client")?.clone())
     }
 
+    /// Starts a cache in each client, and waits until all have their nodes.
+    async fn load(&mut self, path: &str, nodes: usize) -> Result<String> {
+        let began = Instant::now();
+        for client in &self.clients {
+            let cache = CuratorCache::new(client.clone(), path)?;
+            cache.start()?;
+            self.caches.push(cache);
+        }
+        for cache in &self.caches {
+            timeout(PATIENCE, cache.initialized()).await.map_err(|_| "not in time")??;
+            if cache.len() != nodes {
+                return Err(format!("{} nodes, not {nodes}", cache.len()).into());
+            }
+        }
+        Ok(format!("{} initialized", began.elapsed().as_nanos()))
+    }
+
+    /// Waits until so many nodes were told with this version, and writes all that was told to a file.
+    async fn recorded(&self, nodes: usize, version: i32, file: &str) -> Result<String> {
+        until(|| self.told.lock().iter().filter(|(_, told, _)| *told == version).count() >= nodes).await?;
+        let mut text = String::new();
+        for (path, version, at) in self.told.lock().drain(..) {
+            writeln!(text, "{path} {version} {}", at.as_nanos())?;
+        }
+        std::fs::write(file, text)?;
+        Ok("recorded".to_owned())
+    }
+
+    /// Takes and releases a mutex as long as a cache is loaded in the same client.
+    async fn mutex_beside(&mut self, path: &str, cached: &str, nodes: usize) -> Result<String> {
+        let client = self.client()?;
+        let cache = CuratorCache::new(client.clone(), cached)?;
+        self.caches.push(cache.clone());
+        cache.start()?;
+        let loading = tokio::spawn(async move { (cache.initialized().await, cache.len()) });
+        let times = cycles(client, path, |_| !loading.is_finished()).await?;
+        let (outcome, loaded) = loading.await?;
+        outcome?;
+        if loaded == nodes { Ok(times) } else { Err(format!("{loaded} nodes, not {nodes}").into()) }
+    }
+}
+
+impl Commands for All {
     async fn run(&mut self, words: &[&str]) -> Result<String> {
         Ok(match *words {
             ["connect", count, servers] => {
@@ -127,66 +168,9 @@ impl All {
             _ => return Err(format!("{words:?} is unknown").into()),
         })
     }
-
-    /// Starts a cache in each client, and waits until all have their nodes.
-    async fn load(&mut self, path: &str, nodes: usize) -> Result<String> {
-        let began = Instant::now();
-        for client in &self.clients {
-            let cache = CuratorCache::new(client.clone(), path)?;
-            cache.start()?;
-            self.caches.push(cache);
-        }
-        for cache in &self.caches {
-            timeout(PATIENCE, cache.initialized()).await.map_err(|_| "not in time")??;
-            if cache.len() != nodes {
-                return Err(format!("{} nodes, not {nodes}", cache.len()).into());
-            }
-        }
-        Ok(format!("{} initialized", began.elapsed().as_nanos()))
-    }
-
-    /// Waits until so many nodes were told with this version, and writes all that was told to a file.
-    async fn recorded(&self, nodes: usize, version: i32, file: &str) -> Result<String> {
-        until(|| self.told.lock().iter().filter(|(_, told, _)| *told == version).count() >= nodes).await?;
-        let mut text = String::new();
-        for (path, version, at) in self.told.lock().drain(..) {
-            writeln!(text, "{path} {version} {}", at.as_nanos())?;
-        }
-        std::fs::write(file, text)?;
-        Ok("recorded".to_owned())
-    }
-
-    /// Takes and releases a mutex as long as a cache is loaded in the same client.
-    async fn mutex_beside(&mut self, path: &str, cached: &str, nodes: usize) -> Result<String> {
-        let client = self.client()?;
-        let cache = CuratorCache::new(client.clone(), cached)?;
-        self.caches.push(cache.clone());
-        cache.start()?;
-        let loading = tokio::spawn(async move { (cache.initialized().await, cache.len()) });
-        let times = cycles(client, path, |_| !loading.is_finished()).await?;
-        let (outcome, loaded) = loading.await?;
-        outcome?;
-        if loaded == nodes { Ok(times) } else { Err(format!("{loaded} nodes, not {nodes}").into()) }
-    }
-}
-
-fn say(line: &str) {
-    let mut output = std::io::stdout().lock();
-    // The reader is gone if this process is about to end.
-    drop(output.write_all(format!("{line}\n").as_bytes()).and_then(|()| output.flush()));
 }
 
 /// Does what the lines of the standard input say.
 pub(crate) async fn serve() -> Result<()> {
-    say("ready");
-    let (sender, mut lines) = unbounded_channel();
-    std::thread::spawn(move || {
-        std::io::stdin().lock().lines().map_while(std::result::Result::ok).try_for_each(|line| sender.send(line))
-    });
-    let mut all = All::default();
-    while let Some(line) = lines.recv().await {
-        let words: Vec<_> = line.split(' ').collect();
-        say(&all.run(&words).await?);
-    }
-    Ok(())
+    process::serve(All::default()).await
 }

@@ -1,14 +1,13 @@
 //! This project's candidates, in a process of their own. The words are those of [`process`](crate::process).
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use curator_bench::process::{lines, say};
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
 use curator_recipes::{LeaderLatch, LeaderLatchOptions};
 use parking_lot::Mutex;
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -34,12 +33,6 @@ struct Queue {
     clients: Vec<CuratorFramework>,
     terms: JoinSet<Result<()>>,
     begin: watch::Sender<bool>,
-}
-
-fn say(line: &str) {
-    let mut output = std::io::stdout().lock();
-    // The reader is gone if this process is about to end.
-    drop(output.write_all(format!("{line}\n").as_bytes()).and_then(|()| output.flush()));
 }
 
 /// Looks at all candidates over and over.
@@ -123,12 +116,7 @@ pub(crate) async fn serve() -> Result<()> {
         let candidates = Arc::clone(&candidates);
         move || look(&candidates)
     });
-    say("ready");
-    let mut queue = Queue::default();
-    let (sender, mut lines) = unbounded_channel();
-    std::thread::spawn(move || {
-        std::io::stdin().lock().lines().map_while(std::result::Result::ok).try_for_each(|line| sender.send(line))
-    });
+    let (mut queue, mut lines) = (Queue::default(), lines());
     while let Some(line) = lines.recv().await {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {

@@ -17,6 +17,7 @@ mod process;
 use std::process::ExitCode;
 
 use clap::Parser;
+use curator_bench::process::exit_code;
 
 use crate::faults::{Fault, SESSION, SYNC_LIMIT, Side, Stage, TICK};
 use crate::outcome::{Outcome, cell};
@@ -113,13 +114,5 @@ async fn main() -> ExitCode {
             false => run(options).await,
         }
     };
-    // In a task, because what is awaited here runs beside the runtime's threads.
-    match tokio::spawn(work).await.unwrap_or_else(|error| Err(error.into())) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(work).await
 }

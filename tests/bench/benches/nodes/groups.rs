@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use curator_bench::process::{Process, Result};
+use curator_bench::requests::{cell, requests, server};
 use curator_test::{FaultProxy, TestingServer};
 
-use crate::life::{cell, requests, reset};
-use crate::{Sides, server};
+use crate::Sides;
+use crate::life::reset;
 
 const MEMBERS: usize = 50;
 

@@ -1,33 +1,14 @@
 //! The requests of a registration's life, by the in-process server's log.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use curator_bench::process::Result;
+use curator_bench::requests::{cell, requests, server};
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 use tokio::time::sleep;
 
-use crate::{Side, Sides, server};
-
-/// The log is complete when nothing has been added to it for so long.
-const QUIET: Duration = Duration::from_millis(600);
-
-/// Returns the number of requests of each kind since the last call, apart from pings, when no more come.
-pub(crate) async fn requests(server: &TestingServer) -> BTreeMap<&'static str, usize> {
-    let count = || server.requests().iter().filter(|one| one.op != OpCode::Ping).count();
-    let mut before = usize::MAX;
-    while before != count() {
-        before = count();
-        sleep(QUIET).await;
-    }
-    let mut counts = BTreeMap::new();
-    for request in server.requests().iter().filter(|one| one.op != OpCode::Ping) {
-        *counts.entry(request.op.name()).or_default() += 1;
-    }
-    server.clear_requests();
-    counts
-}
+use crate::{Side, Sides};
 
 /// Resets all connections, and waits until so many clients have connected again.
 pub(crate) async fn reset(server: &TestingServer, proxy: &FaultProxy, clients: usize) {
@@ -37,12 +18,6 @@ pub(crate) async fn reset(server: &TestingServer, proxy: &FaultProxy, clients: u
     while server.requests().iter().filter(|one| one.op == OpCode::CreateSession).count() < clients {
         sleep(Duration::from_millis(10)).await;
     }
-}
-
-/// Describes requests in a cell of a table.
-pub(crate) fn cell(counts: &BTreeMap<&'static str, usize>) -> String {
-    let kinds: Vec<_> = counts.iter().map(|(op, count)| format!("{count} {op}")).collect();
-    format!("{}: {}", counts.values().sum::<usize>(), kinds.join(", "))
 }
 
 /// The requests of each step of a life: title and cell.

@@ -24,11 +24,9 @@ mod life;
 mod ours;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
-use curator_bench::process::{Java, Process, Result};
-use curator_test::TestingServer;
+use curator_bench::process::{Java, Process, Result, exit_code};
 use tokio::process::Command;
 
 #[derive(Parser)]
@@ -80,11 +78,6 @@ async fn javas(java: &Java) -> Result<Process> {
     Process::start(java.command(), |_| false).await
 }
 
-/// Starts an in-process server for sessions of a minute.
-fn server() -> Result<TestingServer> {
-    Ok(TestingServer::builder().session_timeouts(Duration::from_secs(2), Duration::from_secs(60)).start()?)
-}
-
 async fn run(options: Options) -> Result<()> {
     let is_meant = |part: &str| options.only.is_empty() || options.only.iter().any(|only| only == part);
     let mut sides = Sides::start().await?;
@@ -108,12 +101,7 @@ async fn main() -> ExitCode {
             true => ours::serve().await,
             false => run(options).await,
         }
+        .map(|()| true)
     };
-    match tokio::spawn(work).await.unwrap_or_else(|error| Err(error.into())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(work).await
 }

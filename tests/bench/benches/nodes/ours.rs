@@ -1,13 +1,11 @@
 //! This project's nodes and members, in a process of their own. The words are those of `main.rs`.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, Write as _};
 use std::time::Duration;
 
-use curator_bench::process::Result;
+use curator_bench::process::{self, Commands, Result};
 use curator_framework::{CreateMode, CuratorFramework, ExponentialBackoffRetry};
 use curator_recipes::{GroupMember, GroupMemberOptions, GroupState, PersistentNode};
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::timeout;
 
 /// A little less than the patience of the other process.
@@ -36,6 +34,39 @@ impl All {
         Ok(self.clients.get(name).ok_or("no such client")?.clone())
     }
 
+    /// Waits until each member sees so many.
+    async fn see(&self, count: usize) -> Result<String> {
+        let is_wanted = |state: &GroupState| matches!(state, GroupState::Known(members) if members.len() == count);
+        let all = async {
+            for member in self.members.values() {
+                member.watch().wait_for(is_wanted).await?;
+            }
+            Result::Ok("seen".to_owned())
+        };
+        timeout(PATIENCE, all).await.map_err(|_| format!("not {count} members"))?
+    }
+}
+
+/// Returns all that a member says of its group and of itself.
+async fn tell(member: &GroupMember) -> String {
+    let joined = match member.join_within(Duration::from_millis(500)).await {
+        Ok(_) => "joined".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let members = member.members();
+    let each = members.iter().flat_map(|members| {
+        members.iter().map(|one| format!("{}={}", one.id, String::from_utf8_lossy(&one.data))).collect::<Vec<_>>()
+    });
+    let foreign = match member.node().state() {
+        curator_recipes::NodeState::Standing(node) => {
+            node.foreign_data.map(|data| format!("; foreign data {:?}", String::from_utf8_lossy(&data)))
+        }
+        _ => None,
+    };
+    format!("{}; {joined}{}", each.collect::<Vec<_>>().join(","), foreign.unwrap_or_default())
+}
+
+impl Commands for All {
     async fn run(&mut self, words: &[&str]) -> Result<String> {
         Ok(match *words {
             ["connect", name, servers, millis] => {
@@ -78,56 +109,9 @@ impl All {
             _ => return Err(format!("{words:?} is unknown").into()),
         })
     }
-
-    /// Waits until each member sees so many.
-    async fn see(&self, count: usize) -> Result<String> {
-        let is_wanted = |state: &GroupState| matches!(state, GroupState::Known(members) if members.len() == count);
-        let all = async {
-            for member in self.members.values() {
-                member.watch().wait_for(is_wanted).await?;
-            }
-            Result::Ok("seen".to_owned())
-        };
-        timeout(PATIENCE, all).await.map_err(|_| format!("not {count} members"))?
-    }
-}
-
-/// Returns all that a member says of its group and of itself.
-async fn tell(member: &GroupMember) -> String {
-    let joined = match member.join_within(Duration::from_millis(500)).await {
-        Ok(_) => "joined".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    let members = member.members();
-    let each = members.iter().flat_map(|members| {
-        members.iter().map(|one| format!("{}={}", one.id, String::from_utf8_lossy(&one.data))).collect::<Vec<_>>()
-    });
-    let foreign = match member.node().state() {
-        curator_recipes::NodeState::Standing(node) => {
-            node.foreign_data.map(|data| format!("; foreign data {:?}", String::from_utf8_lossy(&data)))
-        }
-        _ => None,
-    };
-    format!("{}; {joined}{}", each.collect::<Vec<_>>().join(","), foreign.unwrap_or_default())
-}
-
-fn say(line: &str) {
-    let mut output = std::io::stdout().lock();
-    // The reader is gone if this process is about to end.
-    drop(output.write_all(format!("{line}\n").as_bytes()).and_then(|()| output.flush()));
 }
 
 /// Does what the lines of the standard input say.
 pub(crate) async fn serve() -> Result<()> {
-    say("ready");
-    let (sender, mut lines) = unbounded_channel();
-    std::thread::spawn(move || {
-        std::io::stdin().lock().lines().map_while(std::result::Result::ok).try_for_each(|line| sender.send(line))
-    });
-    let mut all = All::default();
-    while let Some(line) = lines.recv().await {
-        let words: Vec<_> = line.split(' ').collect();
-        say(&all.run(&words).await?);
-    }
-    Ok(())
+    process::serve(All::default()).await
 }

@@ -31,6 +31,7 @@ use crate::peer::{BARE_CRATE, CURATOR, OURS, Peer, Result, Run, SOCKETS, TOKIO_S
 use crate::sockets::BareSockets;
 use crate::workload::{Workload, median};
 use curator_bench::cycles::Ours;
+use curator_bench::process::exit_code;
 
 #[derive(Parser)]
 #[command(about = "The locks of this project beside their peers, on one Apache ZooKeeper")]
@@ -231,17 +232,5 @@ async fn run(options: Options) -> Result<bool> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // In a task, as everything else that the program measures: what is awaited here runs beside the runtime's threads.
-    let outcome = match tokio::spawn(run(Options::parse())).await {
-        Ok(outcome) => outcome,
-        Err(error) => Err(error.into()),
-    };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(Options::parse())).await
 }

@@ -1,0 +1,85 @@
+//! This project's members, in a process of their own. The words are those of `main.rs`.
+
+use std::time::{Duration, Instant};
+
+use curator_bench::cycles::Ours;
+use curator_bench::process::{self, Commands, Result};
+use curator_framework::CuratorFramework;
+use curator_recipes::{BarrierMember, DistributedDoubleBarrier};
+use futures_util::future::try_join_all;
+use tokio::time::sleep;
+
+#[derive(Default)]
+struct All {
+    clients: Vec<CuratorFramework>,
+    members: Vec<BarrierMember>,
+}
+
+/// Lets all members take a step, each in a task of its own and so long behind the one before. Returns the time until the
+/// last has taken it, and what each has got.
+async fn steps<F, T>(pause: Duration, steps: Vec<F>) -> Result<(Duration, Vec<T>)>
+where
+    F: Future<Output = Result<T>> + Send + 'static,
+    T: Send + 'static,
+{
+    let began = Instant::now();
+    let tasks = (0..).zip(steps).map(|(number, step)| {
+        tokio::spawn(async move {
+            if !pause.is_zero() {
+                sleep(pause * number).await;
+            }
+            step.await
+        })
+    });
+    let got = try_join_all(tasks).await?;
+    Ok((began.elapsed(), got.into_iter().collect::<Result<_>>()?))
+}
+
+impl All {
+    async fn enter(&mut self, path: &str, pause: Duration) -> Result<Duration> {
+        let quantity = self.clients.len();
+        let barriers = self.clients.iter().map(|client| DistributedDoubleBarrier::new(client.clone(), path, quantity));
+        let barriers = barriers.collect::<std::result::Result<Vec<_>, _>>()?;
+        let enter = barriers.into_iter().map(|barrier| async move { Ok(barrier.enter().await?) });
+        let (time, members) = steps(pause, enter.collect()).await?;
+        self.members = members;
+        Ok(time)
+    }
+
+    async fn leave(&mut self, pause: Duration) -> Result<Duration> {
+        let leave = self.members.drain(..).map(|mut member| async move {
+            let departure = member.leave().await?;
+            if departure.died() == 0 { Ok(()) } else { Err(format!("{departure:?}").into()) }
+        });
+        let (time, _) = steps(pause, leave.collect()).await?;
+        Ok(time)
+    }
+}
+
+impl Commands for All {
+    async fn run(&mut self, words: &[&str]) -> Result<String> {
+        let pause = |millis: &str| Result::Ok(Duration::from_millis(millis.parse()?));
+        Ok(match *words {
+            ["connect", count, servers] => {
+                for _ in 0..count.parse()? {
+                    self.clients.push(Ours::Own.connect(servers).await?);
+                }
+                "connected".to_owned()
+            }
+            ["enter", path, millis] => format!("entered {}", self.enter(path, pause(millis)?).await?.as_nanos()),
+            ["leave", millis] => format!("left {}", self.leave(pause(millis)?).await?.as_nanos()),
+            ["end"] => {
+                for client in self.clients.drain(..) {
+                    client.close().await;
+                }
+                "ended".to_owned()
+            }
+            _ => return Err(format!("{words:?} is unknown").into()),
+        })
+    }
+}
+
+/// Does what the lines of the standard input say.
+pub(crate) async fn serve() -> Result<()> {
+    process::serve(All::default()).await
+}

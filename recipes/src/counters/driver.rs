@@ -17,7 +17,7 @@ use crate::counters::content::sealed::Content;
 use crate::counters::contention::Contention;
 use crate::counters::engine::{Change, Effect, Engine, Failure, Guard, Outcome, Refusal, Step, Stored, Write};
 use crate::counters::error::{CounterError, CounterResult};
-use crate::counters::marker::{Marker, Proof};
+use crate::counters::marker::{Deletions, Marker, Proof};
 use crate::counters::options::{CounterOptions, PromotedToLock};
 use crate::locks::InterProcessMutex;
 
@@ -70,6 +70,8 @@ struct Driver {
     /// The number of the session in which the engine's knowledge was gained. While the marker stands in it, the node
     /// cannot be deleted and created again, and reach the same version with another value.
     known_in: Option<u64>,
+    /// The deletions of the node's children at the newest read.
+    deletions: Option<Deletions>,
 }
 
 /// A pause for other sessions.
@@ -96,6 +98,8 @@ impl Pause {
 #[derive(Debug)]
 struct Flight {
     attempt: u64,
+    /// The deletions of the node's children before the write, if they are known.
+    before: Option<Deletions>,
     /// The write was sent, and its reply has not arrived.
     is_sent: bool,
     /// A lost try may have been applied, and nothing can prove it. So a refused condition proves nothing either.
@@ -318,16 +322,19 @@ impl<V: Content> Counter<V> {
                 }
                 Err(error) => Err(error),
             };
-            match self.was_read(mark, read) {
+            match self.was_read(driver, mark, read) {
                 Ok(()) => return Ok(()),
                 Err(error) => retries.failed(error).await?,
             }
         }
     }
 
-    fn was_read(&self, mark: u64, read: Result<(Vec<u8>, Stat), Error>) -> Result<(), Error> {
+    fn was_read(&self, driver: &mut Driver, mark: u64, read: Result<(Vec<u8>, Stat), Error>) -> Result<(), Error> {
         let found = match read {
-            Ok((stored, stat)) => Some((Stored::of(&self.client.from_stored(&self.path, stored, None)?), stat.version)),
+            Ok((stored, stat)) => {
+                driver.deletions = Some(Deletions::of(&stat));
+                Some((Stored::of(&self.client.from_stored(&self.path, stored, None)?), stat.version))
+            }
             Err(Error::NoNode { .. }) => None,
             Err(error) => return Err(error),
         };
@@ -337,7 +344,7 @@ impl<V: Content> Counter<V> {
 
     /// Sends the write in flight until it is applied or refused.
     async fn write(&self, driver: &mut Driver, write: &Write, retries: &mut RetryLoop) -> Result<(), Error> {
-        driver.begin(Instant::now());
+        driver.begin(write.guard, Instant::now());
         let mut parents_made = 0;
         loop {
             let progress = match retries.session().await {
@@ -418,7 +425,7 @@ impl<V: Content> Counter<V> {
         };
         if let Some(read) = read {
             // If it failed, the engine asks for another one.
-            drop(self.was_read(mark, read));
+            drop(self.was_read(driver, mark, read));
         }
         Ok(settled)
     }
@@ -540,11 +547,12 @@ impl Reply {
 
 impl Driver {
     /// Begins a write, unless an earlier driver has begun it.
-    fn begin(&mut self, now: Instant) {
+    fn begin(&mut self, guard: Guard, now: Instant) {
         if self.flight.is_none() {
             self.attempts += 1;
             let attempt = self.attempts;
-            self.flight = Some(Flight { attempt, is_sent: false, is_ambiguous: false, unknown: None });
+            let before = if guard == Guard::Create { Some(Deletions::NONE) } else { self.deletions };
+            self.flight = Some(Flight { attempt, before, is_sent: false, is_ambiguous: false, unknown: None });
             self.contention.begins(now);
             self.expected = None;
         }
@@ -564,7 +572,7 @@ impl Driver {
     async fn settle(&mut self, session: &Session) -> Result<Option<Proof>, Error> {
         let Some(flight) = self.flight.as_mut().filter(|flight| flight.is_sent) else { return Ok(None) };
         let proof = match &mut self.marker {
-            Some(marker) if marker.is_of(session) => marker.proof(flight.attempt).await?,
+            Some(marker) if marker.is_of(session) => marker.proof(flight.attempt, flight.before).await?,
             _ => Proof::None,
         };
         flight.is_sent = proof == Proof::Applied;

@@ -88,7 +88,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | behind a change of another session | 3 more: a refused write, a read, and a read behind the write that follows |
 /// | each 256th of an object in a loop, each 16th beside others | 1 read more: a gap for other sessions |
 /// | change with `zookeeper-async`, first change in a session | 1 read more |
-/// | lost reply | 2 more in 1 round trip: a write that changes nothing, and a read of the marker |
+/// | lost reply | 2 more in 1 round trip: a write that changes nothing, and a read of the marker; for the first change of a session perhaps 1 read more |
 /// | comparison that fails | 1 read |
 #[derive(Clone)]
 pub struct DistributedAtomicNumber<N: AtomicNumber> {

@@ -217,12 +217,13 @@ on_every_server! {
             return;
         }
         let direct = env.client().await;
-        for is_reply in [true, false] {
+        for (is_reply, is_first) in [(true, false), (false, false), (true, true)] {
             for is_changed in [true, false] {
-                let path = env.path(&format!("count-{is_reply}-{is_changed}"));
+                let path = env.path(&format!("count-{is_reply}-{is_changed}-{is_first}"));
                 let (proxy, client, number) = proxied(&env, &path).await;
-                in_time(number.increment()).await.unwrap();
-                let marker = env.wait_for_children(&direct, &path, 1).await.remove(0);
+                let other = long(&direct, &path);
+                in_time(if is_first { &other } else { &number }.increment()).await.unwrap();
+                other.close().await;
                 if is_reply { proxy.drop_reply(OpCode::Multi, 1) } else { proxy.drop_request(OpCode::Multi, 1) }
                 proxy.refuse();
                 let change = tokio::spawn({
@@ -230,6 +231,8 @@ on_every_server! {
                     async move { number.increment().await }
                 });
                 cut_off(&proxy, &client).await;
+                // The lost write has created the marker if it was the first one.
+                let marker = env.wait_for_children(&direct, &path, 1).await.remove(0);
                 direct.delete().for_path(&format!("{path}/{marker}")).await.unwrap();
                 if is_changed {
                     direct.set_data().for_path(&path, 100_i64.to_be_bytes()).await.unwrap();

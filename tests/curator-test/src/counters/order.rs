@@ -10,6 +10,9 @@ const MOST_STATES: usize = 50_000;
 /// The number of known outcomes that outweigh an unknown one.
 const COST_OF_UNKNOWN: i32 = 4;
 
+/// The number of known outcomes that a value of the server outweighs.
+const GAIN_OF_VALUE: i32 = 16;
+
 /// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Order {
@@ -39,6 +42,8 @@ struct Step {
 struct State {
     done: Vec<u64>,
     value: Option<i64>,
+    /// The number of the server's values that the order has reached.
+    reached: usize,
 }
 
 impl State {
@@ -47,19 +52,20 @@ impl State {
     }
 
     fn with(&self, step: usize, value: Option<i64>) -> Self {
-        let mut next = Self { done: self.done.clone(), value };
+        let mut next = Self { done: self.done.clone(), value, reached: self.reached };
         next.done[step / 64] |= 1 << (step % 64);
         next
     }
 }
 
-/// Searches an order in which each call has its result. A call that ended is before each call that began later.
-pub(super) fn first_order(calls: &[(Call, &Known)]) -> Order {
+/// Searches an order in which each call has its result. A call that ended is before each call that began later. The
+/// values that the server had, one after the other, lead the search. One write may have several calls.
+pub(super) fn first_order(calls: &[(Call, &Known)], values: &[i64]) -> Order {
     let mut steps: Vec<_> = calls.iter().filter_map(|(call, known)| Step::of(*call, known)).collect();
     steps.sort_by_key(|step| step.begin);
     // Calls with known outcomes lead an order on. Each unknown one that it needs makes others more likely.
     let mut open = BinaryHeap::new();
-    open.push((0, State { done: vec![0; steps.len().div_ceil(64)], value: None }));
+    open.push((0, State { done: vec![0; steps.len().div_ceil(64)], value: None, reached: 0 }));
     let mut seen = HashSet::new();
     // The call that has to be next, of the order that leads farthest.
     let mut farthest: Option<(usize, Call, Option<i64>)> = None;
@@ -87,8 +93,13 @@ pub(super) fn first_order(calls: &[(Call, &Known)]) -> Order {
         }
         for step in next {
             let Some(value) = steps[step].changes(state.value) else { continue };
-            let gain = if steps[step].outcome.is_some() { 1 } else { -COST_OF_UNKNOWN };
-            open.push((score + gain, state.with(step, Some(value))));
+            let mut gain = if steps[step].outcome.is_some() { 1 } else { -COST_OF_UNKNOWN };
+            let mut next = state.with(step, Some(value));
+            if values.get(next.reached) == Some(&value) {
+                next.reached += 1;
+                gain += GAIN_OF_VALUE;
+            }
+            open.push((score + gain, next));
         }
     }
     farthest.map_or(Order::Found, |(_, call, value)| Order::Missing { call, value })

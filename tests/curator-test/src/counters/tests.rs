@@ -161,6 +161,25 @@ fn calls_with_too_many_orders_are_not_taken_for_right() {
     assert_eq!(check(unknown.chain(impossible)), [Violation::TooManyOrders(COUNTER)]);
 }
 
+#[test]
+fn values_of_the_server_lead_the_search() {
+    // Of sixty additions with unknown outcomes each second one counts.
+    let deltas: Vec<_> = (1..=60_i64).map(|number| number * number * 7919 % 100_003).collect();
+    let mut values = Vec::new();
+    for delta in deltas.iter().step_by(2) {
+        values.push(values.last().unwrap_or(&0) + delta);
+    }
+    let sum = *values.last().unwrap();
+    let last = [get(2, 3, sum), (4, 5, Operation::Set(1), Some(Outcome::Done))];
+    let calls = || deltas.iter().map(|delta| (1, 1, Operation::Add(*delta), None)).chain(last.clone());
+    assert_eq!(check(calls()), [Violation::TooManyOrders(COUNTER)]);
+    let mut counters = counters(calls());
+    for value in values {
+        counters.record(seconds(5), Event::Value(COUNTER, value));
+    }
+    assert_eq!(counters.check(&Rules::new()), []);
+}
+
 fn calls_of_ids<const N: usize>(calls: [(u64, u64, &[u64]); N]) -> Vec<(u64, u64, Operation, Option<Outcome>)> {
     let ids = Operation::Ids { rising: true };
     calls.into_iter().map(|(begin, end, taken)| (begin, end, ids, Some(Outcome::Ids(taken.to_vec())))).collect()

@@ -50,6 +50,15 @@ impl Number {
     }
 }
 
+/// Returns the counter with a number at this path.
+pub(super) fn counter_at(path: &str) -> Option<Counter> {
+    match path.rsplit_once("/deep/")?.1 {
+        "sum" => Some(SUM),
+        "mixed" => Some(MIXED),
+        _ => None,
+    }
+}
+
 impl Counting {
     /// Creates the counters of a client.
     pub fn new(client: &CuratorFramework, path: &str) -> Self {

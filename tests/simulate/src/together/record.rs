@@ -8,6 +8,7 @@ use curator_test::nodes::Change;
 use curator_test::timeline::Timeline;
 use curator_test::{barriers, counters, latches};
 
+use super::counting;
 use crate::contenders::Outcome;
 use crate::scribe::{self, Book as _};
 
@@ -23,8 +24,13 @@ pub trait Recorded: fmt::Debug + Sized + Send + 'static {
 }
 
 impl Recorded for counters::Event {
-    fn server(_: Change) -> Option<Self> {
-        None
+    fn server(change: Change) -> Option<Self> {
+        let (path, data) = match change {
+            Change::Created { path, node } => (path, node.data),
+            Change::DataChanged { path, data } => (path, data),
+            Change::Deleted { .. } => return None,
+        };
+        Some(Self::Value(counting::counter_at(&path)?, i64::from_be_bytes(data.try_into().ok()?)))
     }
 
     fn stale(timeline: &mut Timeline<Self>, from: Duration, until: Duration) {

@@ -38,8 +38,6 @@
 //! | [`CachedAtomicLong`], [`CachedAtomicInteger`] | numbers of a counter, several at a time |
 //! | [`UniqueIds`] | numbers that are unique over all processes, and rise |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
-//! | [`DistributedAtomicLong`], [`DistributedAtomicInteger`], [`DistributedAtomicValue`] | numbers and bytes that processes change, each change counted once |
-//! | [`CachedAtomicLong`], [`CachedAtomicInteger`], [`UniqueIds`] | ids: many for one write, or rising over all processes |
 //! | [`DistributedBarrier`] | a gate that one process closes and opens |
 //! | [`DistributedDoubleBarrier`] | processes that begin together and end together, in rounds |
 //! | [`CountDownLatch`] | a wait until N pieces of work are done |

@@ -67,7 +67,8 @@ impl Pair {
         let second = in_time(self.barriers[1].enter()).await.unwrap();
         let first = in_time(waiting).await.unwrap();
         assert_eq!(in_time(first.round()).await.unwrap(), in_time(second.round()).await.unwrap());
-        assert_eq!((first.is_leader(), second.is_leader()), (false, true));
+        // A fault may keep the first one's look until the second one has joined. Then either opens.
+        assert_ne!(first.is_leader(), second.is_leader());
         (first, second)
     }
 }

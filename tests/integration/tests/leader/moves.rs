@@ -19,9 +19,16 @@ pub(crate) fn started(client: &curator_framework::CuratorFramework) -> LeaderLat
 }
 
 pub(crate) async fn participant(of: &LeaderLatch) -> Participant {
-    eventually("the latch has its node", async || of.our_path().is_some()).await;
-    let own = of.our_path().unwrap();
-    of.participants().await.unwrap().into_iter().find(|candidate| candidate.path == own).unwrap()
+    let mut found = None;
+    // Behind a term the latch may still have its earlier path, which the queue lacks.
+    eventually("the latch has its node", async || {
+        let own = of.our_path();
+        let queue = of.participants().await.unwrap();
+        found = queue.into_iter().find(|candidate| Some(&candidate.path) == own.as_ref());
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
 }
 
 /// Java's latch watches the data of the node ahead of its own, once, and acts on a deletion only (Curator 5.4 and
@@ -70,8 +77,9 @@ async fn a_hand_over_succeeds_while_the_leader_proclaims() {
     let server = server();
     let options = || options(&server).session_timeout(Duration::from_secs(5));
     let (one, two) = (connected(options()).await, connected(options()).await);
-    let mut latches = [started(&one), started(&two)];
-    in_time(latches[0].leading()).await.unwrap();
+    let first = started(&one);
+    in_time(first.leading()).await.unwrap();
+    let mut latches = [first, started(&two)];
     for round in 0..4 {
         let [leader, candidate] = &latches;
         let leadership = in_time(leader.leading()).await.unwrap();

@@ -177,12 +177,13 @@ on_every_server! {
         let (one, two, path) = (env.client().await, env.client().await, env.path("latch"));
         let (ours, others) = (latch(&one, &path), latch(&two, &path));
         assert!(in_time(ours.try_set_count(3)).await.unwrap());
-        let lost = { let others = others.clone(); tokio::spawn(async move { others.participant_lost().await }) };
-        watched(&two, 1).await;
         let participants = [
             in_time(ours.participate("host-1")).await.unwrap(),
             in_time(ours.participate("host-2")).await.unwrap(),
         ];
+        // It lists both before one of them is gone.
+        let lost = { let others = others.clone(); tokio::spawn(async move { others.participant_lost().await }) };
+        watched(&two, 1).await;
         assert!(participants.iter().all(|participant| participant.is_held() && participant.round() == 1));
         let [first, second] = participants;
         let operation = first.operation_id().to_owned();

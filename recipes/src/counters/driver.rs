@@ -98,6 +98,7 @@ impl Pause {
 #[derive(Debug)]
 struct Flight {
     attempt: u64,
+    guard: Guard,
     /// The deletions of the node's children before the write, if they are known.
     before: Option<Deletions>,
     /// The write was sent, and its reply has not arrived.
@@ -552,7 +553,7 @@ impl Driver {
             self.attempts += 1;
             let attempt = self.attempts;
             let before = if guard == Guard::Create { Some(Deletions::NONE) } else { self.deletions };
-            self.flight = Some(Flight { attempt, before, is_sent: false, is_ambiguous: false, unknown: None });
+            self.flight = Some(Flight { attempt, guard, before, is_sent: false, is_ambiguous: false, unknown: None });
             self.contention.begins(now);
             self.expected = None;
         }
@@ -625,10 +626,12 @@ impl Driver {
         error
     }
 
-    /// Ends the write in flight. A marker that it may still change is not used again.
+    /// Ends the write in flight, which may still be applied. Its marker is used again only if that cannot hide a later
+    /// write: the marker exists, and the abandoned write is refused behind a later one.
     fn give_up(&mut self) {
         let Some(flight) = self.flight.take() else { return };
-        if flight.is_sent || flight.is_ambiguous {
+        let may_be_applied = flight.is_sent || flight.is_ambiguous;
+        if may_be_applied && (flight.guard == Guard::Any || !self.marker.as_ref().is_some_and(Marker::stands)) {
             self.marker = None;
         }
     }

@@ -73,6 +73,11 @@ impl Marker {
         self.session.is_same(session)
     }
 
+    /// Returns `true` if the node certainly existed at the newest reply.
+    pub(super) fn stands(&self) -> bool {
+        self.standing == Standing::Stands
+    }
+
     /// Returns the operation that records the try `attempt`. From here on the node may exist.
     pub(super) fn record(&mut self, attempt: u64) -> Operation {
         let (path, data) = (self.path.clone(), attempt.to_string().into_bytes());

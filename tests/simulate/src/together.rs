@@ -79,6 +79,8 @@ pub struct Worker<E> {
     pub number: u32,
     /// The parent of all nodes, as the client knows it.
     pub path: &'static str,
+    /// The parent of all nodes, as the servers know it.
+    pub root: &'static str,
     pub random: StdRng,
     /// The longest pause between two steps, in milliseconds.
     pub pause: u64,

@@ -111,6 +111,7 @@ impl Stage {
                     name: ClientId(id),
                     number,
                     path,
+                    root: PATH,
                     random: StdRng::seed_from_u64(seed ^ (u64::from(number) + 1001) << 32),
                     pause,
                     calm: is_calm.clone(),

@@ -25,6 +25,8 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// The limit of the time of a call without faults.
 const CALM_LIMIT: Duration = Duration::from_secs(20);
 const STEPS: u32 = 10;
+/// The parent of all counters, below the path of the storm.
+const PARENT: &str = "/deep";
 
 /// The counters of a client, which its workers share.
 #[derive(Debug, Clone)]
@@ -40,7 +42,7 @@ pub struct Counting {
 struct Number {
     counter: Counter,
     atomic: DistributedAtomicLong,
-    /// The session in which it has written, so that its marker stands; 0 before its first write.
+    /// The session in which it has written, so that it knows its marker; 0 before its first write.
     marked_in: Arc<AtomicI64>,
 }
 
@@ -52,9 +54,15 @@ impl Number {
 
 /// Returns the counter with a number at this path.
 pub(super) fn counter_at(path: &str) -> Option<Counter> {
-    match path.rsplit_once("/deep/")?.1 {
-        "sum" => Some(SUM),
-        "mixed" => Some(MIXED),
+    let (_, node) = path.rsplit_once(PARENT)?;
+    [SUM, MIXED].into_iter().find(|counter| node_of(*counter) == node.strip_prefix('/'))
+}
+
+/// Returns the name of the node of a counter with a number.
+fn node_of(counter: Counter) -> Option<&'static str> {
+    match counter {
+        SUM => Some("sum"),
+        MIXED => Some("mixed"),
         _ => None,
     }
 }
@@ -62,7 +70,7 @@ pub(super) fn counter_at(path: &str) -> Option<Counter> {
 impl Counting {
     /// Creates the counters of a client.
     pub fn new(client: &CuratorFramework, path: &str) -> Self {
-        let at = |name: &str| format!("{path}/deep/{name}");
+        let at = |name: &str| format!("{path}{PARENT}/{name}");
         let blocks = atomic(client, at("blocks"));
         Self {
             sum: Number::new(client, SUM, at("sum")),
@@ -201,14 +209,14 @@ impl Worker<Event> {
         brief: Option<Duration>,
     ) {
         let call = Call(self.scribe.begins(|call| Event::Began(Call(call), number.counter, operation)));
-        let (is_calm, session, marked_in) =
-            (self.is_calm(), self.session().await, number.marked_in.load(Ordering::Relaxed));
+        let (is_calm, session) = (self.is_calm(), self.session().await);
+        let is_marked = number.marked_in.load(Ordering::Relaxed) == session && self.has_marker(number.counter, session);
         let limit = brief.unwrap_or(if is_calm { CALM_LIMIT } else { LIMIT });
         let outcome = match timeout(limit, future).await {
             Ok(Ok(result)) => outcome(result),
             Ok(Err(error)) => self.failed(&error, is_calm),
             Err(_) if brief.is_some() => {
-                // The next call gives up the marker of this one.
+                // The next call may give up the marker of this one.
                 number.marked_in.store(0, Ordering::Relaxed);
                 return self.scribe.note(format_args!("{call:?} is dropped"));
             }
@@ -220,14 +228,21 @@ impl Worker<Event> {
             }
             Outcome::Unknown => {
                 number.marked_in.store(0, Ordering::Relaxed);
-                if session == 0 || marked_in != session {
-                    // A marker that was never seen proves nothing: an administrator may have deleted it.
+                if session == 0 || !is_marked || !self.has_marker(number.counter, session) {
+                    // A marker that was never seen proves nothing, nor does one that an administrator has deleted.
                     self.scribe.session_ended(format_args!("{call:?} had no marker"));
                 }
             }
             _ => {}
         }
         self.scribe.event(Event::Ended(call, outcome));
+    }
+
+    /// Returns `true` if a marker of the counter in this session exists on the servers.
+    fn has_marker(&self, counter: Counter, session: i64) -> bool {
+        let Some(node) = node_of(counter).map(|name| format!("{}{PARENT}/{name}", self.root)) else { return false };
+        let mut markers = self.ensemble.children(&node).into_iter();
+        markers.any(|marker| self.ensemble.owner(&format!("{node}/{marker}")) == Some(session))
     }
 
     /// Returns the session of the client; 0 if it is not connected.

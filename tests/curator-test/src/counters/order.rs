@@ -8,10 +8,12 @@ use super::{Call, Known, Operation, Outcome};
 const MOST_STATES: usize = 50_000;
 
 /// The number of known outcomes that outweigh an unknown one.
-const COST_OF_UNKNOWN: i32 = 4;
+const COST_OF_UNKNOWN: i64 = 4;
+/// The number of events by which an unknown outcome has to be older to cost 1 more.
+const AGE: usize = 4;
 
 /// The number of known outcomes that a value of the server outweighs.
-const GAIN_OF_VALUE: i32 = 16;
+const GAIN_OF_VALUE: i64 = 16;
 
 /// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +65,8 @@ impl State {
 pub(super) fn first_order(calls: &[(Call, &Known)], values: &[i64]) -> Order {
     let mut steps: Vec<_> = calls.iter().filter_map(|(call, known)| Step::of(*call, known)).collect();
     steps.sort_by_key(|step| step.begin);
-    // Calls with known outcomes lead an order on. Each unknown one that it needs makes others more likely.
+    // Calls with known outcomes lead an order on. Each unknown one that it needs makes others more likely, an old one
+    // most: a call that was dropped ends with the write in flight.
     let mut open = BinaryHeap::new();
     open.push((0, State { done: vec![0; steps.len().div_ceil(64)], value: None, reached: 0 }));
     let mut seen = HashSet::new();
@@ -91,9 +94,11 @@ pub(super) fn first_order(calls: &[(Call, &Known)], values: &[i64]) -> Order {
             open.push((score + 1, state.with(*step, state.value)));
             continue;
         }
+        let newest = next.last().map_or(0, |step| steps[*step].begin);
         for step in next {
             let Some(value) = steps[step].changes(state.value) else { continue };
-            let mut gain = if steps[step].outcome.is_some() { 1 } else { -COST_OF_UNKNOWN };
+            let age = i64::try_from((newest - steps[step].begin) / AGE).unwrap_or(i64::MAX);
+            let mut gain = if steps[step].outcome.is_some() { 1 } else { -COST_OF_UNKNOWN.saturating_add(age) };
             let mut next = state.with(step, Some(value));
             if values.get(next.reached) == Some(&value) {
                 next.reached += 1;

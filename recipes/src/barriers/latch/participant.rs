@@ -126,11 +126,13 @@ impl<'a> Deaths<'a> {
     }
 
     /// Returns `true` if the participant of a node that is gone has not counted, and its round still needs that.
-    async fn is_death(&self, session: &Session, record: &Record, node: &ParticipantNode<'_>) -> BarrierResult<bool> {
-        if record.is_open || record.round != node.round {
+    async fn is_death(&self, session: &Session, node: &ParticipantNode<'_>) -> BarrierResult<bool> {
+        if session.exists(&self.store.child(node.round, node.operation)).await?.is_some() {
             return Ok(false);
         }
-        Ok(session.exists(&self.store.child(node.round, node.operation)).await?.is_none())
+        // Behind the first read: the counts of a round are deleted only when the next one has begun.
+        let record = self.store.record(session).await?;
+        Ok(record.is_some_and(|(record, _)| record.round == node.round && !record.is_open))
     }
 }
 
@@ -146,16 +148,13 @@ impl Awaited for Deaths<'_> {
         let session = session.pinned();
         let (present, watch) = self.list(&session).await?;
         let gone: Vec<_> = self.listed.difference(&present).cloned().collect();
-        if !gone.is_empty() {
-            let record = self.store.record(&session).await?.map(|(record, _)| record);
-            for name in gone {
-                if let (Some(record), Some(node)) = (&record, ParticipantNode::parse(&name)) {
-                    if self.is_death(&session, record, &node).await? {
-                        return Ok(Look::Done(node.name.to_owned()));
-                    }
+        for name in gone {
+            if let Some(node) = ParticipantNode::parse(&name) {
+                if self.is_death(&session, &node).await? {
+                    return Ok(Look::Done(node.name.to_owned()));
                 }
-                self.listed.remove(&name);
             }
+            self.listed.remove(&name);
         }
         self.listed.extend(present);
         Ok(Look::Wait(watch))

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use curator_framework::CuratorFramework;
-use curator_integration::env::{eventually, in_time};
-use curator_integration::in_process::{client, server};
+use curator_framework::{CuratorFramework, FixedEnsembleProvider};
+use curator_integration::env::{connected, eventually, in_time};
+use curator_integration::in_process::{client, options, server};
 use curator_recipes::{CountDownLatch, DistributedBarrier};
-use curator_test::TestingServer;
 use curator_test::wire::OpCode;
+use curator_test::{FaultProxy, TestingServer};
 
 const PATH: &str = "/test/path";
 
@@ -117,4 +117,34 @@ async fn wait_that_goes_on_in_the_next_session_looks_behind_a_sync() {
     assert_eq!(requests(&server, next), [OpCode::Sync, OpCode::Exists]);
     in_time(others.remove_barrier()).await.unwrap();
     in_time(waiting).await.unwrap().unwrap();
+}
+
+/// The round of a participant that has counted ends, and its counts are deleted, between two reads.
+#[tokio::test]
+async fn participant_that_has_counted_is_not_reported_as_lost_behind_its_round() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let provider = FixedEnsembleProvider::new(proxy.connect_string());
+    let (watcher, counter) = (connected(options(&server).ensemble_provider(provider)).await, client(&server).await);
+    let counting = latch(&counter, 2).await;
+    let participant = in_time(counting.participate("first")).await.unwrap();
+    let session = watcher.session().await.unwrap().id().unwrap();
+    let watching = {
+        let ours = CountDownLatch::new(watcher.clone(), PATH).unwrap();
+        tokio::spawn(async move { ours.participant_lost().await })
+    };
+    eventually("it watches", async || watcher.watchers() == 1).await;
+    in_time(watcher.session().await.unwrap().write_barrier()).await.unwrap();
+    requests(&server, session);
+    proxy.latency(Duration::from_millis(100));
+    assert_eq!(in_time(participant.count_down()).await.unwrap(), 1);
+    let has_read = || {
+        let reads = |op| matches!(op, OpCode::GetData | OpCode::Exists);
+        server.requests().into_iter().any(|request| request.session_id == session && reads(request.op))
+    };
+    eventually("it reads behind its listing", async || has_read()).await;
+    assert_eq!(in_time(counting.count_down()).await.unwrap(), 0);
+    assert!(in_time(counting.try_set_count(1)).await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!watching.is_finished(), "{:?}", watching.await);
 }

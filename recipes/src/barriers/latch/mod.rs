@@ -104,7 +104,7 @@ use crate::barriers::waiting::wait;
 /// | `try_set_count` | 4, and a delete for each count of the round before; 2 more for the first round |
 /// | `wait` | 2, however many counts follow; 3 more in each new session |
 /// | `count` | 2; 5 if no count is left, which is read again behind a write |
-/// | `participate` | 4 |
+/// | `participate` | 5 |
 /// | `participant_lost` | a listing, and one more whenever participants join or count, with 2 reads for each of these |
 ///
 /// # Over `zookeeper-async`
@@ -263,8 +263,14 @@ impl CountDownLatch {
     /// When the future is dropped, the participant's node is deleted in the background if it was created.
     pub async fn participate(&self, name: &str) -> BarrierResult<LatchParticipant> {
         check_name("name", name)?;
-        let (known, session) = self.read().await?;
-        LatchParticipant::join(&self.store, known.record, name, session.new_id()).await
+        loop {
+            let (known, session) = self.read().await?;
+            let participant = LatchParticipant::join(&self.store, known.record, name, session.new_id()).await?;
+            // A server that lags behind may have shown an earlier round.
+            if participant.is_in_present_round().await? {
+                return Ok(participant);
+            }
+        }
     }
 
     /// Resolves with the name of a participant that is gone before its count, in a round that is not over. Its session has

@@ -10,7 +10,7 @@ use curator_framework::{Error, LossReason, LossSignal, OwnedNode, ProtectedId, S
 use super::counting::Counting;
 use super::plan::{ParticipantNode, Record};
 use super::store::Store;
-use crate::barriers::error::BarrierResult;
+use crate::barriers::error::{BarrierError, BarrierResult};
 use crate::barriers::ownership::own;
 use crate::barriers::waiting::{Awaited, Look};
 
@@ -35,6 +35,21 @@ impl LatchParticipant {
         let node = own(&store.client, &make_path(&store.participants(), &node), Some(id)).await?;
         node.watch_node(Duration::ZERO);
         Ok(Self { store: Arc::clone(store), round, operation, name, signal: node.loss_signal(), node })
+    }
+
+    /// Returns `true` if the latch still has the participant's round, in a read behind the create.
+    pub(super) async fn is_in_present_round(&self) -> BarrierResult<bool> {
+        let mut retries = self.store.client.retry_loop();
+        loop {
+            let read = match retries.session().await {
+                Ok(session) => self.store.record(&session).await,
+                Err(error) => Err(error.into()),
+            };
+            match read {
+                Err(BarrierError::Framework(error)) => retries.failed(error).await?,
+                read => return Ok(read?.is_some_and(|(record, _)| record.is_same_round(&self.round))),
+            }
+        }
     }
 
     /// Returns the name.

@@ -317,3 +317,22 @@ fn round_begins_on_a_server_that_lags_behind_the_last_count() {
         assert!(soon(ours.try_set_count(2)).await.unwrap());
     });
 }
+
+/// The server of a client still shows a round that is over. A participant of that one would count in no round.
+#[test]
+fn participant_on_a_server_that_lags_behind_joins_the_present_round() {
+    play(1, async |ensemble| {
+        let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+        let (ours, others) = (latch(&one), latch(&two));
+        assert!(soon(others.try_set_count(1)).await.unwrap());
+        assert_eq!(soon(ours.count()).await.unwrap(), 1);
+        ensemble.stale_reads(ONE);
+        assert_eq!(soon(others.count_down()).await.unwrap(), 0);
+        assert!(soon(others.try_set_count(1)).await.unwrap());
+        let participant = soon(ours.participate("ours")).await.unwrap();
+        assert_eq!(participant.round(), soon(others.round()).await.unwrap());
+        assert_eq!(ensemble.children("/test/latch/here").len(), 1);
+        assert_eq!(soon(participant.count_down()).await.unwrap(), 0);
+        assert!(soon(others.wait_timeout(SESSION)).await.unwrap());
+    });
+}

@@ -94,7 +94,8 @@ use crate::barriers::waiting::wait;
 /// | `<round>/<operation id>` | persistent | empty: one count |
 /// | `here/<operation id>-<round>-<name>` | ephemeral | the operation id: one participant |
 ///
-/// `try_set_count` deletes the nodes of earlier rounds.
+/// The first round of a latch has the zxid of its node as number, each later one a number larger by one. `try_set_count`
+/// deletes the nodes of earlier rounds.
 ///
 /// # Cost
 ///
@@ -105,7 +106,7 @@ use crate::barriers::waiting::wait;
 /// | `wait` | 2, however many counts follow; 3 more in each new session |
 /// | `count` | 2; 5 if no count is left, which is read again behind a write |
 /// | `participate` | 5 |
-/// | `participant_lost` | a listing, and one more whenever participants join or count, with 2 reads for each of these |
+/// | `participant_lost` | a listing, and one more whenever participants join or count, with 1 read for each that counts |
 ///
 /// # Over `zookeeper-async`
 ///
@@ -143,8 +144,8 @@ impl CountDownLatch {
     /// * `BarrierError::InvalidArgument`: the count is 0.
     /// * `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
-    ///   outcome](BarrierError::outcome_unknown) the round may have begun; it also has one if the next round has begun
-    ///   meanwhile.
+    ///   outcome](BarrierError::outcome_unknown) the round may have begun; it also has one if the next round has begun, or the
+    ///   latch was deleted, meanwhile.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: no round has begun.
     ///
     /// # Cancel safety
@@ -173,7 +174,8 @@ impl CountDownLatch {
         Ok(known.record.left(known.tally.counted))
     }
 
-    /// Returns the number of the present round, from 1.
+    /// Returns the number of the present round. Later rounds have larger ones, also those of a latch that was deleted and
+    /// set again.
     ///
     /// # Errors
     ///

@@ -11,7 +11,8 @@ const OPEN: &str = "open";
 /// The data of a latch: its present round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
-    /// The number of the round, from 1.
+    /// The number of the round: of the first one the transaction that has last written the latch's node, then one more
+    /// each time. So the rounds of a latch that is deleted and set again have other numbers.
     pub(super) round: u64,
     /// The number of counts that open the latch.
     pub(super) count: u32,
@@ -41,9 +42,10 @@ impl Record {
         format!("{round} {count} {token}{mark}").into_bytes()
     }
 
-    /// Returns the record of the round behind this one; of the first round without one.
-    pub(super) fn next(before: Option<&Self>, count: u32, token: &str) -> Self {
-        let round = before.map_or(0, |before| before.round).saturating_add(1);
+    /// Returns the record of the round behind this one; of the first round without one. `mzxid` is the transaction that has
+    /// last written the latch's node.
+    pub(super) fn next(before: Option<&Self>, mzxid: i64, count: u32, token: &str) -> Self {
+        let round = before.map_or(mzxid.unsigned_abs(), |before| before.round.saturating_add(1));
         Self { round, count, token: token.to_owned(), is_open: false }
     }
 
@@ -128,7 +130,7 @@ pub(super) fn judge_count(reply: Result<Vec<Done>, Error>) -> Result<Counted, Er
 pub(super) enum SetStep {
     /// An earlier try of this call has begun the round, or another call has.
     Ended(bool),
-    /// A later round has followed the one that an earlier try may have begun.
+    /// A later round has followed the one that an earlier try may have begun, or the latch was deleted.
     Unknown,
     /// The number of counts has to be known: the present round may be over.
     Tally,
@@ -136,25 +138,19 @@ pub(super) enum SetStep {
     Begin(Record),
 }
 
-/// Decides the next step of a call that begins a round with `count`.
+/// Decides the next step of a call that wants to begin the round `next`, behind the one of `found`.
 ///
 /// `sent` is the round of a try with an unknown outcome. `tally` is that of the round of `found`, if it was read.
-pub(super) fn next_set(
-    found: Option<&Record>,
-    tally: Option<Tally>,
-    sent: Option<&Record>,
-    (count, token): (u32, &str),
-) -> SetStep {
-    if let (Some(found), Some(sent)) = (found, sent) {
-        if found.round >= sent.round {
-            let is_known = found.round == sent.round;
-            return if is_known { SetStep::Ended(found.token == sent.token) } else { SetStep::Unknown };
-        }
+pub(super) fn next_set(found: Option<&Record>, tally: Option<Tally>, sent: Option<&Record>, next: Record) -> SetStep {
+    match (sent, found) {
+        (Some(sent), Some(found)) if found.round == sent.round => return SetStep::Ended(found.token == sent.token),
+        (Some(sent), _) if next.round != sent.round => return SetStep::Unknown,
+        _ => {}
     }
     match (found, tally) {
         (Some(found), None) if !found.is_open => SetStep::Tally,
         (Some(found), Some(tally)) if found.left(tally.counted) > 0 => SetStep::Ended(false),
-        _ => SetStep::Begin(Record::next(found, count, token)),
+        _ => SetStep::Begin(next),
     }
 }
 
@@ -249,9 +245,9 @@ mod tests {
 
     #[test]
     fn round_begins_only_when_the_one_before_is_over() {
-        let next = |found: Option<&Record>, tally| next_set(found, tally, None, (5, "new"));
+        let next = |found: Option<&Record>, tally| next_set(found, tally, None, Record::next(found, 70, 5, "new"));
         let begun = |round| SetStep::Begin(Record { round, count: 5, token: "new".to_owned(), is_open: false });
-        assert_eq!(next(None, None), begun(1));
+        assert_eq!(next(None, None), begun(70));
         let standing = record(4, TOKEN, false);
         assert_eq!(next(Some(&standing), None), SetStep::Tally);
         assert_eq!(next(Some(&standing), Some(tally(2))), SetStep::Ended(false));
@@ -263,14 +259,21 @@ mod tests {
     #[test]
     fn token_settles_a_try_with_an_unknown_outcome() {
         let sent = record(4, "ours", false);
-        let next = |found: Option<&Record>| next_set(found, None, Some(&sent), (3, "ours"));
+        let set = |found: Option<&Record>, sent, mzxid| {
+            next_set(found, None, Some(sent), Record::next(found, mzxid, 3, "ours"))
+        };
+        let next = |found: Option<&Record>| set(found, &sent, 70);
         assert_eq!(next(Some(&sent)), SetStep::Ended(true));
         assert_eq!(next(Some(&sent.opened())), SetStep::Ended(true));
         assert_eq!(next(Some(&record(4, "other", false))), SetStep::Ended(false));
         assert_eq!(next(Some(&record(5, "other", false))), SetStep::Unknown);
         // It was not applied.
         assert_eq!(next(Some(&record(3, "other", true))), SetStep::Begin(sent.clone()));
-        assert_eq!(next(None), SetStep::Begin(Record { round: 1, ..sent.clone() }));
+        // The latch was deleted.
+        assert_eq!(next(None), SetStep::Unknown);
+        let first = record(70, "ours", false);
+        assert_eq!(set(None, &first, 70), SetStep::Begin(first.clone()));
+        assert_eq!(set(None, &first, 71), SetStep::Unknown);
     }
 
     #[test]

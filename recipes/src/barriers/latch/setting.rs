@@ -17,7 +17,7 @@ enum Try {
     Ended(bool),
     /// The record has changed, or its node was created.
     Again,
-    /// A later round has followed the one that an earlier try may have begun.
+    /// A later round has followed the one that an earlier try may have begun, or the latch was deleted.
     Unknown,
 }
 
@@ -63,19 +63,20 @@ impl<'a> Setting<'a> {
     async fn attempt(&mut self, session: &Session) -> BarrierResult<Try> {
         let store = self.store;
         let found = match session.get_data(&store.path).await {
-            Ok((data, stat)) => (store.parse(&data)?, stat.version),
+            Ok((data, stat)) => (store.parse(&data)?, stat),
             Err(Error::NoNode { .. }) => return self.create(session).await,
             Err(error) => return Err(error.into()),
         };
-        let (record, version) = (found.0.as_ref(), found.1);
-        let token = self.token.get_or_insert_with(|| session.new_id().to_string()).clone();
+        let (record, stat) = (found.0.as_ref(), found.1);
+        let token = self.token.get_or_insert_with(|| session.new_id().to_string());
+        let next = Record::next(record, stat.mzxid, self.count, token);
         let sent = self.sent.as_ref().map(|(sent, _)| sent);
-        let mut step = next_set(record, None, sent, (self.count, &token));
+        let mut step = next_set(record, None, sent, next.clone());
         if let (SetStep::Tally, Some(record)) = (&step, record) {
             let Some(tally) = store.tally(session, record.round).await? else {
                 return self.missing(session, record).await;
             };
-            step = next_set(Some(record), Some(tally), sent, (self.count, &token));
+            step = next_set(Some(record), Some(tally), sent, next);
         }
         match step {
             SetStep::Ended(false) if self.certain_in != Some(session.number()) => {
@@ -85,7 +86,7 @@ impl<'a> Setting<'a> {
                 Ok(Try::Again)
             }
             SetStep::Ended(is_ours) => Ok(Try::Ended(is_ours)),
-            SetStep::Begin(next) => self.begin(session, next, version).await,
+            SetStep::Begin(next) => self.begin(session, next, stat.version).await,
             SetStep::Unknown => Ok(Try::Unknown),
             SetStep::Tally => Ok(Try::Again),
         }

@@ -148,7 +148,7 @@ async fn drop_of_latch(method: &str, loses_reply: bool, cut: Cut, what: &str) ->
         "CountDownLatch::participate" => {
             Box::pin(async move { assert!(called.participate("ours").await.unwrap().is_held()) })
         }
-        "CountDownLatch::round" => Box::pin(async move { assert_eq!(called.round().await.unwrap(), 1) }),
+        "CountDownLatch::round" => Box::pin(async move { assert!(called.round().await.unwrap() > 0) }),
         "CountDownLatch::try_set_count" => Box::pin(async move { assert!(called.try_set_count(1).await.unwrap()) }),
         "CountDownLatch::wait" => Box::pin(async move { called.wait().await.unwrap() }),
         "CountDownLatch::wait_timeout" => Box::pin(async move { assert!(called.wait_timeout(LONG).await.unwrap()) }),
@@ -170,7 +170,8 @@ async fn drop_of_latch(method: &str, loses_reply: bool, cut: Cut, what: &str) ->
     // All goes on: the count is made once, and the round ends.
     let begun = others.try_set_count(1).await.unwrap();
     assert!(!(begun && completes && method == "CountDownLatch::try_set_count"), "{what}");
-    assert!(stage.ensemble.children("/path/1").len() <= 1, "{what}");
+    let round = others.round().await.unwrap();
+    assert!(stage.ensemble.children(&format!("/path/{round}")).len() <= 1, "{what}");
     others.count_down().await.unwrap();
     others.wait().await.unwrap();
     stage.assert_as_before(turn.into_iter().collect(), &before, what).await;

@@ -1,4 +1,4 @@
-//! Numbers that are taken from a counter several at a time.
+//! Ids from a counter, which are reserved in blocks.
 
 use std::sync::Arc;
 
@@ -8,15 +8,17 @@ use crate::counters::content::AtomicNumber;
 use crate::counters::error::{CounterError, CounterResult};
 use crate::counters::number::DistributedAtomicNumber;
 
-/// Numbers of 64 bits: Curator's `CachedAtomicLong`.
+/// Ids of 64 bits: Curator's `CachedAtomicLong`.
 pub type CachedAtomicLong = CachedAtomicNumber<i64>;
-/// Numbers of 32 bits: Curator's `CachedAtomicInteger`.
+/// Ids of 32 bits: Curator's `CachedAtomicInteger`.
 pub type CachedAtomicInteger = CachedAtomicNumber<i32>;
 
-/// Numbers that are taken from a counter several at a time: Curator's [`CachedAtomicLong`] and [`CachedAtomicInteger`].
+/// Ids from a counter, which are reserved in blocks: Curator's [`CachedAtomicLong`] and [`CachedAtomicInteger`].
 ///
-/// Several tasks may call it at once. Clones are cheap, and share the numbers. Numbers that were taken and not handed
-/// out are lost with the last clone. The numbers of several processes do not rise from one to the next.
+/// One change of the counter reserves a block of numbers; [`next`](Self::next) returns them one by one, without a
+/// request. Clones are cheap, and share the block. The rest of a block is lost with the last clone. Each process has
+/// blocks of its own, so ids are unique over all processes, but do not rise from call to call. Those of
+/// [`UniqueIds`](crate::UniqueIds) do.
 ///
 /// # Examples
 ///
@@ -33,7 +35,7 @@ pub type CachedAtomicInteger = CachedAtomicNumber<i32>;
 ///
 /// let retry = RetryNTimes::new(100, Duration::from_millis(10));
 /// let tickets = CachedAtomicLong::new(DistributedAtomicLong::new(client, "/tickets", retry)?, 100)?;
-/// assert_eq!(tickets.next().await?, 1); // takes 100 numbers
+/// assert_eq!(tickets.next().await?, 1); // one write, which reserves 100 numbers
 /// assert_eq!(tickets.next().await?, 2); // no request
 /// # Ok(())
 /// # }
@@ -46,12 +48,12 @@ pub type CachedAtomicInteger = CachedAtomicNumber<i32>;
 pub struct CachedAtomicNumber<N: AtomicNumber> {
     number: DistributedAtomicNumber<N>,
     factor: N,
-    /// The newest number that was handed out, and the last one that may be.
-    taken: Arc<Mutex<Option<(N, N)>>>,
+    /// The newest number that was returned, and the last one of its block.
+    block: Arc<Mutex<Option<(N, N)>>>,
 }
 
 impl<N: AtomicNumber> CachedAtomicNumber<N> {
-    /// Creates a source of numbers, without a request. It adds `factor` to `number` at a time.
+    /// Creates a source of ids, without a request. `factor` is the size of a block, by which `number` is raised.
     ///
     /// # Errors
     ///
@@ -61,22 +63,22 @@ impl<N: AtomicNumber> CachedAtomicNumber<N> {
             let reason = "a positive number is needed".to_owned();
             return Err(CounterError::InvalidArgument { argument: "factor", reason });
         }
-        Ok(Self { number, factor, taken: Arc::default() })
+        Ok(Self { number, factor, block: Arc::default() })
     }
 
-    /// Returns the next number: one above the counter's value when it was taken, or above the number before.
+    /// Returns the next number of the block. Reserves another block if it is used up.
     ///
     /// # Errors
     ///
-    /// Those of [`DistributedAtomicNumber::add`]. After an unknown outcome, numbers may be lost.
+    /// Those of [`DistributedAtomicNumber::add`]. After an unknown outcome, the numbers of a block may be lost.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, numbers may be lost.
+    /// When the future is dropped, the numbers of a block may be lost.
     pub async fn next(&self) -> CounterResult<N> {
-        let mut taken = self.taken.lock().await;
-        let (newest, last) = match *taken {
-            Some(taken) => taken,
+        let mut block = self.block.lock().await;
+        let (newest, last) = match *block {
+            Some(block) => block,
             None => {
                 let added = self.number.add(self.factor).await?;
                 (*added.pre_value(), *added.post_value())
@@ -84,7 +86,7 @@ impl<N: AtomicNumber> CachedAtomicNumber<N> {
         };
         // Fits: the number is not above the last one.
         let next = newest.plus(&N::ONE).unwrap_or(last);
-        *taken = (next != last).then_some((next, last));
+        *block = (next != last).then_some((next, last));
         Ok(next)
     }
 }

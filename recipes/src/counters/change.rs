@@ -6,13 +6,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct AtomicStats {
-    /// The number of writes before the promotion to the lock; 0 if the change was one without a write.
+    /// The number of writes before the promotion to the lock; 0 if the change needed no write.
     pub optimistic_tries: u32,
-    /// The time of these tries, with the wait for changes of other tasks.
+    /// The time of these tries, including the wait for changes of other tasks.
     pub optimistic_time: Duration,
     /// The number of writes under the lock.
     pub promoted_tries: u32,
-    /// The time under the lock, with the wait for it.
+    /// The time under the lock, including the wait for it.
     pub promoted_time: Duration,
 }
 
@@ -45,20 +45,20 @@ impl<T> AtomicChange<T> {
     }
 }
 
-/// The result of a comparison.
+/// The result of a change that requires an expected value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "the value may be another one"]
+#[must_use = "the value may differ, and is not set then"]
 pub enum Compared<T> {
-    /// The value was the expected one, and is set.
+    /// The value was the expected one, and the new one is set.
     Set(AtomicChange<T>),
-    /// The value is another one, and not changed.
+    /// The value is this one, which differs from the expected one. Nothing was changed.
     Differs(T),
-    /// The node does not exist. `initialize` creates it.
+    /// The node does not exist, and `initialize` creates it. Nothing was changed.
     Missing,
 }
 
 impl<T> Compared<T> {
-    /// Returns `true` if the value is set.
+    /// Returns `true` if the new value is set.
     #[must_use]
     pub const fn is_set(&self) -> bool {
         matches!(self, Self::Set(_))

@@ -1,14 +1,14 @@
-//! The turns of sessions that change one node: the pauses behind refused writes. Pure.
+//! The turns of sessions that change one node: the pauses after refused writes. Pure.
 //!
-//! While several sessions write, each write of one refuses those of the others. So one session at a time writes, at
-//! full speed, and the others pause:
+//! While several sessions write, each write makes the server refuse those of the other sessions. So one session at a
+//! time writes, at full speed, and the others pause:
 //!
 //! * A session that ends its pause insists: it tries again at once, until a write succeeds. That begins its turn.
 //! * After some writes in a turn a session leaves a gap of the duration of one write, and reads. A session that insists
 //!   gets its write in there. Without the gap its packets could arrive behind those of the turn each time.
 //! * A session that is refused in its turn pauses for as long as the turns of all others take.
 //!
-//! The number of sessions is that of the markers, which the reply to each write tells.
+//! The number of sessions is that of the markers, the children of the node. The reply to each write has it.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(256);
 /// The number of writes before a gap while other sessions have markers.
 const TURN: u32 = 16;
-/// The number of writes before a gap of a session that knows of no others. A first write of another one comes in there.
+/// The number of writes before a gap of a session without others, in which another session can send its first write.
 const TURN_ALONE: u32 = 256;
 /// The number of refused tries after which a session pauses although it has not written.
 const MOST_INSISTED: u32 = 32;
-/// The number of sessions, if the node does not tell it.
+/// The number of sessions where it is not known, as without markers.
 const ASSUMED_SESSIONS: u32 = 8;
 /// The part of a pause that is random.
 const JITTER: f64 = 0.2;
@@ -50,8 +50,8 @@ pub(super) struct Contention {
 }
 
 impl Contention {
-    /// Books the first try of a write. A session that writes only now and then does not hinder the others, so its turn
-    /// is over.
+    /// Records the first try of a write. A session that writes only now and then does not hinder the others, so its
+    /// turn is over.
     pub(super) fn begins(&mut self, now: Instant) {
         self.began = Some(now);
         let is_over = |&(ended, duration): &(Instant, Duration)| now - ended > 2 * duration + SHORTEST_PAUSE;
@@ -63,8 +63,8 @@ impl Contention {
         }
     }
 
-    /// Books a write that succeeded, behind which this number of sessions have markers. Returns the gap before the next
-    /// write.
+    /// Records a write that succeeded, after which this number of sessions have markers. Returns the gap before the
+    /// next write.
     pub(super) fn applied(&mut self, now: Instant, sessions: Option<u32>) -> Duration {
         let duration = self.began.map_or(Duration::ZERO, |began| now - began);
         self.ended = Some((now, duration));
@@ -80,8 +80,8 @@ impl Contention {
         duration
     }
 
-    /// Books that another session has changed the node: a write was refused, or the read behind a gap shows it. Returns the pause before the next
-    /// try. `random` is in `[0, 1)`.
+    /// Records that another session has changed the node: a write was refused, or the read after a gap shows it.
+    /// Returns the pause before the next try. `random` is in `[0, 1)`.
     pub(super) fn refused(&mut self, random: f64) -> Duration {
         self.is_contended = true;
         if self.written == 0 && self.refused < MOST_INSISTED {

@@ -130,8 +130,8 @@ pub(super) enum Guard {
 }
 
 impl Guard {
-    /// Returns the version behind the write, if the condition determines it.
-    pub(super) const fn version_behind(self) -> Option<i32> {
+    /// Returns the version after the write, if the condition determines it.
+    pub(super) const fn version_after(self) -> Option<i32> {
         match self {
             Self::Version(version) => Some(version.wrapping_add(1)),
             Self::Create => Some(0),
@@ -164,7 +164,7 @@ pub(super) enum Refusal {
     Changed,
     /// The node does not exist.
     Missing,
-    /// The write was not sent, or was refused for another reason: it rests on a state that may be one of another node.
+    /// The write was not sent, or the operation on the marker was refused. It may rest on the state of an earlier node.
     Outdated,
 }
 
@@ -236,7 +236,7 @@ pub(super) struct Engine<V> {
     queue: VecDeque<Queued<V>>,
     flight: Option<Batch<V>>,
     known: Known<V>,
-    /// The known state was read, or written, behind the queueing of all changes with smaller ids.
+    /// The known state was read, or written, after all changes with smaller ids were queued.
     fresh_before: u64,
     next_id: u64,
 }
@@ -262,7 +262,7 @@ impl<V: Content> Engine<V> {
         (id, outcome)
     }
 
-    /// Takes a change back when its caller is gone. One in flight may be applied.
+    /// Takes a change back when its caller is gone. A change in flight may still be applied.
     pub(super) fn withdraw(&mut self, id: u64) {
         self.queue.retain(|queued| queued.id != id);
         let in_flight = self.flight.iter_mut().flat_map(|batch| &mut batch.changes);
@@ -383,7 +383,7 @@ impl<V: Content> Engine<V> {
         in_flight.any(|(queued, _)| queued.caller.is_some())
     }
 
-    /// Records that the write in flight is applied. The version behind it is `None` if it is not known.
+    /// Records that the write in flight is applied. `version` is that of the node after it, if it is known.
     pub(super) fn applied(&mut self, version: Option<i32>) {
         let Some(batch) = self.flight.take() else { return };
         self.known = match version {
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn change_without_a_write_is_decided_by_a_read_behind_its_call() {
+    fn change_without_a_write_is_decided_by_a_read_after_its_call() {
         let mut engine = engine();
         read(&mut engine, 5, 4);
         let mut first = submit(&mut engine, [Change::CompareAndSet { expected: 1, new: 2 }]);
@@ -623,9 +623,9 @@ mod tests {
     }
 
     #[test]
-    fn condition_determines_the_version_behind_the_write() {
-        assert_eq!(Guard::Version(7).version_behind(), Some(8));
-        assert_eq!(Guard::Version(i32::MAX).version_behind(), Some(i32::MIN));
-        assert_eq!((Guard::Create.version_behind(), Guard::Any.version_behind()), (Some(0), None));
+    fn condition_determines_the_version_after_the_write() {
+        assert_eq!(Guard::Version(7).version_after(), Some(8));
+        assert_eq!(Guard::Version(i32::MAX).version_after(), Some(i32::MIN));
+        assert_eq!((Guard::Create.version_after(), Guard::Any.version_after()), (Some(0), None));
     }
 }

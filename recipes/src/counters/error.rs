@@ -26,7 +26,7 @@ pub enum CounterError {
         path: PathText,
         /// The number of bytes.
         length: usize,
-        /// The number of bytes of such a number.
+        /// The number of bytes that the number needs.
         expected: usize,
     },
     /// The result does not fit into the number. Nothing was changed.
@@ -47,8 +47,8 @@ pub enum CounterError {
         /// The number of tries.
         tries: u32,
     },
-    /// The node's version is −1, as once in 2^32 changes: ZooKeeper takes that for any version, so no change can be
-    /// conditional. `force_set` leads beyond it.
+    /// The node's version is −1, which happens once in 2^32 changes. ZooKeeper takes that for any version, so no change
+    /// can be conditional. `force_set` raises the version.
     #[error("{path} cannot be changed conditionally on version -1")]
     VersionsExhausted {
         /// The counter's path.

@@ -1,4 +1,4 @@
-//! Counters: numbers that all processes change.
+//! Counters: numbers that many processes change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +17,15 @@ pub type DistributedAtomicLong = DistributedAtomicNumber<i64>;
 /// A counter of 32 bits: Curator's `DistributedAtomicInteger`. A [`SharedCount`](crate::SharedCount) has the same node.
 pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 
-/// A number that all processes change, each change exactly once: Curator's [`DistributedAtomicLong`] and
+/// A number that many processes change, each change exactly once: Curator's [`DistributedAtomicLong`] and
 /// [`DistributedAtomicInteger`].
 ///
-/// Clones are cheap, and share one queue: changes of several tasks travel in one write, each with its own values before
-/// and behind it. The object needs no start. It needs the permissions to read, write and create at its node.
+/// Within one process, `std::sync::atomic::AtomicI64` does the same without a server. Clones are cheap, and share one
+/// queue: one write carries the changes of all tasks that wait, and each task gets the values before and after its own
+/// change. A counter needs no start. Its client needs the permissions to read and write the node, and to create
+/// children of it.
 ///
-/// # Once
+/// # Lost replies
 ///
 /// | event during a change | default client | `zookeeper-async` |
 /// | --- | --- | --- |
@@ -32,15 +34,21 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | an administrator deletes the marker, too | applied once, or `outcome_unknown` | – |
 /// | the caller drops the future | applied once or not at all; others go on | the same, but others in its write may get `outcome_unknown` |
 ///
-/// A write that may have been applied is only ever repeated with the same condition, never computed anew. So a change
-/// never counts twice. (With Curator's, a lost reply counts twice and reports a success.)
+/// A write that may have been applied is only repeated with the same condition, never computed anew. So a change never
+/// counts twice. (Curator's may count twice after a lost reply, and report success.)
 ///
 /// # Contention
 ///
-/// Sessions take turns, so one of them writes at full speed while the others pause for up to 256 ms. A session that
-/// writes now and then does not pause. The retry policy of the constructor limits the tries as in Curator: it decides
-/// on the number of retries, and the next one begins when its pause has passed. Tries within such a pause do not count.
-/// For numbers that only have to be unique use [`UniqueIds`](crate::UniqueIds), without contention.
+/// The server refuses a write if another session has changed the number since it was read. Under contention sessions
+/// take turns: one of them writes at full speed while the others pause for up to 256 ms. A session that writes now and
+/// then does not pause.
+///
+/// The retry policy of the constructor limits the tries. A refused try uses one of its retries, and begins the policy's
+/// pause; tries within that pause use none. When the policy gives up, the call fails with
+/// [`CounterError::Contended`](crate::CounterError::Contended), or continues
+/// [under a lock](CounterOptions::promoted_to_lock). Lost connections are the matter of the client's own policy.
+///
+/// For ids that only have to be unique use [`UniqueIds`](crate::UniqueIds), which have no contention.
 ///
 /// # Examples
 ///
@@ -55,11 +63,16 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// use curator_framework::RetryNTimes;
 /// use curator_recipes::DistributedAtomicLong;
 ///
+/// // How often to try while other clients change the number.
 /// let retry = RetryNTimes::new(100, Duration::from_millis(10));
 /// let orders = DistributedAtomicLong::new(client, "/orders/count", retry)?;
-/// let change = orders.increment().await?;
-/// println!("order {} of {}", change.post_value(), orders.get().await?);
-/// orders.close().await;
+/// match orders.increment().await {
+///     Ok(change) => println!("order {}", change.post_value()),
+///     Err(error) if error.outcome_unknown() => println!("counted once, or not at all"),
+///     Err(error) => return Err(error.into()), // not counted
+/// }
+/// println!("{} orders", orders.get().await?);
+/// orders.close().await; // deletes the marker, see the layout
 /// # Ok(())
 /// # }
 /// ```
@@ -69,25 +82,30 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// * A change that was not made is an error. Curator returns a result that did not succeed, with the value 0.
 /// * An overflow is an error, and so is data of another length than that of the number. Curator's numbers wrap around,
 ///   and ignore the end of longer data.
-/// * `compare_and_set` tries again until the value is set, or is another one.
+/// * `compare_and_set` tries again until the value is set, or differs from the expected one.
 /// * A version of −1 is refused, because ZooKeeper takes it for any version.
 ///
 /// # ZooKeeper layout
 ///
-/// `<path>`, persistent, with the number in 8 or 4 bytes, big-endian, as in Curator. Missing parents are containers. An
-/// empty or missing node is 0. `<path>/_c_<uuid>-count`, ephemeral and not in Curator, is the marker of one object in
-/// one session. So the node has children while counters are in use. `zookeeper-async` creates no markers.
+/// | node | mode | data |
+/// | --- | --- | --- |
+/// | `<path>` | persistent | the number in 8 or 4 bytes, big-endian, as in Curator; empty data is 0 |
+/// | `<path>/_c_<uuid>-count` | ephemeral | the number of the newest write of one object in one session |
+///
+/// Missing parents are created as containers. A missing node is 0. The second node is the marker, which Curator does
+/// not have: it proves after a lost reply whether a write was applied. So the node has children while counters are in
+/// use. `zookeeper-async` creates no markers.
 ///
 /// # Cost
 ///
 /// | case | requests |
 /// | --- | --- |
 /// | change | 1 |
-/// | first change of an object | 1 read more, on a new path also those of missing parents |
+/// | first change of an object or in a session | 1 read more, on a new path also the creates of missing parents |
 /// | changes of several tasks at once | 1 for all that wait |
-/// | behind a change of another session | 3 more: a refused write, a read, and a read behind the write that follows |
-/// | each 256th of an object in a loop, each 16th beside others | 1 read more: a gap for other sessions |
-/// | change with `zookeeper-async`, first change in a session | 1 read more |
+/// | change after one of another session | 3 more: a refused write, a read, and a read that travels with the next write |
+/// | each 256th change in a loop, each 16th beside other sessions | 1 read more: a gap for other sessions |
+/// | change with `zookeeper-async` | 1 read more |
 /// | lost reply | 2 more in 1 round trip: a write that changes nothing, and a read of the marker; for the first change of a session perhaps 1 read more |
 /// | comparison that fails | 1 read |
 #[derive(Clone)]
@@ -131,7 +149,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
         self.counter.path()
     }
 
-    /// Reads the number. It is 0 if the node does not exist.
+    /// Reads the number from the server. It is 0 if the node does not exist.
     ///
     /// # Errors
     ///
@@ -180,8 +198,8 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// * `CounterError::Overflow`, `CounterError::NotANumber`: mend the value, by [`force_set`](Self::force_set).
     /// * `CounterError::VersionsExhausted`: call [`force_set`](Self::force_set), once in 2^32 changes.
     /// * `CounterError::Lock`: the lock of a promoted counter cannot be acquired.
-    /// * Of the framework `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`,
-    ///   `Error::NoChildrenForEphemerals`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
+    ///   `Error::NotStarted`, `Error::Closed`: nothing was changed.
     /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up: the change may be
     ///   made if [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
     ///
@@ -205,7 +223,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
         self.change(Change::Subtract(delta)).await
     }
 
-    /// Sets the number, and returns the one before.
+    /// Sets the number. The result has the number before, too.
     ///
     /// # Errors
     ///
@@ -235,7 +253,8 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add), without the first three.
+    /// As [`add`](Self::add), without `CounterError::Contended`, `CounterError::Overflow`, `CounterError::NotANumber`,
+    /// `CounterError::VersionsExhausted` and `CounterError::Lock`.
     ///
     /// # Cancel safety
     ///
@@ -257,8 +276,8 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
         self.counter.initialize(number).await
     }
 
-    /// Deletes the marker of this counter and its clones. A later change creates another one. The drop of the last clone
-    /// has the marker deleted in the background.
+    /// Deletes the marker of this counter and its clones. A later change creates another one. The drop of the last
+    /// clone leaves the delete to the session.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Numbers that are unique over all clients of a path.
+//! Ids that are unique over all clients of a path.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ const LAST_EPOCH: u64 = u64::MAX >> VERSION_BITS;
 /// The largest number of ids in one transaction.
 const LARGEST_BATCH: usize = 256;
 
-/// Numbers that are unique over all clients of a path, and rise. Curator does not have them.
+/// Ids that are unique over all clients of a path, and rise. Curator does not have them.
 ///
-/// Each number is the version of a node behind a write without a condition. So clients never refuse each other's
-/// writes, at any number of clients. Clones are cheap.
+/// Each id is the version of a node after a write without a condition. The server refuses no such write, so any number
+/// of clients can take ids at once. Clones are cheap.
 ///
 /// # Gaps
 ///
-/// A number is never returned twice, but may be lost: with a reply, a dropped future or a crash. Calls that follow one
-/// another return rising numbers, whichever clients make them.
+/// An id is never returned twice, but may be lost: with a reply, a dropped future or a crash. A call that begins after
+/// the end of another one returns a larger id, whichever clients make them.
 ///
-/// Do not delete the node: the numbers begin anew then, unless the path is another one.
+/// Do not delete the nodes: a later object would return the same ids again.
 ///
 /// # Examples
 ///
@@ -50,9 +50,9 @@ const LARGEST_BATCH: usize = 256;
 ///
 /// # ZooKeeper layout
 ///
-/// `<path>/<epoch>`, persistent and empty, with an epoch of 10 digits. A number is the epoch, times 2^31, plus the node's
-/// version. When the versions of an epoch end after 2^31 − 1 numbers, the next epoch begins. Missing parents, and the
-/// path itself, are containers.
+/// `<path>/<epoch>`, persistent and empty, with an epoch of 10 digits. An id is the epoch, times 2^31, plus the node's
+/// version. When the versions of an epoch end after 2^31 − 1 ids, the next epoch begins. Missing parents, and the path
+/// itself, are created as containers.
 ///
 /// # Cost
 ///
@@ -60,7 +60,7 @@ const LARGEST_BATCH: usize = 256;
 /// | --- | --- |
 /// | the first of an object | 1 read more, on a new path 3 to 5 requests more |
 /// | `next` | 1 write |
-/// | `take` | 1 transaction for up to 256 numbers; with `zookeeper-async` 1 write for each number, sent together |
+/// | `take` | 1 transaction for up to 256 ids; with `zookeeper-async` 1 write for each id, sent together |
 #[derive(Debug, Clone)]
 pub struct UniqueIds {
     shared: Arc<Shared>,
@@ -75,7 +75,7 @@ struct Shared {
 }
 
 impl UniqueIds {
-    /// Describes the numbers of a path, without a request.
+    /// Creates a source of the ids of a path, without a request.
     ///
     /// # Errors
     ///
@@ -92,24 +92,24 @@ impl UniqueIds {
         &self.shared.path
     }
 
-    /// Returns a new number, from 1.
+    /// Returns a new id. The first one of a path is 1.
     ///
     /// # Errors
     ///
-    /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up: call again. A
-    ///   number may be lost.
+    /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up: call again. An
+    ///   id may be lost.
     /// * `Error::NoAuth`, `Error::SchemaViolation`: the node cannot be written or created.
     /// * `Error::NotStarted`, `Error::Closed`.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, a number may be lost.
+    /// When the future is dropped, an id may be lost.
     pub async fn next(&self) -> CounterResult<u64> {
         // Never empty.
         Ok(self.take(1).await?.pop().unwrap_or_default())
     }
 
-    /// Returns this number of new numbers, which rise. Other clients may get some between them.
+    /// Returns `count` new ids, which rise. Other clients may get ids between them.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl UniqueIds {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the numbers are lost.
+    /// When the future is dropped, the ids are lost.
     pub async fn take(&self, count: usize) -> CounterResult<Vec<u64>> {
         let (mut ids, mut retries) = (Vec::new(), self.shared.client.retry_loop());
         while ids.len() < count {
@@ -136,7 +136,7 @@ impl UniqueIds {
 }
 
 impl Shared {
-    /// Adds up to `count` numbers of the newest epoch, or begins the next one.
+    /// Adds up to `count` ids of the newest epoch, or begins the next epoch.
     async fn draw(&self, session: &Session, count: usize, ids: &mut Vec<u64>) -> Result<(), Error> {
         let known = *self.epoch.lock();
         let epoch = match known {
@@ -151,7 +151,7 @@ impl Shared {
                     Some(id) => ids.push(id),
                     None => return self.begin(session, epoch + 1).await,
                 },
-                // An administrator has deleted the node of the epoch: its numbers must not begin anew.
+                // An administrator has deleted the node of the epoch: its ids must not be returned again.
                 Err(Error::NoNode { .. }) => return self.begin(session, epoch + 1).await,
                 Err(error) => return Err(error),
             }
@@ -197,7 +197,7 @@ impl Shared {
     }
 }
 
-/// Writes a node this number of times. Returns its stat behind each write, in order.
+/// Writes a node `count` times. Returns its stat after each write, in order.
 async fn write(session: &Session, path: &str, count: usize) -> Vec<Result<Stat, Error>> {
     if count > 1 {
         let operation = Operation::SetData { path: path.to_owned(), data: Vec::new(), version: None };

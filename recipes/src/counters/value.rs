@@ -1,4 +1,4 @@
-//! Atomic values: bytes that all processes change.
+//! Atomic values: bytes that many processes change.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use crate::counters::engine::Change;
 use crate::counters::error::CounterResult;
 use crate::counters::options::CounterOptions;
 
-/// A few bytes that all processes change, each change exactly once: Curator's `DistributedAtomicValue`.
+/// A few bytes that many processes change, each change exactly once: Curator's `DistributedAtomicValue`.
 ///
-/// Each change is made once, in the way of a [`DistributedAtomicLong`](crate::DistributedAtomicLong): see there for lost
-/// replies, contention, layout and cost. Clones are cheap, and share one queue of changes.
+/// [`DistributedAtomicLong`](crate::DistributedAtomicLong) describes lost replies, contention, layout and cost, which
+/// are the same. Clones are cheap, and share one queue of changes. A [`SharedValue`](crate::SharedValue) also keeps a
+/// local copy and reports changes.
 ///
 /// # Examples
 ///
@@ -80,7 +81,7 @@ impl DistributedAtomicValue {
         self.counter.path()
     }
 
-    /// Reads the value; `None` if the node does not exist.
+    /// Reads the value from the server; `None` if the node does not exist.
     ///
     /// # Errors
     ///
@@ -94,14 +95,14 @@ impl DistributedAtomicValue {
         self.counter.get().await
     }
 
-    /// Sets the value, and returns the one before, empty if the node did not exist.
+    /// Sets the value. The result has the value before, too: empty if the node did not exist.
     ///
     /// # Errors
     ///
     /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the value to a lock.
     /// * `CounterError::VersionsExhausted`: call [`force_set`](Self::force_set), once in 2^32 changes.
     /// * `CounterError::Lock`: the lock of a promoted value cannot be acquired.
-    /// * Of the framework `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::RequestTooLarge`,
+    /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::RequestTooLarge`,
     ///   `Error::NoChildrenForEphemerals`, `Error::NotStarted`, `Error::Closed`: nothing was changed.
     /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up: the change may be
     ///   made if [`outcome_unknown`](crate::CounterError::outcome_unknown) returns true.
@@ -134,7 +135,8 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// As [`try_set`](Self::try_set), without the first two.
+    /// As [`try_set`](Self::try_set), without `CounterError::Contended`, `CounterError::VersionsExhausted` and
+    /// `CounterError::Lock`.
     ///
     /// # Cancel safety
     ///
@@ -156,8 +158,8 @@ impl DistributedAtomicValue {
         self.counter.initialize(value.into()).await
     }
 
-    /// Deletes the marker of this value and its clones. A later change creates another one. The drop of the last clone has
-    /// the marker deleted in the background.
+    /// Deletes the marker of this value and its clones. A later change creates another one. The drop of the last clone
+    /// leaves the delete to the session.
     ///
     /// # Cancel safety
     ///

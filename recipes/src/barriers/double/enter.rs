@@ -10,9 +10,10 @@ use curator_framework::{
 use futures_util::future::join3;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::nodes::{Nodes, drift, retry_in_session};
+use super::nodes::{Nodes, drift};
 use super::plan::entering::{Entering, Input, Quorum, Step};
 use crate::barriers::error::BarrierResult;
+use crate::locks::engine::retry_in_session;
 
 /// The part of the session timeout that a healthy server takes at most to reply, and that a leaver waits for others.
 pub(super) const PATIENCE: u32 = 10;
@@ -136,7 +137,7 @@ impl<'a> Attempt<'a> {
             step = match input {
                 Ok(input) => plan.next(input),
                 Err(error) => {
-                    Box::pin(retry_in_session(error, &self.session, retries)).await?;
+                    retry_in_session(error, &self.session, retries).await?;
                     plan.next(Input::Interrupted { may_stand: self.owned.is_uncertain() })
                 }
             };

@@ -6,9 +6,10 @@ use curator_framework::{
 use tokio::time::Instant;
 
 use super::enter::{PATIENCE, at, count, later};
-use super::nodes::{Nodes, drift, retry_in_session};
+use super::nodes::{Nodes, drift};
 use super::plan::leaving::{Input, Leaving, Step};
 use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::locks::engine::retry_in_session;
 
 /// The state of a leave, which a later call goes on with.
 pub(super) struct Departing {
@@ -92,7 +93,7 @@ impl Attempt<'_> {
                     if leave.lost.is_some() {
                         return Err(error);
                     }
-                    Box::pin(retry_in_session(error, &self.session, retries)).await?;
+                    retry_in_session(error, &self.session, retries).await?;
                     leave.plan.next(Input::Interrupted)
                 }
             };

@@ -10,9 +10,10 @@ use tokio::time::Instant;
 
 use super::enter::{Entered, bounded, later};
 use super::leave::Departing;
-use super::nodes::{Nodes, drift, retry_in_session};
+use super::nodes::{Nodes, drift};
 use super::plan::leaving::Leaving;
 use crate::barriers::error::{BarrierError, BarrierResult};
+use crate::locks::engine::retry_in_session;
 
 /// A member that has entered a [`DistributedDoubleBarrier`](crate::DistributedDoubleBarrier), until it leaves.
 ///

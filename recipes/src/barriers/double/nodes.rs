@@ -1,7 +1,7 @@
 //! The nodes of a double barrier, and the requests for them.
 
 use curator_framework::{
-    CreateMode, CuratorFramework, Done, Error, Operation, OwnedNode, RetryLoop, Session, Stat, Watch, make_path,
+    CreateMode, CuratorFramework, Done, Error, Operation, OwnedNode, Session, Stat, Watch, make_path,
 };
 use futures_util::future::{join_all, join3};
 
@@ -224,16 +224,6 @@ async fn one_by_one(session: &Session, operations: Vec<Operation>, unsupported: 
 /// is the number of deaths between them.
 pub(super) const fn drift(barrier: &Stat) -> i32 {
     barrier.cversion.wrapping_sub(barrier.version)
-}
-
-/// Waits out a lost connection in the same session, as the retry policy allows. Returns every other error, and that of
-/// a session that ends meanwhile.
-pub(super) async fn retry_in_session(error: Error, session: &Session, retries: &mut RetryLoop) -> Result<(), Error> {
-    if !matches!(error, Error::ConnectionLoss { .. }) {
-        return Err(error);
-    }
-    retries.failed(error).await?;
-    retries.reconnected(session).await
 }
 
 #[cfg(test)]

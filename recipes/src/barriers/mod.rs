@@ -1,9 +1,17 @@
-//! Barriers, which cannot hang and let no member in alone, and a count-down latch.
+//! Barriers and a count-down latch.
+//!
+//! | file | contents |
+//! | --- | --- |
+//! | [`barrier`], [`owned`] | a barrier that any client sets and removes, and one that is removed with its owner |
+//! | [`double`] | a double barrier: members enter together and leave together |
+//! | [`latch`] | a count-down latch |
+//! | [`exact_node`] | creates the ephemeral node of an owner or a participant |
+//! | [`waiting`] | the wait for one node, over connections and sessions |
 
 pub(crate) mod barrier;
 pub(crate) mod double;
 pub(crate) mod error;
+mod exact_node;
 pub(crate) mod latch;
 pub(crate) mod owned;
-mod ownership;
 mod waiting;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use curator_framework::{CuratorFramework, LossReason, LossSignal, OwnedNode};
 
 use crate::barriers::error::BarrierResult;
-use crate::barriers::ownership::own;
+use crate::barriers::exact_node::create_exact_node;
 
 /// A barrier that is set as long as this guard exists and its session lasts:
 /// [`DistributedBarrier::set_owned`](crate::DistributedBarrier::set_owned).
@@ -21,7 +21,7 @@ pub struct OwnedBarrier {
 
 impl OwnedBarrier {
     pub(super) async fn set(client: &CuratorFramework, path: &str) -> BarrierResult<Self> {
-        let node = own(client, path, None).await?;
+        let node = create_exact_node(client, path, None).await?;
         node.watch_node(Duration::ZERO);
         Ok(Self { client: client.clone(), signal: node.loss_signal(), node })
     }

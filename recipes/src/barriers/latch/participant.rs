@@ -11,7 +11,7 @@ use super::counting::Counting;
 use super::plan::{ParticipantNode, Record};
 use super::store::Store;
 use crate::barriers::error::{BarrierError, BarrierResult};
-use crate::barriers::ownership::own;
+use crate::barriers::exact_node::create_exact_node;
 use crate::barriers::waiting::{Awaited, Look};
 
 /// A process that has announced its count: [`CountDownLatch::participate`](crate::CountDownLatch::participate).
@@ -32,7 +32,7 @@ impl LatchParticipant {
     pub(super) async fn join(store: &Arc<Store>, round: Record, name: &str, id: ProtectedId) -> BarrierResult<Self> {
         let (operation, name) = (id.to_string(), name.to_owned());
         let node = ParticipantNode { operation: &operation, round: round.round, name: &name }.to_name();
-        let node = own(&store.client, &make_path(&store.participants(), &node), Some(id)).await?;
+        let node = create_exact_node(&store.client, &make_path(&store.participants(), &node), Some(id)).await?;
         node.watch_node(Duration::ZERO);
         Ok(Self { store: Arc::clone(store), round, operation, name, signal: node.loss_signal(), node })
     }

@@ -1,4 +1,4 @@
-//! The create of an ephemeral node at an exact path, with an owner.
+//! Creates an ephemeral node at an exact path, with an owner.
 
 use curator_framework::{
     CuratorFramework, Error, NodeSpec, Occupant, OwnedNode, Parents, ProtectedId, RetryLoop, Session,
@@ -6,8 +6,8 @@ use curator_framework::{
 
 use crate::barriers::error::{BarrierError, BarrierResult};
 
-/// Creates an ephemeral node at exactly this path, over lost replies and sessions. The node has an id as data: the given
-/// one, or a new one.
+/// Creates an ephemeral node at exactly this path, over lost replies and sessions. The node has an id as data: the
+/// given one, or a new one.
 ///
 /// # Errors
 ///
@@ -17,12 +17,16 @@ use crate::barriers::error::{BarrierError, BarrierResult};
 /// # Cancel safety
 ///
 /// When the future is dropped, the node is deleted in the background if it was created.
-pub(super) async fn own(client: &CuratorFramework, path: &str, id: Option<ProtectedId>) -> BarrierResult<OwnedNode> {
+pub(super) async fn create_exact_node(
+    client: &CuratorFramework,
+    path: &str,
+    id: Option<ProtectedId>,
+) -> BarrierResult<OwnedNode> {
     let (mut attempts, mut retries) = (Attempts { client, path, id, node: None }, client.retry_loop());
     loop {
         match attempts.attempt(&mut retries).await {
             Ok(Some(node)) => return Ok(node),
-            // The node at the path has gone, or goes: the next create decides.
+            // The node of another session is gone, or soon will be: the next create decides.
             Ok(None) => {}
             Err(BarrierError::Framework(error)) => retries.failed(error).await?,
             Err(error) => return Err(error),

@@ -1,4 +1,4 @@
-//! The barrier.
+//! A barrier: while its node exists, it holds waiters back.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
 ///
 /// The barrier is set while its node exists. A barrier that is not set lets all waiters pass at once. Clones are cheap.
 ///
-/// # The owner's barrier
+/// # Owned barriers
 ///
 /// A barrier of [`set_barrier`](Self::set_barrier) stays until a client removes it, also if the process that has set it
-/// dies. One of [`set_owned`](Self::set_owned) falls with its owner: when the guard is dropped, or when the owner's
-/// session ends. Waiters wait at both in the same way, Java's too.
+/// dies. One of [`set_owned`](Self::set_owned) is removed with its owner: when the guard is dropped, or when the
+/// owner's session ends. Waiters wait at both in the same way, Java's too.
 ///
 /// # Examples
 ///
@@ -33,9 +33,9 @@ use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
 ///
 /// let barrier = DistributedBarrier::new(client.clone(), "/barriers/import")?;
 /// let owned = barrier.set_owned().await?;
-/// assert!(!barrier.wait_on_barrier_timeout(Duration::from_millis(50)).await?);
+/// assert!(!barrier.wait_on_barrier_timeout(Duration::from_millis(50)).await?); // still set
 ///
-/// let waiter = barrier.clone();
+/// let waiter = barrier.clone(); // in another process
 /// let waiting = tokio::spawn(async move { waiter.wait_on_barrier().await });
 /// owned.remove().await?;
 /// waiting.await??;
@@ -74,7 +74,7 @@ pub struct DistributedBarrier {
 }
 
 impl DistributedBarrier {
-    /// Creates a barrier object. Sends no request.
+    /// Creates a barrier at a path, without a request.
     ///
     /// # Errors
     ///
@@ -130,7 +130,8 @@ impl DistributedBarrier {
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; `Error::NotStarted`, `Error::Closed`.
+    /// `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; `Error::NotStarted`,
+    /// `Error::Closed`.
     ///
     /// # Cancel safety
     ///
@@ -223,7 +224,7 @@ impl Awaited for Removal<'_> {
     async fn look(&mut self, session: &Session) -> BarrierResult<Look<()>> {
         let (found, watch) = session.exists_watched(self.path).await?;
         Ok(match found {
-            // A barrier that was set by another transaction follows the removal of the first one.
+            // Another transaction has set this barrier only after the first one was removed.
             Some(stat) if *self.set_by.get_or_insert(stat.czxid) == stat.czxid => Look::Wait(watch),
             _ => Look::Done(()),
         })

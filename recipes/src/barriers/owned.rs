@@ -1,4 +1,4 @@
-//! The barrier of an owner.
+//! A barrier that is set as long as its guard exists.
 
 use std::fmt;
 use std::time::Duration;
@@ -32,7 +32,8 @@ impl OwnedBarrier {
         self.node.planned_path()
     }
 
-    /// Returns `true` while the barrier is certainly set by this guard, as far as this process knows. Local, no request.
+    /// Returns `true` until this guard's barrier is known to be lost: its session's deadline has passed, or another
+    /// client has removed it. Local, no request.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.signal.loss().is_none()

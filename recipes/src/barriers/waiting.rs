@@ -23,7 +23,7 @@ pub(super) trait Awaited: Send {
     /// The result of the wait.
     type Output: Send;
 
-    /// Returns the path that a server has to be up to date for.
+    /// Returns the path for which a server has to catch up before the first look in a later session.
     fn path(&self) -> &str;
 
     /// Looks once, and leaves a watch that fires when it is worth another look.
@@ -33,7 +33,8 @@ pub(super) trait Awaited: Send {
     fn notified(&mut self, session: &Session, reason: WakeReason, watch: &Watch) -> Option<Self::Output>;
 }
 
-/// Waits for at most `budget`; without one for ever. A budget of zero is one look. Returns `None` if the budget ends.
+/// Waits for at most `budget`; without one for ever. With a budget of zero it looks once. Returns `None` at the end of
+/// the budget.
 ///
 /// # Errors
 ///
@@ -127,8 +128,8 @@ impl Wait<'_> {
     }
 }
 
-/// Returns `true` if the notification certainly follows the reply that set the watch: it is not that of an earlier node at
-/// the path. A client that does not report transactions may deliver the two in any order.
+/// Returns `true` if the notification certainly follows the reply that set the watch: it is not that of an earlier node
+/// at the path. A client that does not report transactions may deliver the two in any order.
 pub(super) fn follows_its_reply(session: &Session, watch: &Watch) -> bool {
     session.zxid() != 0 && watch.found().is_some_and(|found| watch.fired_in() == Some(found.epoch))
 }

@@ -15,7 +15,8 @@ use super::plan::entering::{Entering, Input, Quorum, Step};
 use crate::barriers::error::BarrierResult;
 use crate::locks::engine::retry_in_session;
 
-/// The part of the session timeout that a healthy server takes at most to reply, and that a leaver waits for others.
+/// The session timeout, divided by this, is the longest reply time of a healthy server. A member that leaves looks for
+/// dead members after the same time.
 pub(super) const PATIENCE: u32 = 10;
 /// The most attempts to create a node while other clients delete its parents.
 const MOST_PARENTS: usize = 16;
@@ -37,7 +38,8 @@ pub(super) async fn enter(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<
     bounded(nodes, end, "entering a barrier", attempts(nodes, end)).await
 }
 
-/// Carries out what has a budget, and the decision at the end of the budget, for which a server has to reply.
+/// Runs `work`, which at `end` sends the requests that decide its result. Fails if a server does not reply to these
+/// within a further part of the session timeout.
 pub(super) async fn bounded<T>(
     nodes: &Nodes,
     end: Option<Instant>,
@@ -224,7 +226,7 @@ impl<'a> Attempt<'a> {
                         self.left.remove(index / 2);
                     }
                     Error::NoNode { .. } => self.create_parents().await?,
-                    // Behind a lost reply.
+                    // After a lost reply.
                     Error::NodeExists { .. } => return Ok(Input::Interrupted { may_stand: true }),
                     cause => return Err(cause),
                 },
@@ -246,8 +248,8 @@ impl<'a> Attempt<'a> {
         Input::Arrived { czxid, count, version }
     }
 
-    /// Arrives with a client without transactions: the count is read behind the create, so that it includes all members
-    /// that are older.
+    /// Arrives with a client without transactions: it reads the count after the create, so that this includes all older
+    /// members.
     async fn arrive_one_by_one(&mut self) -> Result<Input, Error> {
         self.is_exact = false;
         let nodes = self.nodes;
@@ -276,7 +278,7 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Finds the own node behind a lost reply.
+    /// Finds the own node after a lost reply.
     async fn settle(&mut self) -> Result<Input, Error> {
         let path = self.owned.planned_path().to_owned();
         let (session, nodes) = (&self.session, self.nodes);

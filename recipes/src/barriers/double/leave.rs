@@ -162,7 +162,7 @@ impl Attempt<'_> {
         Ok(Input::Departed { zxid: barrier.mzxid, others, version: barrier.version })
     }
 
-    /// Leaves with a client without transactions: the count is read behind the delete, so that the last member to leave
+    /// Leaves with a client without transactions: it reads the count after the delete, so that the last member to leave
     /// sees that it is the last.
     async fn depart_one_by_one(&mut self, leave: &mut Departing, path: &str) -> Result<Input, Error> {
         self.is_exact = false;

@@ -106,8 +106,8 @@ impl BarrierMember {
         self.departing.owned.is_some() && self.signal.loss().is_none()
     }
 
-    /// Resolves with the reason when the node of the member is lost: its session has ended, or another client has deleted
-    /// it. The other members do not wait for this member then.
+    /// Resolves with the reason when the node of the member is lost: its session has ended, or another client has
+    /// deleted it. The other members do not wait for this member then.
     ///
     /// # Cancel safety
     ///
@@ -197,8 +197,8 @@ impl BarrierMember {
         }
     }
 
-    /// Leaves the barrier, and waits until all members of the round have left or died. A call after the end of one with
-    /// a budget, or after an error, goes on to wait.
+    /// Leaves the barrier, and waits until all members of the round have left or died. After a
+    /// [`leave_timeout`](Self::leave_timeout) that returned `None`, or after an error, it continues the wait.
     ///
     /// # Errors
     ///
@@ -212,18 +212,18 @@ impl BarrierMember {
     pub async fn leave(&mut self) -> BarrierResult<Departure> {
         match self.leave_until(None).await? {
             Some(departure) => Ok(departure),
-            // Without a budget the wait does not end before.
+            // Never: a wait without a budget ends only when all have left.
             None => Err(Error::Closed.into()),
         }
     }
 
-    /// Leaves like [`leave`](Self::leave), and waits at most for `budget`. Returns `None` if members are left then: this
-    /// member has left, and the others do not wait for it.
+    /// Leaves like [`leave`](Self::leave), and waits at most for `budget`. Returns `None` if other members are still
+    /// there then: this member has left, and the others do not wait for it.
     ///
     /// # Errors
     ///
-    /// Those of [`leave`](Self::leave); `Error::ConnectionLoss` also if a server has not replied at the end of the budget
-    /// and of a further tenth of the session timeout.
+    /// Those of [`leave`](Self::leave); `Error::ConnectionLoss` also if a server has not replied at the end of the
+    /// budget and of a further tenth of the session timeout.
     ///
     /// # Cancel safety
     ///

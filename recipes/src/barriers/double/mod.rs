@@ -36,21 +36,22 @@ pub struct Arrived {
 /// A barrier that members enter together and leave together: Curator's `DistributedDoubleBarrier`.
 ///
 /// [`enter`](Self::enter) returns when all members have arrived, [`BarrierMember::leave`] when all have left or died.
-/// Then the next round can begin. Within one process [`tokio::sync::Barrier`] does the same without a server. Clones are
-/// cheap, and keep the client open. Each call of `enter` is a member of its own.
+/// Then the next round can begin. Within one process [`tokio::sync::Barrier`] does the same without a server. Clones
+/// are cheap, and keep the client open. Each call of `enter` is a separate member.
 ///
 /// # Rounds
 ///
-/// A round begins when the last member opens the barrier: one transaction checks that each counted member stands. So no
-/// member enters unless as many members as the quantity, or the [quorum](DoubleBarrierOptions::quorum), have stood at
-/// one moment. A member that arrives while members of a round are left joins that round. A barrier that was left open by
-/// members that died is closed first.
+/// A round begins when the last member opens the barrier, in one transaction, which checks that the node of each
+/// counted member exists. So a member enters only if `member_qty` members, or the
+/// [quorum](DoubleBarrierOptions::quorum), were there at one moment. A member that arrives while members of a round are
+/// still there joins that round. A barrier that dead members have left open is closed first.
 ///
 /// # Losing a member
 ///
 /// A member is lost with its session. Before the barrier opens it arrives again in the next session, and counts once.
-/// Later [`BarrierMember::lost`] tells the member, [`BarrierMember::member_lost`] and [`Departure::died`] tell the others.
-/// No wait hangs when a member dies: `leave` notices a death a tenth of the session timeout after it.
+/// After that, [`BarrierMember::lost`] reports the loss to the member itself; [`BarrierMember::member_lost`] and
+/// [`Departure::died`] report it to the others. No wait hangs when a member dies: `leave` notices a death at most a
+/// tenth of the session timeout after the server has deleted the node of the dead member.
 ///
 /// # Examples
 ///
@@ -72,7 +73,7 @@ pub struct Arrived {
 ///         println!("all members have begun");
 ///         println!("all members have ended, {} by dying", member.leave().await?.died());
 ///     }
-///     None => println!("a member is missing"),
+///     None => println!("no second member has come"), // this one counts no longer
 /// }
 /// worker.await??;
 /// # client.close().await;
@@ -82,13 +83,13 @@ pub struct Arrived {
 ///
 /// # Differences from Curator
 ///
-/// * The end of a budget deletes the node of the member. Curator's node stays and counts, so a later member enters alone
+/// * At the end of its budget a member deletes its node. Curator's node stays and counts, so a later member enters alone
 ///   (CURATOR-80, CURATOR-318).
 /// * A `ready` that dead members have left lets no member in. Curator's next member enters alone.
-/// * A lost reply is survived. Curator's caller gets `NodeExists`, and its node stays.
-/// * A member that is late gets in, and only the opening lets members in. Curator's members wake each other wrongly, or
-///   wait for ever.
-/// * A member that dies is told, and no wait hangs for it. `leave` behind the loss of the own node is an error.
+/// * A member goes on after a lost reply. Curator's caller gets `NodeExists`, and its node stays.
+/// * A late member enters the round. In Curator a late member may make all others wait for ever.
+/// * The death of a member is reported, and no wait hangs for it. `leave` returns
+///   [`BarrierError::Lost`](crate::BarrierError::Lost) if the member's own node was lost.
 /// * [Quorum](DoubleBarrierOptions::quorum), [rounds](BarrierMember::round), [leader](BarrierMember::is_leader) and
 ///   [members](Self::members) are additions.
 /// * These promises hold for groups without Java's clients, and in full with the default client. With
@@ -114,9 +115,9 @@ pub struct Arrived {
 /// | leave | 2 | 2, and the notification |
 /// | leave as the last member | 2 | 2 |
 ///
-/// Waiting sends nothing. A member that waits in `leave` for longer than a tenth of the session timeout sends 4 requests,
-/// and again when the member that it watches has gone. The transaction that opens the barrier checks each member, and a
-/// server takes some ten thousand in its default frame.
+/// Waiting sends nothing. A member that waits in `leave` for longer than a tenth of the session timeout sends 4
+/// requests, and again when the member that it watches has gone. The transaction that opens the barrier checks each
+/// member, and a server takes some ten thousand in its default frame.
 #[derive(Clone)]
 pub struct DistributedDoubleBarrier {
     nodes: Arc<Nodes>,
@@ -177,8 +178,8 @@ impl DistributedDoubleBarrier {
     ///
     /// # Errors
     ///
-    /// Those of [`enter`](Self::enter); `Error::ConnectionLoss` also if no server has replied at the end of the budget and
-    /// of a further tenth of the session timeout. The node is deleted in the background then.
+    /// Those of [`enter`](Self::enter); `Error::ConnectionLoss` also if no server has replied at the end of the budget
+    /// and of a further tenth of the session timeout. The node is deleted in the background then.
     ///
     /// # Cancel safety
     ///

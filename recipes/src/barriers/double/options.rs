@@ -23,8 +23,8 @@ impl DoubleBarrierOptions {
         self
     }
 
-    /// Opens the barrier also with fewer members: `grace` after the arrival of the member that makes them `least`, if as
-    /// many stand then. Give all members the same quorum. Default: the barrier waits for all members.
+    /// Opens the barrier also with fewer members: `grace` after at least `least` members have arrived, if as many are
+    /// still there. Give all members the same quorum. Default: the barrier waits for all members.
     pub fn quorum(mut self, least: usize, grace: Duration) -> Self {
         self.quorum = Some((least, grace));
         self

@@ -13,7 +13,7 @@ pub(super) struct Counting<'a> {
     operation: Option<String>,
     /// The round in which the operation counts: that of the newest look.
     round: Option<Record>,
-    /// The operation counts in `round` alone, and not at all behind its end.
+    /// The operation counts in `round` alone, and not at all after its end.
     is_participant: bool,
     /// The error of a try in `round` that may have been applied.
     unknown: Option<Error>,
@@ -79,7 +79,7 @@ impl<'a> Counting<'a> {
     async fn attempt(&mut self, session: &Session) -> BarrierResult<Tried> {
         let Some(known) = self.look(session).await? else {
             self.delete_own(session).await?;
-            return Ok(self.behind_the_round());
+            return Ok(self.after_the_round());
         };
         match next_count(&known.record, known.tally) {
             CountStep::Over { mark } => {
@@ -93,9 +93,9 @@ impl<'a> Counting<'a> {
         }
     }
 
-    /// Returns the result behind the end of the operation's round. That round may have been over before this call, so its
-    /// end counts for a participant alone.
-    fn behind_the_round(&self) -> Tried {
+    /// Returns the result after the end of the operation's round. That round may have been over before this call, so
+    /// its end decides for a participant alone.
+    fn after_the_round(&self) -> Tried {
         match &self.unknown {
             _ if self.is_participant => Tried::Counted(0),
             Some(unknown) => Tried::Unknown(unknown.clone()),
@@ -110,7 +110,7 @@ impl<'a> Counting<'a> {
         let earlier = self.store.known.lock().take();
         let is_of_round = |known: &Known| self.round.as_ref().is_none_or(|round| round.is_same_round(&known.record));
         let known = match earlier.filter(is_of_round) {
-            // The end of a round is not news: the next round may have begun behind it.
+            // The end of a round is not news: the next round may have begun.
             Some(known) if known.record.left(known.tally.counted) > 0 => known,
             _ => match (self.store.read(session, self.round.as_ref()).await, &self.round) {
                 (Err(BarrierError::NotSet { .. }), Some(_)) => return Ok(None),
@@ -148,12 +148,12 @@ impl<'a> Counting<'a> {
                 };
                 self.delete_own(session).await?;
                 Ok(known.map_or_else(
-                    || self.behind_the_round(),
+                    || self.after_the_round(),
                     |known| Tried::Counted(known.record.left(known.tally.counted)),
                 ))
             }
             Counted::No => Ok(Tried::Refused),
-            Counted::Unsupported => self.count_singly(session, &record, version).await,
+            Counted::Unsupported => self.count_one_by_one(session, &record, version).await,
         }
     }
 
@@ -178,7 +178,7 @@ impl<'a> Counting<'a> {
 
     /// Counts without transactions. If this process dies between the last count and the mark, the next operation that
     /// sees all counts writes the mark.
-    async fn count_singly(&mut self, session: &Session, record: &Record, version: i32) -> BarrierResult<Tried> {
+    async fn count_one_by_one(&mut self, session: &Session, record: &Record, version: i32) -> BarrierResult<Tried> {
         let path = self.child(session, record.round);
         let acl = session.acl_for(&path);
         match session.create(&path, Vec::new(), acl, CreateMode::Persistent).await {

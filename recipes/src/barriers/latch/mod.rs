@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`plan`] | the record of a round, and the pure decisions of all operations |
 //! | [`store`] | the nodes of a latch, and their reads |
-//! | [`setting`] | the begin of a round |
+//! | [`setting`] | the beginning of a round |
 //! | [`counting`] | one count |
 //! | [`opening`] | the wait for the end of a round |
 //! | [`participant`] | participants, and the wait for the death of one |
@@ -34,21 +34,21 @@ use crate::barriers::waiting::wait;
 /// A latch that opens after a number of counts, from any processes: the `CountDownLatch` of `java.util.concurrent`
 /// between processes. Curator has none; Redisson's is `RCountDownLatch`.
 ///
-/// [`try_set_count`](Self::try_set_count) begins a round with a count. Each [`count_down`](Self::count_down) takes one off.
-/// All waiters of the round pass when the count is complete, and the next round may begin. Clones are cheap.
+/// [`try_set_count`](Self::try_set_count) begins a round with a count. Each [`count_down`](Self::count_down) lowers it
+/// by one. At zero the round is over: all its waiters pass, and the next round may begin. Clones are cheap.
 ///
 /// # Counted once
 ///
-/// Each count is a child of the round's node, named by the id of its operation. A second create of that child fails, so a
-/// count is made once, whatever happens to replies, connections and sessions. [`count_down_as`](Self::count_down_as) takes
-/// the id from the caller: a process that repeats its work after a crash counts once too.
+/// Each count is a child of the round's node, named by the id of its operation. A second create of that child fails, so
+/// a count is made once, whatever happens to replies, connections and sessions. [`count_down_as`](Self::count_down_as)
+/// takes the id from the caller: a process that repeats its work after a crash counts once too.
 ///
 /// The last count and the mark that the round is over are one transaction. So no process can die between the two.
 ///
 /// # Participants
 ///
-/// A process that will count can say so before: [`participate`](Self::participate) creates an ephemeral node. If it
-/// dies before its count, [`participant_lost`](Self::participant_lost) reports its name to the waiters.
+/// A process that will count can announce that: [`participate`](Self::participate) creates an ephemeral node. If the
+/// process dies before its count, [`participant_lost`](Self::participant_lost) reports its name to the others.
 ///
 /// # Examples
 ///
@@ -89,7 +89,7 @@ use crate::barriers::waiting::wait;
 ///
 /// | path | mode | data |
 /// | --- | --- | --- |
-/// | the latch's | persistent | `<round> <count> <id of the set>`, behind the end of the round with ` open` |
+/// | the latch's | persistent | `<round> <count> <id of the call>`, and ` open` after the end of the round |
 /// | `<round>` below it | persistent | empty; its version is the number of counts |
 /// | `<round>/<operation id>` | persistent | empty: one count |
 /// | `here/<operation id>-<round>-<name>` | ephemeral | the operation id: one participant |
@@ -101,25 +101,25 @@ use crate::barriers::waiting::wait;
 ///
 /// | operation | requests |
 /// | --- | --- |
-/// | `count_down` | 1 behind an earlier one of this latch, if no other client has counted since; else 3 |
+/// | `count_down` | 1 after an earlier one of this object, if no other client has counted since; else 3 |
 /// | `try_set_count` | 4, and a delete for each count of the round before; 2 more for the first round |
 /// | `wait` | 2, however many counts follow; 3 more in each new session |
-/// | `count` | 2; 5 if no count is left, which is read again behind a write |
+/// | `count` | 2; 5 if no count is left, which is read again after a write |
 /// | `participate` | 5 |
 /// | `participant_lost` | a listing, and one more whenever participants join or count, with 1 read for each that counts |
 ///
 /// # Over `zookeeper-async`
 ///
-/// That client has no transactions. A process that dies between the last count and its mark leaves the waiters waiting, up
-/// to the next call of any method of the latch. Each new session of a waiter looks too. Counts at the same moment can be
-/// more than the count.
+/// That client has no transactions. A process that dies between the last count and its mark leaves the waiters waiting,
+/// up to the next call of any method of the latch. Each new session of a waiter looks too. Counts at the same moment
+/// can be more than the count.
 #[derive(Clone)]
 pub struct CountDownLatch {
     store: Arc<Store>,
 }
 
 impl CountDownLatch {
-    /// Creates a latch object. Sends no request.
+    /// Creates a latch at a path, without a request.
     ///
     /// # Errors
     ///
@@ -136,16 +136,14 @@ impl CountDownLatch {
         &self.store.path
     }
 
-    /// Begins a round with this count, if no count stands: before the first round, or when the count of the last one is
-    /// complete. Returns `true` if this call has begun the round.
+    /// Begins a round with this count, if no round goes on. Returns `true` if this call has begun it.
     ///
     /// # Errors
     ///
     /// * `BarrierError::InvalidArgument`: the count is 0.
     /// * `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
-    ///   outcome](BarrierError::outcome_unknown) the round may have begun; it also has one if the next round has begun, or the
-    ///   latch was deleted, meanwhile.
+    ///   outcome](BarrierError::outcome_unknown) the round may have begun, and may be over already, or deleted with the latch.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: no round has begun.
     ///
     /// # Cancel safety
@@ -205,8 +203,8 @@ impl CountDownLatch {
         Counting::new(&self.store, None).run().await
     }
 
-    /// Counts as [`count_down`](Self::count_down) does, but once in a round for each operation id, over all processes. The
-    /// id is the name of a node: it has no `/`.
+    /// Counts as [`count_down`](Self::count_down) does, but once in a round for each operation id, over all processes.
+    /// The id is the name of a node: it has no `/`.
     ///
     /// # Errors
     ///
@@ -251,7 +249,7 @@ impl CountDownLatch {
         Ok(wait(&self.store.client, Some(budget), &mut Opening::of(&self.store)).await?.is_some())
     }
 
-    /// Announces that this process will count in the present round. The name is for the other processes; it has no `/`.
+    /// Announces that this process will count in the present round. The other processes see the name, which has no `/`.
     ///
     /// # Errors
     ///
@@ -275,8 +273,8 @@ impl CountDownLatch {
         }
     }
 
-    /// Resolves with the name of a participant that is gone before its count, in a round that is not over. Its session has
-    /// ended, or it was dropped. A participant that was gone before this call is not reported.
+    /// Resolves with the name of a participant that has lost its node before its count, in a round that is not over.
+    /// Its session has ended, or it was dropped. The call reports only participants that it has seen.
     ///
     /// # Errors
     ///

@@ -64,7 +64,7 @@ impl Awaited for Opening<'_> {
         Ok(Look::Wait(read.watch))
     }
 
-    /// The data of a latch changes at the end of a round, and at the begin of the next.
+    /// The data of a latch changes at the end of a round, and at the beginning of the next.
     fn notified(&mut self, session: &Session, reason: WakeReason, watch: &Watch) -> Option<()> {
         let has_changed = reason == WakeReason::Event(EventType::NodeDataChanged) && follows_its_reply(session, watch);
         has_changed.then_some(())

@@ -16,9 +16,9 @@ use crate::barriers::waiting::{Awaited, Look};
 
 /// A process that has announced its count: [`CountDownLatch::participate`](crate::CountDownLatch::participate).
 ///
-/// If it is dropped without a count, or its session ends before, the other processes are told that it was
+/// If it is dropped without a count, or its session ends before, the other processes learn that it was
 /// [lost](crate::CountDownLatch::participant_lost).
-#[must_use = "the others are told that the participant is lost when this is dropped"]
+#[must_use = "if unused the participant is reported as lost at once"]
 pub struct LatchParticipant {
     store: Arc<Store>,
     round: Record,
@@ -71,14 +71,15 @@ impl LatchParticipant {
         &self.operation
     }
 
-    /// Returns `true` while the participant's node certainly exists, as far as this process knows. Local, no request.
+    /// Returns `true` until the participant's node is known to be lost: its session's deadline has passed, or another
+    /// client has deleted it. Local, no request.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.signal.loss().is_none()
     }
 
-    /// Resolves with the reason when the participant's node is lost, so that the others take it for dead. It may count
-    /// all the same.
+    /// Resolves with the reason when the participant's node is lost: the other processes take it for dead. It may still
+    /// count.
     ///
     /// # Cancel safety
     ///
@@ -87,8 +88,8 @@ impl LatchParticipant {
         self.signal.lost().await
     }
 
-    /// Counts once, in the participant's round, and deletes its node in the same transaction. Returns how many counts are
-    /// left; 0 also if the round is over.
+    /// Counts once, in the participant's round, and deletes its node in the same transaction. Returns how many counts
+    /// are left; 0 also if the round is over.
     ///
     /// # Errors
     ///
@@ -159,7 +160,7 @@ impl Awaited for Deaths<'_> {
     }
 
     async fn look(&mut self, session: &Session) -> BarrierResult<Look<String>> {
-        // Pinned: the reads behind the listing are not older than that.
+        // Pinned: the reads after the listing are not older than it.
         let session = session.pinned();
         let (present, watch) = self.list(&session).await?;
         let gone: Vec<_> = self.listed.difference(&present).cloned().collect();

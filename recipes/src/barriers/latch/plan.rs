@@ -42,7 +42,7 @@ impl Record {
         format!("{round} {count} {token}{mark}").into_bytes()
     }
 
-    /// Returns the record of the round behind this one; of the first round without one. `mzxid` is the transaction that has
+    /// Returns the record of the round after `before`; without that, of the first round. `mzxid` is the transaction that has
     /// last written the latch's node.
     pub(super) fn next(before: Option<&Self>, mzxid: i64, count: u32, token: &str) -> Self {
         let round = before.map_or(mzxid.unsigned_abs(), |before| before.round.saturating_add(1));
@@ -96,7 +96,8 @@ pub(super) const fn next_count(record: &Record, tally: Tally) -> CountStep {
     }
 }
 
-/// The meaning of the reply to the transaction of a count: its child, the node of the round, and more behind these.
+/// The meaning of the reply to the transaction of a count: its first operations create the child and write the round's
+/// node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counted {
     Now(Tally),

@@ -1,4 +1,4 @@
-//! The begin of a round.
+//! The beginning of a round.
 
 use curator_framework::{CreateMode, Error, NodeSpec, Parents, Session, make_path};
 use futures_util::StreamExt as _;
@@ -25,11 +25,11 @@ enum Try {
 pub(super) struct Setting<'a> {
     store: &'a Store,
     count: u32,
-    /// The id of the call, by which it finds its record behind a lost reply.
+    /// The id of the call, by which it finds its record after a lost reply.
     token: Option<String>,
     /// The record of a try with an unknown outcome, and its error.
     sent: Option<(Record, Error)>,
-    /// The number of the session in which the server had all that was committed at the begin of the call.
+    /// The number of the session in which the server had all that was committed when the call began.
     certain_in: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Setting<'a> {
             let error = match tried {
                 Ok(Try::Ended(is_ours)) => return Ok(is_ours),
                 Ok(Try::Again) => continue,
-                Ok(Try::Unknown) => Err(self.store.client.no_answer("the begin of a round")),
+                Ok(Try::Unknown) => Err(self.store.client.no_answer("the beginning of a round")),
                 Err(BarrierError::Framework(error)) => retries.failed(error).await,
                 Err(error) => return Err(error),
             };
@@ -135,7 +135,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Deletes the nodes of earlier rounds. What it leaves, the begin of the next round deletes.
+    /// Deletes the nodes of earlier rounds. A later call deletes those that this one leaves.
     async fn clean_up(&self, session: &Session, present: u64) {
         let Ok(children) = session.get_children(&self.store.path).await else { return };
         for round in children.iter().filter_map(|name| name.parse().ok()).filter(|&round: &u64| round < present) {

@@ -9,7 +9,7 @@ pub(in super::super) enum Step {
     Arrive,
     /// Looks at `ready` with a watch.
     Watch,
-    /// Behind a lost reply: reads whether the own node exists.
+    /// After a lost reply: reads whether the own node exists.
     Settle,
     /// Lists the members, and whether `ready` stands.
     List,
@@ -173,7 +173,7 @@ impl Entering {
             Input::Opened(round) => Step::Enter { round: Some(round), opened: true },
             Input::Joined => Step::Enter { round: self.stale.take().map(|ready| ready.czxid), opened: false },
             Input::GaveUp => Step::Refuse,
-            // Whether this member has opened stands in the data.
+            // The data shows whether this member has opened.
             Input::Created if self.may_have_opened => Step::ReadRound,
             Input::Created => Step::Enter { round: None, opened: false },
             Input::Removed | Input::Refused | Input::Woken => Step::Look,
@@ -260,7 +260,7 @@ impl Entering {
             return Step::Enter { round: Some(ready.czxid), opened };
         }
         if ready.members.contains(&self.name) {
-            // Behind the lost reply to `Join`.
+            // After the lost reply to `Join`.
             return Step::Enter { round: Some(ready.czxid), opened: false };
         }
         names.retain(|name| *name != self.name);

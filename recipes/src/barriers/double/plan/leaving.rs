@@ -87,7 +87,7 @@ impl Leaving {
         self.has_departed
     }
 
-    /// Begins, or begins again behind an interruption.
+    /// Begins, or begins again after an interruption.
     pub(in super::super) fn begin(&self) -> Step {
         if self.has_departed { Step::Look } else { Step::Depart }
     }
@@ -139,7 +139,8 @@ impl Leaving {
         if is_over {
             return Step::Over;
         }
-        // Behind a lost reply the round may not be known. The opener may not have listed a member that came after its look.
+        // After a lost reply the round may not be known. The opener may not have listed a member that came after its
+        // look.
         let is_listed = ready.members.is_empty() || ready.members.contains(&self.name);
         if self.round.is_none() && !is_listed {
             self.unclear = Some(Look { version, names: names.clone(), ready: Some(ready.czxid) });
@@ -148,7 +149,8 @@ impl Leaving {
         self.go_on(ready.czxid, names, version)
     }
 
-    /// A member that is older than the own node has been in the own round, and `ready` cannot be deleted while it stands.
+    /// A member that is older than the own node has been in the own round, and `ready` cannot be deleted while it
+    /// stands.
     fn creations(&mut self, creations: &[(String, i64)]) -> Step {
         match self.unclear.take() {
             Some(Look { version, names, ready: Some(ready) })
@@ -169,7 +171,7 @@ impl Leaving {
         }
     }
 
-    /// Returns the member to watch: the next one behind the own name, so that not all waiters watch the same.
+    /// Returns the member to watch: the next one in the order of names, so that not all waiters watch the same.
     fn attended(&self, mut names: Vec<String>) -> Option<String> {
         names.sort_unstable();
         let next = names.partition_point(|name| *name < self.name);

@@ -1,16 +1,16 @@
 //! The members and waiters of barriers, and the check for violations.
 //!
 //! The members of a double barrier enter together and leave together: its node `ready` opens it, and the nodes of its
-//! members stand beside that. A plain barrier is a node, and its waiters pass when it is deleted. A [`Barriers`] is a list
-//! of events with their times: the changes at the server, and the calls of members and waiters. [`Barriers::check`] finds
-//! violations:
+//! members stand beside that. A plain barrier is a node, and its waiters pass when it is deleted. A [`Barriers`] is a
+//! list of events with their times: the changes at the server, and the calls of members and waiters.
+//! [`Barriers::check`] finds violations:
 //!
 //! - a double barrier that opens with too few members, or with one that counts twice
 //! - a member that enters by the `ready` of an earlier round
 //! - a member that leaves before another member of its round
 //! - two members that have opened one round
 //! - a wrong number of members that died
-//! - a waiter that passes a barrier which stood all the time
+//! - a call that reports a state which the barrier did not have, such as a waiter that passes while it stands
 //!
 //! # Examples
 //!
@@ -44,7 +44,7 @@ use self::checker::Checker;
 use crate::nodes::Change;
 use crate::timeline::{self, Timeline};
 
-/// The id of one member, from the begin of its enter to the end of its leave. Never used twice.
+/// The id of one member, from the beginning of its enter to the end of its leave. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member(pub u64);
 
@@ -77,11 +77,12 @@ pub enum Event {
         /// The number of members that have died meanwhile, as the member reports it.
         died: u32,
     },
-    /// The member has not entered, does not leave properly, or has lost its node. From now on others do not wait for it.
+    /// The member has not entered, does not leave properly, or has lost its node. From now on others do not wait for
+    /// it.
     Gone(Member),
     /// A call at the plain barrier at a path begins.
     Calls(Call, String),
-    /// The call has ended because the barrier was set, or was not.
+    /// The call has ended, and reports the barrier as set (`true`) or removed.
     Saw(Call, bool),
 }
 
@@ -100,7 +101,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Returns the rules of a double barrier at a path that opens with so many members, and of all plain barriers.
+    /// Returns the rules of a double barrier at a path that opens with at least `least` members, and of all plain
+    /// barriers.
     #[must_use]
     pub fn new(path: impl Into<String>, least: usize) -> Self {
         Self { path: path.into(), least, behind: Duration::ZERO }
@@ -175,8 +177,8 @@ pub enum Violation {
         /// The number of all nodes that were deleted meanwhile.
         most: u32,
     },
-    /// A call reports a barrier that was never so while it went on.
-    NeverSo {
+    /// A call reports a state that the barrier did not have while the call went on.
+    WrongState {
         /// The time.
         at: Duration,
         /// The call.
@@ -214,7 +216,7 @@ impl fmt::Display for Violation {
             Self::WrongDeaths { at, member, died, least, most } => {
                 write!(f, "{at:?}: {member:?} reports {died} deaths of {least} to {most}")
             }
-            Self::NeverSo { at, call, is_set } => {
+            Self::WrongState { at, call, is_set } => {
                 let state = if *is_set { "set" } else { "removed" };
                 write!(f, "{at:?}: {call:?} ends by a barrier that is {state}, which it never was meanwhile")
             }

@@ -7,10 +7,10 @@
 //! - a sum that differs from the additions
 //! - a call that changes another value than it says
 //! - an unknown outcome outside of faults
-//! - an id that is given out twice, or that is not above an earlier one
+//! - an id that is returned twice, or that is not above an earlier one
 //!
-//! A call that has ended counts before each call that began later. One with an unknown outcome counts once or not at all.
-//! A call that only shows a value may show an earlier one, if the server of its client is behind.
+//! A call that has ended counts before each call that began later. One with an unknown outcome counts once or not at
+//! all. A call that only shows a value may show an earlier one, if the server of its client is behind.
 //!
 //! # Examples
 //!
@@ -80,7 +80,7 @@ pub enum Outcome {
     Changed {
         /// The value before; 0 of a missing node.
         pre: i64,
-        /// The value from then on.
+        /// The value after it.
         post: i64,
     },
     /// The call has changed the value, and does not tell the one before.
@@ -106,7 +106,7 @@ pub enum Event {
     Began(Call, Counter, Operation),
     /// A call has ended. A call that was dropped has no end, and an unknown outcome.
     Ended(Call, Outcome),
-    /// The server has this value from now on. With these the check needs less time, and finds the same.
+    /// The server has this value from now on. These events speed the check up, and do not change its result.
     Value(Counter, i64),
 }
 
@@ -177,7 +177,7 @@ pub enum Violation {
         /// The call.
         call: Call,
     },
-    /// An id was given out twice.
+    /// An id was returned twice.
     SameId {
         /// The later call.
         call: Call,
@@ -186,13 +186,13 @@ pub enum Violation {
         /// The id.
         id: u64,
     },
-    /// An id is not above one that was given out before.
+    /// An id is not above one that was returned before.
     IdFell {
         /// The later call.
         call: Call,
         /// Its id.
         id: u64,
-        /// The id that was given out before.
+        /// The id that was returned before.
         above: u64,
     },
     /// An event that cannot follow the ones before it.
@@ -392,7 +392,7 @@ fn look_at_ids(calls: &[(Call, &Known)], found: &mut Vec<Violation>) {
     }
 }
 
-/// Compares a counter that has additions alone with their sum, if its last call reads it behind all others.
+/// Compares a counter that has additions alone with their sum, if its last call reads it after all others.
 fn look_at_the_sum(counter: Counter, calls: &[(Call, &Known)]) -> Option<Violation> {
     let (_, last) =
         calls.iter().filter(|(_, known)| known.operation == Operation::Get).max_by_key(|(_, known)| known.begin)?;
@@ -408,7 +408,7 @@ fn look_at_the_sum(counter: Counter, calls: &[(Call, &Known)]) -> Option<Violati
                 (least, most) = (least + delta, most + delta)
             }
             Some(Outcome::Shows(_) | Outcome::Refused) => {}
-            // Also a call that may have changed the value behind the last read.
+            // Also a call that may have changed the value after the last read.
             _ => (least, most) = (least + delta.min(0), most + delta.max(0)),
         }
     }

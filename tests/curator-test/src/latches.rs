@@ -1,14 +1,15 @@
 //! The counts and waiters of a count-down latch, and the check for violations.
 //!
-//! A latch opens when a number of operations have counted down, and then may begin another round. Each counted operation is
-//! a child of the round's node, and the data of the latch's node say which round it is, and if that is open. A [`Latches`] is a list of events with their times:
-//! the changes at the server, and the calls of clients. [`Latches::check`] finds violations:
+//! A latch opens when a number of operations have counted down. Then the next round may begin. Each count is a child of
+//! the round's node. The data of the latch's node has the number of the round, and the mark that it is open. A
+//! [`Latches`] is a list of events with their times: the changes at the server, and the calls of clients.
+//! [`Latches::check`] finds violations:
 //!
 //! - a wait that ends before enough operations have counted
 //! - a round with more counts than it needs, or that opens or ends with fewer
 //! - an operation that counts twice, or that is confirmed and does not count
-//! - a number of remaining counts that never was
-//! - a count that two calls say they have set, or that is refused although none stands
+//! - a reported number of remaining counts that the round did not have
+//! - a round that two calls report as begun by them, or that a call does not begin although no round goes on
 //!
 //! # Examples
 //!
@@ -59,11 +60,11 @@ pub enum Event {
     SetCount(Call, bool),
     /// A call that counts down begins. Without an operation id it has one that no other call has.
     Counts(Call, Option<String>),
-    /// The operation has counted, and so many counts remain.
+    /// The operation has counted, and this number of counts remain.
     Counted(Call, u32),
     /// A call that reads the number of remaining counts begins.
     Reads(Call),
-    /// So many counts remain.
+    /// The call shows that this number of counts remain.
     Shows(Call, u32),
     /// A call that waits begins.
     Waits(Call),
@@ -143,7 +144,7 @@ pub enum Violation {
         /// The call.
         call: Call,
     },
-    /// A call reports a number of remaining counts that never was while it went on.
+    /// A call reports a number of remaining counts that no round had while it went on.
     WrongRemaining {
         /// The time.
         at: Duration,
@@ -159,8 +160,8 @@ pub enum Violation {
         /// The call.
         call: Call,
     },
-    /// A call has not set the count, and no count stood while it went on.
-    RefusedInVain {
+    /// A call has not set the count, although no count stood while it went on.
+    RefusedWithoutRound {
         /// The time.
         at: Duration,
         /// The call.
@@ -195,10 +196,10 @@ impl fmt::Display for Violation {
             Self::CountedTwice { at, path } => write!(f, "{at:?}: no call has begun the count {path}"),
             Self::NotCounted { at, call } => write!(f, "{at:?}: {call:?} is confirmed and has not counted"),
             Self::WrongRemaining { at, call, remaining } => {
-                write!(f, "{at:?}: {call:?} reports {remaining} remaining counts, which never was so")
+                write!(f, "{at:?}: {call:?} reports {remaining} remaining counts, which no round had")
             }
             Self::NotSet { at, call } => write!(f, "{at:?}: {call:?} has begun no round"),
-            Self::RefusedInVain { at, call } => write!(f, "{at:?}: {call:?} is refused although no count stood"),
+            Self::RefusedWithoutRound { at, call } => write!(f, "{at:?}: {call:?} is refused although no count stood"),
             Self::UnknownData { at, data } => write!(f, "{at:?}: the latch has the data {data:?}"),
             Self::OutOfOrder { at, event } => write!(f, "{at:?}: {event:?} is out of order"),
             Self::LeftBehind(what) => write!(f, "left behind: {what}"),

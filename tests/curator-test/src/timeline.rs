@@ -11,7 +11,8 @@ pub struct Entry<E> {
     pub event: E,
 }
 
-/// Events in the order of time, the times of faults, and the rest at the end. The module of the events has the rules.
+/// Events in the order of time, the times of faults, and what was left behind at the end. Each checker's module has the
+/// rules for its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeline<E> {
     pub(crate) entries: Vec<Entry<E>>,

@@ -219,7 +219,7 @@ impl<'a> Checker<'a> {
             }),
         };
         if !was_so {
-            self.found.push(Violation::NeverSo { at, call, is_set });
+            self.found.push(Violation::WrongState { at, call, is_set });
         }
         true
     }

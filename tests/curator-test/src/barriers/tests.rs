@@ -192,7 +192,7 @@ fn a_waiter_that_passes_a_barrier_which_stands_is_found() {
         check(set.into_iter().chain(events.iter().cloned()))
     };
     let waits = |at| (at, Event::Calls(CALL, PLAIN.to_owned()));
-    let never = |at, is_set| vec![Violation::NeverSo { at: seconds(at), call: CALL, is_set }];
+    let never = |at, is_set| vec![Violation::WrongState { at: seconds(at), call: CALL, is_set }];
     assert_eq!(plain(&[waits(3), (5, Event::Saw(CALL, false))]), never(5, false));
     assert_eq!(plain(&[waits(3), (4, deleted(PLAIN)), (5, Event::Saw(CALL, false))]), []);
     let again = [waits(3), (4, deleted(PLAIN)), (4, created(PLAIN, 2, 0, "")), (5, Event::Saw(CALL, false))];

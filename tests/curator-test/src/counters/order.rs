@@ -39,7 +39,7 @@ struct Step {
     end: Option<usize>,
 }
 
-/// The calls that an order has so far, and the value behind them.
+/// The calls that an order has so far, and the value after them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct State {
     done: Vec<u64>,
@@ -133,7 +133,7 @@ impl Step {
         }
     }
 
-    /// Returns the value behind the call; `None` if it does not have its result at this value, or changes nothing.
+    /// Returns the value after the call; `None` if it does not have its result at this value, or changes nothing.
     fn changes(&self, value: Option<i64>) -> Option<i64> {
         let new = match self.operation {
             Operation::Get | Operation::Ids { .. } => None,

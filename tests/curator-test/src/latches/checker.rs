@@ -197,7 +197,7 @@ impl<'a> Checker<'a> {
             // It stood until it was opened.
             let stood = |round: &Round| round.lasted(behind, at) && round.opened.is_none_or(|opened| opened >= behind);
             if !self.rounds.iter().any(stood) {
-                self.found.push(Violation::RefusedInVain { at, call });
+                self.found.push(Violation::RefusedWithoutRound { at, call });
             }
             return;
         }

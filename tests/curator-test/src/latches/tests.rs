@@ -166,7 +166,7 @@ fn a_count_that_is_set_twice_or_refused_in_vain_is_found() {
     ];
     assert_eq!(after_opened(twice), [Violation::NotSet { at: seconds(7), call: SECOND }]);
     let refused = [(5, Event::SetsCount(FIRST, 3)), (7, Event::SetCount(FIRST, false))];
-    assert_eq!(after_opened(refused), [Violation::RefusedInVain { at: seconds(7), call: FIRST }]);
+    assert_eq!(after_opened(refused), [Violation::RefusedWithoutRound { at: seconds(7), call: FIRST }]);
 }
 
 #[test]

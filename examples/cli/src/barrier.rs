@@ -23,7 +23,7 @@ use crate::{Failure, check, enter, first_session, tell, unless_ended};
 pub(crate) enum Barrier {
     /// Sets a barrier, which holds back all processes that wait for it; it stands until it is removed
     Set(Set),
-    /// Sets a barrier while a command runs; it falls with this process
+    /// Sets a barrier while a command runs; it is removed with this process
     #[command(override_usage = "curator barrier hold [OPTIONS] <PATH> -- <COMMAND>...")]
     Hold(Hold),
     /// Removes a barrier: all processes that wait for it go on

@@ -25,7 +25,7 @@ pub(crate) struct Count {
     /// Set the counter to NEW if its value is OLD, and print NEW; otherwise end with the status of -E
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], allow_negative_numbers = true, group = "change")]
     cas: Option<Vec<i64>>,
-    /// Print so many numbers that no other process gets, a line each; they grow, with gaps
+    /// Print COUNT numbers that no other process gets, one a line; they rise, with gaps
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     #[arg(value_parser = at_least_one, conflicts_with_all = ["change", "integer"])]
     id: Option<usize>,

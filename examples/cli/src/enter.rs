@@ -1,4 +1,4 @@
-//! `barrier enter`: a command that runs between a common begin and a common end.
+//! `barrier enter`: runs a command that begins and ends together with those of other members.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ pub(crate) struct Enter {
     /// Give up when the barrier does not open in this time, which includes connecting [default: never]
     #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
-    /// Wait so long for the other members after the command; 0 leaves at once [default: until all have left]
+    /// Wait at most this long for the other members after the command; 0 leaves at once [default: until all have left]
     #[arg(long, value_name = "TIME", value_parser = duration, env = "CURATOR_LEAVE_TIMEOUT")]
     leave_timeout: Option<Duration>,
     /// The exit status if the barrier did not open, or if members were still there at the end of --leave-timeout

@@ -166,7 +166,7 @@ pub(crate) async fn latch(client: &CuratorFramework, command: &Latch, chroot: Op
     }
 }
 
-/// Names what to do behind a count that may have been applied.
+/// Names the next step after a count that may have been applied.
 fn unknown(error: BarrierError, has_id: bool) -> Failure {
     if !error.outcome_unknown() {
         return error.into();

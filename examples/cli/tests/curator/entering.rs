@@ -1,4 +1,4 @@
-//! `barrier enter`: a command that runs between a common begin and a common end.
+//! `barrier enter`: runs a command that begins and ends together with those of other members.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};

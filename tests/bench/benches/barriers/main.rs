@@ -10,7 +10,7 @@
 //! | line to it | its answer |
 //! | --- | --- |
 //! | `connect COUNT SERVERS` | `connected`: so many clients |
-//! | `enter PATH MILLIS` | `entered NANOS`: each client has entered, so long behind the one before |
+//! | `enter PATH MILLIS` | `entered NANOS`: each client has entered, MILLIS after the one before |
 //! | `leave MILLIS` | `left NANOS`: the same of leaving |
 //! | `end` | `ended`: all clients |
 

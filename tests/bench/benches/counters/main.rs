@@ -9,9 +9,9 @@
 //!
 //! | line to it | its answer |
 //! | --- | --- |
-//! | `connect COUNT SERVERS` | `connected`: so many clients |
-//! | `count PATH MILLIS` | `NANOS COUNT COUNT…`: each client has incremented the number at the path for so long; the increments of each |
-//! | `share PATH MILLIS TASKS` | the same of so many tasks that share the object of the first client |
+//! | `connect COUNT SERVERS` | `connected`: this number of clients |
+//! | `count PATH MILLIS` | `NANOS COUNT COUNT…`: each client has incremented the number at the path for this time; the increments of each |
+//! | `share PATH MILLIS TASKS` | the same of tasks that share the object of the first client |
 //! | `ids PATH MILLIS` | the same of unique ids (this project alone) |
 //! | `end` | `ended`: all clients |
 

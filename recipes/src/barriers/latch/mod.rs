@@ -101,11 +101,12 @@ use crate::barriers::waiting::wait;
 ///
 /// | operation | requests |
 /// | --- | --- |
-/// | `count_down` | 1 after an earlier one of this object, if no other client has counted since; else 3 |
-/// | `try_set_count` | 4, and a delete for each count of the round before; 2 more for the first round |
-/// | `wait` | 2, however many counts follow; 3 more in each new session |
+/// | `count_down` | 1 after an earlier one of this object, if no other client has counted since; else 3; 5 if no count is left |
+/// | `try_set_count` | 6, and a delete for each count of the round before; 5 if counts are left |
+/// | `wait` | 2, however many counts follow; 4 if no count is left; 3 more in each new session |
 /// | `count` | 2; 5 if no count is left, which is read again after a write |
-/// | `participate` | 5 |
+/// | `participate` | 5; the first one of a latch 7 |
+/// | [`LatchParticipant::count_down`] | as `count_down`, and up to 2 in the background, to read after a write that the node is gone |
 /// | `participant_lost` | a listing, and one more whenever participants join or count, with 1 read for each that counts |
 ///
 /// # Over `zookeeper-async`

@@ -3,7 +3,7 @@
 use curator_framework::CuratorFramework;
 use curator_integration::env::{eventually, in_time};
 use curator_recipes::DistributedBarrier;
-use curator_test::wire::OpCode::{Create2, Delete, Exists, RemoveWatches};
+use curator_test::wire::OpCode::{Create2, Delete, Exists, GetData, RemoveWatches};
 use tokio::time::Instant;
 
 use crate::meter::{Stage, round_trips};
@@ -24,6 +24,19 @@ async fn a_barrier_is_set_looked_at_and_removed_by_one_request_each() {
     assert_eq!(stage.requests().await, [Exists]);
     in_time(barrier.remove_barrier()).await.unwrap();
     assert_eq!(stage.requests().await, [Delete]);
+}
+
+#[tokio::test]
+async fn a_barrier_with_an_owner_is_set_and_removed_by_two_requests_each() {
+    let stage = Stage::new("/app").await;
+    let owned = in_time(barrier(&stage.client).set_owned()).await.unwrap();
+    eventually("it watches", async || stage.client.watchers() == 1).await;
+    assert_eq!(stage.requests().await, [Create2, GetData]);
+    assert!(in_time(owned.remove()).await.unwrap());
+    eventually("the watch is gone", async || stage.client.watchers() == 0).await;
+    // The two that follow in the background are those of the watch: the node at the path is gone, and no other one is there.
+    let requests = stage.requests().await;
+    assert!([&[Exists, Delete, GetData, Delete][..], &[Exists, Delete]].contains(&&requests[..]), "{requests:?}");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod counters;
 mod double_barriers;
 mod each_client;
 mod groups;
+mod latches;
 mod meter;
 mod nodes;
 mod scale;

@@ -1,0 +1,67 @@
+//! The cost of a count-down latch. The table of `CountDownLatch` has these numbers.
+
+use curator_integration::env::in_time;
+use curator_recipes::CountDownLatch;
+use curator_test::wire::OpCode::{
+    self, Create2, CreateContainer, Delete, Exists, GetChildren, GetData, Multi, RemoveWatches, SetData,
+};
+
+use crate::meter::Stage;
+
+/// A read, and another one behind a write that changes nothing.
+const CERTAIN: [OpCode; 5] = [GetData, Exists, Delete, GetData, Exists];
+
+fn latch(stage: &Stage) -> CountDownLatch {
+    CountDownLatch::new(stage.client.clone(), "/app/latch").unwrap()
+}
+
+#[tokio::test]
+async fn a_round_is_set_by_six_requests_and_a_delete_for_each_count_before() {
+    let stage = Stage::new("/app").await;
+    let latch = latch(&stage);
+    assert!(in_time(latch.try_set_count(2)).await.unwrap());
+    assert_eq!(stage.requests().await, [GetData, Create2, GetData, Create2, SetData, GetChildren]);
+    assert!(!in_time(latch.try_set_count(2)).await.unwrap());
+    assert_eq!(stage.requests().await, CERTAIN);
+    for _ in 0..2 {
+        in_time(latch.count_down()).await.unwrap();
+    }
+    stage.requests().await;
+    assert!(in_time(latch.try_set_count(3)).await.unwrap());
+    let removal = [GetChildren, GetChildren, Delete, Delete, Delete];
+    assert_eq!(stage.requests().await, [&[GetData, Create2, SetData][..], &removal].concat());
+}
+
+#[tokio::test]
+async fn counts_and_reads_are_repeated_behind_a_write_if_no_count_is_left() {
+    let stage = Stage::new("/app").await;
+    let latch = latch(&stage);
+    assert!(in_time(latch.try_set_count(1)).await.unwrap());
+    stage.requests().await;
+    assert_eq!(in_time(latch.count()).await.unwrap(), 1);
+    assert_eq!(stage.requests().await, [GetData, Exists]);
+    assert_eq!(in_time(latch.count_down()).await.unwrap(), 0);
+    assert_eq!(stage.requests().await, [GetData, Exists, Multi]);
+    assert_eq!(in_time(latch.count()).await.unwrap(), 0);
+    assert_eq!(stage.requests().await, CERTAIN);
+    assert_eq!(in_time(latch.count_down()).await.unwrap(), 0);
+    assert_eq!(stage.requests().await, CERTAIN);
+    in_time(latch.wait()).await.unwrap();
+    let waited: Vec<_> = stage.requests().await.into_iter().filter(|op| *op != RemoveWatches).collect();
+    assert_eq!(waited, [GetData, Delete, GetData]);
+}
+
+#[tokio::test]
+async fn a_participant_is_four_requests_and_its_count_as_any_other() {
+    let stage = Stage::new("/app").await;
+    let latch = latch(&stage);
+    assert!(in_time(latch.try_set_count(3)).await.unwrap());
+    stage.requests().await;
+    let _first = in_time(latch.participate("first")).await.unwrap();
+    assert_eq!(stage.requests().await, [GetData, Exists, Create2, CreateContainer, Create2, GetData]);
+    let second = in_time(latch.participate("second")).await.unwrap();
+    assert_eq!(stage.requests().await, [GetData, Exists, Create2, GetData]);
+    in_time(second.count_down()).await.unwrap();
+    // The two that may follow are those of the watch on the node, which is gone.
+    assert_eq!(stage.requests().await[..3], [GetData, Exists, Multi]);
+}

@@ -103,7 +103,8 @@ pub struct Arrived {
 /// | `<path>/_c_<uuid>-member` | ephemeral | the [id](DoubleBarrierOptions::member_id) |
 /// | `<path>/ready` | persistent, while a round goes on | the names of the members of the round |
 ///
-/// Java's clients take part: to them each child but `ready` is a member, and they ignore the data.
+/// Give the barrier a path of its own. Each other child counts as a member, for Java's clients too, so members enter
+/// without the rest, and wait in `leave` until that child is deleted. Java's clients take part, and ignore the data.
 ///
 /// # Cost
 ///
@@ -129,7 +130,7 @@ impl DistributedDoubleBarrier {
     /// # Errors
     ///
     /// * `Error::InvalidPath`: ZooKeeper does not allow this path.
-    /// * `BarrierError::InvalidArgument`: `member_qty` is 0.
+    /// * `BarrierError::InvalidArgument`: `member_qty` is 0, or the path is the root.
     pub fn new(client: CuratorFramework, path: impl Into<String>, member_qty: usize) -> BarrierResult<Self> {
         Self::with_options(client, path, member_qty, DoubleBarrierOptions::new())
     }

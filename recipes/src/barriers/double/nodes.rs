@@ -7,6 +7,7 @@ use futures_util::future::{join_all, join3};
 
 use super::options::DoubleBarrierOptions;
 use super::plan::{Look, Ready};
+use crate::barriers::barrier::check_path;
 use crate::barriers::error::{BarrierError, BarrierResult};
 
 /// The end of the names of members.
@@ -36,7 +37,7 @@ impl Nodes {
         quantity: usize,
         options: DoubleBarrierOptions,
     ) -> BarrierResult<Self> {
-        curator_framework::validate_path(&path)?;
+        check_path(&path)?;
         let invalid =
             |argument, reason: &str| Err(BarrierError::InvalidArgument { argument, reason: reason.to_owned() });
         if quantity == 0 {

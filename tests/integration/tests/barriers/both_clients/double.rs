@@ -285,6 +285,9 @@ on_every_server! {
 
     async fn arguments_that_cannot_work_are_refused(env) {
         let client = env.client().await;
+        // The children of the root would count as members.
+        let root = DistributedDoubleBarrier::new(client.clone(), "/", 2);
+        assert!(matches!(root, Err(BarrierError::InvalidArgument { argument: "path", .. })), "{root:?}");
         let none = DistributedDoubleBarrier::new(client.clone(), env.path("barrier"), 0);
         assert!(matches!(none, Err(BarrierError::InvalidArgument { argument: "member_qty", .. })), "{none:?}");
         assert!(DistributedDoubleBarrier::new(client.clone(), "barrier", 2).is_err());

@@ -66,6 +66,12 @@ impl<N: AtomicNumber> CachedAtomicNumber<N> {
         Ok(Self { number, factor, block: Arc::default() })
     }
 
+    /// Returns the path of the counter's node.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.number.path()
+    }
+
     /// Returns the next number of the block. Reserves another block if it is used up.
     ///
     /// # Errors

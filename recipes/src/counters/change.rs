@@ -17,7 +17,7 @@ pub struct AtomicStats {
 }
 
 /// A change that was applied exactly once: a successful `AtomicValue` of Curator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtomicChange<T> {
     pre: T,
     post: T,
@@ -30,23 +30,26 @@ impl<T> AtomicChange<T> {
     }
 
     /// Returns the value before the change: Curator's `preValue`.
+    #[must_use]
     pub const fn pre_value(&self) -> &T {
         &self.pre
     }
 
     /// Returns the value that the change has set: Curator's `postValue`.
+    #[must_use]
     pub const fn post_value(&self) -> &T {
         &self.post
     }
 
     /// Returns the tries of the change.
+    #[must_use]
     pub const fn stats(&self) -> AtomicStats {
         self.stats
     }
 }
 
 /// The result of a change that requires an expected value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the value may differ, and is not set then"]
 pub enum Compared<T> {
     /// The value was the expected one, and the new one is set.

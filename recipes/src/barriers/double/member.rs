@@ -69,6 +69,12 @@ impl BarrierMember {
         }
     }
 
+    /// Returns the barrier's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.nodes.path
+    }
+
     /// Returns `true` if this member has opened the barrier for its round: one member at most. If Java's client has
     /// opened it, or the session of the member that did has ended, no member of the round is the leader.
     #[must_use]

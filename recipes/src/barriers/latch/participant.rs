@@ -52,6 +52,12 @@ impl LatchParticipant {
         }
     }
 
+    /// Returns the latch's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.store.path
+    }
+
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -25,6 +25,12 @@ pub(crate) struct Enter {
     /// The number of members that enter together; all must give the same number
     #[arg(long, short = 'n', value_name = "N", value_parser = at_least_one, env = "CURATOR_MEMBERS")]
     members: usize,
+    /// Enter also when so many members have come, --quorum-grace later; all must give the same number [default: all]
+    #[arg(long, value_name = "N", value_parser = at_least_one, requires = "quorum_grace", env = "CURATOR_QUORUM")]
+    quorum: Option<usize>,
+    /// The time that the members of --quorum wait for the others
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "quorum", env = "CURATOR_QUORUM_GRACE")]
+    quorum_grace: Option<Duration>,
     /// Give up when the barrier does not open in this time, which includes connecting [default: never]
     #[arg(long, short = 'w', visible_alias = "wait", value_parser = duration, env = "CURATOR_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
@@ -51,7 +57,7 @@ pub(crate) struct Enter {
 
 const NOTES: &str = "\
 What happens:
-  N members have come              all enter, and each runs its command
+  N members have come              all enter, and each runs its command; with --quorum also fewer, after a time
   too few come until --timeout     the process leaves, and ends with status 75 (see -E); it counts for no other member
   a signal while waiting           the process leaves, and ends with 128 + n
   the command ends                 the process waits until all members are through, and ends with the command's status
@@ -62,6 +68,7 @@ What happens:
 The command gets CURATOR_BARRIER_PATH, CURATOR_MEMBER_ID and CURATOR_ROUND: a number that all members of the round share, and
 that grows with each round. A status other than 0 of the command is not replaced by 75.
 
+Give the barrier a path of its own: any other node below it counts as a member.
 The barrier is that of Curator's DistributedDoubleBarrier, in Java too. That no member is inside alone holds for members of
 this program and of Rust.";
 
@@ -73,7 +80,10 @@ pub(crate) async fn enter(
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let (path, id) = (&options.path, own_id(options.id.as_deref()));
-    let settings = DoubleBarrierOptions::new().member_id(&id);
+    let mut settings = DoubleBarrierOptions::new().member_id(&id);
+    if let (Some(least), Some(grace)) = (options.quorum, options.quorum_grace) {
+        settings = settings.quorum(least, grace);
+    }
     let barrier = DistributedDoubleBarrier::with_options(client.clone(), path, options.members, settings)?;
     let Some(mut member) = unless_ended(signals, come(&barrier, options, left)).await? else {
         tell(&format!("{path} did not open: fewer than {} members came", options.members));

@@ -83,6 +83,23 @@ fn member_that_gives_up_counts_for_no_other_one() {
 }
 
 #[test]
+fn quorum_enters_after_its_grace() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let quorum = ["-n", "3", "--quorum", "2", "--quorum-grace", "100ms"];
+    let all = [enter(&servers, &quorum, "exit 0"), enter(&servers, &quorum, "exit 7")];
+    assert_eq!(all.map(end), [0, 7].map(|code| (Some(code), String::new())));
+    let output = enter(&servers, &[&quorum[..], &["-w", "500ms"]].concat(), "echo never").wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(75), "{output:?}");
+    let too_large = ["-n", "3", "--quorum", "4", "--quorum-grace", "1s"];
+    for wrong in [&quorum[..4], &["-n", "3", "--quorum-grace", "1s"], &too_large] {
+        let output = enter(&servers, wrong, "echo never").wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+    assert_eq!(members(&server), 0);
+}
+
+#[test]
 fn signal_ends_a_waiting_member_and_leaves_no_node() {
     let server = TestingServer::start().unwrap();
     let servers = server.connect_string();

@@ -12,11 +12,11 @@ use serde::Serialize;
 use crate::enter::Enter;
 use crate::fields::{session, shown_session};
 use crate::hold::{self, Hold};
-use crate::options::{Access, AccessList, duration};
+use crate::options::{Access, AccessList};
 use crate::show::{line, print};
 use crate::signals::Signals;
-use crate::waiting::told;
-use crate::{Failure, check, enter, first_session, tell, unless_ended};
+use crate::waiting::WaitOptions;
+use crate::{Failure, check, enter, first_session, unless_ended};
 
 /// The commands of `curator barrier`.
 #[derive(Debug, Subcommand)]
@@ -32,7 +32,13 @@ pub(crate) enum Barrier {
         path: String,
     },
     /// Waits until a barrier is removed; without one it ends at once
-    Wait(Wait),
+    #[command(after_help = WAIT_NOTES)]
+    Wait {
+        #[command(flatten)]
+        wait: WaitOptions,
+        /// The barrier's path
+        path: String,
+    },
     /// Enters a double barrier with all members, runs a command, and leaves with all members
     #[command(override_usage = "curator barrier enter [OPTIONS] --members <N> <PATH> -- <COMMAND>...")]
     Enter(Enter),
@@ -48,29 +54,15 @@ pub(crate) struct Set {
     path: String,
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = WAIT_NOTES)]
-pub(crate) struct Wait {
-    /// Give up when the barrier is not removed in this time, which includes connecting [default: never]
-    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
-    timeout: Option<Duration>,
-    /// The exit status when the barrier is still set at the end of --timeout
-    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
-    conflict_exit_code: u8,
-    /// Tell that it waits. On a terminal a line follows after 2 s of waiting anyhow
-    #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
-    verbose: bool,
-    /// The barrier's path
-    path: String,
-}
-
 const WAIT_NOTES: &str = "\
 Exit status:
     0  the barrier is removed, or was not set
    75  it is still set at the end of --timeout (see -E)
     2, 69, 70, 77, 128 + n  an error or a signal, as in `curator --help`
 
-The wait goes on over lost connections and sessions. The barrier is that of Curator's DistributedBarrier, in Java too.";
+The wait goes on over lost connections and sessions. When the session has ended, and no server answers within
+--connect-timeout, it ends with 69.
+The barrier is that of Curator's DistributedBarrier, in Java too.";
 
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_NOTES)]
@@ -107,7 +99,7 @@ impl Barrier {
             Self::Set(Set { path, .. })
             | Self::Hold(Hold { path, .. })
             | Self::Remove { path }
-            | Self::Wait(Wait { path, .. })
+            | Self::Wait { path, .. }
             | Self::Enter(Enter { path, .. })
             | Self::Status(StatusOptions { path, .. }) => path,
         }
@@ -116,7 +108,7 @@ impl Barrier {
     /// Returns the time that the command has.
     const fn budget(&self) -> Option<Duration> {
         match self {
-            Self::Wait(wait) => wait.timeout,
+            Self::Wait { wait, .. } => wait.timeout,
             Self::Enter(enter) => enter.timeout,
             _ => None,
         }
@@ -147,7 +139,12 @@ pub(crate) async fn barrier(
                 }
                 removed => removed?,
             },
-            Barrier::Wait(options) => return wait(&barrier()?, options, left).await,
+            Barrier::Wait { wait, .. } => {
+                let barrier = barrier()?;
+                let waited = barrier.wait_on_barrier_timeout(left.unwrap_or(Duration::MAX));
+                let still = format!("{path} is still set: curator barrier status {path} shows it");
+                return wait.end(waited, &format!("waits for the removal of {path}"), &still).await;
+            }
             Barrier::Status(options) => return status(client, options).await,
             Barrier::Hold(_) | Barrier::Enter(_) => {}
         }
@@ -158,21 +155,6 @@ pub(crate) async fn barrier(
         Barrier::Enter(options) => enter::enter(client, options, left, signals).await,
         _ => unless_ended(signals, work).await,
     }
-}
-
-async fn wait(barrier: &DistributedBarrier, options: &Wait, left: Option<Duration>) -> Result<u8, Failure> {
-    let path = &options.path;
-    let waited = async {
-        match left {
-            Some(left) => barrier.wait_on_barrier_timeout(left).await,
-            None => barrier.wait_on_barrier().await.map(|()| true),
-        }
-    };
-    if !told(waited, options.verbose, &format!("waits for the removal of {path}")).await? {
-        tell(&format!("{path} is still set: curator barrier status {path} shows it"));
-        return Ok(options.conflict_exit_code);
-    }
-    Ok(0)
 }
 
 /// The state of a barrier or a double barrier.
@@ -211,14 +193,15 @@ async fn look<'a>(client: &CuratorFramework, path: &'a str) -> Result<Shot<'a>, 
         found => found?,
     };
     let wanted = std::str::from_utf8(&data).ok().and_then(|text| text.parse().ok());
-    // Members write their number, also into an empty barrier. The data of a barrier that is set are an address or an id.
-    if stat.num_children == 0 && wanted.is_none() {
+    let is_open = client.check_exists().for_path(&make_path(path, "ready")).await?.is_some();
+    let members = DistributedDoubleBarrier::new(client.clone(), path, 1)?.members().await?;
+    // Members write their number, also into an empty barrier, and their nodes are ephemeral. The data of a barrier that is
+    // set are an address or an id. A node with other children holds waiters back too.
+    if wanted.is_none() && !is_open && members.iter().all(|one| session(one.session).is_none()) {
         let since = u64::try_from(stat.ctime).ok().map(|ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
         let session = session(stat.ephemeral_owner);
         return Ok(Shot { state: "set", session, since: since.map(rfc3339), ..shot });
     }
-    let is_open = client.check_exists().for_path(&make_path(path, "ready")).await?.is_some();
-    let members = DistributedDoubleBarrier::new(client.clone(), path, 1)?.members().await?;
     let members: Vec<Row> =
         members.into_iter().map(|one| Row { id: one.id, session: shown_session(one.session) }).collect();
     let state = match (members.is_empty(), is_open) {

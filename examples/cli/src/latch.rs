@@ -8,9 +8,9 @@ use curator_framework::CuratorFramework;
 use curator_recipes::{BarrierError, CountDownLatch};
 use serde::Serialize;
 
-use crate::options::{Access, AccessList, duration};
+use crate::options::{Access, AccessList};
 use crate::show::{line, print};
-use crate::waiting::told;
+use crate::waiting::WaitOptions;
 use crate::{Failure, UNKNOWN, check, first_session, tell};
 
 /// The commands of `curator latch`.
@@ -21,7 +21,13 @@ pub(crate) enum Latch {
     /// Counts down by one, and prints the remaining count
     Down(Down),
     /// Waits until the count is zero
-    Wait(Wait),
+    #[command(after_help = WAIT_NOTES)]
+    Wait {
+        #[command(flatten)]
+        wait: WaitOptions,
+        /// The latch's path
+        path: String,
+    },
     /// Prints the remaining count
     Status(StatusOptions),
 }
@@ -45,6 +51,7 @@ const SET_NOTES: &str = "\
 Exit status:
     0  the count is set, and a new round begins
    75  an earlier count remains (see -E)
+   76  the connection was lost, and the count may be set: `curator latch status` shows it
     2, 69, 70, 77  an error, as in `curator --help`";
 
 #[derive(Debug, Args)]
@@ -68,22 +75,6 @@ Exit status:
 
 One call counts once, also if the reply is lost.";
 
-#[derive(Debug, Args)]
-#[command(after_help = WAIT_NOTES)]
-pub(crate) struct Wait {
-    /// Give up when the count is not zero in this time, which includes connecting [default: never]
-    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
-    timeout: Option<Duration>,
-    /// The exit status when the count is not zero at the end of --timeout
-    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
-    conflict_exit_code: u8,
-    /// Tell that it waits. On a terminal a line follows after 2 s of waiting anyhow
-    #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
-    verbose: bool,
-    /// The latch's path
-    path: String,
-}
-
 const WAIT_NOTES: &str = "\
 Exit status:
     0  the count is zero
@@ -91,7 +82,8 @@ Exit status:
    75  it is not zero at the end of --timeout (see -E)
     2, 69, 70, 77, 128 + n  an error or a signal, as in `curator --help`
 
-The wait goes on over lost connections and sessions.";
+The wait goes on over lost connections and sessions. When the session has ended, and no server answers within
+--connect-timeout, it ends with 69.";
 
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_NOTES)]
@@ -128,7 +120,7 @@ impl Latch {
         match self {
             Self::Set(Set { path, .. })
             | Self::Down(Down { path, .. })
-            | Self::Wait(Wait { path, .. })
+            | Self::Wait { path, .. }
             | Self::Status(StatusOptions { path, .. }) => path,
         }
     }
@@ -137,13 +129,14 @@ impl Latch {
 /// Runs a command of `curator latch`, and returns the exit status.
 pub(crate) async fn latch(client: &CuratorFramework, command: &Latch, chroot: Option<&str>) -> Result<u8, Failure> {
     let (begin, path) = (Instant::now(), command.path());
-    let budget = if let Latch::Wait(wait) = command { wait.timeout } else { None };
+    let budget = if let Latch::Wait { wait, .. } = command { wait.timeout } else { None };
     first_session(client, budget).await?;
     check(client, None, path, chroot).await?;
     let latch = CountDownLatch::new(client.clone(), path)?;
     match command {
         Latch::Set(set) => {
-            if latch.try_set_count(set.count).await? {
+            let next = "curator latch status shows it";
+            if latch.try_set_count(set.count).await.map_err(|error| unknown(error, "the count may be set", next))? {
                 return Ok(0);
             }
             tell(&format!("{path} has a count already: curator latch status {path} shows it"));
@@ -154,41 +147,27 @@ pub(crate) async fn latch(client: &CuratorFramework, command: &Latch, chroot: Op
                 Some(id) => latch.count_down_as(id).await,
                 None => latch.count_down().await,
             };
-            let remaining = counted.map_err(|error| unknown(error, down.id.is_some()))?;
+            let next = if down.id.is_some() { "repeat the command" } else { "curator latch status shows it" };
+            let remaining = counted.map_err(|error| unknown(error, "it may be counted", next))?;
             print(&format!("{remaining}\n"))?;
             Ok(0)
         }
-        Latch::Wait(options) => {
-            let left = options.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
-            wait(&latch, options, left).await
+        Latch::Wait { wait, .. } => {
+            let left = budget.map_or(Duration::MAX, |budget| budget.saturating_sub(begin.elapsed()));
+            let still = format!("{path} is not counted down: curator latch status {path} shows it");
+            wait.end(latch.wait_timeout(left), &format!("waits for the count of {path}"), &still).await
         }
         Latch::Status(options) => status(&latch, options).await,
     }
 }
 
-/// Names the next step after a count that may have been applied.
-fn unknown(error: BarrierError, has_id: bool) -> Failure {
+/// Names the next step after a change that may have been applied.
+fn unknown(error: BarrierError, change: &str, next: &str) -> Failure {
     if !error.outcome_unknown() {
         return error.into();
     }
     let Failure(_, text) = error.into();
-    let next = if has_id { "repeat the command" } else { "curator latch status shows it" };
-    Failure(UNKNOWN, format!("{text}; it may be counted: {next}"))
-}
-
-async fn wait(latch: &CountDownLatch, options: &Wait, left: Option<Duration>) -> Result<u8, Failure> {
-    let path = &options.path;
-    let waited = async {
-        match left {
-            Some(left) => latch.wait_timeout(left).await,
-            None => latch.wait().await.map(|()| true),
-        }
-    };
-    if !told(waited, options.verbose, &format!("waits for the count of {path}")).await? {
-        tell(&format!("{path} is not counted down: curator latch status {path} shows it"));
-        return Ok(options.conflict_exit_code);
-    }
-    Ok(0)
+    Failure(UNKNOWN, format!("{text}; {change}: {next}"))
 }
 
 /// The JSON of `latch status`.
@@ -202,13 +181,15 @@ struct Shot<'a> {
 
 async fn status(latch: &CountDownLatch, options: &StatusOptions) -> Result<u8, Failure> {
     let path = &options.path;
-    let (shot, text, code) = match latch.count().await {
+    // The round is read first: if the next one begins between the two reads, the count is not taken for that of a round
+    // that is over.
+    let (shot, text, code) = match latch.round().await {
         Err(BarrierError::NotSet { .. }) => {
             let shot = Shot { path, state: "missing", remaining: None, round: None };
             (shot, format!("{path} has no count"), NOT_SET)
         }
-        count => {
-            let (count, round) = (count?, latch.round().await?);
+        round => {
+            let (round, count) = (round?, latch.count().await?);
             let (state, code) = if count == 0 { ("open", 0) } else { ("closed", REMAINS) };
             let shot = Shot { path, state, remaining: Some(count), round: Some(round) };
             (shot, format!("{path} is {state}: {count} remain (round {round})"), code)

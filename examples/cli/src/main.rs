@@ -117,7 +117,7 @@ impl From<CounterError> for Failure {
 impl From<BarrierError> for Failure {
     fn from(error: BarrierError) -> Self {
         let code = match &error {
-            BarrierError::InvalidArgument { .. } => 2,
+            BarrierError::InvalidArgument { .. } | BarrierError::NotALatch { .. } => 2,
             BarrierError::Lost { .. } => LOST,
             BarrierError::NotSet { .. } => 1,
             _ => 70,
@@ -417,8 +417,10 @@ async fn acquire(
     }))
 }
 
-/// Waits for the connection, at most as long as the options allow.
+/// Waits for the connection, at most as long as the options allow. A budget of zero is that of one look, so it does not
+/// limit the connection.
 async fn first_session(client: &CuratorFramework, budget: Option<Duration>) -> Result<Session, Failure> {
+    let budget = budget.filter(|budget| !budget.is_zero());
     let longest = budget.unwrap_or(Duration::MAX).min(client.connection_timeout());
     match tokio::time::timeout(longest, client.session()).await {
         Ok(session) => Ok(session?),

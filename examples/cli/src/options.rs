@@ -30,7 +30,7 @@ const EXIT_STATUS: &str = "\
 Exit status: that of the command, 128 + n if signal n ended it; otherwise
     1  ls, status, revoke: no such lock, no such node; leader: no candidate leads; members: the group has none;
        watch --once: the node does not exist; count: no such counter; latch: no count is set
-    2  wrong options, path or connect string; revoke: not a contender's node
+    2  wrong options, path or connect string; revoke: not a contender's node; count, latch: the node has other data
     3  status, ls --exit-code: a contender holds the lock; barrier status: the barrier is set, or members wait;
        latch status: a count remains
    69  no connection within --connect-timeout, or it was lost while waiting
@@ -39,7 +39,7 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
        barrier enter: the own session ended before the command
    75  the lock was not acquired, no term began in time, join: the id is taken, barrier, latch: the wait was too long,
        count --cas: another value, latch set: a count remains (see -E)
-   76  count, latch down: the connection was lost, and the change may have been made
+   76  count, latch set, latch down: the connection was lost, and the change may have been made
    77  not authorized, or the servers do not accept the credentials
   126  the command cannot be executed
   127  the command was not found

@@ -6,11 +6,45 @@ use std::future::{Future, pending};
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
+use clap::Args;
+use clap::builder::BoolishValueParser;
 use curator_cli::contenders::{Contender, age, contenders, shown};
 use curator_framework::CuratorFramework;
-use curator_recipes::{LockError, ParticipantKind};
+use curator_recipes::{BarrierError, LockError, ParticipantKind};
 
-use crate::tell;
+use crate::options::duration;
+use crate::{Failure, tell};
+
+/// The options of a command that waits for a node.
+#[derive(Debug, Args)]
+pub(crate) struct WaitOptions {
+    /// Give up when the wait is not over in this time, which includes connecting; 0 looks once [default: never]
+    #[arg(long, short = 'w', value_parser = duration, env = "CURATOR_TIMEOUT")]
+    pub(crate) timeout: Option<Duration>,
+    /// The exit status when the wait is not over at the end of --timeout
+    #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
+    conflict_exit_code: u8,
+    /// Tell that it waits. On a terminal a line follows after 2 s of waiting anyhow
+    #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
+    verbose: bool,
+}
+
+impl WaitOptions {
+    /// Awaits `waited`, and returns the exit status. Prints `waits` if that takes a while, and `still` if the wait is not
+    /// over at the end of its budget.
+    pub(crate) async fn end(
+        &self,
+        waited: impl Future<Output = Result<bool, BarrierError>>,
+        waits: &str,
+        still: &str,
+    ) -> Result<u8, Failure> {
+        if told(waited, self.verbose, waits).await? {
+            return Ok(0);
+        }
+        tell(still);
+        Ok(self.conflict_exit_code)
+    }
+}
 
 /// The time after which a waiter on a terminal speaks.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -28,7 +62,7 @@ pub(crate) async fn may_tell(verbose: bool) {
 }
 
 /// Awaits `work`, and prints a line if that takes a while and lines may be printed.
-pub(crate) async fn told<T>(work: impl Future<Output = T>, verbose: bool, line: &str) -> T {
+async fn told<T>(work: impl Future<Output = T>, verbose: bool, line: &str) -> T {
     let telling = async {
         may_tell(verbose).await;
         tell(line);

@@ -42,11 +42,14 @@ fn barrier_is_set_and_removed() {
     assert!(code == Some(3) && text.starts_with("/barrier is set since 2") && text.ends_with("Z\n"), "{text}");
     let still = "curator: /barrier is still set: curator barrier status /barrier shows it\n".to_owned();
     assert_eq!(barrier(&servers, "wait", &["--timeout", "200ms"]), (Some(75), String::new(), still.clone()));
-    assert_eq!(barrier(&servers, "wait", &["-w", "0.3", "-E", "9"]), (Some(9), String::new(), still));
+    assert_eq!(barrier(&servers, "wait", &["-w", "0.3", "-E", "9"]), (Some(9), String::new(), still.clone()));
+    // One look, which takes as long as the connection.
+    assert_eq!(barrier(&servers, "wait", &["-w", "0"]), (Some(75), String::new(), still));
     for _ in 0..2 {
         assert_eq!(barrier(&servers, "remove", &[]), silent(0));
     }
     assert_eq!(barrier(&servers, "wait", &["--timeout", "1s"]), silent(0));
+    assert_eq!(barrier(&servers, "wait", &["--timeout", "0"]), silent(0));
     until("the sessions are closed", || server.sessions().is_empty());
 }
 
@@ -173,6 +176,18 @@ fn status_prints_json() {
     let (code, mut seen) = status();
     assert!(seen["since"].take().as_str().unwrap().ends_with('Z'));
     assert_eq!((code, seen), (3, json!({"path": "/barrier", "state": "set", "since": null})));
+}
+
+/// A node with children holds the waiters back too, and its children are not members.
+#[tokio::test]
+async fn node_with_other_children_is_a_set_barrier() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    create(&server, &["/barrier/port"]).await;
+    assert_eq!(barrier(&servers, "wait", &["-w", "200ms"]).0, Some(75));
+    let (code, text, _) = barrier(&servers, "status", &[]);
+    assert!(code == Some(3) && text.starts_with("/barrier is set since 2"), "{text}");
+    assert_eq!(parsed(&barrier(&servers, "status", &["--json"]).1)["state"], "set");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Child;
+use std::time::Duration;
 
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
@@ -50,6 +51,8 @@ fn latch_opens_when_all_is_counted_down() {
         let text = "/latch is not counted down: curator latch status /latch shows it";
         assert_eq!(latch(&servers, &["wait", "--timeout", "200ms", "/latch"]), refused(75, text));
         assert_eq!(latch(&servers, &["wait", "-w", "0.3", "-E", "9", "/latch"]), refused(9, text));
+        // One look, which takes as long as the connection.
+        assert_eq!(latch(&servers, &["wait", "-w", "0", "/latch"]), refused(75, text));
         assert_eq!(latch(&servers, &["down", "/latch"]), printed("0\n"));
         for (child, mut told) in waiters {
             assert_eq!((end(child).0, told.next()), (Some(0), None));
@@ -131,6 +134,38 @@ fn latch_without_a_count_is_told() {
     assert_eq!(latch("127.0.0.1:1", &["--connect-timeout", "300ms", "down", "/latch"]).0, Some(69));
     signal(&holder, Signal::TERM);
     assert_eq!(end(holder).0, Some(143));
+}
+
+#[test]
+fn node_with_other_data_is_not_a_latch() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    assert_eq!(run(&servers, &["barrier", "set", "/barrier"]).status.code(), Some(0));
+    let text = "the data of /barrier is not that of a count-down latch";
+    for arguments in
+        [&["set", "/barrier", "1"][..], &["down", "/barrier"], &["wait", "/barrier"], &["status", "/barrier"]]
+    {
+        assert_eq!(latch(&servers, arguments), refused(2, text), "{arguments:?}");
+    }
+}
+
+#[test]
+fn set_of_unknown_outcome_has_a_status_of_its_own() {
+    let server = TestingServer::start().unwrap();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    // The count is set, and neither the reply nor a later connection comes.
+    proxy.drop_reply(OpCode::SetData, 1);
+    // Time to refuse the next connection before the reply is lost.
+    proxy.latency(Duration::from_millis(100));
+    let arguments = ["--connect-timeout", "1s", "latch", "set", "/latch", "2"];
+    let child = curator(&proxy.connect_string(), &arguments).spawn().unwrap();
+    until("a connection", || proxy.connections() == 1);
+    proxy.refuse();
+    let (code, told) = end(child);
+    let text = "; the count may be set: curator latch status shows it\n";
+    assert!(code == Some(76) && told.ends_with(text), "{told}");
+    let status = latch(&server.connect_string(), &["status", "/latch"]);
+    assert_eq!(status.1, "/latch is closed: 2 remain (round 1)\n");
 }
 
 #[test]

@@ -387,7 +387,7 @@ impl<V: Content> Counter<V> {
     async fn attempt(&self, driver: &mut Driver, write: &Write, session: &Session) -> Result<Progress, Error> {
         match driver.settle(session).await? {
             Some(Proof::Applied) => {
-                self.applied(driver, write.guard.version_behind(), None);
+                self.applied(driver, write.guard.version_after(), None);
                 return Ok(Progress::Settled);
             }
             // Without a condition a second write could undo a later one.

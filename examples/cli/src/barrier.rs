@@ -60,8 +60,8 @@ Exit status:
    75  it is still set at the end of --timeout (see -E)
     2, 69, 70, 77, 128 + n  an error or a signal, as in `curator --help`
 
-The wait goes on over lost connections and sessions. When the session has ended, and no server answers within
---connect-timeout, it ends with 69.
+The wait goes on over lost connections and sessions. It ends with 69 when the session has ended, and no server
+answers within --connect-timeout.
 The barrier is that of Curator's DistributedBarrier, in Java too.";
 
 #[derive(Debug, Args)]

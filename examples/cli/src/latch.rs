@@ -82,8 +82,8 @@ Exit status:
    75  it is not zero at the end of --timeout (see -E)
     2, 69, 70, 77, 128 + n  an error or a signal, as in `curator --help`
 
-The wait goes on over lost connections and sessions. When the session has ended, and no server answers within
---connect-timeout, it ends with 69.";
+The wait goes on over lost connections and sessions. It ends with 69 when the session has ended, and no server
+answers within --connect-timeout.";
 
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_NOTES)]

@@ -10,7 +10,7 @@ use curator_framework::{
 use futures_util::future::join3;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::nodes::{Nodes, drift};
+use super::nodes::{Nodes, connected, drift};
 use super::plan::entering::{Entering, Input, Quorum, Step};
 use crate::barriers::error::BarrierResult;
 use crate::locks::engine::retry_in_session;
@@ -59,7 +59,7 @@ async fn attempts(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<Option<E
     let mut plan = Entering::new(nodes.quantity, quorum);
     let mut left = Vec::new();
     loop {
-        let session = retries.session().await?;
+        let session = connected(&mut retries).await?;
         let mut attempt = Attempt::new(nodes, session, end, std::mem::take(&mut left));
         let error = match attempt.run(&mut plan, &mut retries).await {
             Ok(Some((round, opened))) => return Ok(Some(attempt.entered(round, opened))),

@@ -6,7 +6,7 @@ use curator_framework::{
 use tokio::time::Instant;
 
 use super::enter::{PATIENCE, at, count, later};
-use super::nodes::{Nodes, drift};
+use super::nodes::{Nodes, connected, drift};
 use super::plan::leaving::{Input, Leaving, Step};
 use crate::barriers::error::{BarrierError, BarrierResult};
 use crate::locks::engine::retry_in_session;
@@ -44,7 +44,7 @@ impl Departing {
             }
             let session = match &self.owned {
                 Some(owned) => owned.session().clone(),
-                None => retries.session().await?,
+                None => connected(&mut retries).await?,
             };
             let mut attempt = Attempt { nodes, session, end, ready: None, attended: None, is_exact: true };
             let error = match attempt.run(self, &mut retries).await {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use self::enter::{enter, later};
 pub use self::member::{BarrierMember, Departure};
-use self::nodes::Nodes;
+use self::nodes::{Nodes, connected};
 pub use self::options::DoubleBarrierOptions;
 use crate::barriers::error::BarrierResult;
 
@@ -207,7 +207,7 @@ impl DistributedDoubleBarrier {
     pub async fn members(&self) -> BarrierResult<Vec<Arrived>> {
         let mut retries = self.nodes.client.retry_loop();
         loop {
-            let session = retries.session().await?;
+            let session = connected(&mut retries).await?;
             let read = async |name: String| match session.get_data(&make_path(&self.nodes.path, &name)).await {
                 Ok((data, stat)) => {
                     let id = if data.is_empty() { name } else { String::from_utf8_lossy(&data).into_owned() };

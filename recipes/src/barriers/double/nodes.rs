@@ -1,7 +1,7 @@
 //! The nodes of a double barrier, and the requests for them.
 
 use curator_framework::{
-    CreateMode, CuratorFramework, Done, Error, Operation, OwnedNode, Session, Stat, Watch, make_path,
+    CreateMode, CuratorFramework, Done, Error, Operation, OwnedNode, RetryLoop, Session, Stat, Watch, make_path,
 };
 use futures_util::future::{join_all, join3};
 
@@ -225,6 +225,16 @@ async fn one_by_one(session: &Session, operations: Vec<Operation>, unsupported: 
 /// is the number of deaths between them.
 pub(super) const fn drift(barrier: &Stat) -> i32 {
     barrier.cversion.wrapping_sub(barrier.version)
+}
+
+/// Returns the client's session. Waits out a lost connection as the retry policy allows.
+pub(super) async fn connected(retries: &mut RetryLoop) -> Result<Session, Error> {
+    loop {
+        match retries.session().await {
+            Ok(session) => return Ok(session),
+            Err(error) => retries.failed(error).await?,
+        }
+    }
 }
 
 #[cfg(test)]

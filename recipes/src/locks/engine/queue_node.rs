@@ -81,16 +81,19 @@ pub(crate) async fn adopt(owned: &mut OwnedNode, base_path: &str, children: &[St
 ///
 /// Boxed: a rare branch must not enlarge every waiter's future.
 pub(crate) fn retry_in_session<'a>(
-    error: Error,
+    mut error: Error,
     session: &'a Session,
     retries: &'a mut RetryLoop,
 ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>> {
     Box::pin(async move {
-        if !matches!(error, Error::ConnectionLoss { .. }) {
-            return Err(error);
+        while matches!(error, Error::ConnectionLoss { .. }) {
+            retries.failed(error).await?;
+            match retries.reconnected(session).await {
+                Ok(()) => return Ok(()),
+                Err(next) => error = next,
+            }
         }
-        retries.failed(error).await?;
-        retries.reconnected(session).await
+        Err(error)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, FixedEnsembleProvider, LossReason, ZooKeeperAsyncFactory};
+use curator_framework::{CuratorFramework, FixedEnsembleProvider, LossReason, RetryForever, ZooKeeperAsyncFactory};
 use curator_integration::env::{answered, connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
 use curator_recipes::{BarrierError, DistributedDoubleBarrier};
@@ -71,6 +71,38 @@ impl Pair {
         assert_ne!(first.is_leader(), second.is_leader());
         (first, second)
     }
+}
+
+/// The retry policy decides how long a member waits for a connection, before its first request and in its session.
+#[tokio::test]
+async fn member_outlasts_the_connection_timeout_as_the_retry_policy_says() {
+    const SHORT: Duration = Duration::from_millis(100);
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let options = options(&server).ensemble_provider(FixedEnsembleProvider::new(proxy.connect_string()));
+    let options = options.connection_timeout(SHORT).retry_policy(RetryForever::new(SHORT / 10).unwrap());
+    let (client, other) = (connected(options).await, client(&server).await);
+    let outage = async || {
+        proxy.refuse();
+        proxy.reset();
+        eventually("it is cut off", async || !client.is_connected()).await;
+    };
+    outage().await;
+    let (ours, listed) = (barrier(&client, PATH, 2), barrier(&client, PATH, 2));
+    let mut entering = tokio::spawn(async move { ours.enter().await });
+    let mut listing = tokio::spawn(async move { listed.members().await });
+    assert!(tokio::time::timeout(5 * SHORT, &mut entering).await.is_err(), "it waits for the connection");
+    assert!(tokio::time::timeout(SHORT, &mut listing).await.is_err(), "it waits for the connection");
+    proxy.accept();
+    in_time(listing).await.unwrap().unwrap();
+    eventually("it has arrived", async || server.children(PATH).is_some_and(|nodes| nodes.len() == 1)).await;
+    outage().await;
+    assert!(tokio::time::timeout(5 * SHORT, &mut entering).await.is_err(), "it waits for the connection");
+    proxy.accept();
+    let second = in_time(barrier(&other, PATH, 2).enter()).await.unwrap();
+    let first = in_time(entering).await.unwrap().unwrap();
+    let leaving = all_leave(vec![first, second]);
+    assert_eq!(in_time(leaving).await, [0, 0]);
 }
 
 /// A lost reply, or a lost request, of each kind and number, of the member that waits and of the one that opens.

@@ -183,12 +183,14 @@ impl BarrierMember {
         std::future::pending().await
     }
 
-    /// Watches a member until its node is deleted.
+    /// Watches a member until it leaves or its node is deleted.
     async fn watch_other(&self, name: String) -> Result<Other, Error> {
         let path = make_path(&self.nodes.path, &name);
         let mut id = name.clone();
         loop {
             let mut watch = match self.session.get_data_watched(&path).await {
+                // The member has begun to leave. Without transactions its node still stands after that write.
+                Ok(read) if read.stat.version > 0 => return Ok(Other { name, id, end: End::Left }),
                 Ok(read) => {
                     if !read.data.is_empty() {
                         id = String::from_utf8_lossy(&read.data).into_owned();

@@ -87,13 +87,13 @@ struct Attempt<'a> {
     own: i64,
     drift: i32,
     /// The client has transactions. Without them notifications prove nothing, because replies can overtake them.
-    is_exact: bool,
+    has_transactions: bool,
 }
 
 impl<'a> Attempt<'a> {
     fn new(nodes: &'a Nodes, session: Session, end: Option<Instant>, left: Vec<String>) -> Self {
         let owned = nodes.new_member(&session);
-        Self { nodes, session, owned, end, left, ready: None, grace: None, own: 0, drift: 0, is_exact: true }
+        Self { nodes, session, owned, end, left, ready: None, grace: None, own: 0, drift: 0, has_transactions: true }
     }
 
     /// Returns the paths of the nodes that the sessions up to this one may leave.
@@ -251,7 +251,7 @@ impl<'a> Attempt<'a> {
     /// Arrives with a client without transactions: it reads the count after the create, so that this includes all older
     /// members.
     async fn arrive_one_by_one(&mut self) -> Result<Input, Error> {
-        self.is_exact = false;
+        self.has_transactions = false;
         let nodes = self.nodes;
         while let Some(left) = self.left.last() {
             match self.session.delete(left, None).await {
@@ -325,7 +325,9 @@ impl<'a> Attempt<'a> {
         };
         self.ready = None;
         match woken {
-            WakeReason::Event(EventType::NodeCreated) if self.is_exact && loss.loss().is_none() => Ok(Input::Created),
+            WakeReason::Event(EventType::NodeCreated) if self.has_transactions && loss.loss().is_none() => {
+                Ok(Input::Created)
+            }
             WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.ready.as_str())),
             _ => Ok(Input::Woken),
         }

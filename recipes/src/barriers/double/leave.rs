@@ -46,7 +46,7 @@ impl Departing {
                 Some(owned) => owned.session().clone(),
                 None => connected(&mut retries).await?,
             };
-            let mut attempt = Attempt { nodes, session, end, ready: None, attended: None, is_exact: true };
+            let mut attempt = Attempt { nodes, session, end, ready: None, attended: None, has_transactions: true };
             let error = match attempt.run(self, &mut retries).await {
                 Ok(all_left) => return Ok(all_left),
                 Err(error) => error,
@@ -69,7 +69,7 @@ struct Attempt<'a> {
     ready: Option<Watch>,
     attended: Option<Watch>,
     /// The client has transactions. Without them notifications prove nothing, because replies can overtake them.
-    is_exact: bool,
+    has_transactions: bool,
 }
 
 impl Attempt<'_> {
@@ -165,7 +165,7 @@ impl Attempt<'_> {
     /// Leaves with a client without transactions: it reads the count after the delete, so that the last member to leave
     /// sees that it is the last.
     async fn depart_one_by_one(&mut self, leave: &mut Departing, path: &str) -> Result<Input, Error> {
-        self.is_exact = false;
+        self.has_transactions = false;
         // Between the change of a child and the write that counts it, each change looks like a death.
         leave.departure = Some(leave.arrival);
         let Some(owned) = leave.owned.as_mut() else { return Ok(Input::DepartedBefore) };
@@ -213,7 +213,7 @@ impl Attempt<'_> {
         }
         match woken {
             WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.path.as_str())),
-            WakeReason::Event(EventType::NodeDeleted) if is_ready && self.is_exact => Ok(Input::Deleted),
+            WakeReason::Event(EventType::NodeDeleted) if is_ready && self.has_transactions => Ok(Input::Deleted),
             WakeReason::Event(_) if !is_ready => Ok(Input::Left),
             _ => Ok(Input::Woken),
         }

@@ -43,9 +43,9 @@ impl Departure {
     /// Returns the number of members that died between the arrival of this member and its departure. Their nodes were
     /// deleted, but not by a leave or by the end of a budget. A member that was dropped counts.
     ///
-    /// The number is exact in groups of this crate's members with the default client. If the reply to
-    /// the arrival or to the departure is lost, a later read takes its place. The number may then miss a death behind the
-    /// arrival, or include one behind the departure. A member with `zookeeper-async` returns 0.
+    /// The number is exact in groups of this crate's members with the default client. If the reply to the arrival or to
+    /// the departure is lost, a later read takes its place. The number may then miss a death after the arrival, or
+    /// include one after the departure. A member with `zookeeper-async` returns 0.
     #[must_use]
     pub const fn died(&self) -> u32 {
         self.died

@@ -94,8 +94,8 @@ use crate::barriers::waiting::wait;
 /// | `<round>/<operation id>` | persistent | empty: one count |
 /// | `here/<operation id>-<round>-<name>` | ephemeral | the operation id: one participant |
 ///
-/// The first round of a latch has the zxid of its node as number, each later one a number larger by one. `try_set_count`
-/// deletes the nodes of earlier rounds.
+/// The first round of a latch has the zxid of its node as number, each later one a number larger by one.
+/// `try_set_count` deletes the nodes of earlier rounds.
 ///
 /// # Cost
 ///
@@ -173,8 +173,8 @@ impl CountDownLatch {
         Ok(known.record.left(known.tally.counted))
     }
 
-    /// Returns the number of the present round. Later rounds have larger ones, also those of a latch that was deleted and
-    /// set again.
+    /// Returns the number of the present round. Later rounds have larger ones, also those of a latch that was deleted
+    /// and set again.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ impl LatchParticipant {
         Ok(Self { store: Arc::clone(store), round, operation, name, signal: node.loss_signal(), node })
     }
 
-    /// Returns `true` if the latch still has the participant's round, in a read behind the create.
+    /// Returns `true` if the latch still has the participant's round, in a read after the create.
     pub(super) async fn is_in_present_round(&self) -> BarrierResult<bool> {
         let mut retries = self.store.client.retry_loop();
         loop {
@@ -152,7 +152,7 @@ impl<'a> Deaths<'a> {
         if session.exists(&self.store.child(node.round, node.operation)).await?.is_some() {
             return Ok(false);
         }
-        // Behind the first read: the counts of a round are deleted only when the next one has begun.
+        // Read second: a round's counts are deleted only after the next round has begun.
         let record = self.store.record(session).await?;
         Ok(record.is_some_and(|(record, _)| record.round == node.round && !record.is_open))
     }

@@ -11,8 +11,8 @@ const OPEN: &str = "open";
 /// The data of a latch: its present round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
-    /// The number of the round: of the first one the transaction that has last written the latch's node, then one more
-    /// each time. So the rounds of a latch that is deleted and set again have other numbers.
+    /// The number of the round. The first round has the zxid of the newest write of the latch's node, each later one
+    /// the next number. So a latch that is deleted and set again has other numbers.
     pub(super) round: u64,
     /// The number of counts that open the latch.
     pub(super) count: u32,
@@ -42,8 +42,8 @@ impl Record {
         format!("{round} {count} {token}{mark}").into_bytes()
     }
 
-    /// Returns the record of the round after `before`; without that, of the first round. `mzxid` is the transaction that has
-    /// last written the latch's node.
+    /// Returns the record of the round after `before`; without that, of the first round. `mzxid` is that of the latch's
+    /// node.
     pub(super) fn next(before: Option<&Self>, mzxid: i64, count: u32, token: &str) -> Self {
         let round = before.map_or(mzxid.unsigned_abs(), |before| before.round.saturating_add(1));
         Self { round, count, token: token.to_owned(), is_open: false }
@@ -139,7 +139,7 @@ pub(super) enum SetStep {
     Begin(Record),
 }
 
-/// Decides the next step of a call that wants to begin the round `next`, behind the one of `found`.
+/// Decides the next step of a call that begins the round `next`, which follows that of `found`.
 ///
 /// `sent` is the round of a try with an unknown outcome. `tally` is that of the round of `found`, if it was read.
 pub(super) fn next_set(found: Option<&Record>, tally: Option<Tally>, sent: Option<&Record>, next: Record) -> SetStep {

@@ -17,7 +17,7 @@ use crate::counters::content::sealed::Content;
 use crate::counters::contention::Contention;
 use crate::counters::engine::{Change, Effect, Engine, Failure, Guard, Outcome, Refusal, Step, Stored, Write};
 use crate::counters::error::{CounterError, CounterResult};
-use crate::counters::marker::{Deletions, Marker, Proof};
+use crate::counters::marker::{Marker, Proof};
 use crate::counters::options::{CounterOptions, PromotedToLock};
 use crate::locks::InterProcessMutex;
 
@@ -67,11 +67,8 @@ struct Driver {
     expected: Option<i32>,
     /// The client has no transactions.
     is_plain: bool,
-    /// The number of the session in which the engine's knowledge was gained. While the marker stands in it, the node
-    /// cannot be deleted and created again, and reach the same version with another value.
-    known_in: Option<u64>,
-    /// The deletions of the node's children at the newest read.
-    deletions: Option<Deletions>,
+    /// The transaction that created the node which the engine knows.
+    czxid: Option<i64>,
 }
 
 /// A pause for other sessions.
@@ -99,8 +96,6 @@ impl Pause {
 struct Flight {
     attempt: u64,
     guard: Guard,
-    /// The deletions of the node's children before the write, if they are known.
-    before: Option<Deletions>,
     /// The write was sent, and its reply has not arrived.
     is_sent: bool,
     /// A lost try may have been applied, and nothing can prove it. So a refused condition proves nothing either.
@@ -231,7 +226,6 @@ impl<V: Content> Counter<V> {
     pub(super) async fn close(&self) {
         let marker = {
             let mut driver = self.driver.lock().await;
-            driver.known_in = None;
             driver.marker.take()
         };
         if let Some(marker) = marker {
@@ -317,10 +311,7 @@ impl<V: Content> Counter<V> {
         loop {
             let mark = self.engine.lock().mark();
             let read = match retries.session().await {
-                Ok(session) => {
-                    driver.known_in = Some(session.number());
-                    session.get_data(&self.path).await
-                }
+                Ok(session) => session.get_data(&self.path).await,
                 Err(error) => Err(error),
             };
             match self.was_read(driver, mark, read) {
@@ -333,7 +324,7 @@ impl<V: Content> Counter<V> {
     fn was_read(&self, driver: &mut Driver, mark: u64, read: Result<(Vec<u8>, Stat), Error>) -> Result<(), Error> {
         let found = match read {
             Ok((stored, stat)) => {
-                driver.deletions = Some(Deletions::of(&stat));
+                driver.czxid = Some(stat.czxid);
                 Some((Stored::of(&self.client.from_stored(&self.path, stored, None)?), stat.version))
             }
             Err(Error::NoNode { .. }) => None,
@@ -387,21 +378,30 @@ impl<V: Content> Counter<V> {
     async fn attempt(&self, driver: &mut Driver, write: &Write, session: &Session) -> Result<Progress, Error> {
         match driver.settle(session).await? {
             Some(Proof::Applied) => {
+                if write.guard == Guard::Create {
+                    // The marker does not tell it.
+                    driver.czxid = None;
+                }
                 self.applied(driver, write.guard.version_after(), None);
                 return Ok(Progress::Settled);
             }
-            // Without a condition a second write could undo a later one.
-            Some(Proof::None) if write.guard == Guard::Any => return Ok(Progress::Fail(driver.unknown(&self.client))),
+            // Without a version a second write could undo a later one, or repeat one that went with its node.
+            Some(Proof::None) if !matches!(write.guard, Guard::Version(_)) => {
+                return Ok(Progress::Fail(driver.unknown(&self.client)));
+            }
             _ => {}
         }
-        if driver.is_outdated(write.guard, session) {
-            self.refused(driver, Refusal::Outdated);
-            return Ok(Progress::Settled);
+        if driver.needs_marker(write.guard, session) {
+            // Boxed: a rare branch must not enlarge the future.
+            if let Some(progress) = Box::pin(self.mark(driver, write.guard, session)).await? {
+                return Ok(progress);
+            }
         }
         let mark = self.engine.lock().mark();
         let (reply, read) = self.send(driver, write, session).await?;
         let settled = match reply {
             Reply::Applied(stat) => {
+                driver.czxid = stat.map(|stat| stat.czxid);
                 let version = stat.map_or(0, |stat| stat.version);
                 let markers = stat.map_or(1, |stat| u32::try_from(stat.num_children).unwrap_or_default());
                 self.applied(driver, Some(version), (!driver.is_plain).then_some(markers));
@@ -429,6 +429,56 @@ impl<V: Content> Counter<V> {
             drop(self.was_read(driver, mark, read));
         }
         Ok(settled)
+    }
+
+    /// Creates the marker. Returns `None` if a read after that shows the node that the engine knows.
+    async fn mark(&self, driver: &mut Driver, guard: Guard, session: &Session) -> Result<Option<Progress>, Error> {
+        let (pinned, is_ambiguous, known) = (session.pinned(), driver.is_ambiguous(), driver.czxid);
+        let marker = driver.marker_in(session, &self.path);
+        let create = marker.create(0);
+        if let Err(error) = self.check_marker(&create) {
+            marker.refused();
+            return Err(error);
+        }
+        let both = futures_util::future::join(pinned.transaction(vec![create]), pinned.exists(&self.path));
+        let (created, found) = pinned.in_one_write(both).await;
+        let created = if let Err(Error::Transaction { cause, .. }) = created { Err(*cause) } else { created };
+        let refusal = match created {
+            // It exists after a lost reply.
+            Ok(_) | Err(Error::NodeExists { .. }) => {
+                let found = found?;
+                marker.applied();
+                let is_known =
+                    found.is_some_and(|stat| Some(stat.czxid) == known && guard == Guard::Version(stat.version));
+                if is_known || guard == Guard::Any {
+                    return Ok(None);
+                }
+                Refusal::Outdated
+            }
+            Err(Error::Unsupported { .. }) => {
+                (driver.marker, driver.is_plain) = (None, true);
+                return Ok(Some(Progress::Again));
+            }
+            Err(error) => {
+                if !error.outcome_unknown() {
+                    marker.refused();
+                }
+                let Error::NoNode { .. } = error else { return Err(error) };
+                Refusal::Missing
+            }
+        };
+        if is_ambiguous {
+            return Ok(Some(Progress::Fail(driver.unknown(&self.client))));
+        }
+        self.refused(driver, refusal);
+        Ok(Some(Progress::Settled))
+    }
+
+    fn check_marker(&self, create: &Operation) -> Result<(), Error> {
+        match create {
+            Operation::Create { path, data, acl, mode } => self.client.check_create(path, *mode, data, acl),
+            _ => Ok(()),
+        }
     }
 
     fn applied(&self, driver: &mut Driver, version: Option<i32>, markers: Option<u32>) {
@@ -469,13 +519,20 @@ impl<V: Content> Counter<V> {
                 false => None,
             }
         };
-        let Some(attempt) = driver.record(session, &self.path) else {
+        if driver.is_plain {
+            driver.sends();
             return Ok((driver.replied(send_plain(&pinned, change).await, write.guard), None));
-        };
-        if let Operation::Create { path, data, acl, mode } = &attempt {
-            self.client.check_create(path, *mode, data, acl)?;
         }
-        let write_and_read = futures_util::future::join(pinned.transaction(vec![change, attempt]), read);
+        let attempt = driver.attempts;
+        let record = match write.guard {
+            // The marker of an earlier node has gone with that.
+            Guard::Create => driver.marker.insert(Marker::new(session, &self.path)).create(attempt),
+            Guard::Version(_) | Guard::Any => driver.marker_in(session, &self.path).record(attempt),
+        };
+        self.check_marker(&record)?;
+        driver.sends();
+        let operations = vec![change, record];
+        let write_and_read = futures_util::future::join(pinned.transaction(operations), read);
         let (written, read) = pinned.in_one_write(write_and_read).await;
         Ok((driver.replied(written, write.guard), read))
     }
@@ -552,17 +609,23 @@ impl Driver {
         if self.flight.is_none() {
             self.attempts += 1;
             let attempt = self.attempts;
-            let before = if guard == Guard::Create { Some(Deletions::NONE) } else { self.deletions };
-            self.flight = Some(Flight { attempt, guard, before, is_sent: false, is_ambiguous: false, unknown: None });
+            self.flight = Some(Flight { attempt, guard, is_sent: false, is_ambiguous: false, unknown: None });
             self.contention.begins(now);
             self.expected = None;
         }
     }
 
-    /// Returns `true` if a write on this condition may rest on the state of an earlier node.
-    fn is_outdated(&self, guard: Guard, session: &Session) -> bool {
-        let is_known = self.known_in == Some(session.number());
-        matches!(guard, Guard::Version(_)) && !is_known && !self.is_ambiguous()
+    /// Returns the marker of this session, which may not exist yet.
+    fn marker_in(&mut self, session: &Session, path: &str) -> &mut Marker {
+        let earlier = self.marker.take().filter(|marker| marker.is_of(session));
+        self.marker.insert(earlier.unwrap_or_else(|| Marker::new(session, path)))
+    }
+
+    /// Returns `true` if a write on this condition has to wait for a marker. While one stands, the node is the one that the
+    /// engine knows.
+    fn needs_marker(&self, guard: Guard, session: &Session) -> bool {
+        let stands = self.marker.as_ref().is_some_and(|marker| marker.is_of(session) && marker.stands());
+        !(self.is_plain || stands || guard == Guard::Create)
     }
 
     fn is_ambiguous(&self) -> bool {
@@ -573,7 +636,7 @@ impl Driver {
     async fn settle(&mut self, session: &Session) -> Result<Option<Proof>, Error> {
         let Some(flight) = self.flight.as_mut().filter(|flight| flight.is_sent) else { return Ok(None) };
         let proof = match &mut self.marker {
-            Some(marker) if marker.is_of(session) => marker.proof(flight.attempt, flight.before).await?,
+            Some(marker) if marker.is_of(session) => marker.proof(flight.attempt).await?,
             _ => Proof::None,
         };
         flight.is_sent = proof == Proof::Applied;
@@ -581,17 +644,11 @@ impl Driver {
         Ok(Some(proof))
     }
 
-    /// Books the write as sent. Returns the operation on the marker, or `None` without transactions.
-    fn record(&mut self, session: &Session, path: &str) -> Option<Operation> {
-        let flight = self.flight.as_mut()?;
-        flight.is_sent = true;
-        if self.is_plain {
-            return None;
+    /// Records that the write is sent.
+    fn sends(&mut self) {
+        if let Some(flight) = &mut self.flight {
+            flight.is_sent = true;
         }
-        if !self.marker.as_ref().is_some_and(|marker| marker.is_of(session)) {
-            self.marker = Some(Marker::new(session, path));
-        }
-        self.marker.as_mut().map(|marker| marker.record(flight.attempt))
     }
 
     /// Books the reply to the write.

@@ -29,7 +29,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 ///
 /// | event during a change | default client | `zookeeper-async` |
 /// | --- | --- | --- |
-/// | the request, or its reply, is lost | applied once, with the right values | applied once, or [`outcome_unknown`](crate::CounterError::outcome_unknown) |
+/// | the request, or its reply, is lost | applied once, with the right values; a lost request that creates the node: `outcome_unknown` | applied once, or [`outcome_unknown`](crate::CounterError::outcome_unknown) |
 /// | the session ends, too | applied once, or `outcome_unknown` | the same |
 /// | an administrator deletes the marker, too | applied once, or `outcome_unknown` | – |
 /// | the caller drops the future | applied once or not at all; others go on | the same, but others in its write may get `outcome_unknown` |
@@ -101,12 +101,13 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | case | requests |
 /// | --- | --- |
 /// | change | 1 |
-/// | first change of an object or in a session | 1 read more, on a new path also the creates of missing parents |
+/// | first change of an object | 3 more: a read; the create of the marker together with another read. On a new path 1 read and the creates of missing parents |
+/// | first change in a later session, or after `close` | 2 more: the create of the marker together with a read |
 /// | changes of several tasks at once | 1 for all that wait |
 /// | change after one of another session | 3 more: a refused write, a read, and a read that travels with the next write |
 /// | each 256th change in a loop, each 16th beside other sessions | 1 read more: a gap for other sessions |
 /// | change with `zookeeper-async` | 1 read more |
-/// | lost reply | 2 more in 1 round trip: a write that changes nothing, and a read of the marker; for the first change of a session perhaps 1 read more |
+/// | lost reply | 2 more in 1 round trip: a write that changes nothing, and a read of the marker |
 /// | comparison that fails | 1 read |
 #[derive(Clone)]
 pub struct DistributedAtomicNumber<N: AtomicNumber> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use curator_framework::{CuratorFramework, RetryNTimes};
 use curator_integration::env::in_time;
 use curator_recipes::{CachedAtomicLong, DistributedAtomicLong, DistributedAtomicValue, UniqueIds};
-use curator_test::wire::OpCode::{Create2, CreateContainer, Delete, GetChildren, GetData, Multi, SetData};
+use curator_test::wire::OpCode::{Create2, CreateContainer, Delete, Exists, GetChildren, GetData, Multi, SetData};
 use tokio::time::Instant;
 
 use crate::meter::{Stage, round_trips};
@@ -30,13 +30,17 @@ async fn known() -> (Stage, DistributedAtomicLong) {
 }
 
 #[tokio::test]
-async fn a_first_change_is_a_read_and_a_write() {
+async fn a_first_change_is_a_read_a_marker_and_a_write() {
     let stage = Stage::new("/app").await;
     let [first, second] = [number(&stage.client, PATH), number(&stage.client, PATH)];
     in_time(first.increment()).await.unwrap();
     assert_eq!(stage.requests().await, [GetData, Multi], "the node is new");
     in_time(second.increment()).await.unwrap();
-    assert_eq!(stage.requests().await, [GetData, Multi], "the node exists");
+    assert_eq!(stage.requests().await, [GetData, Multi, Exists, Multi], "the node exists");
+    in_time(second.close()).await;
+    assert_eq!(stage.requests().await, [Delete]);
+    in_time(second.increment()).await.unwrap();
+    assert_eq!(stage.requests().await, [Multi, Exists, Multi], "without its marker");
 }
 
 #[tokio::test]
@@ -159,7 +163,7 @@ async fn round_trips_of_a_counter() {
         number.increment().await.unwrap();
         began.elapsed()
     });
-    assert_eq!(first.await, 2, "first");
+    assert_eq!(first.await, 3, "first");
     let refused = round_trips(async |_, client| {
         let number = known(client).await;
         client.set_data().for_path(PATH, 9_i64.to_be_bytes()).await.unwrap();

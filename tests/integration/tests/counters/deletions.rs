@@ -1,0 +1,169 @@
+//! Nodes and markers that another client deletes, and creates again, around a change. On an in-process server.
+
+use std::time::Duration;
+
+use curator_framework::{ConnectionState, CuratorFramework, FixedEnsembleProvider};
+use curator_integration::connection_stage::comes_to;
+use curator_integration::env::{connected, eventually, in_time};
+use curator_integration::in_process::{self, options, server};
+use curator_recipes::{CounterResult, DistributedAtomicLong};
+use curator_test::wire::OpCode;
+use curator_test::{FaultProxy, TestingServer};
+use tokio::task::JoinHandle;
+
+use crate::stage::{long, node, values};
+
+const PATH: &str = "/test/count";
+
+/// A client through a proxy, and one without.
+struct Stage {
+    server: TestingServer,
+    proxy: FaultProxy,
+    client: CuratorFramework,
+    direct: CuratorFramework,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let server = server();
+        let proxy = FaultProxy::start(server.address()).unwrap();
+        let provider = FixedEnsembleProvider::new(proxy.connect_string());
+        let client = connected(options(&server).ensemble_provider(provider)).await;
+        let direct = in_process::client(&server).await;
+        direct.create_containers("/test").await.unwrap();
+        Self { server, proxy, client, direct }
+    }
+
+    async fn create(&self, value: i64) {
+        self.direct.create().with_data(value.to_be_bytes()).for_path(PATH).await.unwrap();
+    }
+
+    /// Deletes the node with its markers.
+    async fn delete(&self) {
+        self.direct.delete().deleting_children_if_needed().for_path(PATH).await.unwrap();
+    }
+
+    async fn value(&self) -> Option<i64> {
+        node(&self.direct, PATH).await.map(|(data, _)| i64::from_be_bytes(data.try_into().unwrap()))
+    }
+
+    /// Calls `add(7)`, and cuts the client off at its nth transaction.
+    async fn cut_off(&self, number: &DistributedAtomicLong, is_reply: bool, nth: usize) -> Change {
+        let faults = self.proxy.faults_done();
+        if is_reply {
+            self.proxy.drop_reply(OpCode::Multi, nth)
+        } else {
+            self.proxy.drop_request(OpCode::Multi, nth)
+        }
+        self.proxy.refuse();
+        let change = self.add(number);
+        in_time(self.proxy.wait_for_faults(faults + 1)).await;
+        comes_to(&self.client, ConnectionState::Suspended).await;
+        change
+    }
+
+    fn add(&self, number: &DistributedAtomicLong) -> Change {
+        let number = number.clone();
+        tokio::spawn(async move { number.add(7).await.map(|change| values(&change)) })
+    }
+}
+
+type Change = JoinHandle<CounterResult<(i64, i64)>>;
+
+/// The new node has the version of the one that was read.
+#[tokio::test]
+async fn change_never_rests_on_a_node_that_was_deleted() {
+    for is_first in [true, false] {
+        let stage = Stage::new().await;
+        let number = long(&stage.client, PATH);
+        if is_first {
+            stage.create(5).await;
+        } else {
+            assert_eq!(values(&in_time(number.add(5)).await.unwrap()), (0, 5));
+        }
+        let session = stage.client.session().await.unwrap().id().unwrap();
+        stage.server.clear_requests();
+        stage.proxy.latency(Duration::from_millis(50));
+        let change = stage.add(&number);
+        let has_sent = || stage.server.requests().iter().any(|request| request.session_id == session);
+        if is_first {
+            eventually("it has read the node", async || has_sent()).await;
+        }
+        stage.delete().await;
+        stage.create(100).await;
+        assert_eq!(in_time(change).await.unwrap().unwrap(), (100, 107), "first: {is_first}");
+        assert_eq!(stage.value().await, Some(107));
+    }
+}
+
+#[tokio::test]
+async fn lost_request_is_not_repeated_on_a_node_that_was_created_again() {
+    for (is_first, ends) in [(true, false), (true, true), (false, false), (false, true)] {
+        let stage = Stage::new().await;
+        let number = long(&stage.client, PATH);
+        if is_first {
+            stage.create(5).await;
+        } else {
+            assert_eq!(values(&in_time(number.add(5)).await.unwrap()), (0, 5));
+        }
+        let session = stage.client.session().await.unwrap().id().unwrap();
+        // The first transaction of an object creates its marker.
+        let change = stage.cut_off(&number, false, 1 + usize::from(is_first)).await;
+        stage.delete().await;
+        stage.create(100).await;
+        if ends {
+            assert!(stage.server.kill_session(session));
+        }
+        stage.proxy.accept();
+        let error = in_time(change).await.unwrap().unwrap_err();
+        assert!(error.outcome_unknown(), "first: {is_first}, ends: {ends}: {error}");
+        assert_eq!(stage.value().await, Some(100));
+        assert_eq!(values(&in_time(number.add(7)).await.unwrap()), (100, 107));
+    }
+}
+
+/// The change that has created the node was applied, and went with it.
+#[tokio::test]
+async fn lost_create_is_not_repeated_if_the_node_was_deleted() {
+    for ends in [false, true] {
+        let stage = Stage::new().await;
+        let number = long(&stage.client, PATH);
+        let session = stage.client.session().await.unwrap().id().unwrap();
+        let change = stage.cut_off(&number, true, 1).await;
+        assert_eq!(stage.value().await, Some(7));
+        stage.delete().await;
+        if ends {
+            assert!(stage.server.kill_session(session));
+        }
+        stage.proxy.accept();
+        let error = in_time(change).await.unwrap().unwrap_err();
+        assert!(error.outcome_unknown(), "ends: {ends}: {error}");
+        assert_eq!(stage.value().await, None);
+    }
+}
+
+/// A forced value that is set again would undo the change of the other client.
+#[tokio::test]
+async fn forced_value_is_not_set_again_behind_another_change() {
+    let stage = Stage::new().await;
+    stage.create(5).await;
+    let number = long(&stage.client, PATH);
+    for nth in [2, 1] {
+        stage.proxy.drop_reply(OpCode::Multi, nth);
+        stage.proxy.refuse();
+        let (faults, forcing) = (stage.proxy.faults_done(), number.clone());
+        let change = tokio::spawn(async move { forcing.force_set(8).await });
+        in_time(stage.proxy.wait_for_faults(faults + 1)).await;
+        comes_to(&stage.client, ConnectionState::Suspended).await;
+        let other = long(&stage.direct, PATH);
+        assert_eq!(values(&in_time(other.add(1)).await.unwrap()), (8, 9));
+        for marker in stage.server.children(PATH).unwrap() {
+            drop(stage.direct.delete().for_path(&format!("{PATH}/{marker}")).await);
+        }
+        stage.proxy.accept();
+        let error = in_time(change).await.unwrap().unwrap_err();
+        assert!(error.outcome_unknown(), "{error}");
+        assert_eq!(stage.value().await, Some(9));
+        assert_eq!(values(&in_time(number.add(1)).await.unwrap()), (9, 10));
+    }
+}

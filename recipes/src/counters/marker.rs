@@ -29,7 +29,8 @@ pub(super) enum Proof {
 
 /// A marker in one session. Its drop deletes the node.
 ///
-/// It is not an [`OwnedNode`](curator_framework::OwnedNode): its loss harms nothing, so its session needs no heartbeats.
+/// It is not an [`OwnedNode`](curator_framework::OwnedNode): its loss harms nothing, so its session needs no
+/// heartbeats.
 #[derive(Debug)]
 pub(super) struct Marker {
     session: Session,
@@ -54,7 +55,8 @@ impl Marker {
         self.standing == Standing::Stands
     }
 
-    /// Returns the operation that creates the marker for the try `attempt`; 0 for none. From here on the node may exist.
+    /// Returns the operation that creates the marker for the try `attempt`; 0 for none. From here on the node may
+    /// exist.
     pub(super) fn create(&mut self, attempt: u64) -> Operation {
         self.standing = Standing::Uncertain;
         let path = self.path.clone();

@@ -1,19 +1,29 @@
-//! Counters and atomic values, which count once or say that the outcome is unknown.
+//! Counters and atomic values: each change counts once, or its error says that the outcome is unknown.
 //!
-//! An engine without I/O (`engine.rs`) combines the changes of all tasks into writes; a contention policy
-//! (`contention.rs`) decides on pauses. `driver.rs` sends the requests, in the future of one of the callers. The data of
-//! a marker (`marker.rs`) shows after a lost reply if the write was applied.
+//! | file | contents |
+//! | --- | --- |
+//! | [`number`], [`value`] | the public counters and atomic values |
+//! | [`cached`], [`unique_ids`] | ids: from a counter, and from the versions of a node |
+//! | [`counter`] | the shared part of counters and values: the calls, the promotion to a lock |
+//! | [`engine`] | combines the changes of all tasks into writes; pure |
+//! | [`run`] | sends the requests, in the future of one of the callers |
+//! | [`attempts`] | the attempts to apply one write, and the meaning of their replies |
+//! | [`marker`] | the node that shows after a lost reply if the write was applied |
+//! | [`pacing`], [`contention`] | the pauses for other sessions, and the decisions on them; pure |
 
+mod attempts;
 mod cached;
 mod change;
 mod content;
 mod contention;
-mod driver;
+mod counter;
 mod engine;
 pub(crate) mod error;
 mod marker;
 mod number;
 mod options;
+mod pacing;
+mod run;
 mod unique_ids;
 mod value;
 

@@ -7,7 +7,7 @@ use curator_framework::{CuratorFramework, RetryPolicy};
 
 use crate::counters::change::{AtomicChange, Compared};
 use crate::counters::content::AtomicNumber;
-use crate::counters::driver::Counter;
+use crate::counters::counter::Counter;
 use crate::counters::engine::Change;
 use crate::counters::error::CounterResult;
 use crate::counters::options::CounterOptions;
@@ -261,7 +261,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// As [`add`](Self::add).
     pub async fn force_set(&self, new: N) -> CounterResult<()> {
-        self.counter.change(Change::Force(new)).await.map(|_| ())
+        self.counter.force_set(new).await
     }
 
     /// Creates the node with this number, unless it exists. Returns `true` if this call has created it.

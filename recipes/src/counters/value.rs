@@ -5,7 +5,7 @@ use std::sync::Arc;
 use curator_framework::{CuratorFramework, RetryPolicy};
 
 use crate::counters::change::{AtomicChange, Compared};
-use crate::counters::driver::Counter;
+use crate::counters::counter::Counter;
 use crate::counters::engine::Change;
 use crate::counters::error::CounterResult;
 use crate::counters::options::CounterOptions;
@@ -142,7 +142,7 @@ impl DistributedAtomicValue {
     ///
     /// As [`try_set`](Self::try_set).
     pub async fn force_set(&self, new: impl Into<Vec<u8>>) -> CounterResult<()> {
-        self.counter.change(Change::Force(new.into())).await.map(|_| ())
+        self.counter.force_set(new.into()).await
     }
 
     /// Creates the node with this value, unless it exists. Returns `true` if this call has created it.

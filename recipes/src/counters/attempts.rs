@@ -1,0 +1,211 @@
+//! The attempts to apply the write in flight, and the proofs that a marker gives of those without a reply.
+
+use curator_framework::{CuratorFramework, Done, Error, Operation, Session, Stat};
+
+use crate::counters::engine::{Guard, Refusal};
+use crate::counters::marker::{Marker, Proof};
+
+/// The attempts of a counter, kept between its callers.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    marker: Option<Marker>,
+    /// The write that was begun and not settled.
+    flight: Option<Flight>,
+    /// The number of writes that were begun. The transaction of the newest one records it in the marker.
+    begun: u64,
+    /// The client has no transactions, so there are no markers.
+    lacks_transactions: bool,
+    /// The transaction that created the node which the engine knows.
+    czxid: Option<i64>,
+}
+
+/// A write that was begun.
+#[derive(Debug)]
+struct Flight {
+    guard: Guard,
+    /// The write was sent, and its reply has not arrived.
+    is_sent: bool,
+    /// A lost try may have been applied, and nothing can prove it. So a refused condition proves nothing either.
+    is_ambiguous: bool,
+    /// The first error of a try with an unknown outcome.
+    unknown: Option<Error>,
+}
+
+/// The meaning of a reply to a write.
+pub(super) enum Reply {
+    /// Applied; the node's stat after it, unless the write has created it.
+    Applied(Option<Stat>),
+    Refused(Refusal),
+    /// The parent of the node is missing. Nothing was applied.
+    NoParent,
+    /// The marker is not as expected: an administrator has deleted it. Nothing was applied.
+    Marker,
+    /// The client has no transactions. Nothing was sent.
+    Unsupported,
+    Error(Error),
+}
+
+impl Reply {
+    /// Returns the meaning of a reply to a write, which may be a create.
+    fn of(result: Result<Vec<Done>, Error>, is_create: bool) -> Self {
+        let (index, error) = match result {
+            Ok(done) => {
+                let stat = if let Some(Done::Set(stat)) = done.first() { Some(*stat) } else { None };
+                return Self::Applied(stat);
+            }
+            Err(Error::Unsupported { .. }) => return Self::Unsupported,
+            Err(Error::Transaction { index, cause, .. }) => (index, *cause),
+            Err(error) => (0, error),
+        };
+        match (index, error) {
+            (0, Error::BadVersion { .. } | Error::NodeExists { .. }) => Self::Refused(Refusal::Changed),
+            (0, Error::NoNode { .. }) if is_create => Self::NoParent,
+            (0, Error::NoNode { .. }) => Self::Refused(Refusal::Missing),
+            (1, Error::NoNode { .. } | Error::NodeExists { .. }) => Self::Marker,
+            (_, error) => Self::Error(error),
+        }
+    }
+}
+
+impl Attempts {
+    /// Returns the transaction that created the node which the engine knows, if it is known.
+    pub(super) const fn czxid(&self) -> Option<i64> {
+        self.czxid
+    }
+
+    /// Records the transaction that created the node which the engine knows from now on.
+    pub(super) const fn set_czxid(&mut self, czxid: Option<i64>) {
+        self.czxid = czxid;
+    }
+
+    /// Begins a write with this condition. Returns `false` if an earlier caller has begun it.
+    pub(super) fn begin(&mut self, guard: Guard) -> bool {
+        if self.flight.is_some() {
+            return false;
+        }
+        self.begun += 1;
+        self.flight = Some(Flight { guard, is_sent: false, is_ambiguous: false, unknown: None });
+        true
+    }
+
+    pub(super) const fn is_in_flight(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// Returns the proof of a try without a reply, or `None` if there is not such a try.
+    pub(super) async fn settle(&mut self, session: &Session) -> Result<Option<Proof>, Error> {
+        let Some(flight) = self.flight.as_mut().filter(|flight| flight.is_sent) else { return Ok(None) };
+        let proof = match &mut self.marker {
+            Some(marker) if marker.is_of(session) => marker.proof(self.begun).await?,
+            _ => Proof::None,
+        };
+        flight.is_sent = proof == Proof::Applied;
+        flight.is_ambiguous |= proof == Proof::None;
+        Ok(Some(proof))
+    }
+
+    /// Returns `true` if the write has to wait for a marker. While one stands, the node is the one that the engine
+    /// knows.
+    pub(super) fn needs_marker(&self, session: &Session) -> bool {
+        let stands = self.marker.as_ref().is_some_and(|marker| marker.is_of(session) && marker.stands());
+        !(self.lacks_transactions || stands || self.is_create())
+    }
+
+    /// Returns the marker of this session, which may not exist yet.
+    pub(super) fn marker_in(&mut self, session: &Session, path: &str) -> &mut Marker {
+        let earlier = self.marker.take().filter(|marker| marker.is_of(session));
+        self.marker.insert(earlier.unwrap_or_else(|| Marker::new(session, path)))
+    }
+
+    /// Returns the operation that records the write in its marker.
+    pub(super) fn record(&mut self, session: &Session, path: &str) -> Operation {
+        let begun = self.begun;
+        if self.is_create() {
+            // The marker of an earlier node has gone with that.
+            return self.marker.insert(Marker::new(session, path)).create(begun);
+        }
+        self.marker_in(session, path).record(begun)
+    }
+
+    /// Records that the write is sent.
+    pub(super) fn sends(&mut self) {
+        if let Some(flight) = &mut self.flight {
+            flight.is_sent = true;
+        }
+    }
+
+    fn is_create(&self) -> bool {
+        self.flight.as_ref().is_some_and(|flight| flight.guard == Guard::Create)
+    }
+
+    /// Returns `true` if a lost try may have been applied, and nothing can prove it.
+    pub(super) fn is_ambiguous(&self) -> bool {
+        self.flight.as_ref().is_some_and(|flight| flight.is_ambiguous)
+    }
+
+    /// Records the reply to the write, and returns its meaning.
+    pub(super) fn replied(&mut self, result: Result<Vec<Done>, Error>) -> Reply {
+        let unknown = result.as_ref().err().filter(|error| error.outcome_unknown()).cloned();
+        let is_applied = result.is_ok();
+        if let Some(flight) = &mut self.flight {
+            flight.is_sent = unknown.is_some();
+            flight.unknown = flight.unknown.take().or_else(|| unknown.clone());
+        }
+        if let Some(marker) = self.marker.as_mut().filter(|_| unknown.is_none()) {
+            if is_applied {
+                marker.applied();
+            } else {
+                marker.refused();
+            }
+        }
+        Reply::of(result, self.is_create())
+    }
+
+    /// Ends the write in flight, which is applied or refused.
+    pub(super) fn settled(&mut self) {
+        self.flight = None;
+    }
+
+    /// Ends the write in flight. Returns its error: one with an unknown outcome if the write may have been applied.
+    pub(super) fn fail(&mut self, client: &CuratorFramework, error: Error) -> Error {
+        let may_be_applied = self.flight.as_ref().is_some_and(|flight| flight.is_sent || flight.is_ambiguous);
+        let error = if may_be_applied { self.unknown(client) } else { error };
+        self.give_up();
+        error
+    }
+
+    /// Returns the error of a write that may have been applied.
+    pub(super) fn unknown(&self, client: &CuratorFramework) -> Error {
+        let unknown = self.flight.as_ref().and_then(|flight| flight.unknown.clone());
+        unknown.unwrap_or_else(|| client.no_answer("the change of a counter"))
+    }
+
+    /// Ends the write in flight, which may still be applied. Its marker is used again only if that cannot hide a later
+    /// write: the marker exists, and the server refuses the abandoned write after a later one.
+    pub(super) fn give_up(&mut self) {
+        let Some(flight) = self.flight.take() else { return };
+        let may_be_applied = flight.is_sent || flight.is_ambiguous;
+        if may_be_applied && (flight.guard == Guard::Any || !self.marker.as_ref().is_some_and(Marker::stands)) {
+            self.marker = None;
+        }
+    }
+
+    /// Returns the marker. The next change creates another one.
+    pub(super) const fn take_marker(&mut self) -> Option<Marker> {
+        self.marker.take()
+    }
+
+    /// Forgets a marker that an administrator has deleted.
+    pub(super) fn forget_marker(&mut self) {
+        self.marker = None;
+    }
+
+    /// Records that the client has no transactions.
+    pub(super) fn set_without_transactions(&mut self) {
+        (self.marker, self.lacks_transactions) = (None, true);
+    }
+
+    pub(super) const fn lacks_transactions(&self) -> bool {
+        self.lacks_transactions
+    }
+}

@@ -1,0 +1,193 @@
+//! A counter as its callers see it. Each change waits in the queue of the engine, and one of the callers sends the
+//! requests for all of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use curator_framework::{CuratorFramework, Error, RetryPolicy, validate_path};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::counters::change::{AtomicChange, AtomicStats, Compared};
+use crate::counters::content::sealed::Content;
+use crate::counters::engine::{Change, Effect, Engine, Failure, Outcome};
+use crate::counters::error::{CounterError, CounterResult};
+use crate::counters::options::{CounterOptions, PromotedToLock};
+use crate::counters::run::{Requests, Runner};
+use crate::locks::InterProcessMutex;
+
+/// The state that all clones of a counter or an atomic value share.
+pub(super) struct Counter<V: Content> {
+    pub(super) client: CuratorFramework,
+    pub(super) path: String,
+    policy: Arc<dyn RetryPolicy>,
+    promoted: Option<Promotion>,
+    pub(super) engine: Mutex<Engine<V>>,
+    /// Locked by the caller that sends the requests of all. If its future is dropped, the next caller continues.
+    requests: tokio::sync::Mutex<Requests>,
+}
+
+/// The lock to which a change is promoted, and its options.
+type Promotion = (InterProcessMutex, PromotedToLock);
+
+/// A caller's change. Its drop takes the change back, unless it was sent.
+pub(super) struct Ticket<'a, V: Content> {
+    engine: &'a Mutex<Engine<V>>,
+    id: u64,
+    outcome: oneshot::Receiver<Outcome<V>>,
+}
+
+impl<V: Content> Ticket<'_, V> {
+    /// Returns `true` once the change has its outcome.
+    pub(super) fn is_decided(&self) -> bool {
+        !self.outcome.is_empty() || self.outcome.is_terminated()
+    }
+}
+
+impl<V: Content> Drop for Ticket<'_, V> {
+    fn drop(&mut self) {
+        self.engine.lock().withdraw(self.id);
+    }
+}
+
+impl<V: Content> Counter<V> {
+    pub(super) fn new(
+        client: CuratorFramework,
+        path: String,
+        policy: Arc<dyn RetryPolicy>,
+        options: CounterOptions,
+    ) -> CounterResult<Self> {
+        validate_path(&path)?;
+        let promoted = match options.promoted {
+            Some(lock) => {
+                let mutex = InterProcessMutex::new(client.clone(), &lock.lock_path).map_err(CounterError::Lock)?;
+                Some((mutex, lock))
+            }
+            None => None,
+        };
+        let (engine, requests) = (Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { client, path, policy, promoted, engine, requests })
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Reads the value; `None` if the node does not exist.
+    pub(super) async fn get(&self) -> CounterResult<Option<V>> {
+        match self.client.get_data().for_path(&self.path).await {
+            Ok((data, _)) => {
+                let wrong = || self.not_a_number(data.len());
+                V::from_data(&data).map(Some).ok_or_else(wrong)
+            }
+            Err(Error::NoNode { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes a change that always sets the value.
+    pub(super) async fn set(&self, change: Change<V>) -> CounterResult<AtomicChange<V>> {
+        match self.change(change).await? {
+            (Effect::Changed { pre, post }, stats) => Ok(AtomicChange::new(pre, post, stats)),
+            // Never: such a change has this effect, or an error.
+            _ => Err(Error::Closed.into()),
+        }
+    }
+
+    pub(super) async fn compare_and_set(&self, expected: V, new: V) -> CounterResult<Compared<V>> {
+        Ok(match self.change(Change::CompareAndSet { expected, new }).await? {
+            (Effect::Changed { pre, post }, stats) => Compared::Set(AtomicChange::new(pre, post, stats)),
+            (Effect::Differs(value), _) => Compared::Differs(value),
+            _ => Compared::Missing,
+        })
+    }
+
+    pub(super) async fn initialize(&self, value: V) -> CounterResult<bool> {
+        let (effect, _) = self.change(Change::Initialize(value)).await?;
+        Ok(matches!(effect, Effect::Changed { .. }))
+    }
+
+    pub(super) async fn force_set(&self, value: V) -> CounterResult<()> {
+        self.change(Change::Force(value)).await.map(drop)
+    }
+
+    /// Deletes the marker. The next change creates another one.
+    pub(super) async fn close(&self) {
+        let marker = self.requests.lock().await.attempts.take_marker();
+        if let Some(marker) = marker {
+            marker.delete().await;
+        }
+    }
+
+    /// Makes a change, and returns its effect.
+    async fn change(&self, change: Change<V>) -> CounterResult<(Effect<V>, AtomicStats)> {
+        let (began, mut stats) = (Instant::now(), AtomicStats::default());
+        let mut outcome = self.run(change.clone(), &self.policy).await;
+        (stats.optimistic_tries, stats.optimistic_time) = (outcome.tries, began.elapsed());
+        if let (Err(Failure::Contended), Some(promotion)) = (&outcome.result, &self.promoted) {
+            let began = Instant::now();
+            // Boxed: a rare branch must not enlarge the future.
+            if let Some(promoted) = Box::pin(self.run_promoted(change, promotion)).await? {
+                stats.promoted_tries = promoted.tries;
+                outcome = promoted;
+            }
+            stats.promoted_time = began.elapsed();
+        }
+        let path = || self.client.path_text(&self.path);
+        match outcome.result {
+            Ok(Effect::Overflow { value, delta }) => Err(CounterError::Overflow { path: path(), value, delta }),
+            Ok(Effect::NotANumber { length }) => Err(self.not_a_number(length)),
+            Ok(Effect::VersionsExhausted) => Err(CounterError::VersionsExhausted { path: path() }),
+            Ok(effect) => Ok((effect, stats)),
+            Err(Failure::Error(error)) => Err(error),
+            Err(Failure::Contended) => {
+                let tries = stats.optimistic_tries.saturating_add(stats.promoted_tries);
+                Err(CounterError::Contended { path: path(), tries })
+            }
+        }
+    }
+
+    /// Makes a change under the lock. Returns `None` if the limit of the wait for the lock has passed.
+    async fn run_promoted(&self, change: Change<V>, promotion: &Promotion) -> CounterResult<Option<Outcome<V>>> {
+        let (mutex, lock) = promotion;
+        let guard = match lock.timeout {
+            Some(timeout) => mutex.acquire_timeout(timeout).await,
+            None => mutex.acquire().await.map(Some),
+        };
+        let Some(guard) = guard.map_err(CounterError::Lock)? else { return Ok(None) };
+        let outcome = self.run(change, &lock.retry_policy).await;
+        // If the release fails, the lock's node is deleted in the background, and the change is made all the same.
+        let _released = guard.release().await;
+        Ok(Some(outcome))
+    }
+
+    /// Queues a change, and sends requests until it is decided, unless another caller does.
+    async fn run(&self, change: Change<V>, policy: &Arc<dyn RetryPolicy>) -> Outcome<V> {
+        let (id, outcome) = self.engine.lock().submit(change, Arc::clone(policy), Instant::now());
+        let mut ticket = Ticket { engine: &self.engine, id, outcome };
+        let decided = tokio::select! {
+            biased;
+            decided = &mut ticket.outcome => decided,
+            mut requests = self.requests.lock() => {
+                // Boxed: the futures of callers that wait for another one stay small.
+                Box::pin(Runner::new(self, &mut requests).run(&ticket)).await;
+                drop(requests);
+                (&mut ticket.outcome).await
+            }
+        };
+        // Never fails: the engine ends each change that has a caller.
+        decided.unwrap_or_else(|_| Outcome { result: Err(Failure::Error(Error::Closed.into())), tries: 0 })
+    }
+
+    fn not_a_number(&self, length: usize) -> CounterError {
+        let expected = V::LENGTH.unwrap_or_default();
+        CounterError::NotANumber { path: self.client.path_text(&self.path), length, expected }
+    }
+}
+
+impl<V: Content> fmt::Debug for Counter<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counter").field("path", &self.path).field("promoted", &self.promoted).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,369 @@
+//! Performs the engine's steps, in the future of one of the callers.
+
+use curator_framework::{
+    CreateMode, CuratorFramework, Done, Error, NodeSpec, Operation, Parents, RetryLoop, Session, Stat,
+};
+use parking_lot::MutexGuard;
+use tokio::time::{Instant, sleep_until};
+
+use crate::counters::attempts::{Attempts, Reply};
+use crate::counters::content::sealed::Content;
+use crate::counters::counter::{Counter, Ticket};
+use crate::counters::engine::{Engine, Guard, Refusal, Step, Stored, Write};
+use crate::counters::marker::Proof;
+use crate::counters::pacing::Pacing;
+
+/// The number of times that the parents of a node are created for one write.
+const MOST_PARENTS_MADE: u32 = 16;
+
+/// The state of the requests, kept between callers.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) attempts: Attempts,
+    pacing: Pacing,
+}
+
+/// Sends the requests of all callers of a counter.
+pub(super) struct Runner<'a, V: Content> {
+    counter: &'a Counter<V>,
+    attempts: &'a mut Attempts,
+    pacing: &'a mut Pacing,
+    retries: RetryLoop,
+}
+
+/// The outcome of one try.
+enum Tried {
+    /// The write is applied or refused.
+    Settled,
+    Again,
+    NoParent,
+    /// The write ends with this error.
+    Fail(Error),
+}
+
+/// The reply to a read.
+type Read = Result<(Vec<u8>, Stat), Error>;
+
+impl<'a, V: Content> Runner<'a, V> {
+    pub(super) fn new(counter: &'a Counter<V>, requests: &'a mut Requests) -> Self {
+        let Requests { attempts, pacing } = requests;
+        Self { counter, attempts, pacing, retries: counter.client.retry_loop() }
+    }
+
+    /// Sends requests until this change is decided.
+    pub(super) async fn run(mut self, ticket: &Ticket<'_, V>) {
+        let began = self.engine().mark();
+        self.take_over();
+        while !ticket.is_decided() {
+            self.pause().await;
+            let step = self.engine().next();
+            let performed = match &step {
+                Step::Idle => continue,
+                Step::Read => self.read().await,
+                Step::Write(write) => self.write(write).await,
+            };
+            match performed {
+                Ok(()) => self.retries.progressed(),
+                Err(error) => self.failed(&step, began, error),
+            }
+        }
+    }
+
+    fn engine(&self) -> MutexGuard<'a, Engine<V>> {
+        self.counter.engine.lock()
+    }
+
+    /// Gives up the write of an earlier runner if none of its callers is left. It may still be applied. Without markers
+    /// it makes the next change begin with a read.
+    fn take_over(&mut self) {
+        let mut engine = self.engine();
+        if self.attempts.is_in_flight() && !engine.is_awaited() {
+            self.attempts.give_up();
+            engine.flight_failed(&Error::Closed.into());
+        }
+        if self.attempts.lacks_transactions() {
+            // Without a marker the node may have been deleted and created again.
+            engine.forget();
+        }
+    }
+
+    /// Waits until a pause for other sessions ends. After it, the value may be another one.
+    async fn pause(&mut self) {
+        let Some(end) = self.pacing.pause_end() else { return };
+        sleep_until(end).await;
+        let version = self.engine().forget();
+        self.pacing.paused(version);
+    }
+
+    /// Ends the changes of the write that failed. Ends also those that were in the queue at `began`, unless the error
+    /// is one of that write alone.
+    fn failed(&self, step: &Step, began: u64, error: Error) {
+        let is_of_all = *step == Step::Read || error.is_retryable();
+        let (mut engine, error) = (self.engine(), error.into());
+        engine.flight_failed(&error);
+        if is_of_all {
+            engine.queue_failed(began, &error);
+        }
+    }
+
+    /// Reads the node for the engine.
+    async fn read(&mut self) -> Result<(), Error> {
+        loop {
+            let mark = self.engine().mark();
+            let read = match self.retries.session().await {
+                Ok(session) => session.get_data(&self.counter.path).await,
+                Err(error) => Err(error),
+            };
+            match self.was_read(mark, read) {
+                Ok(()) => break,
+                Err(error) => self.retries.failed(error).await?,
+            }
+        }
+        if self.pacing.has_lost_the_turn(self.engine().version()) {
+            self.pacing.refused(Instant::now(), self.counter.client.random_unit());
+        }
+        Ok(())
+    }
+
+    fn was_read(&mut self, mark: u64, read: Read) -> Result<(), Error> {
+        let found = match read {
+            Ok((stored, stat)) => {
+                self.attempts.set_czxid(Some(stat.czxid));
+                let data = self.counter.client.from_stored(&self.counter.path, stored, None)?;
+                Some((Stored::of(&data), stat.version))
+            }
+            Err(Error::NoNode { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        self.engine().was_read(mark, found);
+        Ok(())
+    }
+
+    /// Sends the write in flight until it is applied or refused.
+    async fn write(&mut self, write: &Write) -> Result<(), Error> {
+        if self.attempts.begin(write.guard) {
+            self.pacing.begins(Instant::now());
+        }
+        let client = &self.counter.client;
+        let mut parents_made = 0;
+        loop {
+            let tried = match self.retries.session().await {
+                Ok(session) => self.attempt(write, &session).await,
+                Err(error) => Err(error),
+            };
+            let failed = match tried {
+                Ok(Tried::Settled) => return Ok(()),
+                Ok(Tried::Again) => Ok(()),
+                Ok(Tried::NoParent) if parents_made < MOST_PARENTS_MADE => {
+                    parents_made += 1;
+                    self.create_parents().await
+                }
+                Ok(Tried::NoParent) => Err(Error::NoNode { path: client.path_text(&self.counter.path) }),
+                Ok(Tried::Fail(error)) => Err(error),
+                Err(error) => self.retries.failed(error).await,
+            };
+            if let Err(error) = failed {
+                return Err(self.attempts.fail(client, error));
+            }
+        }
+    }
+
+    async fn create_parents(&mut self) -> Result<(), Error> {
+        loop {
+            let parents = NodeSpec::new(&[]).with_parents(Parents::Containers);
+            let created = match self.retries.session().await {
+                Ok(session) => session.create_parents(&self.counter.path, &parents).await,
+                Err(error) => Err(error),
+            };
+            match created {
+                Ok(_) => return Ok(()),
+                Err(error) => self.retries.failed(error).await?,
+            }
+        }
+    }
+
+    /// Settles an earlier try, and sends the write if that was not applied.
+    async fn attempt(&mut self, write: &Write, session: &Session) -> Result<Tried, Error> {
+        let client = &self.counter.client;
+        match self.attempts.settle(session).await? {
+            Some(Proof::Applied) => {
+                if write.guard == Guard::Create {
+                    // The marker does not show it.
+                    self.attempts.set_czxid(None);
+                }
+                self.applied(write.guard.version_after(), None);
+                return Ok(Tried::Settled);
+            }
+            // Without a version a second write could undo a later one, or repeat one that went with its node.
+            Some(Proof::None) if !matches!(write.guard, Guard::Version(_)) => {
+                return Ok(Tried::Fail(self.attempts.unknown(client)));
+            }
+            _ => {}
+        }
+        if self.attempts.needs_marker(session) {
+            // Boxed: a rare branch must not enlarge the future.
+            if let Some(tried) = Box::pin(self.create_marker(write.guard, session)).await? {
+                return Ok(tried);
+            }
+        }
+        let mark = self.engine().mark();
+        let (reply, read) = self.send(write, session).await?;
+        let tried = match reply {
+            Reply::Applied(stat) => {
+                self.attempts.set_czxid(stat.map(|stat| stat.czxid));
+                let version = stat.map_or(0, |stat| stat.version);
+                let markers = stat.map_or(1, |stat| u32::try_from(stat.num_children).unwrap_or_default());
+                self.applied(Some(version), Some(markers));
+                Tried::Settled
+            }
+            Reply::Refused(_) | Reply::Marker if self.attempts.is_ambiguous() => {
+                Tried::Fail(self.attempts.unknown(client))
+            }
+            Reply::Refused(refusal) => {
+                self.refused(refusal);
+                Tried::Settled
+            }
+            Reply::NoParent => return Ok(Tried::NoParent),
+            Reply::Marker => {
+                self.attempts.forget_marker();
+                self.refused(Refusal::Outdated);
+                return Ok(Tried::Settled);
+            }
+            Reply::Unsupported => {
+                self.attempts.set_without_transactions();
+                return Ok(Tried::Again);
+            }
+            Reply::Error(error) => return Err(error),
+        };
+        if let Some(read) = read {
+            // If it failed, the engine asks for another one.
+            drop(self.was_read(mark, read));
+        }
+        Ok(tried)
+    }
+
+    /// Creates the marker. Returns `None` if a read after that shows the node that the engine knows.
+    async fn create_marker(&mut self, guard: Guard, session: &Session) -> Result<Option<Tried>, Error> {
+        let Counter { client, path, .. } = self.counter;
+        let (pinned, is_ambiguous, known) = (session.pinned(), self.attempts.is_ambiguous(), self.attempts.czxid());
+        let marker = self.attempts.marker_in(session, path);
+        let create = marker.create(0);
+        if let Err(error) = check_create(client, &create) {
+            marker.refused();
+            return Err(error);
+        }
+        let both = futures_util::future::join(pinned.transaction(vec![create]), pinned.exists(path));
+        let (created, found) = pinned.in_one_write(both).await;
+        let created = if let Err(Error::Transaction { cause, .. }) = created { Err(*cause) } else { created };
+        let refusal = match created {
+            // It exists after a lost reply.
+            Ok(_) | Err(Error::NodeExists { .. }) => {
+                let found = found?;
+                marker.applied();
+                let is_known =
+                    found.is_some_and(|stat| Some(stat.czxid) == known && guard == Guard::Version(stat.version));
+                if is_known || guard == Guard::Any {
+                    return Ok(None);
+                }
+                Refusal::Outdated
+            }
+            Err(Error::Unsupported { .. }) => {
+                self.attempts.set_without_transactions();
+                return Ok(Some(Tried::Again));
+            }
+            Err(error) => {
+                if !error.outcome_unknown() {
+                    marker.refused();
+                }
+                let Error::NoNode { .. } = error else { return Err(error) };
+                Refusal::Missing
+            }
+        };
+        if is_ambiguous {
+            return Ok(Some(Tried::Fail(self.attempts.unknown(client))));
+        }
+        self.refused(refusal);
+        Ok(Some(Tried::Settled))
+    }
+
+    /// Ends the write as applied. `version` is that of the node after it, `sessions` the number of sessions with
+    /// markers.
+    fn applied(&mut self, version: Option<i32>, sessions: Option<u32>) {
+        self.attempts.settled();
+        let has_markers = !self.attempts.lacks_transactions();
+        self.pacing.applied(Instant::now(), sessions.filter(|_| has_markers));
+        self.engine().applied(version.filter(|_| has_markers));
+    }
+
+    fn refused(&mut self, refusal: Refusal) {
+        let (now, random) = (Instant::now(), self.counter.client.random_unit());
+        self.attempts.settled();
+        if refusal == Refusal::Changed {
+            self.pacing.refused(now, random);
+        }
+        self.engine().refused(refusal, now, random);
+    }
+
+    /// Sends the write once; after a conflict with a read in the same packet.
+    async fn send(&mut self, write: &Write, session: &Session) -> Result<(Reply, Option<Read>), Error> {
+        let (pinned, carries_read) = (session.pinned(), self.pacing.is_contended());
+        let (client, path) = (&self.counter.client, &self.counter.path);
+        let change = self.operation(write, session)?;
+        if self.attempts.lacks_transactions() {
+            self.attempts.sends();
+            let written = send_without_transaction(&pinned, change).await;
+            return Ok((self.attempts.replied(written), None));
+        }
+        let record = self.attempts.record(session, path);
+        check_create(client, &record)?;
+        self.attempts.sends();
+        let read = async {
+            match carries_read {
+                true => Some(pinned.get_data(path).await),
+                false => None,
+            }
+        };
+        let write_and_read = futures_util::future::join(pinned.transaction(vec![change, record]), read);
+        let (written, read) = pinned.in_one_write(write_and_read).await;
+        Ok((self.attempts.replied(written), read))
+    }
+
+    /// Returns the operation that changes the node.
+    fn operation(&self, write: &Write, session: &Session) -> Result<Operation, Error> {
+        let (client, path) = (&self.counter.client, self.counter.path.clone());
+        let data = client.to_stored(&path, write.data.clone(), None)?;
+        let version = match write.guard {
+            Guard::Create => {
+                let (acl, mode) = (session.acl_for(&path), CreateMode::Persistent);
+                client.check_create(&path, mode, &write.data, &acl)?;
+                return Ok(Operation::Create { path, data, acl, mode });
+            }
+            Guard::Version(version) => Some(version),
+            Guard::Any => None,
+        };
+        client.check_change(&path, &write.data)?;
+        Ok(Operation::SetData { path, data, version })
+    }
+}
+
+/// Checks a create against the client's schemas.
+fn check_create(client: &CuratorFramework, operation: &Operation) -> Result<(), Error> {
+    match operation {
+        Operation::Create { path, data, acl, mode } => client.check_create(path, *mode, data, acl),
+        _ => Ok(()),
+    }
+}
+
+/// Sends an operation as a request of its own.
+async fn send_without_transaction(session: &Session, operation: Operation) -> Result<Vec<Done>, Error> {
+    match operation {
+        Operation::Create { path, data, acl, mode } => {
+            let (path, stat) = session.create(&path, data, acl, mode).await?;
+            Ok(vec![Done::Created { path, stat }])
+        }
+        Operation::SetData { path, data, version } => {
+            Ok(vec![Done::Set(session.set_data(&path, data, version).await?)])
+        }
+        _ => Ok(Vec::new()),
+    }
+}

@@ -30,6 +30,12 @@ pub(super) enum Change<V> {
     Force(V),
 }
 
+impl<V> Change<V> {
+    const fn is_forced(&self) -> bool {
+        matches!(self, Self::Force(_))
+    }
+}
+
 /// The effect of a change that has been decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect<V> {
@@ -153,6 +159,8 @@ pub(super) enum Step {
     /// No change is left.
     Idle,
     Read,
+    /// Create the missing node with the number 0. A marker can only prove a change of a node that exists.
+    CreateZero,
     /// The write in flight, the same until it is settled.
     Write(Write),
 }
@@ -294,8 +302,12 @@ impl<V: Content> Engine<V> {
 
     /// Combines the changes up to the next forced one into a write. Returns `None` if it has decided some instead.
     fn combine(&mut self, mut stored: Stored<V>, guard: Guard) -> Option<Step> {
+        let mut changes = self.queue.iter().map(|queued| &queued.change).take_while(|change| !change.is_forced());
+        if guard == Guard::Create && changes.any(|change| matches!(change, Change::Add(_) | Change::Subtract(_))) {
+            return Some(Step::CreateZero);
+        }
         let (mut effects, mut value) = (Vec::new(), None);
-        for queued in self.queue.iter().take_while(|queued| !matches!(queued.change, Change::Force(_))) {
+        for queued in self.queue.iter().take_while(|queued| !queued.change.is_forced()) {
             let mut effect = stored.changed_by(&queued.change);
             if let Effect::Changed { post, .. } = &effect {
                 if guard == Guard::Version(ANY_VERSION) {
@@ -409,7 +421,7 @@ impl<V: Content> Engine<V> {
         }
         for (mut queued, _) in batch.changes.into_iter().rev() {
             // A forced change is refused only when the node was just created or deleted.
-            let is_forced = matches!(queued.change, Change::Force(_));
+            let is_forced = queued.change.is_forced();
             let is_free = is_forced || !queued.is_fresh || refusal == Refusal::Outdated;
             let goes_on = is_free || queued.patience.allows(now, random);
             if refusal == Refusal::Outdated {
@@ -523,14 +535,28 @@ mod tests {
     }
 
     #[test]
-    fn missing_node_is_0_but_compares_with_nothing() {
+    fn missing_node_compares_with_nothing_until_a_change_creates_it() {
         let mut engine = engine();
         let cas = || Change::CompareAndSet { expected: 0, new: 2 };
-        let mut outcomes = submit(&mut engine, [cas(), Change::Add(0), cas(), Change::Initialize(7)]);
+        let mut outcomes = submit(&mut engine, [cas(), Change::Set(0), cas(), Change::Initialize(7)]);
         engine.was_read(engine.mark(), None);
         assert_eq!(engine.next(), write(2, Guard::Create));
         engine.applied(Some(0));
         assert_eq!(effects(&mut outcomes), [Effect::Missing, set(0, 0), set(0, 2), Effect::Exists]);
+    }
+
+    #[test]
+    fn missing_node_is_created_as_0_before_a_sum_is_written() {
+        for sum in [Change::Add(5), Change::Subtract(-5)] {
+            let mut engine = engine();
+            let mut outcomes = submit(&mut engine, [Change::Initialize(7), sum, Change::Force(1)]);
+            engine.was_read(engine.mark(), None);
+            assert_eq!(engine.next(), Step::CreateZero);
+            engine.was_read(engine.mark(), Some((Stored::Value(0), 0)));
+            assert_eq!(engine.next(), write(5, Guard::Version(0)));
+            engine.applied(Some(1));
+            assert_eq!(effects(&mut outcomes), [Effect::Exists, set(0, 5)]);
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 ///
 /// | event during a change | default client | `zookeeper-async` |
 /// | --- | --- | --- |
-/// | the request, or its reply, is lost | applied once, with the right values; a lost request that creates the node: `outcome_unknown` | applied once, or [`outcome_unknown`](crate::CounterError::outcome_unknown) |
+/// | the request, or its reply, is lost | applied once, with the right values; `initialize`, `try_set` and `force_set` of a missing node: perhaps `outcome_unknown` | applied once, or [`outcome_unknown`](crate::CounterError::outcome_unknown) |
 /// | the session ends, too | applied once, or `outcome_unknown` | the same |
 /// | an administrator deletes the marker, too | applied once, or `outcome_unknown` | – |
 /// | the caller drops the future | applied once or not at all; others go on | the same, but others in its write may get `outcome_unknown` |
@@ -92,7 +92,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | `<path>` | persistent | the number in 8 or 4 bytes, big-endian, as in Curator; empty data is 0 |
 /// | `<path>/_c_<uuid>-count` | ephemeral | the number of the newest write of one object in one session |
 ///
-/// Missing parents are created as containers. A missing node is 0. The second node is the marker, which Curator does
+/// Missing parents are created as containers. A missing node is 0; its first addition creates it as 0. The second node is the marker, which Curator does
 /// not have: it proves after a lost reply whether a write was applied. So the node has children while counters are in
 /// use. `zookeeper-async` creates no markers.
 ///
@@ -101,7 +101,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | case | requests |
 /// | --- | --- |
 /// | change | 1 |
-/// | first change of an object | 3 more: a read; the create of the marker together with another read. On a new path 1 read and the creates of missing parents |
+/// | first change of an object | 3 more: a read; the create of the marker together with another read. On a new path also the creates of the node and of missing parents |
 /// | first change in a later session, or after `close` | 2 more: the create of the marker together with a read |
 /// | changes of several tasks at once | 1 for all that wait |
 /// | change after one of another session | 3 more: a refused write, a read, and a read that travels with the next write |

@@ -60,6 +60,7 @@ impl<'a, V: Content> Runner<'a, V> {
             let performed = match &step {
                 Step::Idle => continue,
                 Step::Read => self.read().await,
+                Step::CreateZero => self.create_zero().await,
                 Step::Write(write) => self.write(write).await,
             };
             match performed {
@@ -98,7 +99,7 @@ impl<'a, V: Content> Runner<'a, V> {
     /// Ends the changes of the write that failed. Ends also those that were in the queue at `began`, unless the error
     /// is one of that write alone.
     fn failed(&self, step: &Step, began: u64, error: Error) {
-        let is_of_all = *step == Step::Read || error.is_retryable();
+        let is_of_all = !matches!(step, Step::Write(_)) || error.is_retryable();
         let (mut engine, error) = (self.engine(), error.into());
         engine.flight_failed(&error);
         if is_of_all {
@@ -137,6 +138,40 @@ impl<'a, V: Content> Runner<'a, V> {
         };
         self.engine().was_read(mark, found);
         Ok(())
+    }
+
+    /// Creates the missing node with the number 0, unless another client has created it.
+    async fn create_zero(&mut self) -> Result<(), Error> {
+        let Counter { client, path, .. } = self.counter;
+        let (zero, mode) = (V::default().to_data(), CreateMode::Persistent);
+        let mut parents_made = 0;
+        loop {
+            let mark = self.engine().mark();
+            let created = match self.retries.session().await {
+                Ok(session) => {
+                    let acl = session.acl_for(path);
+                    client.check_create(path, mode, &zero, &acl)?;
+                    session.create(path, client.to_stored(path, zero.clone(), None)?, acl, mode).await
+                }
+                Err(error) => Err(error),
+            };
+            match created {
+                Ok((_, stat)) => {
+                    self.attempts.set_czxid(Some(stat.czxid));
+                    self.engine().was_read(mark, Some((Stored::Value(V::default()), stat.version)));
+                    return Ok(());
+                }
+                Err(Error::NodeExists { .. }) => {
+                    self.engine().forget();
+                    return Ok(());
+                }
+                Err(Error::NoNode { .. }) if parents_made < MOST_PARENTS_MADE => {
+                    parents_made += 1;
+                    self.create_parents().await?;
+                }
+                Err(error) => self.retries.failed(error).await?,
+            }
+        }
     }
 
     /// Sends the write in flight until it is applied or refused.

@@ -34,7 +34,7 @@ async fn a_first_change_is_a_read_a_marker_and_a_write() {
     let stage = Stage::new("/app").await;
     let [first, second] = [number(&stage.client, PATH), number(&stage.client, PATH)];
     in_time(first.increment()).await.unwrap();
-    assert_eq!(stage.requests().await, [GetData, Multi], "the node is new");
+    assert_eq!(stage.requests().await, [GetData, Create2, Multi, Exists, Multi], "the node is new");
     in_time(second.increment()).await.unwrap();
     assert_eq!(stage.requests().await, [GetData, Multi, Exists, Multi], "the node exists");
     in_time(second.close()).await;
@@ -44,11 +44,12 @@ async fn a_first_change_is_a_read_a_marker_and_a_write() {
 }
 
 #[tokio::test]
-async fn missing_parents_are_a_second_write_and_a_request_for_each_parent() {
+async fn missing_parents_are_a_second_create_and_a_request_for_each_parent() {
     let stage = Stage::new("/app").await;
     let number = number(&stage.client, "/app/one/two/number");
     in_time(number.increment()).await.unwrap();
-    assert_eq!(stage.requests().await, [&[GetData, Multi][..], &[CreateContainer; 3], &[Multi]].concat());
+    let (refused, then) = ([GetData, Create2], [Create2, Multi, Exists, Multi]);
+    assert_eq!(stage.requests().await, [&refused[..], &[CreateContainer; 3], &then].concat());
 }
 
 #[tokio::test]

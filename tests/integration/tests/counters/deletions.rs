@@ -49,6 +49,11 @@ impl Stage {
 
     /// Calls `add(7)`, and cuts the client off at its nth transaction.
     async fn cut_off(&self, number: &DistributedAtomicLong, is_reply: bool, nth: usize) -> Change {
+        self.cut_off_at(is_reply, nth, || self.add(number)).await
+    }
+
+    /// Makes a change, and cuts the client off at its nth transaction.
+    async fn cut_off_at(&self, is_reply: bool, nth: usize, change: impl FnOnce() -> Change) -> Change {
         let faults = self.proxy.faults_done();
         if is_reply {
             self.proxy.drop_reply(OpCode::Multi, nth)
@@ -56,7 +61,7 @@ impl Stage {
             self.proxy.drop_request(OpCode::Multi, nth)
         }
         self.proxy.refuse();
-        let change = self.add(number);
+        let change = change();
         in_time(self.proxy.wait_for_faults(faults + 1)).await;
         comes_to(&self.client, ConnectionState::Suspended).await;
         change
@@ -122,14 +127,20 @@ async fn lost_request_is_not_repeated_on_a_node_that_was_created_again() {
     }
 }
 
-/// The change that has created the node was applied, and went with it.
+/// The first change of a node was applied, and went with it.
 #[tokio::test]
-async fn lost_create_is_not_repeated_if_the_node_was_deleted() {
-    for ends in [false, true] {
+async fn lost_first_change_is_not_repeated_if_the_node_was_deleted() {
+    for (is_create, ends) in [(true, false), (true, true), (false, false), (false, true)] {
         let stage = Stage::new().await;
         let number = long(&stage.client, PATH);
         let session = stage.client.session().await.unwrap().id().unwrap();
-        let change = stage.cut_off(&number, true, 1).await;
+        let change = if is_create {
+            let number = number.clone();
+            let set = async move { number.try_set(7).await.map(|change| values(&change)) };
+            stage.cut_off_at(true, 1, || tokio::spawn(set)).await
+        } else {
+            stage.cut_off(&number, true, 2).await
+        };
         assert_eq!(stage.value().await, Some(7));
         stage.delete().await;
         if ends {
@@ -137,7 +148,7 @@ async fn lost_create_is_not_repeated_if_the_node_was_deleted() {
         }
         stage.proxy.accept();
         let error = in_time(change).await.unwrap().unwrap_err();
-        assert!(error.outcome_unknown(), "ends: {ends}: {error}");
+        assert!(error.outcome_unknown(), "create: {is_create}, ends: {ends}: {error}");
         assert_eq!(stage.value().await, None);
     }
 }

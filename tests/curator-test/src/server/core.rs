@@ -242,10 +242,10 @@ impl Core {
     }
 
     /// Restarts the server without its data: nodes, sessions and transactions begin again.
-    pub(super) fn restart_empty(&mut self, now: Duration) {
+    pub(super) fn restart_empty(&mut self, zxid: i64, now: Duration) {
         self.tree = Tree::new();
         self.sessions.clear();
-        self.zxid = 0;
+        self.zxid = zxid;
         self.restart(now);
     }
 

@@ -196,7 +196,7 @@ impl Front {
     pub(super) fn restart_empty(&self) {
         let mut state = self.state.lock();
         state.peers.clear();
-        state.core.restart_empty(self.began.elapsed());
+        state.core.restart_empty(0, self.began.elapsed());
     }
 
     fn next_deadline(&self) -> Option<Instant> {

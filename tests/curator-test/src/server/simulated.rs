@@ -122,8 +122,8 @@ impl SimulatedServer {
         self.core.restart(now);
     }
 
-    pub(crate) fn restart_empty(&mut self, now: Duration) {
-        self.core.restart_empty(now);
+    pub(crate) fn restart_empty(&mut self, zxid: i64, now: Duration) {
+        self.core.restart_empty(zxid, now);
     }
 
     pub(crate) fn sessions(&self) -> Vec<i64> {

@@ -124,12 +124,18 @@ impl SimulatedEnsemble {
 
     /// Restarts all servers: connections and watches are lost, sessions and data are kept.
     pub fn restart(&self) {
-        self.world.restart(false);
+        self.world.restart(None);
     }
 
     /// Restarts all servers without their data: nodes, sessions and transactions begin again.
     pub fn restart_empty(&self) {
-        self.world.restart(true);
+        self.restart_empty_at(0);
+    }
+
+    /// Restarts all servers without their data, as [`restart_empty`](Self::restart_empty) does. The first transaction is
+    /// the one after `zxid`.
+    pub fn restart_empty_at(&self, zxid: i64) {
+        self.world.restart(Some(zxid));
     }
 
     /// Lets the client's machine sleep: its clock, but no timer, advances by this much at once.

@@ -271,7 +271,7 @@ impl World {
         self.change(|state, _| state.clients.entry(client).or_default().drops_reply = true);
     }
 
-    pub(super) fn restart(&self, empty: bool) {
+    pub(super) fn restart(&self, empty_at: Option<i64>) {
         self.change(|state, now| {
             let links: Vec<_> = state.links.keys().copied().collect();
             for link in links {
@@ -280,10 +280,9 @@ impl World {
             for client in state.clients.values_mut() {
                 client.touched.take();
             }
-            if empty {
-                state.server.restart_empty(now);
-            } else {
-                state.server.restart(now);
+            match empty_at {
+                Some(zxid) => state.server.restart_empty(zxid, now),
+                None => state.server.restart(now),
             }
         });
     }

@@ -29,6 +29,7 @@ pub(super) async fn storm(seed: u64) -> Outcome {
     // At the end of the numbers the servers do not count the changes of a parent: a watch that is set again misses them.
     let weather = Weather { numbers_end: false, ..Weather::of(seed) };
     let ensemble = SimulatedEnsemble::with_tick(seed, latency, weather.tick);
+    ensemble.restart_empty_at(first_zxid(ensemble.now()));
     ensemble.record_changes(ABOVE);
     let scribe = Scribe::new(ensemble.clone(), RECOVERY);
     scribe.note(format_args!("seed {seed}, caches, latency {latency:?}, {weather:?}"));
@@ -102,6 +103,13 @@ struct Trees {
     ensemble: SimulatedEnsemble,
 }
 
+/// Returns the transaction before the first one of servers that start at this time without data. No two starts have
+/// transactions with the same number: a cache cannot tell apart nodes with the same history of transactions.
+fn first_zxid(now: Duration) -> i64 {
+    let million = (now.as_millis() + 1) * 577 % 1009;
+    i64::try_from(million).unwrap_or_default() * 1_000_000
+}
+
 impl Field for Trees {
     fn ensemble(&self) -> &SimulatedEnsemble {
         &self.ensemble
@@ -124,6 +132,10 @@ impl Field for Trees {
     }
 
     fn revoke(&self, _nodes: Vec<String>) {}
+
+    fn lose_data(&self) {
+        self.ensemble.restart_empty_at(first_zxid(self.ensemble.now()));
+    }
 
     fn nodes(&self) -> Vec<(String, i64)> {
         let nodes = caching::below(&self.ensemble, PATH).into_iter();

@@ -97,6 +97,11 @@ pub(super) trait Field {
         self.parts().iter().flat_map(below).collect()
     }
 
+    /// Restarts all servers without their data.
+    fn lose_data(&self) {
+        self.ensemble().restart_empty();
+    }
+
     /// Deletes a node as an administrator would.
     fn delete(&self, node: &str) {
         self.revoke(vec![node.to_owned()]);
@@ -305,7 +310,7 @@ async fn nemesis(field: &impl Field, weather: Weather, random: &mut StdRng) {
             7 if weather.loses_data => {
                 field.fault("all servers start again without their data", Duration::ZERO);
                 field.revoke(field.nodes().into_iter().map(|(path, _)| path).collect());
-                ensemble.restart_empty();
+                field.lose_data();
             }
             7 => {
                 field.fault("all servers start again", Duration::ZERO);

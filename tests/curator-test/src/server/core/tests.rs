@@ -465,7 +465,7 @@ fn server_that_restarts_empty_knows_no_session() {
     let mut world = World::new();
     let client = world.client();
     world.create(client, "/a", 1);
-    world.core.restart_empty(world.now);
+    world.core.restart_empty(0, world.now);
     assert!(!world.core.tree.contains("/a"));
     let mut attach = ConnectRequest {
         session_id: client.session,

@@ -11,6 +11,7 @@
 //!
 //! A call that has ended counts before each call that began later. One with an unknown outcome counts once or not at
 //! all. A call that only shows a value may show an earlier one, if the server of its client is behind.
+//! An addition may create a missing number as 0 before it adds.
 //!
 //! # Examples
 //!

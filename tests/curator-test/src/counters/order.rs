@@ -64,6 +64,7 @@ impl State {
 /// values that the server had, one after the other, lead the search. One write may have several calls.
 pub(super) fn first_order(calls: &[(Call, &Known)], values: &[i64]) -> Order {
     let mut steps: Vec<_> = calls.iter().filter_map(|(call, known)| Step::of(*call, known)).collect();
+    steps.extend(calls.iter().filter_map(|(call, known)| Step::creating(*call, known)));
     steps.sort_by_key(|step| step.begin);
     // Calls with known outcomes lead an order on. Each unknown one that it needs makes others more likely, an old one
     // most: a call that was dropped ends with the write in flight.
@@ -121,6 +122,12 @@ impl Step {
         };
         let end = if outcome.is_some() { known.end } else { None };
         Some(Self { call, operation, outcome, begin: known.begin, end })
+    }
+
+    /// Returns the step in which an addition creates a missing number as 0, before it adds. It may end then.
+    fn creating(call: Call, known: &Known) -> Option<Self> {
+        let adds = matches!(known.operation, Operation::Add(_));
+        adds.then_some(Self { call, operation: Operation::Initialize(0), outcome: None, begin: known.begin, end: None })
     }
 
     /// Returns `true` if the call changes nothing, and has its result at this value.

@@ -180,6 +180,14 @@ fn values_of_the_server_lead_the_search() {
     assert_eq!(counters.check(&Rules::new()), []);
 }
 
+#[test]
+fn an_addition_may_create_the_number_as_0() {
+    let initialize = (2, 3, Operation::Initialize(5), Some(Outcome::Exists));
+    assert_eq!(check([(1, 1, Operation::Add(2), None), initialize.clone(), get(4, 5, 0)]), []);
+    let missing = Violation::NotInOneOrder { counter: COUNTER, call: Call(1), value: None };
+    assert_eq!(check([initialize, get(4, 5, 0)]), [missing]);
+}
+
 fn calls_of_ids<const N: usize>(calls: [(u64, u64, &[u64]); N]) -> Vec<(u64, u64, Operation, Option<Outcome>)> {
     let ids = Operation::Ids { rising: true };
     calls.into_iter().map(|(begin, end, taken)| (begin, end, ids, Some(Outcome::Ids(taken.to_vec())))).collect()

@@ -120,8 +120,9 @@ fn change_of_unknown_outcome_has_a_status_of_its_own() {
     let server = TestingServer::start().unwrap();
     let proxy = FaultProxy::start(server.address()).unwrap();
     assert_eq!(count(&server.connect_string(), &["--set", "1"]), printed("1"));
-    // The change is applied, its reply lost, its session ended, and the value changed again: nothing shows the change.
-    proxy.drop_reply(OpCode::Multi, 1);
+    // The second transaction is the change. It is applied, its reply lost, its session ended, and the value changed again:
+    // nothing shows the change.
+    proxy.drop_reply(OpCode::Multi, 2);
     // Time to refuse the next connection before the reply is lost.
     proxy.latency(Duration::from_millis(100));
     let child = curator(&proxy.connect_string(), &["count", "--add", "1", "/count"]).spawn().unwrap();

@@ -165,7 +165,7 @@ fn set_of_unknown_outcome_has_a_status_of_its_own() {
     let text = "; the count may be set: curator latch status shows it\n";
     assert!(code == Some(76) && told.ends_with(text), "{told}");
     let status = latch(&server.connect_string(), &["status", "/latch"]);
-    assert_eq!(status.1, "/latch is closed: 2 remain (round 1)\n");
+    assert!(status.1.starts_with("/latch is closed: 2 remain (round "), "{}", status.1);
 }
 
 #[test]

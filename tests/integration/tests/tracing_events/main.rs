@@ -273,8 +273,9 @@ async fn gather(client: &CuratorFramework, server: &TestingServer, log: &Log) {
     let latch = CountDownLatch::new(client.clone(), "/latch").unwrap();
     assert!(latch.try_set_count(1).await.unwrap());
     latch.count_down().await.unwrap();
+    let round = latch.round().await.unwrap();
     let fixed = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
-    client.set_acl().with_acl(fixed).for_path("/latch/1").await.unwrap();
+    client.set_acl().with_acl(fixed).for_path(&format!("/latch/{round}")).await.unwrap();
     assert!(latch.try_set_count(1).await.unwrap());
     assert!(log.seen("an earlier round of a latch stays"));
 }

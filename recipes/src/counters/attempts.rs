@@ -13,7 +13,7 @@ pub(super) struct Attempts {
     flight: Option<Flight>,
     /// The number of writes that were begun. The transaction of the newest one records it in the marker.
     begun: u64,
-    /// The client has no transactions, so there are no markers.
+    /// The client lacks transactions, so the counter creates no marker.
     lacks_transactions: bool,
     /// The transaction that created the node which the engine knows.
     czxid: Option<i64>,

@@ -206,7 +206,8 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the change is made once or not at all. Changes of other tasks go on.
+    /// When the future is dropped, the change is made once or not at all. A missing node may be left as 0. Changes of
+    /// other tasks go on.
     pub async fn add(&self, delta: N) -> CounterResult<AtomicChange<N>> {
         self.change(Change::Add(delta)).await
     }
@@ -265,6 +266,8 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     }
 
     /// Creates the node with this number, unless it exists. Returns `true` if this call has created it.
+    ///
+    /// Another client's first addition creates the node as 0 before it adds. From then on the node exists.
     ///
     /// # Errors
     ///

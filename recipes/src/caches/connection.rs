@@ -15,19 +15,42 @@ use super::events::Notice;
 pub(super) struct Connection {
     shared: Arc<Shared>,
     states: watch::Receiver<Option<ConnectionState>>,
-    /// The newest session of the cache.
-    session: Mutex<Option<Session>>,
+    sessions: Mutex<Sessions>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    /// The newest session of the cache, unless its end is known.
+    newest: Option<Session>,
+    /// A session has ended, and the next report has to tell it.
+    has_ended: bool,
+}
+
+impl Sessions {
+    /// Records a session. Returns `false` if it was known.
+    fn enter(&mut self, session: &Session) -> bool {
+        let before = self.newest.replace(session.clone());
+        let is_replaced = before.as_ref().is_some_and(|before| !before.is_same(session));
+        // The report may come only now, when the channel has skipped the state `Lost`.
+        self.has_ended |= is_replaced;
+        is_replaced || before.is_none()
+    }
+
+    /// Returns `true` if a session has ended since the last call.
+    fn take_end(&mut self) -> bool {
+        let newest_ended = self.newest.take_if(|session| session.end_reason().is_some()).is_some();
+        std::mem::take(&mut self.has_ended) || newest_ended
+    }
 }
 
 impl Connection {
     pub(super) fn new(client: &CuratorFramework, shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), states: client.watch_connection_state(), session: Mutex::new(None) }
+        Self { shared: Arc::clone(shared), states: client.watch_connection_state(), sessions: Mutex::default() }
     }
 
     /// Records the session in which the cache is. Returns `false` if that was known.
     pub(super) fn is_in_another(&self, session: &Session) -> bool {
-        let before = self.session.lock().replace(session.clone());
-        before.is_none_or(|before| !before.is_same(session))
+        self.sessions.lock().enter(session)
     }
 
     /// Reports each change of the connection. Never resolves.
@@ -36,7 +59,7 @@ impl Connection {
         let mut told = *states.borrow_and_update();
         while states.changed().await.is_ok() {
             let Some(state) = *states.borrow_and_update() else { continue };
-            let has_ended = self.session.lock().take_if(|session| session.end_reason().is_some()).is_some();
+            let has_ended = self.sessions.lock().take_end();
             for step in steps(told, state, has_ended) {
                 self.shared.notice(Notice::Connection(step));
             }
@@ -59,7 +82,11 @@ fn steps(told: Option<ConnectionState>, newest: ConnectionState, has_ended: bool
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use curator_framework::ConnectionState::{Connected, Reconnected};
+    use curator_framework::RetryOneTime;
+    use curator_test::TestingServer;
 
     use super::*;
 
@@ -78,5 +105,23 @@ mod tests {
         ] {
             assert_eq!(steps(told, newest, has_ended), expected, "{told:?}, {newest:?}, {has_ended}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_session_that_a_newer_one_replaced_has_ended() {
+        let server = TestingServer::start().unwrap();
+        let retry = RetryOneTime::new(Duration::from_millis(50));
+        let (mut sessions, mut entered) = (Sessions::default(), Vec::new());
+        for _ in 0..2 {
+            let client = CuratorFramework::new_client(server.connect_string(), retry.clone()).unwrap();
+            client.start().unwrap();
+            entered.push((client.session().await.unwrap(), client));
+        }
+        let [(first, _), (second, client)] = &entered[..] else { unreachable!() };
+        assert!(sessions.enter(first) && !sessions.enter(first) && !sessions.take_end());
+        // The cache is in its next session before the report of the state begins.
+        assert!(sessions.enter(second) && sessions.take_end() && !sessions.take_end());
+        client.close().await;
+        assert!(sessions.take_end() && !sessions.take_end());
     }
 }

@@ -301,7 +301,7 @@ impl ApacheCluster {
     ///
     /// # Errors
     /// - [`ApacheError::NoSuchServer`]: the index is too large.
-    /// - [`ApacheError::Stopped`], [`ApacheError::Ended`]: the server does not run.
+    /// - [`ApacheError::Stopped`], [`ApacheError::Ended`], [`ApacheError::PortTaken`]: the server does not run.
     /// - [`ApacheError::NotServing`] after a minute.
     pub fn wait_for_server(&self, index: usize) -> Result<(), ApacheError> {
         let node = self.node(index)?;

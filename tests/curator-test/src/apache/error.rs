@@ -38,6 +38,12 @@ pub enum ApacheError {
         /// The last lines of its log.
         log: String,
     },
+    /// Another process has taken a port of the server.
+    #[error("another process has taken a port of Apache ZooKeeper, whose log ends with:\n{log}")]
+    PortTaken {
+        /// The last lines of its log.
+        log: String,
+    },
     /// The process runs, but did not serve in time.
     #[error("Apache ZooKeeper did not serve within {waited:?}; its log ends with:\n{log}")]
     NotServing {

@@ -140,7 +140,9 @@ impl Node {
         stop_in(child)?;
         let log = OpenOptions::new()
             .create(true)
-            .append(true)
+            .write(true)
+            // The log tells of the last start alone.
+            .truncate(true)
             .open(log_file(self.folder.path()))
             .map_err(ApacheError::io("open the server's log"))?;
         let command = self
@@ -170,22 +172,33 @@ impl Node {
         if ask::command(self.address, "conf").is_ok_and(|answer| is_ready(&answer, &folder, self.secure_address)) {
             return Ok(true);
         }
-        match process.0.try_wait().map_err(ApacheError::io("look at the server"))? {
-            None => Ok(false),
-            Some(status) => Err(ApacheError::Ended { status, log: self.log_end() }),
-        }
+        let Some(status) = process.0.try_wait().map_err(ApacheError::io("look at the server"))? else {
+            return Ok(false);
+        };
+        let log = self.log();
+        Err(match log.contains("Address already in use") {
+            true => ApacheError::PortTaken { log: end_of(&log) },
+            false => ApacheError::Ended { status, log: end_of(&log) },
+        })
     }
 
     /// Returns the last lines of the log, or the reason why it cannot be read.
     pub(super) fn log_end(&self) -> String {
-        let log = match fs::read(log_file(self.folder.path())) {
-            Ok(log) => log,
-            Err(error) => return format!("(the log cannot be read: {error})"),
-        };
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+        end_of(&self.log())
     }
+
+    fn log(&self) -> String {
+        match fs::read(log_file(self.folder.path())) {
+            Ok(log) => String::from_utf8_lossy(&log).into_owned(),
+            Err(error) => format!("(the log cannot be read: {error})"),
+        }
+    }
+}
+
+/// Returns the last lines of a log.
+fn end_of(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
 /// Returns whether the reply to `conf` names this data folder, so that it is not another server's, and the second port.

@@ -47,7 +47,7 @@ impl Options {
             tries -= 1;
             match start_once(launcher.clone()) {
                 // Another process may take a port between our check and the bind.
-                Err(ApacheError::Ended { log, .. }) if tries > 0 && log.contains("in use") => {}
+                Err(ApacheError::PortTaken { .. }) if tries > 0 => {}
                 done => return done,
             }
         }

@@ -113,6 +113,7 @@ impl ApacheServerBuilder {
     /// - [`ApacheError::Certificate`]: no certificate can be made for the server.
     /// - [`ApacheError::NotInstalled`]: Java or Apache ZooKeeper is missing.
     /// - [`ApacheError::Ended`], [`ApacheError::NotServing`]: the server does not serve within a minute.
+    /// - [`ApacheError::PortTaken`]: other processes have taken the ports of three starts in a row.
     /// - [`ApacheError::Io`]: a file, a port or the process cannot be created.
     pub fn start(self) -> Result<ApacheServer, ApacheError> {
         self.security.check()?;

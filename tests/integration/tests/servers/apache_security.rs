@@ -2,6 +2,7 @@
 //!
 //! These tests need the Debian package `zookeeper`. Without it they fail and say so.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use curator_test::{ApacheError, ApacheServer, ApacheServerBuilder, ClientAuth, TestAuthority, TestCertificate};
@@ -105,6 +106,19 @@ async fn client_refuses_a_server_that_it_does_not_trust() {
             // All that was wrong was whom the client trusts.
             over_tls(&server, tls(&foreign, Some(&own))).await.unwrap();
         }
+    }
+}
+
+#[tokio::test]
+async fn taken_port_is_named() {
+    let server = started(ApacheServer::builder().tls(&TestAuthority::new().unwrap()));
+    for address in [server.address(), server.secure_address().unwrap()] {
+        server.stop().unwrap();
+        let taken = TcpListener::bind(address).unwrap();
+        let error = server.restart().unwrap_err();
+        assert!(matches!(error, ApacheError::PortTaken { .. }), "{error}");
+        drop(taken);
+        server.restart().unwrap();
     }
 }
 

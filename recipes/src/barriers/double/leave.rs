@@ -108,13 +108,16 @@ impl Attempt<'_> {
         let (nodes, session) = (self.nodes, &self.session);
         Ok(match step {
             Step::Depart => self.depart(leave).await?,
-            Step::Watch => {
-                let (ready, watch) = session.exists_watched(&nodes.ready).await?;
-                // A notification ahead of the reply may be that of an earlier `ready`.
-                let is_set = !watch.has_fired();
-                self.ready = Some(watch);
-                if is_set { Input::Watched(ready.map(|ready| ready.czxid)) } else { Input::Unwatched }
-            }
+            Step::Watch => match session.get_data_watched(&nodes.ready).await {
+                Ok(read) => {
+                    // Replies can overtake notifications: this may be that of an earlier `ready`.
+                    let is_unclear = !self.has_transactions && read.watch.has_fired();
+                    self.ready = Some(read.watch);
+                    if is_unclear { Input::Unwatched } else { Input::Watched(Some(read.stat.czxid)) }
+                }
+                Err(Error::NoNode { .. }) => Input::Watched(None),
+                Err(error) => return Err(error),
+            },
             Step::Look => {
                 let (read, watch) = nodes.watch_round(session).await?;
                 // A notification ahead of the reply may be that of an earlier `ready`.

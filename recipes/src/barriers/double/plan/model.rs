@@ -462,11 +462,9 @@ impl World {
                         Some(zxid) => LeaveInput::Departed { zxid, others: count, version },
                     },
                     LeaveStep::Watch => {
-                        member.watch = Some(early);
-                        match early {
-                            Some(_) => LeaveInput::Unwatched,
-                            None => LeaveInput::Watched(ready.map(|ready| ready.czxid)),
-                        }
+                        // The reply to the departure came before: a notification behind that is of the own `ready`.
+                        member.watch = ready.is_some().then_some(early);
+                        LeaveInput::Watched(ready.map(|ready| ready.czxid))
                     }
                     LeaveStep::Look => {
                         member.watch = ready.is_some().then_some(early);

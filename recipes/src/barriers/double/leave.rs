@@ -110,7 +110,7 @@ impl Attempt<'_> {
             Step::Depart => self.depart(leave).await?,
             Step::Watch => match session.get_data_watched(&nodes.ready).await {
                 Ok(read) => {
-                    // Replies can overtake notifications: this may be that of an earlier `ready`.
+                    // If replies can overtake notifications, this may be that of an earlier `ready`.
                     let is_unclear = !self.has_transactions && read.watch.has_fired();
                     self.ready = Some(read.watch);
                     if is_unclear { Input::Unwatched } else { Input::Watched(Some(read.stat.czxid)) }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use curator_integration::env::{answered, eventually, in_time};
+use curator_integration::in_process::client;
 use curator_recipes::{BarrierMember, DistributedDoubleBarrier};
-use curator_test::wire::OpCode::{self, Exists, GetChildren, Multi, RemoveWatches};
+use curator_test::wire::OpCode::{self, Exists, GetChildren, GetData, Multi, RemoveWatches};
+use futures_util::future::join_all;
 
 use crate::meter::Stage;
 
@@ -46,7 +48,7 @@ async fn enter_and_leave(stage: &Stage, members: usize) -> Vec<OpCode> {
 async fn members_that_wait_send_two_requests_to_enter_and_two_to_leave() {
     let stage = Stage::new(PATH).await;
     let enter = [&[Multi, Exists][..], &[Multi, GetChildren, Multi]].concat();
-    let leave = [&[Multi, Exists][..], &[Multi, Multi]].concat();
+    let leave = [&[Multi, GetData][..], &[Multi, Multi]].concat();
     assert_eq!(enter_and_leave(&stage, 2).await, [enter, leave].concat());
 }
 
@@ -55,6 +57,33 @@ async fn members_that_wait_send_two_requests_to_enter_and_two_to_leave() {
 async fn twenty_members_send_81_requests() {
     let stage = Stage::new(PATH).await;
     assert_eq!(enter_and_leave(&stage, 20).await.len(), 81);
+}
+
+/// The last member may delete `ready` ahead of another one's read, or between that read and its reply.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_leave_at_once_send_two_requests_each() {
+    const MEMBERS: usize = 8;
+    let stage = Stage::new(PATH).await;
+    let mut clients = Vec::new();
+    for _ in 0..MEMBERS {
+        clients.push(client(&stage.server).await);
+    }
+    for _ in 0..10 {
+        let barriers =
+            clients.iter().map(|client| DistributedDoubleBarrier::new(client.clone(), PATH, MEMBERS).unwrap());
+        let entering = barriers.map(|barrier| async move { barrier.enter().await.unwrap() });
+        let members = in_time(join_all(entering)).await;
+        answered(&clients).await;
+        stage.server.clear_requests();
+        let leaving: Vec<_> =
+            members.into_iter().map(|mut member| tokio::spawn(async move { member.leave().await.unwrap() })).collect();
+        for member in leaving {
+            in_time(member).await.unwrap();
+        }
+        answered(&clients).await;
+        let requests = stage.requests().await;
+        assert_eq!(requests.len(), 2 * MEMBERS, "{requests:?}");
+    }
 }
 
 #[tokio::test]

@@ -36,9 +36,11 @@ pub(in super::super) enum Input {
     },
     /// The own node was deleted by an earlier request.
     DepartedBefore,
-    /// The transaction that created `ready`, which has a watch.
+    /// The transaction that created `ready`, which has a watch. The watch may have fired already. `None`: there is no
+    /// `ready`.
     Watched(Option<i64>),
-    /// As [`Watched`](Self::Watched), but the watch has fired already, perhaps for an earlier `ready`.
+    /// As [`Watched`](Self::Watched), but the watch may have fired for an earlier `ready`: the client has no
+    /// transactions.
     Unwatched,
     Looked(Look<Ready>),
     Creations(Vec<(String, i64)>),

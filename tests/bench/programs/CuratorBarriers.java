@@ -1,5 +1,3 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
@@ -7,11 +5,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
-import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /** Curator's DistributedDoubleBarrier for the benchmark of barriers. The words are those of benches/barriers/main.rs. */
 public class CuratorBarriers {
@@ -20,23 +15,14 @@ public class CuratorBarriers {
     private static final ExecutorService threads = Executors.newCachedThreadPool();
 
     public static void main(String[] args) throws Exception {
-        say("ready");
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            try {
-                say(run(line.split(" ")));
-            } catch (Exception trouble) {
-                say("error " + trouble);
-            }
-        }
-        System.exit(0);
+        Program.serve(CuratorBarriers::run);
     }
 
     private static String run(String[] words) throws Exception {
         switch (words[0]) {
             case "connect":
                 for (int number = Integer.parseInt(words[1]); number > 0; number--) {
-                    clients.add(connect(words[2]));
+                    clients.add(Program.connect(words[2]));
                 }
                 return "connected";
             case "enter":
@@ -86,24 +72,5 @@ public class CuratorBarriers {
             one.get();
         }
         return System.nanoTime() - began;
-    }
-
-    private static CuratorFramework connect(String servers) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.builder()
-            .connectString(servers)
-            .sessionTimeoutMs(60_000)
-            .connectionTimeoutMs(15_000)
-            .retryPolicy(new ExponentialBackoffRetry(1000, 3))
-            .build();
-        client.start();
-        if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
-            throw new IllegalStateException("no connection to " + servers);
-        }
-        return client;
-    }
-
-    private static synchronized void say(String line) {
-        System.out.println(line);
-        System.out.flush();
     }
 }

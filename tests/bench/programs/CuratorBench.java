@@ -1,19 +1,14 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
-import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
  * Does the workloads of the benchmark of peers. For each line WORKLOAD SERVER PATH MILLIS SIZE it says how many cycles
@@ -30,15 +25,8 @@ public class CuratorBench {
         Cycle on(CuratorFramework client);
     }
 
-    private static final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-
     public static void main(String[] args) throws Exception {
-        System.out.println("ready");
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            String[] words = line.split(" ");
-            System.out.println(run(words[0], words[1], words[2], Long.parseLong(words[3]), Integer.parseInt(words[4])));
-        }
-        System.exit(0);
+        Program.serve(words -> run(words[0], words[1], words[2], Long.parseLong(words[3]), Integer.parseInt(words[4])));
     }
 
     private static String run(String workload, String server, String path, long millis, int size) throws Exception {
@@ -77,22 +65,13 @@ public class CuratorBench {
         }
     }
 
-    private static CuratorFramework connect(String server) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(server, 60_000, 15_000, new ExponentialBackoffRetry(1000, 3));
-        client.start();
-        if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
-            throw new IllegalStateException("no connection to " + server);
-        }
-        return client;
-    }
-
     /** Every contender has a session. */
     private static String compete(String server, long millis, int size, Contender contender) throws Exception {
         List<CuratorFramework> clients = new ArrayList<>();
         List<Callable<Long>> tasks = new ArrayList<>();
         long[] begin = new long[1];
         for (int number = 0; number < size; number++) {
-            CuratorFramework client = connect(server);
+            CuratorFramework client = Program.connect(server);
             clients.add(client);
             Cycle cycle = contender.on(client);
             int first = number;
@@ -121,7 +100,7 @@ public class CuratorBench {
 
     /** As many waiters as there are to be, all in one session, have their turn. */
     private static String drain(String server, String path, int size) throws Exception {
-        CuratorFramework client = connect(server);
+        CuratorFramework client = Program.connect(server);
         InterProcessMutex first = new InterProcessMutex(client, path);
         first.acquire();
         ExecutorService threads = Executors.newFixedThreadPool(size);
@@ -138,8 +117,8 @@ public class CuratorBench {
             Thread.sleep(20);
         }
         Thread.sleep(300);
-        System.out.println("queued");
-        input.readLine();
+        Program.say("queued");
+        Program.input.readLine();
         long begin = System.nanoTime();
         first.release();
         for (Future<?> turn : turns) {
@@ -153,7 +132,7 @@ public class CuratorBench {
 
     /** From the release of one session to the grant of the other's. */
     private static String handOff(String server, String path, int rounds) throws Exception {
-        CuratorFramework[] clients = {connect(server), connect(server)};
+        CuratorFramework[] clients = {Program.connect(server), Program.connect(server)};
         InterProcessMutex[] mutexes = {new InterProcessMutex(clients[0], path), new InterProcessMutex(clients[1], path)};
         ExecutorService[] threads = {Executors.newSingleThreadExecutor(), Executors.newSingleThreadExecutor()};
         StringBuilder times = new StringBuilder();

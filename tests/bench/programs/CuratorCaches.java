@@ -1,5 +1,3 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.io.PrintWriter;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -8,11 +6,9 @@ import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.cache.ChildData;
 import org.apache.curator.framework.recipes.cache.CuratorCache;
 import org.apache.curator.framework.recipes.cache.CuratorCacheListener;
-import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /** Curator's CuratorCache for the benchmark of caches. The words are those of benches/caches/main.rs. */
 public class CuratorCaches {
@@ -24,23 +20,14 @@ public class CuratorCaches {
     private static final List<Object[]> told = new ArrayList<>();
 
     public static void main(String[] args) throws Exception {
-        say("ready");
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            try {
-                say(run(line.split(" ")));
-            } catch (Exception trouble) {
-                say("error " + trouble);
-            }
-        }
-        System.exit(0);
+        Program.serve(CuratorCaches::run);
     }
 
     private static String run(String[] words) throws Exception {
         switch (words[0]) {
             case "connect":
                 for (int number = Integer.parseInt(words[1]); number > 0; number--) {
-                    clients.add(connect(words[2]));
+                    clients.add(Program.connect(words[2]));
                 }
                 return "connected";
             case "load":
@@ -153,26 +140,7 @@ public class CuratorCaches {
         }
     }
 
-    private static CuratorFramework connect(String servers) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.builder()
-            .connectString(servers)
-            .sessionTimeoutMs(60_000)
-            .connectionTimeoutMs(15_000)
-            .retryPolicy(new ExponentialBackoffRetry(1000, 3))
-            .build();
-        client.start();
-        if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
-            throw new IllegalStateException("no connection to " + servers);
-        }
-        return client;
-    }
-
     private static byte[] bytes(String text) {
         return text.getBytes(StandardCharsets.UTF_8);
-    }
-
-    private static synchronized void say(String line) {
-        System.out.println(line);
-        System.out.flush();
     }
 }

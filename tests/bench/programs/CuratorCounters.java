@@ -1,5 +1,3 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
@@ -10,10 +8,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.apache.curator.RetryPolicy;
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.atomic.DistributedAtomicLong;
 import org.apache.curator.retry.ExponentialBackoffRetry;
-import org.apache.curator.retry.RetryNTimes;
 import org.apache.curator.retry.RetryNTimes;
 
 /** Curator's DistributedAtomicLong for the benchmark of counters. The words are those of benches/counters/main.rs. */
@@ -25,23 +21,14 @@ public class CuratorCounters {
 
     public static void main(String[] args) throws Exception {
         tries = args[0].equals("pauses") ? new ExponentialBackoffRetry(10, 29, 100) : new RetryNTimes(1_000_000, 0);
-        say("ready");
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            try {
-                say(run(line.split(" ")));
-            } catch (Exception trouble) {
-                say("error " + trouble);
-            }
-        }
-        System.exit(0);
+        Program.serve(CuratorCounters::run);
     }
 
     private static String run(String[] words) throws Exception {
         switch (words[0]) {
             case "connect":
                 for (int number = Integer.parseInt(words[1]); number > 0; number--) {
-                    clients.add(connect(words[2]));
+                    clients.add(Program.connect(words[2]));
                 }
                 return "connected";
             case "count": {
@@ -96,24 +83,5 @@ public class CuratorCounters {
         long nanos = System.nanoTime() - began;
         threads.shutdown();
         return nanos + counts.toString();
-    }
-
-    private static CuratorFramework connect(String servers) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.builder()
-            .connectString(servers)
-            .sessionTimeoutMs(60_000)
-            .connectionTimeoutMs(15_000)
-            .retryPolicy(new ExponentialBackoffRetry(1000, 3))
-            .build();
-        client.start();
-        if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
-            throw new IllegalStateException("no connection to " + servers);
-        }
-        return client;
-    }
-
-    private static synchronized void say(String line) {
-        System.out.println(line);
-        System.out.flush();
     }
 }

@@ -1,5 +1,3 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -8,14 +6,11 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.state.SessionConnectionStateErrorPolicy;
 import org.apache.curator.framework.state.StandardConnectionStateErrorPolicy;
-import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /** Candidates of Curator's LeaderLatch for the benchmark of leaders. The words are those of benches/leaders/process.rs. */
 public class CuratorLeaders {
@@ -44,12 +39,7 @@ public class CuratorLeaders {
         Thread looks = new Thread(CuratorLeaders::look);
         looks.setDaemon(true);
         looks.start();
-        say("ready");
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            say(run(line.split(" ")));
-        }
-        System.exit(0);
+        Program.serve(CuratorLeaders::run);
     }
 
     private static String run(String[] words) throws Exception {
@@ -68,7 +58,7 @@ public class CuratorLeaders {
                 synchronized (candidates) {
                     candidate = candidates.remove(words[1]);
                     if (candidate.leads) {
-                        say("down " + words[1] + " " + candidate.seen);
+                        Program.say("down " + words[1] + " " + candidate.seen);
                     }
                 }
                 candidate.latch.close();
@@ -93,10 +83,10 @@ public class CuratorLeaders {
                     boolean leads = candidate.latch.hasLeadership();
                     long after = System.nanoTime();
                     if (leads && !candidate.leads) {
-                        say("up " + name + " " + before);
+                        Program.say("up " + name + " " + before);
                     }
                     if (!leads && candidate.leads) {
-                        say("down " + name + " " + candidate.seen);
+                        Program.say("down " + name + " " + candidate.seen);
                     }
                     candidate.leads = leads;
                     // A process that was stopped within the look had read the flag before.
@@ -108,19 +98,8 @@ public class CuratorLeaders {
     }
 
     private static CuratorFramework connect(String servers, int session, boolean sessionPolicy) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.builder()
-            .connectString(servers)
-            .sessionTimeoutMs(session)
-            .connectionTimeoutMs(15_000)
-            .retryPolicy(new ExponentialBackoffRetry(1000, 3))
-            .connectionStateErrorPolicy(
-                sessionPolicy ? new SessionConnectionStateErrorPolicy() : new StandardConnectionStateErrorPolicy())
-            .build();
-        client.start();
-        if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
-            throw new IllegalStateException("no connection to " + servers);
-        }
-        return client;
+        return Program.connected(Program.clientOf(servers, session).connectionStateErrorPolicy(
+            sessionPolicy ? new SessionConnectionStateErrorPolicy() : new StandardConnectionStateErrorPolicy()));
     }
 
     /** Queues candidates in so many sessions, one behind the other. Each will lead once, and close its latch. */
@@ -162,10 +141,5 @@ public class CuratorLeaders {
         clients.clear();
         terms.clear();
         return "drained " + nanos;
-    }
-
-    private static synchronized void say(String line) {
-        System.out.println(line);
-        System.out.flush();
     }
 }

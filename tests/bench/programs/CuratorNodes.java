@@ -1,5 +1,3 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
@@ -7,10 +5,8 @@ import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.nodes.GroupMember;
 import org.apache.curator.framework.recipes.nodes.PersistentNode;
-import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.zookeeper.CreateMode;
 
 /** Curator's PersistentNode and GroupMember for the benchmark of nodes. The words are those of benches/nodes/main.rs. */
@@ -22,18 +18,13 @@ public class CuratorNodes {
     private static final Map<String, GroupMember> members = new TreeMap<>();
 
     public static void main(String[] args) throws Exception {
-        say("ready");
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            say(run(line.split(" ")));
-        }
-        System.exit(0);
+        Program.serve(CuratorNodes::run);
     }
 
     private static String run(String[] words) throws Exception {
         switch (words[0]) {
             case "connect":
-                clients.put(words[1], connect(words[2], Integer.parseInt(words[3])));
+                clients.put(words[1], Program.connected(Program.clientOf(words[2], Integer.parseInt(words[3]))));
                 return "connected";
             case "stand": {
                 PersistentNode node = new PersistentNode(
@@ -87,26 +78,7 @@ public class CuratorNodes {
         return "seen";
     }
 
-    private static CuratorFramework connect(String servers, int session) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.builder()
-            .connectString(servers)
-            .sessionTimeoutMs(session)
-            .connectionTimeoutMs(15_000)
-            .retryPolicy(new ExponentialBackoffRetry(1000, 3))
-            .build();
-        client.start();
-        if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
-            throw new IllegalStateException("no connection to " + servers);
-        }
-        return client;
-    }
-
     private static byte[] bytes(String text) {
         return text.getBytes(StandardCharsets.UTF_8);
-    }
-
-    private static synchronized void say(String line) {
-        System.out.println(line);
-        System.out.flush();
     }
 }

@@ -19,13 +19,19 @@ use tokio::time::timeout;
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const JARS: &str = "/usr/share/java/curator-recipes.jar:/usr/share/java/slf4j-nop.jar";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns the time of the clock that all processes read: it counts from the start of the host.
 #[must_use]
 pub fn now() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// Returns the path of a program of another language, from the folder `programs`.
+#[must_use]
+pub fn program(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(file)
 }
 
 /// A compiled program of Java's side.
@@ -36,15 +42,16 @@ pub struct Java {
 }
 
 impl Java {
-    /// Compiles the class of this name, from the folder `programs`.
+    /// Compiles the class of this name, and those that it names, from the folder `programs`.
     pub async fn compile(class: &'static str) -> Result<Self> {
         if let Some(missing) = JARS.split(':').find(|jar| !Path::new(jar).exists()) {
             return Err(format!("{missing} not found: apt-get install libcurator-recipes-java").into());
         }
         let classes = tempfile::tempdir()?;
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("programs/{class}.java"));
+        let programs = program("");
         let mut compiler = Command::new("javac");
-        compiler.args(["-cp", JARS, "-d"]).arg(classes.path()).arg(source);
+        compiler.args(["-cp", JARS, "-d"]).arg(classes.path()).arg("-sourcepath").arg(&programs);
+        compiler.arg(programs.join(format!("{class}.java")));
         let compiled = compiler.output().await.map_err(|error| format!("javac: {error}"))?;
         if !compiled.status.success() {
             return Err(String::from_utf8_lossy(&compiled.stderr).into_owned().into());

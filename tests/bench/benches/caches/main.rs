@@ -24,11 +24,10 @@ mod mutexes;
 mod ours;
 
 use std::alloc::System;
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use curator_bench::process::{Java, Process, Result, exit_code};
+use curator_bench::process::{Java, Process, Result, exit_code, program};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tokio::process::Command;
 
@@ -132,7 +131,7 @@ async fn sides(names: &[String]) -> Result<Vec<Side>> {
             CURATOR => java.insert(Java::compile("CuratorCaches").await?).command(),
             _ => {
                 let mut python = Command::new("/usr/bin/python3");
-                python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/kazoo_caches.py"));
+                python.arg(program("kazoo_caches.py"));
                 python
             }
         };

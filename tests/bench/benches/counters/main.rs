@@ -18,11 +18,10 @@
 mod ours;
 mod rows;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use curator_bench::process::{Java, Process, Result, exit_code};
+use curator_bench::process::{Java, Process, Result, exit_code, program};
 use tokio::process::Command;
 
 #[derive(Parser)]
@@ -71,7 +70,7 @@ async fn start(name: &'static str, java: &Java) -> Result<Side> {
         }
         KAZOO => {
             let mut python = Command::new("/usr/bin/python3");
-            python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/kazoo_counters.py"));
+            python.arg(program("kazoo_counters.py"));
             python
         }
         _ => {

@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead as _, Write as _};
 use std::time::Duration;
 
-use curator_framework::{CreateMode, CuratorFramework, RetryNTimes};
+use curator_framework::{CreateMode, CuratorFramework, Error, RetryNTimes};
 use curator_integration::env::{Env, Kind};
 use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    InterProcessSemaphoreV2, LockGuard, LockOptions, Release, WriteLock,
+    InterProcessSemaphoreV2, LockError, LockGuard, LockOptions, Release, WriteLock,
 };
 use parking_lot::Mutex;
 use tokio::process::Command;
@@ -297,7 +297,11 @@ impl Contended {
             Self::Leases { semaphore, leases, how } => {
                 let leases = match how {
                     How::WithinPatience => semaphore.acquire_many_timeout(*leases, budget).await?,
-                    How::Within(budget) => semaphore.acquire_many_timeout(*leases, *budget).await?,
+                    How::Within(budget) => match semaphore.acquire_many_timeout(*leases, *budget).await {
+                        // A busy server may not reply within so short a budget.
+                        Err(LockError::Framework(Error::ConnectionLoss { .. })) => None,
+                        leases => leases?,
+                    },
                     How::Wait if *leases == 1 => return Ok(Some(vec![semaphore.acquire().await?.into()])),
                     How::Wait => Some(semaphore.acquire_many(*leases).await?),
                     How::Try => semaphore.try_acquire_many(*leases).await?,

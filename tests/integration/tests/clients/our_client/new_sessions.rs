@@ -16,7 +16,7 @@ use curator_test::{FaultProxy, kill_session};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::resync::{Mirror, Nodes, Shared, change, commit, replies, resynced, subscribe, tree};
+use super::resync::{Mirror, Nodes, Shared, change, commit, patient, replies, resynced, subscribe, tree};
 use super::subscriptions::create;
 use super::{connected, second};
 
@@ -108,7 +108,7 @@ on_every_server! {
 
     async fn new_subscription_that_breaks_between_its_parts_misses_no_change(env) {
         let proxy = env.proxy();
-        let other = env.client().await;
+        let other = patient(env.address()).await;
         let root = env.path("tree");
         create(&other, &root).await;
         let nodes: Vec<_> = (0..4000).map(|number| format!("{root}/{}-{number:04}", "long-name-".repeat(10))).collect();
@@ -129,7 +129,7 @@ on_every_server! {
             |proxy| proxy.drop_reply(OpCode::AddWatch, 1),
         ];
         for (number, breaks) in breaks.into_iter().enumerate() {
-            let client = env::connected(second(proxy.address())).await;
+            let client = patient(proxy.address()).await;
             let session = client.session().await.unwrap();
             let (faults, epoch) = (proxy.faults_done(), session.epoch());
             breaks(&proxy);

@@ -1,8 +1,9 @@
 //! Subscriptions that resync at a reconnect: the server sends the changes of the nodes that the subscriber knows.
 
 use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use curator_framework::{
     AddWatchMode, CuratorFramework, CuratorOp, Error, EventType, KnownNodes, Resync, Session, Subscription,
@@ -24,6 +25,11 @@ pub(super) async fn subscribe(session: &Session, path: &str, known: &Shared) -> 
     let known = Arc::clone(known);
     let resync: Arc<dyn Resync> = Arc::new(move || known.lock().unwrap().clone());
     session.subscribe(path, AddWatchMode::PersistentRecursive, Some(resync)).await.unwrap()
+}
+
+/// Connects a client whose session outlives a server that is busy with thousands of nodes.
+pub(super) async fn patient(address: SocketAddr) -> CuratorFramework {
+    env::connected(second(address).session_timeout(Duration::from_secs(60))).await
 }
 
 /// Breaks the connection, lets `changes` happen, and waits until the session is attached again.
@@ -118,7 +124,7 @@ on_every_server! {
 
     async fn resync_that_breaks_between_its_parts_misses_no_change(env) {
         let proxy = env.proxy();
-        let (client, other) = (env::connected(second(proxy.address())).await, env.client().await);
+        let (client, other) = (patient(proxy.address()).await, patient(env.address()).await);
         let session = client.session().await.unwrap();
         let root = env.path("tree");
         create(&other, &root).await;

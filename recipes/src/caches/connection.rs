@@ -113,7 +113,7 @@ mod tests {
         let retry = RetryOneTime::new(Duration::from_millis(50));
         let (mut sessions, mut entered) = (Sessions::default(), Vec::new());
         for _ in 0..2 {
-            let client = CuratorFramework::new_client(server.connect_string(), retry.clone()).unwrap();
+            let client = CuratorFramework::new_client(server.connect_string(), retry).unwrap();
             client.start().unwrap();
             entered.push((client.session().await.unwrap(), client));
         }

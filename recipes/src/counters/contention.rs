@@ -77,8 +77,8 @@ impl Contention {
         self.since_gap += 1;
         (self.refused, self.is_contended, self.sessions) = (0, false, sessions);
         let turn = match sessions.unwrap_or(ASSUMED_SESSIONS) {
-            ..=1 => TURN_ALONE,
-            ..=FEW => TURN_AMONG_FEW,
+            0 | 1 => TURN_ALONE,
+            2..=FEW => TURN_AMONG_FEW,
             _ => TURN,
         };
         if self.since_gap < turn {

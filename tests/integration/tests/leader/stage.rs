@@ -11,6 +11,7 @@ use curator_recipes::{
     TermEnd,
 };
 use curator_test::FaultProxy;
+use futures_util::FutureExt;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -184,7 +185,9 @@ pub(crate) struct Begin {
 
 impl Begin {
     pub(crate) fn term(&self, leadership: &Leadership) -> Term {
-        assert!(leadership.is_leader(), "a term begins after its end: {leadership:?}");
+        // Another thread of the test may interrupt the term before the work begins.
+        let is_interrupted = leadership.lost().now_or_never() == Some(TermEnd::Resigned);
+        assert!(leadership.is_leader() || is_interrupted, "a term begins after its end: {leadership:?}");
         let others = self.inside.fetch_add(1, Ordering::SeqCst);
         let (id, path) = (self.id.clone(), leadership.path().to_owned());
         self.sender.send(Report::Began { id, term: leadership.term(), path }).ok();

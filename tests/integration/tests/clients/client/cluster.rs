@@ -40,16 +40,16 @@ async fn guard_is_lost_in_time_when_a_restarted_server_grants_less() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn longer_limit_of_a_restarted_server_does_not_lengthen_a_session() {
-    let server = server(4 * SECOND);
-    let client = connected(builder(server.address()).session_timeout(20 * SECOND)).await;
+    let server = server(20 * SECOND);
+    let client = connected(builder(server.address()).session_timeout(60 * SECOND)).await;
     let session = client.session().await.unwrap();
     let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
-    assert_eq!(session.timeout(), 4 * SECOND);
-    block_in_place(|| server.restart_with_session_timeouts(2 * SECOND, 20 * SECOND).unwrap());
+    assert_eq!(session.timeout(), 20 * SECOND);
+    block_in_place(|| server.restart_with_session_timeouts(2 * SECOND, 60 * SECOND).unwrap());
     eventually("attached again", async || session.epoch() == 2).await;
     session.write_barrier().await.unwrap();
-    assert_eq!(session.timeout(), 4 * SECOND);
-    assert!(session.remaining() <= 3 * SECOND);
+    assert_eq!(session.timeout(), 20 * SECOND);
+    assert!(session.remaining() <= 15 * SECOND);
     guard.verify().await.unwrap();
 }
 
@@ -104,8 +104,9 @@ async fn no_change_is_lost_when_watches_are_set_again_over_two_connections() {
 /// re-attach of a holder. The new leader has never heard of that, and ends the session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attach_at_a_deposed_leader_does_not_move_the_deadline() {
-    let (tick, timeout) = (SECOND / 2, 20 * SECOND);
-    let cluster = ApacheCluster::builder().tick(tick).sync_limit(3).session_timeouts(2 * SECOND, 60 * SECOND);
+    // A leader that thaws looks for its followers within a tick, and serves no longer than that.
+    let (tick, timeout) = (3 * SECOND, 20 * SECOND);
+    let cluster = ApacheCluster::builder().tick(tick).sync_limit(2).session_timeouts(2 * SECOND, 60 * SECOND);
     let cluster = block_in_place(|| cluster.start().unwrap());
     let deposed = block_in_place(|| cluster.wait_until_serving().unwrap());
     let proxy = FaultProxy::start(cluster.server(deposed).unwrap()).unwrap();
@@ -131,7 +132,7 @@ async fn attach_at_a_deposed_leader_does_not_move_the_deadline() {
     let waiting = connected(options(cluster.server(leader).unwrap().to_string())).await;
 
     // As late as possible: a deadline counted from this connect request would be late by as much.
-    eventually("time goes by", async || guard.remaining() < 2 * SECOND).await;
+    eventually("time goes by", async || guard.remaining() < 3 * SECOND).await;
     proxy.accept();
     eventually("a connect request", async || proxy.connections() > 0).await;
     cluster.thaw(deposed).unwrap();

@@ -282,6 +282,12 @@ impl Session {
         Self { inner: Arc::clone(&self.inner), root: self.root.clone(), pinned: Some(self.epoch()) }
     }
 
+    /// Returns whether the client has [transactions](Self::transaction). `zookeeper-async` has none.
+    #[must_use]
+    pub fn has_transactions(&self) -> bool {
+        self.inner.handle.capabilities().transactions
+    }
+
     pub(crate) fn unpinned(&self) -> Self {
         Self { pinned: None, ..self.clone() }
     }

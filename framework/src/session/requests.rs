@@ -550,8 +550,7 @@ impl Session {
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the outcome may be unknown, also if the client is closed
     ///   before the reply.
     pub async fn transaction(&self, operations: Vec<Operation>) -> Result<Vec<Done>> {
-        let can = self.inner.handle.capabilities();
-        if !can.transactions {
+        if !self.has_transactions() {
             return Err(self.unsupported("send transactions"));
         }
         if operations.is_empty() {

@@ -40,8 +40,6 @@ pub(super) enum Reply {
     NoParent,
     /// The marker is not as expected: an administrator has deleted it. Nothing was applied.
     Marker,
-    /// The client has no transactions. Nothing was sent.
-    Unsupported,
     Error(Error),
 }
 
@@ -53,7 +51,6 @@ impl Reply {
                 let stat = if let Some(Done::Set(stat)) = done.first() { Some(*stat) } else { None };
                 return Self::Applied(stat);
             }
-            Err(Error::Unsupported { .. }) => return Self::Unsupported,
             Err(Error::Transaction { index, cause, .. }) => (index, *cause),
             Err(error) => (0, error),
         };
@@ -200,9 +197,9 @@ impl Attempts {
         self.marker = None;
     }
 
-    /// Records that the client has no transactions.
-    pub(super) fn set_without_transactions(&mut self) {
-        (self.marker, self.lacks_transactions) = (None, true);
+    /// Records whether the client has transactions.
+    pub(super) const fn know_transactions(&mut self, has_transactions: bool) {
+        self.lacks_transactions = !has_transactions;
     }
 
     pub(super) const fn lacks_transactions(&self) -> bool {

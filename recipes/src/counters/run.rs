@@ -35,7 +35,6 @@ pub(super) struct Runner<'a, V: Content> {
 enum Tried {
     /// The write is applied or refused.
     Settled,
-    Again,
     NoParent,
     /// The write ends with this error.
     Fail(Error),
@@ -72,6 +71,13 @@ impl<'a, V: Content> Runner<'a, V> {
 
     fn engine(&self) -> MutexGuard<'a, Engine<V>> {
         self.counter.engine.lock()
+    }
+
+    /// Returns the session, and records whether its client has transactions.
+    async fn session(&mut self) -> Result<Session, Error> {
+        let session = self.retries.session().await?;
+        self.attempts.know_transactions(session.has_transactions());
+        Ok(session)
     }
 
     /// Gives up the write of an earlier runner if none of its callers is left. It may still be applied. Without markers
@@ -111,7 +117,7 @@ impl<'a, V: Content> Runner<'a, V> {
     async fn read(&mut self) -> Result<(), Error> {
         loop {
             let mark = self.engine().mark();
-            let read = match self.retries.session().await {
+            let read = match self.session().await {
                 Ok(session) => session.get_data(&self.counter.path).await,
                 Err(error) => Err(error),
             };
@@ -147,7 +153,7 @@ impl<'a, V: Content> Runner<'a, V> {
         let mut parents_made = 0;
         loop {
             let mark = self.engine().mark();
-            let created = match self.retries.session().await {
+            let created = match self.session().await {
                 Ok(session) => {
                     let acl = session.acl_for(path);
                     client.check_create(path, mode, &zero, &acl)?;
@@ -182,13 +188,12 @@ impl<'a, V: Content> Runner<'a, V> {
         let client = &self.counter.client;
         let mut parents_made = 0;
         loop {
-            let tried = match self.retries.session().await {
+            let tried = match self.session().await {
                 Ok(session) => self.attempt(write, &session).await,
                 Err(error) => Err(error),
             };
             let failed = match tried {
                 Ok(Tried::Settled) => return Ok(()),
-                Ok(Tried::Again) => Ok(()),
                 Ok(Tried::NoParent) if parents_made < MOST_PARENTS_MADE => {
                     parents_made += 1;
                     self.create_parents().await
@@ -206,7 +211,7 @@ impl<'a, V: Content> Runner<'a, V> {
     async fn create_parents(&mut self) -> Result<(), Error> {
         loop {
             let parents = NodeSpec::new(&[]).with_parents(Parents::Containers);
-            let created = match self.retries.session().await {
+            let created = match self.session().await {
                 Ok(session) => session.create_parents(&self.counter.path, &parents).await,
                 Err(error) => Err(error),
             };
@@ -264,10 +269,6 @@ impl<'a, V: Content> Runner<'a, V> {
                 self.refused(Refusal::Outdated);
                 return Ok(Tried::Settled);
             }
-            Reply::Unsupported => {
-                self.attempts.set_without_transactions();
-                return Ok(Tried::Again);
-            }
             Reply::Error(error) => return Err(error),
         };
         if let Some(read) = read {
@@ -301,10 +302,6 @@ impl<'a, V: Content> Runner<'a, V> {
                     return Ok(None);
                 }
                 Refusal::Outdated
-            }
-            Err(Error::Unsupported { .. }) => {
-                self.attempts.set_without_transactions();
-                return Ok(Some(Tried::Again));
             }
             Err(error) => {
                 if !error.outcome_unknown() {

@@ -10,7 +10,7 @@ use curator_framework::{
 use futures_util::future::join3;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::nodes::{Nodes, connected, drift};
+use super::nodes::{Nodes, connected, drift, tells_in_order};
 use super::plan::entering::{Entering, Input, Quorum, Step};
 use crate::barriers::error::BarrierResult;
 use crate::locks::engine::retry_in_session;
@@ -86,14 +86,12 @@ struct Attempt<'a> {
     grace: Option<Instant>,
     own: i64,
     drift: i32,
-    /// The client has transactions. Without them notifications prove nothing, because replies can overtake them.
-    has_transactions: bool,
 }
 
 impl<'a> Attempt<'a> {
     fn new(nodes: &'a Nodes, session: Session, end: Option<Instant>, left: Vec<String>) -> Self {
         let owned = nodes.new_member(&session);
-        Self { nodes, session, owned, end, left, ready: None, grace: None, own: 0, drift: 0, has_transactions: true }
+        Self { nodes, session, owned, end, left, ready: None, grace: None, own: 0, drift: 0 }
     }
 
     /// Returns the paths of the nodes that the sessions up to this one may leave.
@@ -251,7 +249,6 @@ impl<'a> Attempt<'a> {
     /// Arrives with a client without transactions: it reads the count after the create, so that this includes all older
     /// members.
     async fn arrive_one_by_one(&mut self) -> Result<Input, Error> {
-        self.has_transactions = false;
         let nodes = self.nodes;
         while let Some(left) = self.left.last() {
             match self.session.delete(left, None).await {
@@ -325,7 +322,7 @@ impl<'a> Attempt<'a> {
         };
         self.ready = None;
         match woken {
-            WakeReason::Event(EventType::NodeCreated) if self.has_transactions && loss.loss().is_none() => {
+            WakeReason::Event(EventType::NodeCreated) if tells_in_order(&self.session) && loss.loss().is_none() => {
                 Ok(Input::Created)
             }
             WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.ready.as_str())),

@@ -6,7 +6,7 @@ use curator_framework::{
 use tokio::time::Instant;
 
 use super::enter::{PATIENCE, at, count, later};
-use super::nodes::{Nodes, connected, drift};
+use super::nodes::{Nodes, connected, drift, tells_in_order};
 use super::plan::leaving::{Input, Leaving, Step};
 use crate::barriers::error::{BarrierError, BarrierResult};
 use crate::locks::engine::retry_in_session;
@@ -46,7 +46,7 @@ impl Departing {
                 Some(owned) => owned.session().clone(),
                 None => connected(&mut retries).await?,
             };
-            let mut attempt = Attempt { nodes, session, end, ready: None, attended: None, has_transactions: true };
+            let mut attempt = Attempt { nodes, session, end, ready: None, attended: None };
             let error = match attempt.run(self, &mut retries).await {
                 Ok(all_left) => return Ok(all_left),
                 Err(error) => error,
@@ -68,8 +68,6 @@ struct Attempt<'a> {
     end: Option<Instant>,
     ready: Option<Watch>,
     attended: Option<Watch>,
-    /// The client has transactions. Without them notifications prove nothing, because replies can overtake them.
-    has_transactions: bool,
 }
 
 impl Attempt<'_> {
@@ -111,7 +109,7 @@ impl Attempt<'_> {
             Step::Watch => match session.get_data_watched(&nodes.ready).await {
                 Ok(read) => {
                     // If replies can overtake notifications, this may be that of an earlier `ready`.
-                    let is_unclear = !self.has_transactions && read.watch.has_fired();
+                    let is_unclear = !tells_in_order(session) && read.watch.has_fired();
                     self.ready = Some(read.watch);
                     if is_unclear { Input::Unwatched } else { Input::Watched(Some(read.stat.czxid)) }
                 }
@@ -168,7 +166,6 @@ impl Attempt<'_> {
     /// Leaves with a client without transactions: it reads the count after the delete, so that the last member to leave
     /// sees that it is the last.
     async fn depart_one_by_one(&mut self, leave: &mut Departing, path: &str) -> Result<Input, Error> {
-        self.has_transactions = false;
         // Between the change of a child and the write that counts it, each change looks like a death.
         leave.departure = Some(leave.arrival);
         let Some(owned) = leave.owned.as_mut() else { return Ok(Input::DepartedBefore) };
@@ -216,7 +213,9 @@ impl Attempt<'_> {
         }
         match woken {
             WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.path.as_str())),
-            WakeReason::Event(EventType::NodeDeleted) if is_ready && self.has_transactions => Ok(Input::Deleted),
+            WakeReason::Event(EventType::NodeDeleted) if is_ready && tells_in_order(&self.session) => {
+                Ok(Input::Deleted)
+            }
             WakeReason::Event(_) if !is_ready => Ok(Input::Left),
             _ => Ok(Input::Woken),
         }

@@ -30,6 +30,12 @@ pub(super) struct Read<R> {
     pub(super) barrier: Stat,
 }
 
+/// Returns whether the client hands on notifications ahead of later replies, so that they prove a change. Clients without
+/// transactions let replies overtake them.
+pub(super) fn tells_in_order(session: &Session) -> bool {
+    session.has_transactions()
+}
+
 impl Nodes {
     pub(super) fn new(
         client: CuratorFramework,

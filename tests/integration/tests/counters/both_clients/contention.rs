@@ -99,10 +99,7 @@ on_every_server! {
         let (proxy, path) = (env.proxy(), env.path("count"));
         let client = connected(through(&proxy, LONG)).await;
         let number = long(&client, &path);
-        // The first changes create the node, and find out whether the client has transactions.
-        for _ in 0..2 {
-            in_time(number.increment()).await.unwrap();
-        }
+        in_time(number.increment()).await.unwrap();
         let kinds = [OpCode::Multi, OpCode::SetData, OpCode::GetData, OpCode::Create2, OpCode::Exists, OpCode::Sync];
         let before = kinds.map(|kind| proxy.replies(kind));
         for _ in 0..10 {

@@ -51,7 +51,7 @@ pub(super) enum Effect<V> {
     Exists,
     Overflow {
         value: i64,
-        delta: i64,
+        delta: i128,
     },
     NotANumber {
         length: usize,
@@ -101,13 +101,13 @@ impl<V: Content> Stored<V> {
             (Self::Missing, _) => &V::default(),
             (Self::Value(value), _) => value,
         };
-        let sum = |sum: Option<V>, delta: i64| match sum {
+        let sum = |sum: Option<V>, delta: i128| match sum {
             Some(sum) => set(value, &sum),
             None => Effect::Overflow { value: value.to_i64(), delta },
         };
         match change {
-            Change::Add(delta) => sum(value.plus(delta), delta.to_i64()),
-            Change::Subtract(delta) => sum(value.minus(delta), delta.to_i64().saturating_neg()),
+            Change::Add(delta) => sum(value.plus(delta), delta.to_i64().into()),
+            Change::Subtract(delta) => sum(value.minus(delta), -i128::from(delta.to_i64())),
             Change::CompareAndSet { expected, .. } if expected != value => Effect::Differs(value.clone()),
             Change::Set(new) | Change::CompareAndSet { new, .. } | Change::Initialize(new) | Change::Force(new) => {
                 set(value, new)
@@ -509,7 +509,7 @@ mod tests {
         let mut later = submit(&mut engine, [Change::Add(1)]);
         assert!(effects(&mut outcomes).is_empty());
         engine.applied(Some(5));
-        let overflow = Effect::Overflow { value: 9, delta: i64::MAX };
+        let overflow = Effect::Overflow { value: 9, delta: i64::MAX.into() };
         assert_eq!(effects(&mut outcomes), [set(5, 7), set(7, 9), Effect::Differs(9), overflow, set(9, 8), set(8, 3)]);
         assert_eq!(engine.next(), write(4, Guard::Version(5)), "without a read");
         engine.applied(Some(6));

@@ -30,14 +30,14 @@ pub enum CounterError {
         expected: usize,
     },
     /// The result does not fit into the number. Nothing was changed.
-    #[error("{value} and {delta} overflow the counter {path}")]
+    #[error("{value} plus {delta} does not fit into the counter {path}")]
     Overflow {
         /// The counter's path.
         path: PathText,
         /// The present value.
         value: i64,
-        /// The number to add.
-        delta: i64,
+        /// The number to add. The opposite of `i64::MIN`, which was to be subtracted, needs more than 64 bits.
+        delta: i128,
     },
     /// Other clients have changed the value at each try, until the retry policy gave up. Nothing was changed.
     #[error("{path} was changed by other clients at each of {tries} tries")]

@@ -106,6 +106,10 @@ on_every_server! {
         assert_eq!(values(&down.unwrap()), (i64::MAX - 7, i64::MAX - 4));
         in_time(number.force_set(i64::MIN)).await.unwrap();
         assert!(matches!(in_time(number.decrement()).await, Err(CounterError::Overflow { delta: -1, .. })));
+        in_time(number.force_set(4)).await.unwrap();
+        let error = in_time(number.subtract(i64::MIN)).await.unwrap_err();
+        let text = format!("4 plus 9223372036854775808 does not fit into the counter {path}");
+        assert_eq!(error.to_string(), text);
         in_time(number.force_set(-1)).await.unwrap();
         assert_eq!(values(&in_time(number.subtract(i64::MIN)).await.unwrap()), (-1, i64::MAX));
     }

@@ -108,6 +108,8 @@ impl From<CounterError> for Failure {
             }
             CounterError::Framework(error) => error.into(),
             CounterError::Lock(error) => error.into(),
+            CounterError::NotANumber { length: 4, expected: 8, .. } => Self(2, format!("{text}: use --integer")),
+            CounterError::NotANumber { length: 8, expected: 4, .. } => Self(2, format!("{text}: leave --integer out")),
             CounterError::InvalidArgument { .. } | CounterError::NotANumber { .. } => Self(2, text),
             _ => Self(70, text),
         }

@@ -85,11 +85,14 @@ fn counter_of_four_bytes_is_that_of_integers() {
         assert_eq!(integer(change), refused(2, too_large), "{change:?}");
     }
     assert_eq!(integer(&[]), printed("2147483647"));
-    // The size tells the two kinds apart, so that neither overwrites the other.
-    let other = "the data of /count is not a number: it has 4 bytes, not 8";
+    // The size tells the two kinds apart, so only --set overwrites the other kind.
+    let other = "the data of /count is not a number: it has 4 bytes, not 8: use --integer";
     for change in [&[][..], &["--add", "1"], &["--cas", "1", "2"]] {
         assert_eq!(count(&servers, change), refused(2, other), "{change:?}");
     }
+    assert_eq!(count(&servers, &["--set", "1"]), printed("1"));
+    let other = "the data of /count is not a number: it has 8 bytes, not 4: leave --integer out";
+    assert_eq!(integer(&["--add", "1"]), refused(2, other));
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) trait Awaited: Send {
     /// The result of the wait.
     type Output: Send;
 
-    /// Returns the path for which a server has to catch up before the first look in a later session.
+    /// Returns the path of the barrier or latch. A server catches up with it before the first look in a later session.
     fn path(&self) -> &str;
 
     /// Looks once, and leaves a watch that fires when it is worth another look.
@@ -59,7 +59,7 @@ pub(super) async fn wait<A: Awaited>(
     match timeout(limit, wait.run(awaited)).await {
         Ok(ended) => ended,
         Err(_elapsed) if wait.answered_in.is_some() && client.is_connected() => Ok(None),
-        Err(_elapsed) => Err(client.no_answer("a wait at a barrier").into()),
+        Err(_elapsed) => Err(client.no_answer(&format!("the wait for {}", awaited.path())).into()),
     }
 }
 

@@ -426,7 +426,7 @@ async fn first_session(client: &CuratorFramework, budget: Option<Duration>) -> R
     let longest = budget.unwrap_or(Duration::MAX).min(client.connection_timeout());
     match tokio::time::timeout(longest, client.session()).await {
         Ok(session) => Ok(session?),
-        Err(_too_long) => Err(client.no_answer("waiting for the connection").into()),
+        Err(_too_long) => Err(client.no_answer("the wait for a connection").into()),
     }
 }
 

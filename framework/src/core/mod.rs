@@ -267,7 +267,7 @@ impl ClientCore {
                 session = shared.session.wait_for(connected) => {
                     session.map(|session| session.in_namespace(self.root.clone())).ok_or(Error::Closed)
                 }
-                () = tokio::time::sleep(wait) => Err(self.not_connected("waiting for the connection")),
+                () = tokio::time::sleep(wait) => Err(self.not_connected("the wait for a connection")),
             }
         });
         connecting.await

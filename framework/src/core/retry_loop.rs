@@ -81,7 +81,7 @@ impl RetryLoop {
         let began = Instant::now();
         let connected = tokio::time::timeout(self.wait_left, session.connected()).await;
         self.wait_left = self.wait_left.saturating_sub(began.elapsed());
-        connected.unwrap_or_else(|_elapsed| Err(self.client.not_connected("waiting for the connection")))
+        connected.unwrap_or_else(|_elapsed| Err(self.client.not_connected("the wait for a connection")))
     }
 
     /// Books the success of a step: retries, time and the wait for a connection count anew. So a long wait with

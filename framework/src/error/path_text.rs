@@ -181,7 +181,7 @@ mod tests {
             ("create /ns/a", "create /a"),
             ("exists /ns", "exists /"),
             ("multi /other", "multi /other"),
-            ("waiting for the connection", "waiting for the connection"),
+            ("the wait for a connection", "the wait for a connection"),
             ("", ""),
         ] {
             let text = shortened(full);

@@ -319,7 +319,7 @@ impl Session {
     pub async fn connected(&self) -> Result<()> {
         tokio::select! {
             biased;
-            _ = self.ended() => Err(self.closed_error("waiting for the connection")),
+            _ = self.ended() => Err(self.closed_error("the wait for a connection")),
             _ = self.inner.link.wait_for(|link| link.up) => Ok(()),
         }
     }

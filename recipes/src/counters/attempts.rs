@@ -89,7 +89,7 @@ impl Attempts {
         self.flight.is_some()
     }
 
-    /// Returns the proof of a try without a reply, or `None` if there is not such a try.
+    /// Returns the proof of a try without a reply, or `None` if each try has its reply.
     pub(super) async fn settle(&mut self, session: &Session) -> Result<Option<Proof>, Error> {
         let Some(flight) = self.flight.as_mut().filter(|flight| flight.is_sent) else { return Ok(None) };
         let proof = match &mut self.marker {
@@ -118,7 +118,7 @@ impl Attempts {
     pub(super) fn record(&mut self, session: &Session, path: &str) -> Operation {
         let begun = self.begun;
         if self.is_create() {
-            // The marker of an earlier node has gone with that.
+            // The marker of an earlier node was deleted with that node.
             return self.marker.insert(Marker::new(session, path)).create(begun);
         }
         self.marker_in(session, path).record(begun)

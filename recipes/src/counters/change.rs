@@ -56,7 +56,7 @@ pub enum Compared<T> {
     Set(AtomicChange<T>),
     /// The value is this one, which differs from the expected one. Nothing was changed.
     Differs(T),
-    /// The node does not exist, and `initialize` creates it. Nothing was changed.
+    /// The node does not exist. Nothing was changed; call `initialize` first.
     Missing,
 }
 

@@ -22,8 +22,8 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 ///
 /// Within one process, `std::sync::atomic::AtomicI64` does the same without a server. Clones are cheap, and share one
 /// queue: one write carries the changes of all tasks that wait, and each task gets the values before and after its own
-/// change. A counter needs no start. Its client needs the permissions to read and write the node, and to create
-/// children of it.
+/// change. A counter needs no start. Its client needs the permissions to read and write the node, and to create and
+/// delete children of it.
 ///
 /// # Lost replies
 ///
@@ -46,7 +46,8 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// The retry policy of the constructor limits the tries. A refused try uses one of its retries, and begins the policy's
 /// pause; tries within that pause use none. When the policy gives up, the call fails with
 /// [`CounterError::Contended`](crate::CounterError::Contended), or continues
-/// [under a lock](CounterOptions::promoted_to_lock). Lost connections are the matter of the client's own policy.
+/// [under a lock](CounterOptions::promoted_to_lock). The client's own policy decides on
+/// lost connections.
 ///
 /// For ids that only have to be unique use [`UniqueIds`](crate::UniqueIds), which have no contention.
 ///
@@ -84,6 +85,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 ///   and ignore the end of longer data.
 /// * `compare_and_set` tries again until the value is set, or differs from the expected one.
 /// * A version of −1 is refused, because ZooKeeper takes it for any version.
+/// * A change needs the permission to create children of the node, which cannot be ephemeral: see the layout.
 ///
 /// # ZooKeeper layout
 ///
@@ -108,7 +110,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | each 256th change in a loop, each 16th beside other sessions | 1 read more: a gap for other sessions |
 /// | change with `zookeeper-async` | 1 read more |
 /// | lost reply | 2 more in 1 round trip: a write that changes nothing, and a read of the marker |
-/// | comparison that fails | 1 read |
+/// | `get`, comparison that fails | 1 read |
 #[derive(Clone)]
 pub struct DistributedAtomicNumber<N: AtomicNumber> {
     counter: Arc<Counter<N>>,
@@ -133,7 +135,8 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     ///
     /// # Errors
     ///
-    /// `Error::InvalidPath`, also of the lock's path; `CounterError::Lock` if the lock is at the root.
+    /// * `Error::InvalidPath`: the path is not valid in ZooKeeper.
+    /// * `CounterError::Lock`: the path of the lock is not valid, or it is the root.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,

@@ -98,7 +98,8 @@ impl UniqueIds {
     ///
     /// * `Error::ConnectionLoss` and `Error::SessionExpired` when the client's retry policy gives up: call again. An
     ///   id may be lost.
-    /// * `Error::NoAuth`, `Error::SchemaViolation`: the node cannot be written or created.
+    /// * `Error::NoAuth`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`: the node cannot be written or
+    ///   created.
     /// * `Error::NotStarted`, `Error::Closed`.
     ///
     /// # Cancel safety

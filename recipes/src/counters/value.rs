@@ -64,7 +64,8 @@ impl DistributedAtomicValue {
     ///
     /// # Errors
     ///
-    /// `Error::InvalidPath`, also of the lock's path; `CounterError::Lock` if the lock is at the root.
+    /// * `Error::InvalidPath`: the path is not valid in ZooKeeper.
+    /// * `CounterError::Lock`: the path of the lock is not valid, or it is the root.
     pub fn with_options(
         client: CuratorFramework,
         path: impl Into<String>,

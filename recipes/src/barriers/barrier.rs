@@ -96,7 +96,8 @@ impl DistributedBarrier {
     /// # Errors
     ///
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier may be set.
-    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the barrier is not set.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: the barrier is not
+    ///   set.
     ///
     /// # Cancel safety
     ///
@@ -109,10 +110,12 @@ impl DistributedBarrier {
         }
     }
 
-    /// Removes the barrier, if it is set, whichever client has set it. All waiters pass.
+    /// Removes the barrier, if it is set, whichever client has set it. All waiters pass. The call deletes the node at
+    /// the path, whatever its data.
     ///
     /// # Errors
     ///
+    /// * `Error::NotEmpty`: the node has children, so it is not a barrier.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier may be removed.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the barrier is not removed.
     ///
@@ -130,8 +133,8 @@ impl DistributedBarrier {
     ///
     /// # Errors
     ///
-    /// `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up; `Error::NotStarted`,
-    /// `Error::Closed`.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -147,7 +150,8 @@ impl DistributedBarrier {
     /// * `BarrierError::AlreadySet`: another client, or another guard, has set it. Nothing is changed.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier is removed in the
     ///   background if it was set.
-    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the barrier is not set.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: the barrier is not
+    ///   set.
     ///
     /// # Cancel safety
     ///

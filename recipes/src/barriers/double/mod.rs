@@ -103,8 +103,9 @@ pub struct Arrived {
 /// | `<path>/_c_<uuid>-member` | ephemeral | the [id](DoubleBarrierOptions::member_id) |
 /// | `<path>/ready` | persistent, while a round goes on | the names of the members of the round |
 ///
-/// Give the barrier a path of its own. Each other child counts as a member, for Java's clients too, so members enter
-/// without the rest, and wait in `leave` until that child is deleted. Java's clients take part, and ignore the data.
+/// Give the barrier a path of its own: members overwrite the data of a node that exists there. Each other child counts
+/// as a member, for Java's clients too. So fewer members open the barrier, and wait in `leave` until that child is
+/// deleted. Java's clients take part, and ignore the data.
 ///
 /// # Cost
 ///
@@ -115,6 +116,7 @@ pub struct Arrived {
 /// | the end of a budget | 2, of which one removes the watch | 1 |
 /// | leave | 2 | 2, and the notification |
 /// | leave as the last member | 2 | 2 |
+/// | `members` | 1, and 1 for each member | 2 |
 ///
 /// Waiting sends nothing. A member that waits in `leave` for longer than a tenth of the session timeout sends 4
 /// requests, and again when the member that it watches has gone. The transaction that opens the barrier checks each
@@ -160,7 +162,9 @@ impl DistributedDoubleBarrier {
     /// # Errors
     ///
     /// * `Error::NoAuth`: the access control lists forbid reading, creating or deleting nodes; fix the credentials.
+    /// * `Error::NoChildrenForEphemerals`: the path, or its parent, is an ephemeral node; choose another path.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///
@@ -198,8 +202,9 @@ impl DistributedDoubleBarrier {
     ///
     /// # Errors
     ///
-    /// `Error::NoAuth`: the access control list of a member's node does not let this client read it. Errors of the
-    /// connection, once the retry policy has given up.
+    /// * `Error::NoAuth`: the access control list of a member's node does not let this client read it.
+    /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up.
+    /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///
     /// # Cancel safety
     ///

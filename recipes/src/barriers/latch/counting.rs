@@ -23,7 +23,7 @@ pub(super) struct Counting<'a> {
 
 /// The result of one try.
 enum Tried {
-    /// The operation has counted, or its round is over. So many counts are left.
+    /// The operation has counted, or its round is over. The number is that of the counts left.
     Counted(u32),
     /// Nothing was changed, and another look is needed.
     Refused,
@@ -110,7 +110,7 @@ impl<'a> Counting<'a> {
         let earlier = self.store.known.lock().take();
         let is_of_round = |known: &Known| self.round.as_ref().is_none_or(|round| round.is_same_round(&known.record));
         let known = match earlier.filter(is_of_round) {
-            // The end of a round is not news: the next round may have begun.
+            // A round that is over is read again: the next one may have begun.
             Some(known) if known.record.left(known.tally.counted) > 0 => known,
             _ => match (self.store.read(session, self.round.as_ref()).await, &self.round) {
                 (Err(BarrierError::NotSet { .. }), Some(_)) => return Ok(None),

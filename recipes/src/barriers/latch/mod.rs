@@ -112,8 +112,8 @@ use crate::barriers::waiting::wait;
 /// # Over `zookeeper-async`
 ///
 /// That client has no transactions. A process that dies between the last count and its mark leaves the waiters waiting,
-/// up to the next call of any method of the latch. Each new session of a waiter looks too. Counts at the same moment
-/// can be more than the count.
+/// up to the next call of any method of the latch. Each new session of a waiter looks too. Processes that count at the
+/// same moment may make more counts than the round needs.
 #[derive(Clone)]
 pub struct CountDownLatch {
     store: Arc<Store>,
@@ -145,7 +145,7 @@ impl CountDownLatch {
     /// * `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
     ///   outcome](BarrierError::outcome_unknown) the round may have begun, and may be over already, or deleted with the latch.
-    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: no round has begun.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: no round has begun.
     ///
     /// # Cancel safety
     ///
@@ -226,7 +226,7 @@ impl CountDownLatch {
     ///
     /// * `BarrierError::NotSet`: no round has begun. `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
-    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the client does not run, or may not read the latch.
     ///
     /// # Cancel safety
     ///
@@ -275,13 +275,14 @@ impl CountDownLatch {
     }
 
     /// Resolves with the name of a participant that has lost its node before its count, in a round that is not over.
-    /// Its session has ended, or it was dropped. The call reports only participants that it has seen.
+    /// Its session has ended, or it was dropped. The call reports only participants that it has seen, and waits for the
+    /// first one, also at a latch that is not set.
     ///
     /// # Errors
     ///
-    /// * `BarrierError::NotALatch`: the path has other data.
+    /// * `BarrierError::NotALatch`: the path had other data when a participant lost its node.
     /// * `Error::ConnectionLoss`: no connection within the connection timeout, and the retry policy gave up.
-    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`.
+    /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`: the client does not run, or may not read the nodes.
     ///
     /// # Cancel safety
     ///

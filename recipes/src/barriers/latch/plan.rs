@@ -58,7 +58,7 @@ impl Record {
         (self.round, &self.token) == (other.round, &other.token)
     }
 
-    /// Returns how many counts are left, if so many were made.
+    /// Returns how many counts are left after `counted` ones.
     pub(super) const fn left(&self, counted: u32) -> u32 {
         if self.is_open { 0 } else { self.count.saturating_sub(counted) }
     }

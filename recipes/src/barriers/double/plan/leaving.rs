@@ -36,8 +36,8 @@ pub(in super::super) enum Input {
     },
     /// The own node was deleted by an earlier request.
     DepartedBefore,
-    /// The transaction that created `ready`, which has a watch. The watch may have fired already. `None`: there is no
-    /// `ready`.
+    /// The transaction that created `ready`, which has a watch. The watch may have fired already. `None`: `ready` does
+    /// not exist.
     Watched(Option<i64>),
     /// As [`Watched`](Self::Watched), but the watch may have fired for an earlier `ready`: the client has no
     /// transactions.

@@ -26,7 +26,7 @@ pub(crate) enum Barrier {
     /// Sets a barrier while a command runs; it is removed with this process
     #[command(override_usage = "curator barrier hold [OPTIONS] <PATH> -- <COMMAND>...")]
     Hold(Hold),
-    /// Removes a barrier: all processes that wait for it go on
+    /// Removes a barrier: all processes that wait for it go on. Deletes the node, whatever its data
     Remove {
         /// The barrier's path
         path: String,

@@ -68,7 +68,7 @@ What happens:
 The command gets CURATOR_BARRIER_PATH, CURATOR_MEMBER_ID and CURATOR_ROUND: a number that all members of the round share, and
 that grows with each round. A status other than 0 of the command is not replaced by 75.
 
-Give the barrier a path of its own: any other node below it counts as a member.
+Give the barrier a path of its own: any other node below it counts as a member, and its data is overwritten.
 The barrier is that of Curator's DistributedDoubleBarrier, in Java too. That no member is inside alone holds for members of
 this program and of Rust.";
 

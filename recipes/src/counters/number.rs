@@ -25,6 +25,9 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// change. A counter needs no start. Its client needs the permissions to read and write the node, and to create and
 /// delete children of it.
 ///
+/// One of the callers that wait sends the requests of all. So poll the future of a change until it ends, or drop it. A
+/// future that is kept without being polled holds up the other changes of the object and its clones, and `close`.
+///
 /// # Lost replies
 ///
 /// | event during a change | default client | `zookeeper-async` |

@@ -98,7 +98,7 @@
 //! | the server stops responding | [`TestingServer::freeze`], [`ApacheServer::freeze`] |
 //! | the server starts again | [`TestingServer::restart`], [`ApacheServer::restart`] |
 //! | a server lags behind the others | [`TestingServer::stale_reads`], [`ApacheCluster::isolate`] |
-//! | the sequence numbers reach their end | [`TestingServer::set_next_sequence`] |
+//! | the sequence numbers, or the versions of a node, reach their end | [`TestingServer::set_next_sequence`], [`TestingServer::set_version`] |
 //! | the leader crashes | [`ApacheCluster::kill`] |
 //!
 //! # Real servers
@@ -193,4 +193,5 @@
 //! [`TestingServer::kill_session`]: crate::TestingServer::kill_session
 //! [`TestingServer::restart`]: crate::TestingServer::restart
 //! [`TestingServer::set_next_sequence`]: crate::TestingServer::set_next_sequence
+//! [`TestingServer::set_version`]: crate::TestingServer::set_version
 //! [`TestingServer::stale_reads`]: crate::TestingServer::stale_reads

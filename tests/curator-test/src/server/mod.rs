@@ -51,8 +51,8 @@ const DOWN: Duration = Duration::from_millis(20);
 /// # Faults
 /// [`kill_session`](Self::kill_session), [`stop`](Self::stop),
 /// [`restart`](Self::restart), [`restart_empty`](Self::restart_empty),
-/// [`freeze`](Self::freeze), [`thaw`](Self::thaw), [`stale_reads`](Self::stale_reads)
-/// and [`set_next_sequence`](Self::set_next_sequence).
+/// [`freeze`](Self::freeze), [`thaw`](Self::thaw), [`stale_reads`](Self::stale_reads),
+/// [`set_next_sequence`](Self::set_next_sequence) and [`set_version`](Self::set_version).
 ///
 /// # Differences from Apache
 /// - A session ends when its timeout has passed without a packet. Apache rounds up to its next tick.
@@ -232,6 +232,13 @@ impl TestingServer {
     /// it depends on timing. `cversion` in the node's `Stat` follows the counter.
     pub fn set_next_sequence(&self, parent: &str, next: i32) -> bool {
         self.front.with_core(|core| core.tree.set_next_sequence(parent, next))
+    }
+
+    /// Sets the version of a node's data, without a notification. Returns false if the node does not exist.
+    ///
+    /// As in Apache, the version behind 2147483647 is −2147483648. A write that names version −1 has no condition.
+    pub fn set_version(&self, path: &str, version: i32) -> bool {
+        self.front.with_core(|core| core.tree.set_version(path, version))
     }
 
     fn listen(&self) -> io::Result<()> {

@@ -365,6 +365,11 @@ impl Tree {
             None => false,
         }
     }
+
+    /// Sets the version of a node's data. Returns false if the node does not exist.
+    pub(super) fn set_version(&mut self, path: &str, version: i32) -> bool {
+        self.nodes.get_mut(path).map(|node| node.version = version).is_some()
+    }
 }
 
 /// Returns the parent's path and the name; the root is its own parent, with no name.

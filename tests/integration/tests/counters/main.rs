@@ -6,3 +6,4 @@
 mod both_clients;
 mod deletions;
 mod stage;
+mod versions;

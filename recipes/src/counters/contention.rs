@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The limits of the pause.
+/// The limits of a pause. A gap has the longer one too.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(256);
 /// The number of writes before a gap while more than [`FEW`] sessions have markers. With longer turns the pauses reach
@@ -85,7 +85,7 @@ impl Contention {
             return Duration::ZERO;
         }
         self.since_gap = 0;
-        duration
+        duration.min(LONGEST_PAUSE)
     }
 
     /// Records that another session has changed the node: a write was refused, or the read after a gap shows it.
@@ -226,6 +226,17 @@ mod tests {
         assert_eq!(pause_of(second / 100, Some(11), 0.5), second / 10);
         assert_eq!(pause_of(second / 100, None, 0.5), second * 7 / 100);
         assert_eq!(pause_of(second / 100, Some(11), 0.0), second * 9 / 100);
+    }
+
+    #[test]
+    fn gap_behind_an_outage_is_no_longer_than_a_pause() {
+        let (mut turns, now, outage) = (Contention::default(), Instant::now(), Duration::from_secs(20));
+        for _ in 1..TURN_ALONE {
+            turns.begins(now);
+            assert_eq!(turns.applied(now, Some(1)), Duration::ZERO);
+        }
+        turns.begins(now);
+        assert_eq!(turns.applied(now + outage, Some(1)), LONGEST_PAUSE);
     }
 
     #[test]

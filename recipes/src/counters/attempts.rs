@@ -2,7 +2,7 @@
 
 use curator_framework::{CuratorFramework, Done, Error, Operation, Session, Stat};
 
-use crate::counters::engine::{Guard, Refusal};
+use crate::counters::engine::{Condition, Refusal};
 use crate::counters::marker::{Marker, Proof};
 
 /// The attempts of a counter, kept between its callers.
@@ -22,7 +22,7 @@ pub(super) struct Attempts {
 /// A write that was begun.
 #[derive(Debug)]
 struct Flight {
-    guard: Guard,
+    condition: Condition,
     /// The write was sent, and its reply has not arrived.
     is_sent: bool,
     /// A lost try may have been applied, and nothing can prove it. So a refused condition proves nothing either.
@@ -76,12 +76,12 @@ impl Attempts {
     }
 
     /// Begins a write with this condition. Returns `false` if an earlier caller has begun it.
-    pub(super) fn begin(&mut self, guard: Guard) -> bool {
+    pub(super) fn begin(&mut self, condition: Condition) -> bool {
         if self.flight.is_some() {
             return false;
         }
         self.begun += 1;
-        self.flight = Some(Flight { guard, is_sent: false, is_ambiguous: false, unknown: None });
+        self.flight = Some(Flight { condition, is_sent: false, is_ambiguous: false, unknown: None });
         true
     }
 
@@ -132,7 +132,7 @@ impl Attempts {
     }
 
     fn is_create(&self) -> bool {
-        self.flight.as_ref().is_some_and(|flight| flight.guard == Guard::Create)
+        self.flight.as_ref().is_some_and(|flight| flight.condition == Condition::Missing)
     }
 
     /// Returns `true` if a lost try may have been applied, and nothing can prove it.
@@ -182,7 +182,9 @@ impl Attempts {
     pub(super) fn give_up(&mut self) {
         let Some(flight) = self.flight.take() else { return };
         let may_be_applied = flight.is_sent || flight.is_ambiguous;
-        if may_be_applied && (flight.guard == Guard::Any || !self.marker.as_ref().is_some_and(Marker::stands)) {
+        if may_be_applied
+            && (flight.condition == Condition::Exists || !self.marker.as_ref().is_some_and(Marker::stands))
+        {
             self.marker = None;
         }
     }

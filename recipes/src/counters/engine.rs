@@ -126,22 +126,22 @@ enum Known<V> {
 
 /// The condition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Guard {
+pub(super) enum Condition {
     /// The node has this version.
     Version(i32),
     /// The node does not exist.
-    Create,
+    Missing,
     /// The node exists.
-    Any,
+    Exists,
 }
 
-impl Guard {
+impl Condition {
     /// Returns the version after the write, if the condition determines it.
     pub(super) const fn version_after(self) -> Option<i32> {
         match self {
             Self::Version(version) => Some(version.wrapping_add(1)),
-            Self::Create => Some(0),
-            Self::Any => None,
+            Self::Missing => Some(0),
+            Self::Exists => None,
         }
     }
 }
@@ -150,7 +150,7 @@ impl Guard {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Write {
     pub(super) data: Vec<u8>,
-    pub(super) guard: Guard,
+    pub(super) condition: Condition,
 }
 
 /// The next action.
@@ -289,28 +289,30 @@ impl<V: Content> Engine<V> {
             if let Change::Force(_) = first.change {
                 return self.force();
             }
-            let (stored, guard) = match &self.known {
+            let (stored, condition) = match &self.known {
                 Known::Nothing => return Step::Read,
-                Known::Missing => (Stored::Missing, Guard::Create),
-                Known::Node { stored, version } => (stored.clone(), Guard::Version(*version)),
+                Known::Missing => (Stored::Missing, Condition::Missing),
+                Known::Node { stored, version } => (stored.clone(), Condition::Version(*version)),
             };
-            if let Some(step) = self.combine(stored, guard) {
+            if let Some(step) = self.combine(stored, condition) {
                 return step;
             }
         }
     }
 
     /// Combines the changes up to the next forced one into a write. Returns `None` if it has decided some instead.
-    fn combine(&mut self, mut stored: Stored<V>, guard: Guard) -> Option<Step> {
+    fn combine(&mut self, mut stored: Stored<V>, condition: Condition) -> Option<Step> {
         let mut changes = self.queue.iter().map(|queued| &queued.change).take_while(|change| !change.is_forced());
-        if guard == Guard::Create && changes.any(|change| matches!(change, Change::Add(_) | Change::Subtract(_))) {
+        if condition == Condition::Missing
+            && changes.any(|change| matches!(change, Change::Add(_) | Change::Subtract(_)))
+        {
             return Some(Step::CreateZero);
         }
         let (mut effects, mut value) = (Vec::new(), None);
         for queued in self.queue.iter().take_while(|queued| !queued.change.is_forced()) {
             let mut effect = stored.changed_by(&queued.change);
             if let Effect::Changed { post, .. } = &effect {
-                if guard == Guard::Version(ANY_VERSION) {
+                if condition == Condition::Version(ANY_VERSION) {
                     effect = Effect::VersionsExhausted;
                 } else {
                     stored = Stored::Value(post.clone());
@@ -320,7 +322,7 @@ impl<V: Content> Engine<V> {
             effects.push(effect);
         }
         if let Some(value) = value {
-            return Some(self.launch(effects, value, guard));
+            return Some(self.launch(effects, value, condition));
         }
         let fresh = self.queue.iter().zip(&effects).take_while(|(queued, _)| queued.id < self.fresh_before).count();
         for (queued, effect) in self.queue.drain(..fresh).zip(effects) {
@@ -331,10 +333,10 @@ impl<V: Content> Engine<V> {
 
     /// Combines the forced changes at the head of the queue.
     fn force(&mut self) -> Step {
-        let (guard, mut stored) = match &self.known {
-            Known::Missing => (Guard::Create, Stored::Missing),
-            Known::Nothing => (Guard::Any, Stored::Foreign(0)),
-            Known::Node { stored, .. } => (Guard::Any, stored.clone()),
+        let (condition, mut stored) = match &self.known {
+            Known::Missing => (Condition::Missing, Stored::Missing),
+            Known::Nothing => (Condition::Exists, Stored::Foreign(0)),
+            Known::Node { stored, .. } => (Condition::Exists, stored.clone()),
         };
         let mut effects = Vec::new();
         let mut value = V::default();
@@ -343,17 +345,17 @@ impl<V: Content> Engine<V> {
             effects.push(stored.changed_by(&queued.change));
             (stored, value) = (Stored::Value(new.clone()), new.clone());
         }
-        self.launch(effects, value, guard)
+        self.launch(effects, value, condition)
     }
 
-    fn launch(&mut self, effects: Vec<Effect<V>>, value: V, guard: Guard) -> Step {
+    fn launch(&mut self, effects: Vec<Effect<V>>, value: V, condition: Condition) -> Step {
         let (queued, fresh_before) = (self.queue.drain(..effects.len()), self.fresh_before);
         let counted = |mut queued: Queued<V>| {
             (queued.tries, queued.is_fresh) = (queued.tries.saturating_add(1), queued.id < fresh_before);
             queued
         };
         let changes = queued.map(counted).zip(effects).collect();
-        let write = Write { data: value.to_data(), guard };
+        let write = Write { data: value.to_data(), condition };
         self.flight = Some(Batch { changes, value, write: write.clone(), mark: self.next_id });
         Step::Write(write)
     }
@@ -474,8 +476,8 @@ mod tests {
         changes.into_iter().map(submit).collect()
     }
 
-    fn write(value: i64, guard: Guard) -> Step {
-        Step::Write(Write { data: value.to_data(), guard })
+    fn write(value: i64, condition: Condition) -> Step {
+        Step::Write(Write { data: value.to_data(), condition })
     }
 
     fn read(engine: &mut Engine<i64>, value: i64, version: i32) {
@@ -504,14 +506,14 @@ mod tests {
         let mut outcomes = submit(&mut engine, changes);
         assert_eq!(engine.next(), Step::Read);
         read(&mut engine, 5, 4);
-        assert_eq!(engine.next(), write(3, Guard::Version(4)));
-        assert_eq!(engine.next(), write(3, Guard::Version(4)), "the same until it is settled");
+        assert_eq!(engine.next(), write(3, Condition::Version(4)));
+        assert_eq!(engine.next(), write(3, Condition::Version(4)), "the same until it is settled");
         let mut later = submit(&mut engine, [Change::Add(1)]);
         assert!(effects(&mut outcomes).is_empty());
         engine.applied(Some(5));
         let overflow = Effect::Overflow { value: 9, delta: i64::MAX.into() };
         assert_eq!(effects(&mut outcomes), [set(5, 7), set(7, 9), Effect::Differs(9), overflow, set(9, 8), set(8, 3)]);
-        assert_eq!(engine.next(), write(4, Guard::Version(5)), "without a read");
+        assert_eq!(engine.next(), write(4, Condition::Version(5)), "without a read");
         engine.applied(Some(6));
         assert_eq!(effects(&mut later), [set(3, 4)]);
         assert_eq!(engine.next(), Step::Idle);
@@ -529,7 +531,7 @@ mod tests {
         assert_eq!(engine.next(), Step::Read);
         assert_eq!((effects(&mut first), effects(&mut second)), (vec![Effect::Differs(6)], Vec::new()));
         engine.was_read(engine.mark(), None);
-        assert_eq!(engine.next(), write(3, Guard::Create));
+        assert_eq!(engine.next(), write(3, Condition::Missing));
         engine.applied(Some(0));
         assert_eq!(effects(&mut second), [set(0, 3)]);
     }
@@ -540,7 +542,7 @@ mod tests {
         let cas = || Change::CompareAndSet { expected: 0, new: 2 };
         let mut outcomes = submit(&mut engine, [cas(), Change::Set(0), cas(), Change::Initialize(7)]);
         engine.was_read(engine.mark(), None);
-        assert_eq!(engine.next(), write(2, Guard::Create));
+        assert_eq!(engine.next(), write(2, Condition::Missing));
         engine.applied(Some(0));
         assert_eq!(effects(&mut outcomes), [Effect::Missing, set(0, 0), set(0, 2), Effect::Exists]);
     }
@@ -553,7 +555,7 @@ mod tests {
             engine.was_read(engine.mark(), None);
             assert_eq!(engine.next(), Step::CreateZero);
             engine.was_read(engine.mark(), Some((Stored::Value(0), 0)));
-            assert_eq!(engine.next(), write(5, Guard::Version(0)));
+            assert_eq!(engine.next(), write(5, Condition::Version(0)));
             engine.applied(Some(1));
             assert_eq!(effects(&mut outcomes), [Effect::Exists, set(0, 5)]);
         }
@@ -565,7 +567,7 @@ mod tests {
             let mut engine = engine();
             let mut outcomes = submit(&mut engine, [Change::Add(1), Change::Force(8), Change::Force(9)]);
             engine.was_read(engine.mark(), Some((stored.clone(), version)));
-            assert_eq!(engine.next(), write(9, Guard::Any));
+            assert_eq!(engine.next(), write(9, Condition::Exists));
             let refused = if version == -1 { Effect::VersionsExhausted } else { Effect::NotANumber { length: 3 } };
             assert_eq!(effects(&mut outcomes), [refused]);
             engine.applied(Some(version.wrapping_add(1)));
@@ -577,9 +579,9 @@ mod tests {
     fn forced_value_needs_no_read_and_creates_a_missing_node() {
         let mut engine = engine();
         let mut outcomes = submit(&mut engine, [Change::Force(8), Change::Add(1)]);
-        assert_eq!(engine.next(), write(8, Guard::Any));
+        assert_eq!(engine.next(), write(8, Condition::Exists));
         engine.refused(Refusal::Missing, Instant::now(), 0.0);
-        assert_eq!(engine.next(), write(8, Guard::Create));
+        assert_eq!(engine.next(), write(8, Condition::Missing));
         engine.applied(None);
         assert_eq!(effects(&mut outcomes).len(), 1);
         assert_eq!(engine.next(), Step::Read);
@@ -599,7 +601,7 @@ mod tests {
                 read(&mut engine, 100, version);
             }
             let Step::Write(write) = engine.next() else { panic!("a write") };
-            assert_eq!(write.guard, Guard::Version(version));
+            assert_eq!(write.condition, Condition::Version(version));
             values.push(i64::from_data(&write.data).unwrap());
             engine.refused(Refusal::Changed, now + Duration::from_millis(at), 0.0);
         }
@@ -619,13 +621,13 @@ mod tests {
         let (first, _first) = engine.submit(Change::Add(1), patient(), now);
         let (second, mut outcome) = engine.submit(Change::Add(10), patient(), now);
         engine.withdraw(first);
-        assert_eq!(engine.next(), write(10, Guard::Version(0)));
+        assert_eq!(engine.next(), write(10, Condition::Version(0)));
         let (third, _third) = engine.submit(Change::Add(100), patient(), now);
         engine.withdraw(third);
         assert!(engine.is_awaited());
         engine.withdraw(second);
         assert!(!engine.is_awaited());
-        assert_eq!(engine.next(), write(10, Guard::Version(0)));
+        assert_eq!(engine.next(), write(10, Condition::Version(0)));
         engine.refused(Refusal::Changed, now, 0.0);
         assert_eq!(engine.next(), Step::Idle);
         assert!(outcome.try_recv().is_err());
@@ -642,7 +644,7 @@ mod tests {
         assert!(matches!(first[0].try_recv().unwrap().result, Err(Failure::Error(_))));
         assert!(second[0].try_recv().is_err());
         read(&mut engine, 0, 0);
-        assert_eq!(engine.next(), write(2, Guard::Version(0)));
+        assert_eq!(engine.next(), write(2, Condition::Version(0)));
         engine.flight_failed(&error);
         assert!(matches!(second[0].try_recv().unwrap().result, Err(Failure::Error(_))));
         assert_eq!(engine.next(), Step::Idle);
@@ -650,8 +652,8 @@ mod tests {
 
     #[test]
     fn condition_determines_the_version_after_the_write() {
-        assert_eq!(Guard::Version(7).version_after(), Some(8));
-        assert_eq!(Guard::Version(i32::MAX).version_after(), Some(i32::MIN));
-        assert_eq!((Guard::Create.version_after(), Guard::Any.version_after()), (Some(0), None));
+        assert_eq!(Condition::Version(7).version_after(), Some(8));
+        assert_eq!(Condition::Version(i32::MAX).version_after(), Some(i32::MIN));
+        assert_eq!((Condition::Missing.version_after(), Condition::Exists.version_after()), (Some(0), None));
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::counters::attempts::{Attempts, Reply};
 use crate::counters::content::sealed::Content;
 use crate::counters::counter::{Counter, Ticket};
-use crate::counters::engine::{Engine, Guard, Refusal, Step, Stored, Write};
+use crate::counters::engine::{Condition, Engine, Refusal, Step, Stored, Write};
 use crate::counters::marker::Proof;
 use crate::counters::pacing::Pacing;
 
@@ -182,7 +182,7 @@ impl<'a, V: Content> Runner<'a, V> {
 
     /// Sends the write in flight until it is applied or refused.
     async fn write(&mut self, write: &Write) -> Result<(), Error> {
-        if self.attempts.begin(write.guard) {
+        if self.attempts.begin(write.condition) {
             self.pacing.begins(Instant::now());
         }
         let client = &self.counter.client;
@@ -227,22 +227,22 @@ impl<'a, V: Content> Runner<'a, V> {
         let client = &self.counter.client;
         match self.attempts.settle(session).await? {
             Some(Proof::Applied) => {
-                if write.guard == Guard::Create {
+                if write.condition == Condition::Missing {
                     // The marker does not show it.
                     self.attempts.set_czxid(None);
                 }
-                self.applied(write.guard.version_after(), None);
+                self.applied(write.condition.version_after(), None);
                 return Ok(Tried::Settled);
             }
             // Without a version a second write could undo a later one, or repeat one that went with its node.
-            Some(Proof::None) if !matches!(write.guard, Guard::Version(_)) => {
+            Some(Proof::None) if !matches!(write.condition, Condition::Version(_)) => {
                 return Ok(Tried::Fail(self.attempts.unknown(client)));
             }
             _ => {}
         }
         if self.attempts.needs_marker(session) {
             // Boxed: a rare branch must not enlarge the future.
-            if let Some(tried) = Box::pin(self.create_marker(write.guard, session)).await? {
+            if let Some(tried) = Box::pin(self.create_marker(write.condition, session)).await? {
                 return Ok(tried);
             }
         }
@@ -279,7 +279,7 @@ impl<'a, V: Content> Runner<'a, V> {
     }
 
     /// Creates the marker. Returns `None` if a read after that shows the node that the engine knows.
-    async fn create_marker(&mut self, guard: Guard, session: &Session) -> Result<Option<Tried>, Error> {
+    async fn create_marker(&mut self, condition: Condition, session: &Session) -> Result<Option<Tried>, Error> {
         let Counter { client, path, .. } = self.counter;
         let (pinned, is_ambiguous, known) = (session.pinned(), self.attempts.is_ambiguous(), self.attempts.czxid());
         let marker = self.attempts.marker_in(session, path);
@@ -296,9 +296,9 @@ impl<'a, V: Content> Runner<'a, V> {
             Ok(_) | Err(Error::NodeExists { .. }) => {
                 let found = found?;
                 marker.applied();
-                let is_known =
-                    found.is_some_and(|stat| Some(stat.czxid) == known && guard == Guard::Version(stat.version));
-                if is_known || guard == Guard::Any {
+                let is_known = found
+                    .is_some_and(|stat| Some(stat.czxid) == known && condition == Condition::Version(stat.version));
+                if is_known || condition == Condition::Exists {
                     return Ok(None);
                 }
                 Refusal::Outdated
@@ -364,14 +364,14 @@ impl<'a, V: Content> Runner<'a, V> {
     fn operation(&self, write: &Write, session: &Session) -> Result<Operation, Error> {
         let (client, path) = (&self.counter.client, self.counter.path.clone());
         let data = client.to_stored(&path, write.data.clone(), None)?;
-        let version = match write.guard {
-            Guard::Create => {
+        let version = match write.condition {
+            Condition::Missing => {
                 let (acl, mode) = (session.acl_for(&path), CreateMode::Persistent);
                 client.check_create(&path, mode, &write.data, &acl)?;
                 return Ok(Operation::Create { path, data, acl, mode });
             }
-            Guard::Version(version) => Some(version),
-            Guard::Any => None,
+            Condition::Version(version) => Some(version),
+            Condition::Exists => None,
         };
         client.check_change(&path, &write.data)?;
         Ok(Operation::SetData { path, data, version })

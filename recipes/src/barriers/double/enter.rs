@@ -10,7 +10,7 @@ use curator_framework::{
 use futures_util::future::join3;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::nodes::{Nodes, connected, drift, tells_in_order};
+use super::nodes::{Nodes, connected, drift, notifies_in_order};
 use super::plan::entering::{Entering, Input, Quorum, Step};
 use crate::barriers::error::BarrierResult;
 use crate::locks::engine::retry_in_session;
@@ -26,7 +26,7 @@ pub(super) struct Entered {
     pub(super) owned: OwnedNode,
     pub(super) name: String,
     /// The transaction that created the member's node.
-    pub(super) own: i64,
+    pub(super) own_czxid: i64,
     pub(super) round: Option<i64>,
     pub(super) opened: bool,
     /// The [drift] of the barrier when the member arrived.
@@ -57,10 +57,10 @@ async fn attempts(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<Option<E
     let quorum = nodes.options.quorum.map_or(Quorum::All, |(least, _)| Quorum::Of(least));
     let mut retries = nodes.client.retry_loop();
     let mut plan = Entering::new(nodes.quantity, quorum);
-    let mut left = Vec::new();
+    let mut earlier_nodes = Vec::new();
     loop {
         let session = connected(&mut retries).await?;
-        let mut attempt = Attempt::new(nodes, session, end, std::mem::take(&mut left));
+        let mut attempt = Attempt::new(nodes, session, end, std::mem::take(&mut earlier_nodes));
         let error = match attempt.run(&mut plan, &mut retries).await {
             Ok(Some((round, opened))) => return Ok(Some(attempt.entered(round, opened))),
             Ok(None) => return Ok(None),
@@ -69,7 +69,7 @@ async fn attempts(nodes: &Nodes, end: Option<Instant>) -> BarrierResult<Option<E
         if attempt.session.end_reason().is_none() {
             return Err(error.into());
         }
-        left = attempt.into_remains();
+        earlier_nodes = attempt.into_earlier_nodes();
         retries.failed(error).await?;
     }
 }
@@ -81,25 +81,25 @@ struct Attempt<'a> {
     owned: OwnedNode,
     end: Option<Instant>,
     /// The nodes of this member in earlier sessions, which must not count beside the new one.
-    left: Vec<String>,
+    earlier_nodes: Vec<String>,
     ready: Option<Watch>,
     grace: Option<Instant>,
-    own: i64,
+    own_czxid: i64,
     drift: i32,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(nodes: &'a Nodes, session: Session, end: Option<Instant>, left: Vec<String>) -> Self {
+    fn new(nodes: &'a Nodes, session: Session, end: Option<Instant>, earlier_nodes: Vec<String>) -> Self {
         let owned = nodes.new_member(&session);
-        Self { nodes, session, owned, end, left, ready: None, grace: None, own: 0, drift: 0 }
+        Self { nodes, session, owned, end, earlier_nodes, ready: None, grace: None, own_czxid: 0, drift: 0 }
     }
 
-    /// Returns the paths of the nodes that the sessions up to this one may leave.
-    fn into_remains(mut self) -> Vec<String> {
+    /// Returns the paths of the nodes that may exist from this session and earlier ones.
+    fn into_earlier_nodes(mut self) -> Vec<String> {
         if self.owned.is_uncertain() || self.owned.path().is_some() {
-            self.left.push(self.owned.planned_path().to_owned());
+            self.earlier_nodes.push(self.owned.planned_path().to_owned());
         }
-        self.left
+        self.earlier_nodes
     }
 
     fn name(&self) -> String {
@@ -155,7 +155,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn entered(self, round: Option<i64>, opened: bool) -> Entered {
-        Entered { name: self.name(), own: self.own, round, opened, drift: self.drift, owned: self.owned }
+        Entered { name: self.name(), own_czxid: self.own_czxid, round, opened, drift: self.drift, owned: self.owned }
     }
 
     async fn perform(&mut self, step: Step) -> Result<Input, Error> {
@@ -204,24 +204,24 @@ impl<'a> Attempt<'a> {
     /// Creates the own node.
     async fn arrive(&mut self) -> Result<Input, Error> {
         let nodes = self.nodes;
-        for _ in 0..MOST_PARENTS + self.left.len() {
+        for _ in 0..MOST_PARENTS + self.earlier_nodes.len() {
             let spec = NodeSpec::new(nodes.member_data());
-            let mut before = vec![nodes.count(None)];
-            for path in self.left.iter().cloned() {
-                before.extend([Operation::Delete { path, version: None }, nodes.count(None)]);
+            let mut before = vec![nodes.write_quantity(None)];
+            for path in self.earlier_nodes.iter().cloned() {
+                before.extend([Operation::Delete { path, version: None }, nodes.write_quantity(None)]);
             }
             match self.owned.create_with(&spec, before).await {
                 Ok((created, done)) => {
                     let barrier = done.last().map(|done| if let Done::Set(stat) = done { *stat } else { created.stat });
                     let barrier = barrier.unwrap_or(created.stat);
                     self.drift = drift(&barrier);
-                    return Ok(self.arrived(created.stat.czxid, count(&barrier) + 1, barrier.version));
+                    return Ok(self.arrived(created.stat.czxid, child_count(&barrier) + 1, barrier.version));
                 }
                 Err(Error::Unsupported { .. }) => return self.arrive_one_by_one().await,
                 Err(Error::Transaction { index, cause, .. }) => match *cause {
                     // The node of an earlier session is gone.
-                    Error::NoNode { .. } if index % 2 == 1 && index / 2 < self.left.len() => {
-                        self.left.remove(index / 2);
+                    Error::NoNode { .. } if index % 2 == 1 && index / 2 < self.earlier_nodes.len() => {
+                        self.earlier_nodes.remove(index / 2);
                     }
                     Error::NoNode { .. } => self.create_parents().await?,
                     // After a lost reply.
@@ -240,8 +240,8 @@ impl<'a> Attempt<'a> {
     }
 
     fn arrived(&mut self, czxid: i64, count: usize, version: i32) -> Input {
-        self.own = czxid;
-        self.left.clear();
+        self.own_czxid = czxid;
+        self.earlier_nodes.clear();
         self.owned.watch_node(self.session.timeout() / PATIENCE);
         Input::Arrived { czxid, count, version }
     }
@@ -250,9 +250,9 @@ impl<'a> Attempt<'a> {
     /// members.
     async fn arrive_one_by_one(&mut self) -> Result<Input, Error> {
         let nodes = self.nodes;
-        while let Some(left) = self.left.last() {
-            match self.session.delete(left, None).await {
-                Ok(()) | Err(Error::NoNode { .. }) => drop(self.left.pop()),
+        while let Some(path) = self.earlier_nodes.last() {
+            match self.session.delete(path, None).await {
+                Ok(()) | Err(Error::NoNode { .. }) => drop(self.earlier_nodes.pop()),
                 Err(error) => return Err(error),
             }
         }
@@ -265,11 +265,11 @@ impl<'a> Attempt<'a> {
         Ok(match self.session.set_data(&nodes.path, nodes.quantity_data(), None).await {
             Ok(barrier) => {
                 self.drift = drift(&barrier).wrapping_sub(1);
-                self.arrived(czxid, count(&barrier), barrier.version)
+                self.arrived(czxid, child_count(&barrier), barrier.version)
             }
             // The look that follows counts the members.
             Err(_) => {
-                self.own = czxid;
+                self.own_czxid = czxid;
                 Input::Found { czxid }
             }
         })
@@ -285,15 +285,15 @@ impl<'a> Attempt<'a> {
         let (Some(found), Some(barrier)) = (found?, barrier?) else { return Ok(Input::Missing) };
         self.owned.adopt(&self.name(), &found, &[]).await?;
         self.owned.watch_node(self.session.timeout() / PATIENCE);
-        self.left.clear();
-        self.own = found.czxid;
+        self.earlier_nodes.clear();
+        self.own_czxid = found.czxid;
         // The read includes the own create.
         self.drift = drift(&barrier).wrapping_sub(1);
         Ok(Input::Found { czxid: found.czxid })
     }
 
     async fn give_up(&mut self, version: i32) -> Result<Input, Error> {
-        let deleted = match self.owned.delete_with(vec![self.nodes.count(Some(version))]).await {
+        let deleted = match self.owned.delete_with(vec![self.nodes.write_quantity(Some(version))]).await {
             Err(Error::Unsupported { .. }) => self.owned.delete().await?,
             Err(Error::Transaction { .. }) => return Ok(Input::Refused),
             deleted => deleted?.is_some(),
@@ -322,7 +322,7 @@ impl<'a> Attempt<'a> {
         };
         self.ready = None;
         match woken {
-            WakeReason::Event(EventType::NodeCreated) if tells_in_order(&self.session) && loss.loss().is_none() => {
+            WakeReason::Event(EventType::NodeCreated) if notifies_in_order(&self.session) && loss.loss().is_none() => {
                 Ok(Input::Created)
             }
             WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.ready.as_str())),
@@ -332,7 +332,7 @@ impl<'a> Attempt<'a> {
 }
 
 /// Returns the number of children of a barrier.
-pub(super) fn count(barrier: &Stat) -> usize {
+pub(super) fn child_count(barrier: &Stat) -> usize {
     usize::try_from(barrier.num_children).unwrap_or_default()
 }
 

@@ -5,8 +5,8 @@ use curator_framework::{
 };
 use tokio::time::Instant;
 
-use super::enter::{PATIENCE, at, count, later};
-use super::nodes::{Nodes, connected, drift, tells_in_order};
+use super::enter::{PATIENCE, at, child_count, later};
+use super::nodes::{Nodes, connected, drift, notifies_in_order};
 use super::plan::leaving::{Input, Leaving, Step};
 use crate::barriers::error::{BarrierError, BarrierResult};
 use crate::locks::engine::retry_in_session;
@@ -109,7 +109,7 @@ impl Attempt<'_> {
             Step::Watch => match session.get_data_watched(&nodes.ready).await {
                 Ok(read) => {
                     // If replies can overtake notifications, this may be that of an earlier `ready`.
-                    let is_unclear = !tells_in_order(session) && read.watch.has_fired();
+                    let is_unclear = !notifies_in_order(session) && read.watch.has_fired();
                     self.ready = Some(read.watch);
                     if is_unclear { Input::Unwatched } else { Input::Watched(Some(read.stat.czxid)) }
                 }
@@ -146,7 +146,7 @@ impl Attempt<'_> {
         let Some(path) = owned.path().map(str::to_owned) else { return Ok(Input::DepartedBefore) };
         // The data of the own node shows its watchers that the member leaves: a death deletes it only.
         let mark = Operation::SetData { path: path.clone(), data: b"left".to_vec(), version: None };
-        let done = match owned.delete_with(vec![nodes.count(None), mark]).await {
+        let done = match owned.delete_with(vec![nodes.write_quantity(None), mark]).await {
             Ok(done) => done,
             Err(Error::Unsupported { .. }) => return self.depart_one_by_one(leave, &path).await,
             // The own node is gone, perhaps by an earlier request.
@@ -159,7 +159,7 @@ impl Attempt<'_> {
         let Some(done) = done else { return Err(self.is_lost(leave)) };
         let Some(Done::Set(barrier)) = done.first() else { return Ok(Input::DepartedBefore) };
         leave.departure = Some(drift(barrier));
-        let others = count(barrier).saturating_sub(1);
+        let others = child_count(barrier).saturating_sub(1);
         Ok(Input::Departed { zxid: barrier.mzxid, others, version: barrier.version })
     }
 
@@ -180,7 +180,7 @@ impl Attempt<'_> {
         let Ok(barrier) = self.session.set_data(&nodes.path, nodes.quantity_data(), None).await else {
             return Ok(Input::DepartedBefore);
         };
-        Ok(Input::Departed { zxid: barrier.mzxid, others: count(&barrier), version: barrier.version })
+        Ok(Input::Departed { zxid: barrier.mzxid, others: child_count(&barrier), version: barrier.version })
     }
 
     /// Records that the own node was lost before the member left.
@@ -213,7 +213,7 @@ impl Attempt<'_> {
         }
         match woken {
             WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.path.as_str())),
-            WakeReason::Event(EventType::NodeDeleted) if is_ready && tells_in_order(&self.session) => {
+            WakeReason::Event(EventType::NodeDeleted) if is_ready && notifies_in_order(&self.session) => {
                 Ok(Input::Deleted)
             }
             WakeReason::Event(_) if !is_ready => Ok(Input::Left),

@@ -23,7 +23,7 @@ use crate::locks::engine::retry_in_session;
 pub struct BarrierMember {
     nodes: Arc<Nodes>,
     name: String,
-    own: i64,
+    own_czxid: i64,
     opened: bool,
     session: Session,
     signal: LossSignal,
@@ -54,12 +54,12 @@ impl Departure {
 
 impl BarrierMember {
     pub(super) fn new(nodes: Arc<Nodes>, entered: Entered) -> Self {
-        let Entered { owned, name, own, round, opened, drift } = entered;
-        let plan = Leaving::new(&name, own, round);
+        let Entered { owned, name, own_czxid, round, opened, drift } = entered;
+        let plan = Leaving::new(&name, own_czxid, round);
         Self {
             nodes,
             name,
-            own,
+            own_czxid,
             opened,
             session: owned.session().clone(),
             signal: owned.loss_signal(),
@@ -100,7 +100,7 @@ impl BarrierMember {
         let mut retries = self.nodes.client.retry_loop();
         loop {
             match self.session.exists(&self.nodes.ready).await {
-                Ok(Some(ready)) if ready.czxid > self.own && self.is_held() => {
+                Ok(Some(ready)) if ready.czxid > self.own_czxid && self.is_held() => {
                     return Ok(*self.round.get_or_init(|| ready.czxid));
                 }
                 Ok(_) => return Err(self.lost_with(self.signal.loss().unwrap_or(LossReason::NodeDeleted))),

@@ -30,9 +30,9 @@ pub(super) struct Read<R> {
     pub(super) barrier: Stat,
 }
 
-/// Returns whether the client hands on notifications ahead of later replies, so that they prove a change. Clients without
-/// transactions let replies overtake them.
-pub(super) fn tells_in_order(session: &Session) -> bool {
+/// Returns `true` if the client notifies of a change ahead of later replies, so that a notification proves the change.
+/// With a client without transactions, replies may overtake notifications.
+pub(super) fn notifies_in_order(session: &Session) -> bool {
     session.has_transactions()
 }
 
@@ -69,8 +69,8 @@ impl Nodes {
         }
     }
 
-    /// The write of the barrier's own node that goes with each change of its children.
-    pub(super) fn count(&self, version: Option<i32>) -> Operation {
+    /// Returns the write of the barrier's own node that goes with each change of its children.
+    pub(super) fn write_quantity(&self, version: Option<i32>) -> Operation {
         Operation::SetData { path: self.path.clone(), data: self.quantity_data(), version }
     }
 
@@ -104,12 +104,12 @@ impl Nodes {
         let (path, data) = (self.ready.clone(), names.join("\n").into_bytes());
         let acl = session.acl_for(&path);
         let create = Operation::Create { path, data, acl, mode: CreateMode::Persistent };
-        names.iter().map(stands).chain([create, self.count(None)]).collect()
+        names.iter().map(stands).chain([create, self.write_quantity(None)]).collect()
     }
 
     /// Returns the operations that delete `ready` if the barrier has this version, and `ready` the other one.
     pub(super) fn close(&self, version: i32, ready: Option<i32>) -> Vec<Operation> {
-        vec![self.count(Some(version)), Operation::Delete { path: self.ready.clone(), version: ready }]
+        vec![self.write_quantity(Some(version)), Operation::Delete { path: self.ready.clone(), version: ready }]
     }
 
     /// Returns the operations that add a member to a round in which the member `beside` stands.

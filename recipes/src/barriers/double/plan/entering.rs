@@ -100,7 +100,7 @@ pub(in super::super) struct Entering {
     /// The name of the own node in the present session.
     name: String,
     /// The transaction that created the own node, as soon as it is known.
-    own: Option<i64>,
+    own_czxid: Option<i64>,
     /// The version of the barrier that the newest look showed.
     version: i32,
     /// The number of members that the newest look showed.
@@ -121,7 +121,7 @@ impl Entering {
             quantity,
             quorum,
             name: String::new(),
-            own: None,
+            own_czxid: None,
             version: 0,
             count: 0,
             is_watched: false,
@@ -135,7 +135,7 @@ impl Entering {
     /// Begins in a session, with a node of this name.
     pub(in super::super) fn begin(&mut self, name: &str) -> Step {
         name.clone_into(&mut self.name);
-        (self.own, self.stale, self.is_watched) = (None, None, false);
+        (self.own_czxid, self.stale, self.is_watched) = (None, None, false);
         (self.may_have_opened, self.grace_is_over) = (false, false);
         Step::Arrive
     }
@@ -151,7 +151,7 @@ impl Entering {
         }
         match input {
             Input::Arrived { czxid, count, version } => {
-                (self.own, self.version, self.count) = (Some(czxid), version, count);
+                (self.own_czxid, self.version, self.count) = (Some(czxid), version, count);
                 // The last member of those that stand sees all of them, so one member at least goes on to open.
                 if self.is_enough(count) { Step::List } else { Step::Watch }
             }
@@ -159,7 +159,7 @@ impl Entering {
             Input::Watched(None) => self.wait(),
             Input::Unwatched => Step::Watch,
             Input::Found { czxid } => {
-                self.own = Some(czxid);
+                self.own_czxid = Some(czxid);
                 Step::Look
             }
             Input::Gone if self.budget_is_over => Step::Refuse,
@@ -185,16 +185,18 @@ impl Entering {
                 self.budget_is_over = true;
                 Step::GiveUp { version: self.version }
             }
-            Input::Interrupted { .. } if self.own.is_some() => Step::Look,
+            Input::Interrupted { .. } if self.own_czxid.is_some() => Step::Look,
             Input::Interrupted { may_stand: true } => Step::Settle,
             Input::Interrupted { may_stand: false } => Step::Arrive,
         }
     }
 
     fn found_ready(&self, round: i64) -> Step {
-        match self.own {
+        match self.own_czxid {
             // The own node stood before `ready` was created, and still stands.
-            Some(own) if round > own && !self.may_have_opened => Step::Enter { round: Some(round), opened: false },
+            Some(own_czxid) if round > own_czxid && !self.may_have_opened => {
+                Step::Enter { round: Some(round), opened: false }
+            }
             _ => Step::ReadRound,
         }
     }
@@ -255,7 +257,7 @@ impl Entering {
             return self.next(Input::Gone);
         }
         let Some(ready) = ready else { return Step::Look };
-        if self.own.is_some_and(|own| ready.czxid > own) {
+        if self.own_czxid.is_some_and(|own_czxid| ready.czxid > own_czxid) {
             let opened = self.may_have_opened && ready.members.first() == Some(&self.name);
             return Step::Enter { round: Some(ready.czxid), opened };
         }

@@ -67,18 +67,18 @@ pub(in super::super) struct Leaving {
     /// The name of the own node.
     name: String,
     /// The transaction that created the own node.
-    own: i64,
+    own_czxid: i64,
     round: Option<i64>,
     has_departed: bool,
     /// The transaction that deleted the own node, if it is known.
-    departed: i64,
+    departed_zxid: i64,
     /// The look before [`Step::ReadCreations`].
     unclear: Option<Look<i64>>,
 }
 
 impl Leaving {
-    pub(in super::super) fn new(name: &str, own: i64, round: Option<i64>) -> Self {
-        Self { name: name.to_owned(), own, round, has_departed: false, departed: 0, unclear: None }
+    pub(in super::super) fn new(name: &str, own_czxid: i64, round: Option<i64>) -> Self {
+        Self { name: name.to_owned(), own_czxid, round, has_departed: false, departed_zxid: 0, unclear: None }
     }
 
     pub(in super::super) fn round(&self) -> Option<i64> {
@@ -98,7 +98,7 @@ impl Leaving {
     pub(in super::super) fn next(&mut self, input: Input) -> Step {
         match input {
             Input::Departed { zxid, others, version } => {
-                (self.has_departed, self.departed) = (true, zxid);
+                (self.has_departed, self.departed_zxid) = (true, zxid);
                 // The only other child is `ready` of this round, which could not be deleted while the own node stood.
                 if others <= 1 { Step::Remove { version } } else { Step::Watch }
             }
@@ -129,7 +129,7 @@ impl Leaving {
     fn is_of_round(&self, found: i64) -> bool {
         match self.round {
             Some(round) => found == round,
-            None => self.own < found && found < self.departed,
+            None => self.own_czxid < found && found < self.departed_zxid,
         }
     }
 
@@ -137,7 +137,7 @@ impl Leaving {
         let Look { version, mut names, ready } = look;
         names.retain(|name| *name != self.name);
         let Some(ready) = ready else { return Step::Over };
-        let is_over = self.round.map_or(self.own > ready.czxid, |round| round != ready.czxid);
+        let is_over = self.round.map_or(self.own_czxid > ready.czxid, |round| round != ready.czxid);
         if is_over {
             return Step::Over;
         }
@@ -156,7 +156,7 @@ impl Leaving {
     fn creations(&mut self, creations: &[(String, i64)]) -> Step {
         match self.unclear.take() {
             Some(Look { version, names, ready: Some(ready) })
-                if creations.iter().any(|(_, czxid)| *czxid < self.own) =>
+                if creations.iter().any(|(_, czxid)| *czxid < self.own_czxid) =>
             {
                 self.go_on(ready, names, version)
             }

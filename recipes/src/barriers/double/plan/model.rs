@@ -82,7 +82,7 @@ struct Member {
     ghost: Option<Ghost>,
     /// The create of the own node was sent and its reply lost.
     may_stand: bool,
-    own: i64,
+    own_czxid: i64,
 }
 
 /// A transaction that changes the barrier.
@@ -159,7 +159,7 @@ impl World {
             attends: None,
             ghost: None,
             may_stand: false,
-            own: 0,
+            own_czxid: 0,
         };
         let ready = is_stale.then(|| Ready { czxid: 1, version: 0, members: Vec::new() });
         Self { quantity, quorum, zxid: 1, version: 0, nodes: Vec::new(), ready, members: vec![member; members], faults }
@@ -414,7 +414,7 @@ impl World {
                     EnterStep::Arrive => match applied {
                         None => EnterInput::Interrupted { may_stand: true },
                         Some(czxid) => {
-                            (member.own, member.may_stand) = (czxid, false);
+                            (member.own_czxid, member.may_stand) = (czxid, false);
                             EnterInput::Arrived { czxid, count, version }
                         }
                     },
@@ -427,7 +427,7 @@ impl World {
                     }
                     EnterStep::Settle => match applied {
                         Some(czxid) => {
-                            (member.own, member.may_stand) = (czxid, false);
+                            (member.own_czxid, member.may_stand) = (czxid, false);
                             EnterInput::Found { czxid }
                         }
                         None => EnterInput::Missing,
@@ -509,7 +509,7 @@ impl World {
         let stands = self.stands(&self.members[of].name);
         self.members[of].phase = match step {
             EnterStep::Enter { round, opened } => {
-                let own = self.members[of].own;
+                let own = self.members[of].own_czxid;
                 if stands {
                     let ready = self.ready.as_ref().expect("a member that enters has an open barrier");
                     match round {

@@ -46,7 +46,7 @@ impl Departing {
                 Some(owned) => owned.session().clone(),
                 None => connected(&mut retries).await?,
             };
-            let mut attempt = Attempt { nodes, session, end, ready: None, attended: None };
+            let mut attempt = Attempt { nodes, session, end, ready: None, other: None };
             let error = match attempt.run(self, &mut retries).await {
                 Ok(all_left) => return Ok(all_left),
                 Err(error) => error,
@@ -66,8 +66,10 @@ struct Attempt<'a> {
     nodes: &'a Nodes,
     session: Session,
     end: Option<Instant>,
+    /// The watch on `ready`.
     ready: Option<Watch>,
-    attended: Option<Watch>,
+    /// The watch on another member.
+    other: Option<Watch>,
 }
 
 impl Attempt<'_> {
@@ -126,10 +128,10 @@ impl Attempt<'_> {
                 if is_set { Input::Looked(read.look) } else { Input::Woken }
             }
             Step::ReadCreations(names) => Input::Creations(nodes.creations(session, names).await?),
-            Step::Attend(name) => {
+            Step::WatchOther(name) => {
                 let (found, watch) = session.exists_watched(&make_path(&nodes.path, &name)).await?;
-                self.attended = found.is_some().then_some(watch);
-                if found.is_some() { Input::Attended } else { Input::Left }
+                self.other = found.is_some().then_some(watch);
+                if found.is_some() { Input::OtherWatched } else { Input::Left }
             }
             Step::Remove { version } => match nodes.change(session, nodes.close(version, None)).await? {
                 Some(_) => Input::Removed,
@@ -193,23 +195,23 @@ impl Attempt<'_> {
     async fn wait(&mut self, grace: bool) -> Result<Input, Error> {
         let over = if grace { later(self.session.timeout() / PATIENCE) } else { None };
         let Some(ready) = self.ready.as_mut() else { return Ok(Input::Woken) };
-        let attended = async {
-            match self.attended.as_mut() {
-                Some(attended) => attended.await,
+        let other = async {
+            match self.other.as_mut() {
+                Some(other) => other.await,
                 None => std::future::pending().await,
             }
         };
         let (woken, is_ready) = tokio::select! {
             biased;
             woken = ready => (woken, true),
-            woken = attended => (woken, false),
+            woken = other => (woken, false),
             () = at(over) => return Ok(Input::GraceOver),
             () = at(self.end) => return Ok(Input::BudgetOver),
         };
         if is_ready {
             self.ready = None;
         } else {
-            self.attended = None;
+            self.other = None;
         }
         match woken {
             WakeReason::SessionEnded(_) => Err(self.session.closed_error(self.nodes.path.as_str())),

@@ -14,7 +14,7 @@ pub(in super::super) enum Step {
     /// Reads the transactions that have created these members.
     ReadCreations(Vec<String>),
     /// Sets a watch on this member, which has not left.
-    Attend(String),
+    WatchOther(String),
     /// Waits for the watches, for the end of the budget, and with `grace` for a while.
     Wait { grace: bool },
     /// Deletes `ready` if the barrier still has this version: no member is left.
@@ -45,7 +45,7 @@ pub(in super::super) enum Input {
     Looked(Look<Ready>),
     Creations(Vec<(String, i64)>),
     /// The member stands, and a watch is set on it.
-    Attended,
+    OtherWatched,
     /// The member has left or died.
     Left,
     Removed,
@@ -114,7 +114,7 @@ impl Leaving {
             }
             Input::Looked(look) => self.looked(look),
             Input::Creations(creations) => self.creations(&creations),
-            Input::Attended => Step::Wait { grace: false },
+            Input::OtherWatched => Step::Wait { grace: false },
             // A member that leaves deletes `ready` if it is the last one, so that the look is needed for a death alone.
             Input::Left => Step::Wait { grace: true },
             Input::Removed | Input::Deleted => Step::Over,
@@ -167,14 +167,14 @@ impl Leaving {
     /// Waits for the other members of the own round, if some are left.
     fn go_on(&mut self, round: i64, names: Vec<String>, version: i32) -> Step {
         self.round = Some(round);
-        match self.attended(names) {
-            Some(name) => Step::Attend(name),
+        match self.other_to_watch(names) {
+            Some(name) => Step::WatchOther(name),
             None => Step::Remove { version },
         }
     }
 
     /// Returns the member to watch: the next one in the order of names, so that not all waiters watch the same.
-    fn attended(&self, mut names: Vec<String>) -> Option<String> {
+    fn other_to_watch(&self, mut names: Vec<String>) -> Option<String> {
         names.sort_unstable();
         let next = names.partition_point(|name| *name < self.name);
         names.get(next).or_else(|| names.first()).cloned()
@@ -201,7 +201,7 @@ mod tests {
         let (mut plan, step) = look_behind_a_lost_reply(&["a", "b"]);
         assert_eq!(step, Step::ReadCreations(vec!["a".to_owned(), "b".to_owned()]));
         let step = plan.next(Input::Creations(vec![("a".to_owned(), 180), ("b".to_owned(), 181)]));
-        assert_eq!((step, plan.round()), (Step::Attend("a".to_owned()), Some(183)));
+        assert_eq!((step, plan.round()), (Step::WatchOther("a".to_owned()), Some(183)));
     }
 
     #[test]

@@ -29,8 +29,10 @@ enum Event {
 /// A message of the server to a member, in the order of the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Message {
+    /// The notification of the watch on `ready`.
     Ready(Event),
-    Attended,
+    /// The notification of the watch on another member.
+    Other,
     /// The reply to the last request of a step.
     Reply,
 }
@@ -74,10 +76,11 @@ struct Member {
     /// The event that the watch of the outstanding look has got already.
     early: Option<Event>,
     /// The watch on another member has fired.
-    attended: bool,
+    other_has_fired: bool,
     /// The watch on `ready` on the server.
     is_armed: bool,
-    attends: Option<String>,
+    /// The other member on which the server has a watch of this one.
+    watched_other: Option<String>,
     /// A transaction of a lost connection that the server may still execute.
     ghost: Option<Ghost>,
     /// The create of the own node was sent and its reply lost.
@@ -154,9 +157,9 @@ impl World {
             inbox: VecDeque::new(),
             watch: None,
             early: None,
-            attended: false,
+            other_has_fired: false,
             is_armed: false,
-            attends: None,
+            watched_other: None,
             ghost: None,
             may_stand: false,
             own_czxid: 0,
@@ -196,8 +199,8 @@ impl World {
     fn remove(&mut self, name: &str) {
         self.nodes.retain(|node| node.name != name);
         for member in &mut self.members {
-            if member.attends.take_if(|attended| attended == name).is_some() {
-                member.inbox.push_back(Message::Attended);
+            if member.watched_other.take_if(|other| other == name).is_some() {
+                member.inbox.push_back(Message::Other);
             }
         }
     }
@@ -379,9 +382,9 @@ impl World {
                 let found = self.nodes.iter().find(|node| node.name == names[executed]);
                 self.members[of].partial.creations.extend(found.map(|node| (node.name.clone(), node.czxid)));
             }
-            (LeaveStep::Attend(name), _) => {
+            (LeaveStep::WatchOther(name), _) => {
                 let stands = self.stands(name);
-                self.members[of].attends = stands.then(|| name.clone());
+                self.members[of].watched_other = stands.then(|| name.clone());
                 self.members[of].partial.applied = stands.then_some(0);
             }
             other => panic!("{other:?} sends nothing"),
@@ -398,7 +401,7 @@ impl World {
                 }
                 member.early.get_or_insert(event);
             }
-            Some(Message::Attended) => member.attended = matches!(member.phase, Phase::Leaving(..)),
+            Some(Message::Other) => member.other_has_fired = matches!(member.phase, Phase::Leaving(..)),
             Some(Message::Reply) => self.reply(to),
             None => panic!("{to} has no message"),
         }
@@ -474,9 +477,9 @@ impl World {
                         }
                     }
                     LeaveStep::ReadCreations(_) => LeaveInput::Creations(creations),
-                    LeaveStep::Attend(_) => {
-                        member.attended = false;
-                        if applied.is_some() { LeaveInput::Attended } else { LeaveInput::Left }
+                    LeaveStep::WatchOther(_) => {
+                        member.other_has_fired = false;
+                        if applied.is_some() { LeaveInput::OtherWatched } else { LeaveInput::Left }
                     }
                     LeaveStep::Remove { .. } => applied.map_or(LeaveInput::Refused, |_| LeaveInput::Removed),
                     other => panic!("{other:?} has no reply"),
@@ -539,7 +542,7 @@ impl World {
         let Phase::Leaving(mut plan, _) = self.members[of].phase.clone() else { panic!("it does not leave") };
         let step = plan.next(input);
         if matches!(step, LeaveStep::Over | LeaveStep::GiveUp) {
-            (self.members[of].attends, self.members[of].attended) = (None, false);
+            (self.members[of].watched_other, self.members[of].other_has_fired) = (None, false);
         }
         self.members[of].phase = match step {
             LeaveStep::Over => {
@@ -572,7 +575,7 @@ impl World {
             _ => {
                 let input = match fired {
                     Some(Event::Deleted) => LeaveInput::Deleted,
-                    None if std::mem::take(&mut member.attended) => LeaveInput::Left,
+                    None if std::mem::take(&mut member.other_has_fired) => LeaveInput::Left,
                     _ => LeaveInput::Woken,
                 };
                 self.leaving(of, input);
@@ -611,10 +614,10 @@ impl World {
                 member.inbox.push_back(Message::Ready(event));
             }
         }
-        if let Some(attended) = &member.attends {
-            if !self.nodes.iter().any(|node| node.name == *attended) {
-                member.inbox.push_back(Message::Attended);
-                member.attends = None;
+        if let Some(other) = &member.watched_other {
+            if !self.nodes.iter().any(|node| node.name == *other) {
+                member.inbox.push_back(Message::Other);
+                member.watched_other = None;
             }
         }
         if was_awaiting {
@@ -638,7 +641,7 @@ impl World {
         }
         let member = &mut self.members[of];
         member.inbox.clear();
-        (member.watch, member.is_armed, member.attends, member.attended) = (None, false, None, false);
+        (member.watch, member.is_armed, member.watched_other, member.other_has_fired) = (None, false, None, false);
         (member.ghost, member.may_stand) = (None, false);
         match &member.phase {
             Phase::Entering(..) => {
@@ -657,7 +660,7 @@ impl World {
         let member = &mut self.members[of];
         member.phase = Phase::Dead;
         member.inbox.clear();
-        (member.is_armed, member.attends, member.ghost) = (false, None, None);
+        (member.is_armed, member.watched_other, member.ghost) = (false, None, None);
         for node in self.nodes.iter_mut().filter(|node| node.name == name) {
             node.is_left = true;
         }
@@ -670,7 +673,7 @@ impl World {
                 let plan = Box::new(Entering::new(self.quantity, self.quorum));
                 let member = &mut self.members[of];
                 member.enters -= 1;
-                (member.watch, member.attended, member.may_stand) = (None, false, false);
+                (member.watch, member.other_has_fired, member.may_stand) = (None, false, false);
                 member.left.clear();
                 member.phase = Phase::Entering(plan, EnterStep::Rejoin);
                 self.begin(of);
@@ -687,7 +690,7 @@ impl World {
                 let Phase::Inside(own, round) = member.phase else { panic!("it is not inside") };
                 let plan = Leaving::new(&member.name, own, round);
                 let step = plan.begin();
-                (member.watch, member.attended) = (None, false);
+                (member.watch, member.other_has_fired) = (None, false);
                 member.phase = Phase::Leaving(Box::new(plan), step);
                 self.prepare(of);
             }
@@ -738,8 +741,8 @@ impl World {
         if member.ghost.is_some() {
             moves.push(Move::Ghost(of));
         }
-        let is_fired = member.watch.is_none_or(|watch| watch.is_some()) || member.attended;
-        debug_assert!(!member.attended || matches!(member.phase, Phase::Leaving(..)), "{member:?}");
+        let is_fired = member.watch.is_none_or(|watch| watch.is_some()) || member.other_has_fired;
+        debug_assert!(!member.other_has_fired || matches!(member.phase, Phase::Leaving(..)), "{member:?}");
         match &member.phase {
             Phase::Idle if member.enters > 0 => moves.push(Move::Start(of)),
             Phase::Inside(..) => moves.push(Move::Leave(of)),

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`plan`] | the record of a round, and the pure decisions of all operations |
 //! | [`store`] | the nodes of a latch, and their reads |
-//! | [`setting`] | the beginning of a round |
+//! | [`set_count`] | the call that begins a round |
 //! | [`counting`] | one count |
 //! | [`opening`] | the wait for the end of a round |
 //! | [`participant`] | participants, and the wait for the death of one |
@@ -13,7 +13,7 @@ mod counting;
 mod opening;
 pub(crate) mod participant;
 mod plan;
-mod setting;
+mod set_count;
 mod store;
 
 use std::fmt;
@@ -25,7 +25,7 @@ use curator_framework::{CuratorFramework, Session, validate_path};
 use self::counting::Counting;
 use self::opening::Opening;
 use self::participant::{Deaths, LatchParticipant};
-use self::setting::Setting;
+use self::set_count::SetCount;
 use self::store::{Known, Store};
 use crate::barriers::barrier::check_path;
 use crate::barriers::error::{BarrierError, BarrierResult};
@@ -154,7 +154,7 @@ impl CountDownLatch {
         if count == 0 {
             return Err(BarrierError::InvalidArgument { argument: "count", reason: "it cannot be 0".to_owned() });
         }
-        Setting::new(&self.store, count).run().await
+        SetCount::new(&self.store, count).run().await
     }
 
     /// Returns how many counts are left in the present round; 0 if it is over.

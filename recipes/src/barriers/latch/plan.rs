@@ -17,7 +17,7 @@ pub(super) struct Record {
     /// The number of counts that open the latch.
     pub(super) count: u32,
     /// The id of the call that has begun the round.
-    pub(super) token: String,
+    pub(super) call_id: String,
     /// The count is complete.
     pub(super) is_open: bool,
 }
@@ -27,26 +27,26 @@ impl Record {
     pub(super) fn parse(data: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(data).ok()?.split(' ');
         let (round, count) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        let token = words.next().filter(|token| !token.is_empty())?.to_owned();
+        let call_id = words.next().filter(|call_id| !call_id.is_empty())?.to_owned();
         let is_open = match (words.next(), words.next()) {
             (None, _) => false,
             (Some(OPEN), None) => true,
             _ => return None,
         };
-        Some(Self { round, count, token, is_open })
+        Some(Self { round, count, call_id, is_open })
     }
 
     pub(super) fn to_data(&self) -> Vec<u8> {
-        let Self { round, count, token, is_open } = self;
+        let Self { round, count, call_id, is_open } = self;
         let mark = if *is_open { format!(" {OPEN}") } else { String::new() };
-        format!("{round} {count} {token}{mark}").into_bytes()
+        format!("{round} {count} {call_id}{mark}").into_bytes()
     }
 
     /// Returns the record of the round after `before`; without that, of the first round. `mzxid` is that of the latch's
     /// node.
-    pub(super) fn next(before: Option<&Self>, mzxid: i64, count: u32, token: &str) -> Self {
+    pub(super) fn next(before: Option<&Self>, mzxid: i64, count: u32, call_id: &str) -> Self {
         let round = before.map_or(mzxid.unsigned_abs(), |before| before.round.saturating_add(1));
-        Self { round, count, token: token.to_owned(), is_open: false }
+        Self { round, count, call_id: call_id.to_owned(), is_open: false }
     }
 
     /// Returns the record of the round with its complete count.
@@ -55,7 +55,7 @@ impl Record {
     }
 
     pub(super) fn is_same_round(&self, other: &Self) -> bool {
-        (self.round, &self.token) == (other.round, &other.token)
+        (self.round, &self.call_id) == (other.round, &other.call_id)
     }
 
     /// Returns how many counts are left after `counted` ones.
@@ -144,7 +144,7 @@ pub(super) enum SetStep {
 /// `sent` is the round of a try with an unknown outcome. `tally` is that of the round of `found`, if it was read.
 pub(super) fn next_set(found: Option<&Record>, tally: Option<Tally>, sent: Option<&Record>, next: Record) -> SetStep {
     match (sent, found) {
-        (Some(sent), Some(found)) if found.round == sent.round => return SetStep::Ended(found.token == sent.token),
+        (Some(sent), Some(found)) if found.round == sent.round => return SetStep::Ended(found.call_id == sent.call_id),
         (Some(sent), _) if next.round != sent.round => return SetStep::Unknown,
         _ => {}
     }
@@ -184,10 +184,10 @@ impl<'a> ParticipantNode<'a> {
 mod tests {
     use super::*;
 
-    const TOKEN: &str = "6ba7b810-9dad-41d1-80b4-00c04fd430c8";
+    const ID: &str = "6ba7b810-9dad-41d1-80b4-00c04fd430c8";
 
-    fn record(round: u64, token: &str, is_open: bool) -> Record {
-        Record { round, count: 3, token: token.to_owned(), is_open }
+    fn record(round: u64, call_id: &str, is_open: bool) -> Record {
+        Record { round, count: 3, call_id: call_id.to_owned(), is_open }
     }
 
     fn tally(counted: u32) -> Tally {
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn data_of_a_latch_is_read_as_it_was_written() {
         for is_open in [false, true] {
-            let record = record(12, TOKEN, is_open);
+            let record = record(12, ID, is_open);
             assert_eq!(Record::parse(&record.to_data()), Some(record));
         }
         for other in ["", " ", "1 2", "1 2 ", "1 2 t open now", "1 2 t shut", "x 2 t", "1 -2 t", "1  2 t"] {
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn last_count_opens_the_latch() {
-        let standing = record(1, TOKEN, false);
+        let standing = record(1, ID, false);
         assert_eq!(next_count(&standing, tally(0)), CountStep::Count { opens: false });
         assert_eq!(next_count(&standing, tally(2)), CountStep::Count { opens: true });
         assert_eq!(next_count(&standing, tally(3)), CountStep::Over { mark: true });
@@ -247,9 +247,9 @@ mod tests {
     #[test]
     fn round_begins_only_when_the_one_before_is_over() {
         let next = |found: Option<&Record>, tally| next_set(found, tally, None, Record::next(found, 70, 5, "new"));
-        let begun = |round| SetStep::Begin(Record { round, count: 5, token: "new".to_owned(), is_open: false });
+        let begun = |round| SetStep::Begin(Record { round, count: 5, call_id: "new".to_owned(), is_open: false });
         assert_eq!(next(None, None), begun(70));
-        let standing = record(4, TOKEN, false);
+        let standing = record(4, ID, false);
         assert_eq!(next(Some(&standing), None), SetStep::Tally);
         assert_eq!(next(Some(&standing), Some(tally(2))), SetStep::Ended(false));
         // The last counter of a client without transactions has died before it wrote the mark.
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn token_settles_a_try_with_an_unknown_outcome() {
+    fn call_id_settles_a_try_with_an_unknown_outcome() {
         let sent = record(4, "ours", false);
         let set = |found: Option<&Record>, sent, mzxid| {
             next_set(found, None, Some(sent), Record::next(found, mzxid, 3, "ours"))
@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn node_of_a_participant_names_its_operation_and_its_round() {
-        let node = ParticipantNode { operation: TOKEN, round: 3, name: "host-7 (b)" };
+        let node = ParticipantNode { operation: ID, round: 3, name: "host-7 (b)" };
         assert_eq!(ParticipantNode::parse(&node.to_name()), Some(node));
-        for other in ["", "host", TOKEN, &format!("{TOKEN}-3"), &format!("{TOKEN}-x-y"), &"ü".repeat(30)] {
+        for other in ["", "host", ID, &format!("{ID}-3"), &format!("{ID}-x-y"), &"ü".repeat(30)] {
             assert_eq!(ParticipantNode::parse(other), None, "{other:?}");
         }
     }

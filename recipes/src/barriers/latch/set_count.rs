@@ -1,4 +1,4 @@
-//! The beginning of a round.
+//! The call that begins a round.
 
 use curator_framework::{CreateMode, Error, NodeSpec, Parents, Session, make_path};
 use futures_util::StreamExt as _;
@@ -12,7 +12,7 @@ use crate::barriers::error::{BarrierError, BarrierResult};
 const AT_ONCE: usize = 32;
 
 /// The outcome of one try.
-enum Try {
+enum Tried {
     /// `true` if this call has begun the round.
     Ended(bool),
     /// The record has changed, or its node was created.
@@ -22,20 +22,20 @@ enum Try {
 }
 
 /// One call that begins a round.
-pub(super) struct Setting<'a> {
+pub(super) struct SetCount<'a> {
     store: &'a Store,
     count: u32,
     /// The id of the call, by which it finds its record after a lost reply.
-    token: Option<String>,
+    call_id: Option<String>,
     /// The record of a try with an unknown outcome, and its error.
     sent: Option<(Record, Error)>,
     /// The number of the session in which the server had all that was committed when the call began.
     certain_in: Option<u64>,
 }
 
-impl<'a> Setting<'a> {
+impl<'a> SetCount<'a> {
     pub(super) const fn new(store: &'a Store, count: u32) -> Self {
-        Self { store, count, token: None, sent: None, certain_in: None }
+        Self { store, count, call_id: None, sent: None, certain_in: None }
     }
 
     /// Begins the round, if no count stands. Returns `true` if this call has begun it.
@@ -47,9 +47,9 @@ impl<'a> Setting<'a> {
                 Err(error) => Err(error.into()),
             };
             let error = match tried {
-                Ok(Try::Ended(is_ours)) => return Ok(is_ours),
-                Ok(Try::Again) => continue,
-                Ok(Try::Unknown) => Err(self.store.client.no_answer("the beginning of a round")),
+                Ok(Tried::Ended(is_ours)) => return Ok(is_ours),
+                Ok(Tried::Again) => continue,
+                Ok(Tried::Unknown) => Err(self.store.client.no_answer("the beginning of a round")),
                 Err(BarrierError::Framework(error)) => retries.failed(error).await,
                 Err(error) => return Err(error),
             };
@@ -60,7 +60,7 @@ impl<'a> Setting<'a> {
     }
 
     /// Makes one try.
-    async fn attempt(&mut self, session: &Session) -> BarrierResult<Try> {
+    async fn attempt(&mut self, session: &Session) -> BarrierResult<Tried> {
         let store = self.store;
         let found = match session.get_data(&store.path).await {
             Ok((data, stat)) => (store.parse(&data)?, stat),
@@ -68,8 +68,8 @@ impl<'a> Setting<'a> {
             Err(error) => return Err(error.into()),
         };
         let (record, stat) = (found.0.as_ref(), found.1);
-        let token = self.token.get_or_insert_with(|| session.new_id().to_string());
-        let next = Record::next(record, stat.mzxid, self.count, token);
+        let call_id = self.call_id.get_or_insert_with(|| session.new_id().to_string());
+        let next = Record::next(record, stat.mzxid, self.count, call_id);
         let sent = self.sent.as_ref().map(|(sent, _)| sent);
         let mut step = next_set(record, None, sent, next.clone());
         if let (SetStep::Tally, Some(record)) = (&step, record) {
@@ -83,49 +83,49 @@ impl<'a> Setting<'a> {
                 // On a server that lags behind, the count of a round that is over may still stand.
                 session.write_barrier().await?;
                 self.certain_in = Some(session.number());
-                Ok(Try::Again)
+                Ok(Tried::Again)
             }
-            SetStep::Ended(is_ours) => Ok(Try::Ended(is_ours)),
+            SetStep::Ended(is_ours) => Ok(Tried::Ended(is_ours)),
             SetStep::Begin(next) => self.begin(session, next, stat.version).await,
-            SetStep::Unknown => Ok(Try::Unknown),
-            SetStep::Tally => Ok(Try::Again),
+            SetStep::Unknown => Ok(Tried::Unknown),
+            SetStep::Tally => Ok(Tried::Again),
         }
     }
 
     /// Creates the node of the latch, without a record.
-    async fn create(&self, session: &Session) -> BarrierResult<Try> {
+    async fn create(&self, session: &Session) -> BarrierResult<Tried> {
         let spec = NodeSpec::new(&[]).with_parents(Parents::Containers);
         match session.create_with_parents(&self.store.path, CreateMode::Persistent, &spec).await {
-            Ok(_) | Err(Error::NodeExists { .. }) => Ok(Try::Again),
+            Ok(_) | Err(Error::NodeExists { .. }) => Ok(Tried::Again),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Looks again if the node of a round is missing: the next one may have begun.
-    async fn missing(&self, session: &Session, record: &Record) -> BarrierResult<Try> {
+    async fn missing(&self, session: &Session, record: &Record) -> BarrierResult<Tried> {
         match self.store.record(session).await? {
             Some((now, _)) if now.is_same_round(record) => {
                 let path = self.store.round(record.round);
                 Err(Error::NoNode { path: self.store.client.path_text(&path) }.into())
             }
-            _ => Ok(Try::Again),
+            _ => Ok(Tried::Again),
         }
     }
 
     /// Begins a round on the condition that the record has this version. Its node exists before the record names it.
-    async fn begin(&mut self, session: &Session, next: Record, version: i32) -> BarrierResult<Try> {
+    async fn begin(&mut self, session: &Session, next: Record, version: i32) -> BarrierResult<Tried> {
         let round = self.store.round(next.round);
         match session.create(&round, Vec::new(), session.acl_for(&round), CreateMode::Persistent).await {
             Ok(_) | Err(Error::NodeExists { .. }) => {}
-            Err(Error::NoNode { .. }) => return Ok(Try::Again),
+            Err(Error::NoNode { .. }) => return Ok(Tried::Again),
             Err(error) => return Err(error.into()),
         }
         match session.set_data(&self.store.path, next.to_data(), Some(version)).await {
             Ok(_) => {
                 self.clean_up(session, next.round).await;
-                Ok(Try::Ended(true))
+                Ok(Tried::Ended(true))
             }
-            Err(Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(Try::Again),
+            Err(Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(Tried::Again),
             Err(error) => {
                 if error.outcome_unknown() {
                     self.sent = Some((next, error.clone()));

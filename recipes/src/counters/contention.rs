@@ -197,6 +197,20 @@ mod tests {
         }
     }
 
+    /// The cost table of `DistributedAtomicNumber` has these numbers.
+    #[test]
+    fn gap_follows_each_turn_of_256_writes_or_of_32_or_of_8() {
+        for (sessions, turn) in [(Some(1), 256), (Some(2), 32), (None, 32), (Some(8), 32), (Some(9), 8)] {
+            let (mut turns, mut now) = (Contention::default(), Instant::now());
+            for written in 1..=2 * turn {
+                turns.begins(now);
+                now += SHORTEST_PAUSE;
+                let has_gap = !turns.applied(now, sessions).is_zero();
+                assert_eq!(has_gap, written % turn == 0, "write {written}, sessions: {sessions:?}");
+            }
+        }
+    }
+
     #[test]
     fn session_that_writes_now_and_then_does_not_pause() {
         let (mut turns, mut now) = (Contention::default(), Instant::now());
@@ -222,6 +236,7 @@ mod tests {
         };
         let second = Duration::from_secs(1);
         assert_eq!(pause_of(second, Some(2), 0.5), LONGEST_PAUSE);
+        assert!(pause_of(second, Some(2), 1.0) < second * 3 / 10);
         assert_eq!(pause_of(Duration::ZERO, Some(1), 0.5), SHORTEST_PAUSE);
         assert_eq!(pause_of(second / 100, Some(11), 0.5), second / 10);
         assert_eq!(pause_of(second / 100, None, 0.5), second * 7 / 100);

@@ -43,7 +43,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// # Contention
 ///
 /// The server refuses a write if another session has changed the number since it was read. Under contention sessions
-/// take turns: one of them writes at full speed while the others pause for up to 256 ms. A session that writes now and
+/// take turns: one of them writes at full speed while the others pause for up to 0.3 s. A session that writes now and
 /// then does not pause.
 ///
 /// The retry policy of the constructor limits the tries. A refused try uses one of its retries, and begins the policy's
@@ -97,9 +97,10 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | `<path>` | persistent | the number in 8 or 4 bytes, big-endian, as in Curator; empty data is 0 |
 /// | `<path>/_c_<uuid>-count` | ephemeral | the number of the newest write of one object in one session |
 ///
-/// Missing parents are created as containers. A missing node is 0; its first addition creates it as 0. The second node is the marker, which Curator does
-/// not have: it proves after a lost reply whether a write was applied. So the node has children while counters are in
-/// use. `zookeeper-async` creates no markers.
+/// Missing parents are created as containers. A missing node is 0; its first addition creates it as 0.
+///
+/// The second node is the marker, which Curator does not have: it proves after a lost reply whether a write was applied.
+/// So the node has children while counters are in use. With `zookeeper-async` a counter creates no marker.
 ///
 /// # Cost
 ///
@@ -110,7 +111,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | first change in a later session, or after `close` | 2 more: the create of the marker together with a read |
 /// | changes of several tasks at once | 1 for all that wait |
 /// | change after one of another session | 3 more: a refused write, a read, and a read that travels with the next write |
-/// | each 256th change in a loop, each 16th beside other sessions | 1 read more: a gap for other sessions |
+/// | change in a loop: each 256th without other sessions, each 32nd beside up to 7, each 8th beside more | 1 read more: a gap for other sessions |
 /// | change with `zookeeper-async` | 1 read more |
 /// | lost reply | 2 more in 1 round trip: a write that changes nothing, and a read of the marker |
 /// | `get`, comparison that fails | 1 read |

@@ -58,7 +58,8 @@ const LARGEST_BATCH: usize = 256;
 ///
 /// | call | requests |
 /// | --- | --- |
-/// | the first of an object | 1 read more, on a new path 3 to 5 requests more |
+/// | the first of an object | 1 read more |
+/// | the first of a path | 2 reads and 1 create more; with missing parents also a create that fails, and 1 for each parent |
 /// | `next` | 1 write |
 /// | `take` | 1 transaction for up to 256 ids; with `zookeeper-async` 1 write for each id, sent together |
 #[derive(Debug, Clone)]

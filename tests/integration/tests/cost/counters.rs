@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryNTimes};
 use curator_integration::env::in_time;
-use curator_recipes::{CachedAtomicLong, DistributedAtomicLong, DistributedAtomicValue, UniqueIds};
-use curator_test::wire::OpCode::{Create2, CreateContainer, Delete, Exists, GetChildren, GetData, Multi, SetData};
+use curator_recipes::{CachedAtomicLong, Compared, DistributedAtomicLong, DistributedAtomicValue, UniqueIds};
+use curator_test::wire::OpCode::{
+    Create2, CreateContainer, CreateSession, Delete, Exists, GetChildren, GetData, Multi, SetData,
+};
 use tokio::time::Instant;
 
 use crate::meter::{Stage, round_trips};
@@ -65,9 +67,11 @@ async fn each_further_change_is_one_write() {
 }
 
 #[tokio::test]
-async fn a_get_is_one_read() {
+async fn a_get_and_a_comparison_that_fails_are_one_read_each() {
     let (stage, number) = known().await;
     assert_eq!(in_time(number.get()).await.unwrap(), 1);
+    assert_eq!(stage.requests().await, [GetData]);
+    assert_eq!(in_time(number.compare_and_set(7, 8)).await.unwrap(), Compared::Differs(1));
     assert_eq!(stage.requests().await, [GetData]);
 }
 
@@ -79,6 +83,14 @@ async fn a_change_behind_that_of_another_session_is_refused_once() {
     assert_eq!(*in_time(number.increment()).await.unwrap().post_value(), 10);
     // A read follows the second write, which may be refused too.
     assert_eq!(stage.requests().await, [Multi, GetData, Multi, GetData]);
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_settled_by_a_write_that_changes_nothing_and_a_read() {
+    let (stage, number) = known().await;
+    stage.proxy.drop_reply(Multi, 1);
+    assert_eq!(*in_time(number.increment()).await.unwrap().post_value(), 2);
+    assert_eq!(stage.requests().await, [Multi, CreateSession, Delete, GetData], "behind the reconnect");
 }
 
 #[tokio::test]
@@ -130,9 +142,7 @@ async fn unique_ids_are_one_write() {
     let stage = Stage::new("/app/ids").await;
     let ids = UniqueIds::new(stage.client.clone(), "/app/ids").unwrap();
     in_time(ids.next()).await.unwrap();
-    let first = stage.requests().await;
-    assert!(first.starts_with(&[GetChildren]) && (3..=5).contains(&first.len()), "{first:?}");
-    assert!(first.contains(&Create2) && first.ends_with(&[SetData]), "{first:?}");
+    assert_eq!(stage.requests().await, [GetChildren, Create2, GetChildren, SetData], "the first one of a path");
     in_time(ids.next()).await.unwrap();
     assert_eq!(stage.requests().await, [SetData]);
     assert_eq!(in_time(ids.take(200)).await.unwrap().len(), 200);
@@ -140,6 +150,10 @@ async fn unique_ids_are_one_write() {
     let others = UniqueIds::new(stage.observer.clone(), "/app/ids").unwrap();
     in_time(others.next()).await.unwrap();
     assert_eq!(stage.requests().await, [GetChildren, SetData], "the first one of another client");
+    let elsewhere = UniqueIds::new(stage.client.clone(), "/app/one/ids").unwrap();
+    in_time(elsewhere.next()).await.unwrap();
+    let (refused, then) = ([GetChildren, Create2], [Create2, GetChildren, SetData]);
+    assert_eq!(stage.requests().await, [&refused[..], &[CreateContainer; 3], &then].concat(), "missing parents");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use curator_framework::CuratorFramework;
 use curator_integration::env::{answered, eventually, in_time};
 use curator_integration::in_process::client;
 use curator_recipes::{BarrierMember, DistributedDoubleBarrier};
 use curator_test::wire::OpCode::{self, Exists, GetChildren, GetData, Multi, RemoveWatches};
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
-use crate::meter::Stage;
+use crate::meter::{Stage, round_trips};
 
 const PATH: &str = "/app/barrier";
 
@@ -92,6 +94,47 @@ async fn the_end_of_a_budget_is_one_transaction() {
     let entered = in_time(barrier(&stage, 2).enter_timeout(Duration::from_millis(50))).await.unwrap();
     assert!(entered.is_none());
     assert_eq!(stage.requests().await, [Multi, Exists, Multi, RemoveWatches]);
+}
+
+#[tokio::test]
+async fn members_are_one_list_and_a_read_for_each() {
+    let stage = Stage::new(PATH).await;
+    let [first, second] = [barrier(&stage, 1), barrier(&stage, 1)];
+    let (_one, _two) = (in_time(first.enter()).await.unwrap(), in_time(second.enter()).await.unwrap());
+    stage.requests().await;
+    assert_eq!(in_time(first.members()).await.unwrap().len(), 2);
+    assert_eq!(stage.requests().await, [GetChildren, GetData, GetData]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_member_enters_in_three_round_trips_and_leaves_in_two() {
+    let alone = |client: &CuratorFramework| DistributedDoubleBarrier::new(client.clone(), PATH, 1).unwrap();
+    let parents = async |client: &CuratorFramework| {
+        client.create().creating_parents_if_needed().for_path(PATH).await.unwrap();
+    };
+    let enter = round_trips(async |_, client| {
+        parents(client).await;
+        let began = Instant::now();
+        let _member = alone(client).enter().await.unwrap();
+        began.elapsed()
+    });
+    assert_eq!(enter.await, 3, "enter");
+    let members = round_trips(async |_, client| {
+        parents(client).await;
+        let _member = alone(client).enter().await.unwrap();
+        let began = Instant::now();
+        alone(client).members().await.unwrap();
+        began.elapsed()
+    });
+    assert_eq!(members.await, 2, "members");
+    let leave = round_trips(async |_, client| {
+        parents(client).await;
+        let mut member = alone(client).enter().await.unwrap();
+        let began = Instant::now();
+        member.leave().await.unwrap();
+        began.elapsed()
+    });
+    assert_eq!(leave.await, 2, "leave");
 }
 
 #[tokio::test]

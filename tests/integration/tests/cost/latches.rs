@@ -1,6 +1,7 @@
 //! The cost of a count-down latch. The table of `CountDownLatch` has these numbers.
 
-use curator_integration::env::in_time;
+use curator_framework::CuratorFramework;
+use curator_integration::env::{eventually, in_time};
 use curator_recipes::CountDownLatch;
 use curator_test::wire::OpCode::{
     self, Create2, CreateContainer, Delete, Exists, GetChildren, GetData, Multi, RemoveWatches, SetData,
@@ -12,7 +13,11 @@ use crate::meter::Stage;
 const CERTAIN: [OpCode; 5] = [GetData, Exists, Delete, GetData, Exists];
 
 fn latch(stage: &Stage) -> CountDownLatch {
-    CountDownLatch::new(stage.client.clone(), "/app/latch").unwrap()
+    latch_of(&stage.client)
+}
+
+fn latch_of(client: &CuratorFramework) -> CountDownLatch {
+    CountDownLatch::new(client.clone(), "/app/latch").unwrap()
 }
 
 #[tokio::test]
@@ -64,4 +69,25 @@ async fn a_participant_is_five_requests_and_its_count_as_any_other() {
     in_time(second.count_down()).await.unwrap();
     // The two that may follow are those of the watch on the node, which is gone.
     assert_eq!(stage.requests().await[..3], [GetData, Exists, Multi]);
+}
+
+#[tokio::test]
+async fn participant_lost_lists_again_when_a_participant_joins_or_counts() {
+    let stage = Stage::new("/app").await;
+    let others = latch_of(&stage.observer);
+    assert!(in_time(others.try_set_count(2)).await.unwrap());
+    let first = in_time(others.participate("first")).await.unwrap();
+    stage.requests().await;
+    let session = stage.client.session().await.unwrap().id();
+    let sent = || stage.server.requests().into_iter().filter(|one| Some(one.session_id) == session).map(|one| one.op);
+    let watching = {
+        let ours = latch(&stage);
+        tokio::spawn(async move { ours.participant_lost().await })
+    };
+    eventually("it lists", async || sent().eq([GetChildren])).await;
+    let _second = in_time(others.participate("second")).await.unwrap();
+    eventually("it lists again", async || sent().eq([GetChildren; 2])).await;
+    in_time(first.count_down()).await.unwrap();
+    eventually("it reads the count", async || sent().eq([GetChildren, GetChildren, GetChildren, Exists])).await;
+    watching.abort();
 }

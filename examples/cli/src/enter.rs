@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 use curator_cli::contenders::shown;
-use curator_framework::{CuratorFramework, LossReason};
+use curator_framework::CuratorFramework;
 use curator_recipes::{BarrierMember, Departure, DistributedDoubleBarrier, DoubleBarrierOptions};
 
 use crate::child::{self, Order};
@@ -201,21 +201,5 @@ impl Grant for Place<'_> {
             ("CURATOR_MEMBER_ID", self.id.clone()),
             ("CURATOR_ROUND", self.round.to_string()),
         ]
-    }
-
-    fn remaining(&self) -> Duration {
-        Duration::MAX
-    }
-
-    fn is_held(&self) -> bool {
-        true
-    }
-
-    async fn lost(&self) -> LossReason {
-        pending().await
-    }
-
-    async fn revocation_requested(&self) {
-        pending().await
     }
 }

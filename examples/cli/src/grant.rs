@@ -14,16 +14,25 @@ pub(crate) trait Grant {
     /// Returns the environment variables of the command, for a grant at this path.
     fn variables(&self, path: &str) -> Vec<(&'static str, String)>;
 
-    /// Returns how long the grant certainly lasts if the servers send nothing more.
-    fn remaining(&self) -> Duration;
+    /// Returns how long the grant certainly lasts if the servers send nothing more. Default: without end.
+    fn remaining(&self) -> Duration {
+        Duration::MAX
+    }
 
-    fn is_held(&self) -> bool;
+    /// Returns `true` until the grant is lost. Default: always.
+    fn is_held(&self) -> bool {
+        true
+    }
 
-    /// Resolves when the grant is lost.
-    async fn lost(&self) -> LossReason;
+    /// Resolves when the grant is lost. Default: never.
+    async fn lost(&self) -> LossReason {
+        pending().await
+    }
 
-    /// Resolves when another client asks for the release.
-    async fn revocation_requested(&self);
+    /// Resolves when another client asks for the release. Default: never.
+    async fn revocation_requested(&self) {
+        pending().await
+    }
 }
 
 /// Returns the variables of a grant that excludes other processes.
@@ -88,9 +97,5 @@ impl Grant for Leadership {
             // This program resigns only after the command has ended.
             _ => pending().await,
         }
-    }
-
-    async fn revocation_requested(&self) {
-        pending().await
     }
 }

@@ -1,7 +1,6 @@
 //! `barrier hold`: a barrier that stands while a command runs.
 
 use std::ffi::OsString;
-use std::future::pending;
 use std::time::Duration;
 
 use clap::Args;
@@ -81,19 +80,11 @@ impl Grant for OwnedBarrier {
         vec![("CURATOR_BARRIER_PATH", path.to_owned())]
     }
 
-    fn remaining(&self) -> Duration {
-        Duration::MAX
-    }
-
     fn is_held(&self) -> bool {
         self.is_held()
     }
 
     async fn lost(&self) -> LossReason {
         self.lost().await
-    }
-
-    async fn revocation_requested(&self) {
-        pending().await
     }
 }

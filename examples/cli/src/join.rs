@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::{Duration, Instant};
 
-use curator_framework::{CreateMode, CuratorFramework, LossReason, make_path, validate_path};
+use curator_framework::{CreateMode, CuratorFramework, make_path, validate_path};
 use curator_recipes::{NodeError, NodeState, PersistentNode};
 
 use crate::child::{self, Order};
@@ -165,21 +165,5 @@ impl Grant for Member<'_> {
             ("CURATOR_MEMBER_ID", self.id.clone()),
             ("CURATOR_NODE", make_path(path, &self.id)),
         ]
-    }
-
-    fn remaining(&self) -> Duration {
-        Duration::MAX
-    }
-
-    fn is_held(&self) -> bool {
-        true
-    }
-
-    async fn lost(&self) -> LossReason {
-        pending().await
-    }
-
-    async fn revocation_requested(&self) {
-        pending().await
     }
 }

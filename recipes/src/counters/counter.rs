@@ -31,26 +31,6 @@ pub(super) struct Counter<V: Content> {
 /// The lock to which a change is promoted, and its options.
 type Promotion = (InterProcessMutex, PromotedToLock);
 
-/// A caller's change. Its drop takes the change back, unless it was sent.
-pub(super) struct Ticket<'a, V: Content> {
-    engine: &'a Mutex<Engine<V>>,
-    id: u64,
-    outcome: oneshot::Receiver<Outcome<V>>,
-}
-
-impl<V: Content> Ticket<'_, V> {
-    /// Returns `true` once the change has its outcome.
-    pub(super) fn is_decided(&self) -> bool {
-        !self.outcome.is_empty() || self.outcome.is_terminated()
-    }
-}
-
-impl<V: Content> Drop for Ticket<'_, V> {
-    fn drop(&mut self) {
-        self.engine.lock().withdraw(self.id);
-    }
-}
-
 impl<V: Content> Counter<V> {
     pub(super) fn new(
         client: CuratorFramework,
@@ -189,5 +169,25 @@ impl<V: Content> Counter<V> {
 impl<V: Content> fmt::Debug for Counter<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counter").field("path", &self.path).field("promoted", &self.promoted).finish_non_exhaustive()
+    }
+}
+
+/// A caller's change. Its drop takes the change back, unless it was sent.
+pub(super) struct Ticket<'a, V: Content> {
+    engine: &'a Mutex<Engine<V>>,
+    id: u64,
+    outcome: oneshot::Receiver<Outcome<V>>,
+}
+
+impl<V: Content> Ticket<'_, V> {
+    /// Returns `true` once the change has its outcome.
+    pub(super) fn is_decided(&self) -> bool {
+        !self.outcome.is_empty() || self.outcome.is_terminated()
+    }
+}
+
+impl<V: Content> Drop for Ticket<'_, V> {
+    fn drop(&mut self) {
+        self.engine.lock().withdraw(self.id);
     }
 }

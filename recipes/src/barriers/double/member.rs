@@ -32,26 +32,6 @@ pub struct BarrierMember {
     departure: Option<Departure>,
 }
 
-/// The end of a round for a member that has left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Departure {
-    died: u32,
-}
-
-impl Departure {
-    /// Returns the number of members that died between the arrival of this member and its departure. Their nodes were
-    /// deleted, but not by a leave or by the end of a budget. A member that was dropped counts.
-    ///
-    /// The number is exact in groups of this crate's members with the default client. If the reply to the arrival or to
-    /// the departure is lost, a later read takes its place. The number may then miss a death after the arrival, or
-    /// include one after the departure. A member with `zookeeper-async` returns 0.
-    #[must_use]
-    pub const fn died(&self) -> u32 {
-        self.died
-    }
-}
-
 impl BarrierMember {
     pub(super) fn new(nodes: Arc<Nodes>, entered: Entered) -> Self {
         let Entered { owned, name, own_czxid, round, opened, drift } = entered;
@@ -254,6 +234,37 @@ impl BarrierMember {
     }
 }
 
+impl fmt::Debug for BarrierMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BarrierMember")
+            .field("path", &self.nodes.path)
+            .field("node", &self.name)
+            .field("opened", &self.opened)
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The end of a round for a member that has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Departure {
+    died: u32,
+}
+
+impl Departure {
+    /// Returns the number of members that died between the arrival of this member and its departure. Their nodes were
+    /// deleted, but not by a leave or by the end of a budget. A member that was dropped counts.
+    ///
+    /// The number is exact in groups of this crate's members with the default client. If the reply to the arrival or to
+    /// the departure is lost, a later read takes its place. The number may then miss a death after the arrival, or
+    /// include one after the departure. A member with `zookeeper-async` returns 0.
+    #[must_use]
+    pub const fn died(&self) -> u32 {
+        self.died
+    }
+}
+
 /// The end of another member.
 struct Other {
     name: String,
@@ -267,15 +278,4 @@ enum End {
     Died,
     /// The node was deleted, and the notification does not show by what.
     Deleted,
-}
-
-impl fmt::Debug for BarrierMember {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BarrierMember")
-            .field("path", &self.nodes.path)
-            .field("node", &self.name)
-            .field("opened", &self.opened)
-            .field("is_held", &self.is_held())
-            .finish_non_exhaustive()
-    }
 }

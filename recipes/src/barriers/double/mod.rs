@@ -21,18 +21,6 @@ use self::nodes::{Nodes, connected};
 pub use self::options::DoubleBarrierOptions;
 use crate::barriers::error::BarrierResult;
 
-/// A member that has arrived at a [`DistributedDoubleBarrier`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Arrived {
-    /// The member's id; the name of its node if that has no data.
-    pub id: String,
-    /// The session that owns the member's node.
-    pub session: i64,
-    /// The zxid of the transaction that created the member's node.
-    pub czxid: i64,
-}
-
 /// A barrier that members enter together and leave together: Curator's `DistributedDoubleBarrier`.
 ///
 /// [`enter`](Self::enter) returns when all members have arrived, [`BarrierMember::leave`] when all have left or died.
@@ -245,4 +233,16 @@ impl fmt::Debug for DistributedDoubleBarrier {
             .field("options", &self.nodes.options)
             .finish_non_exhaustive()
     }
+}
+
+/// A member that has arrived at a [`DistributedDoubleBarrier`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Arrived {
+    /// The member's id; the name of its node if that has no data.
+    pub id: String,
+    /// The session that owns the member's node.
+    pub session: i64,
+    /// The zxid of the transaction that created the member's node.
+    pub czxid: i64,
 }

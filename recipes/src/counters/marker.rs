@@ -1,5 +1,6 @@
-//! The marker of a counter: an ephemeral child of its node. It stands before the node is read for a write, and each
-//! transaction that changes the node writes the number of the try into it. So it proves two things:
+//! The marker of a counter: an ephemeral child of its node. A read after its create shows that the node is still the
+//! known one. Each transaction that changes the node writes the number of the try into the marker. So the marker proves
+//! two things:
 //!
 //! * While it stands, the node was not deleted and created again.
 //! * After a lost reply its data shows if the transaction was applied.
@@ -8,24 +9,6 @@ use curator_framework::{CreateMode, Error, Operation, Session};
 
 /// The name of a marker, behind `_c_<uuid>-`.
 const MARKER: &str = "count";
-
-/// The knowledge about the marker's node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Absent,
-    /// A create was sent, and its outcome is unknown.
-    Uncertain,
-    Stands,
-}
-
-/// The proof that a marker gives of a try.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
-    Applied,
-    NotApplied,
-    /// The marker is missing.
-    None,
-}
 
 /// A marker in one session. Its drop deletes the node.
 ///
@@ -107,15 +90,33 @@ impl Marker {
     }
 }
 
-/// Returns the data of a marker behind a try; 0 before the first one.
-fn data(attempt: u64) -> Vec<u8> {
-    attempt.to_string().into_bytes()
-}
-
 impl Drop for Marker {
     fn drop(&mut self) {
         if self.standing != Standing::Absent {
             self.session.delete_in_background(&self.path, CreateMode::Ephemeral, None);
         }
     }
+}
+
+/// The proof that a marker gives of a try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proof {
+    Applied,
+    NotApplied,
+    /// The marker is missing.
+    None,
+}
+
+/// The knowledge about the marker's node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Absent,
+    /// A create was sent, and its outcome is unknown.
+    Uncertain,
+    Stands,
+}
+
+/// Returns the data of a marker behind a try; 0 before the first one.
+fn data(attempt: u64) -> Vec<u8> {
+    attempt.to_string().into_bytes()
 }

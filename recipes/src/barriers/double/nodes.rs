@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_data_of_ready_has_the_names_of_members_only() {
+    fn data_of_ready_has_the_names_of_members_only() {
         let stat = Stat { czxid: 7, version: 2, ..Stat::default() };
         let names =
             ["_c_00000000-0000-0000-0000-000000000001-member", "_c_00000000-0000-0000-0000-000000000002-member"];

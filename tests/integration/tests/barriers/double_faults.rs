@@ -303,7 +303,7 @@ async fn member_that_has_left_waits_on_in_the_next_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn death_is_told_to_the_others() {
+async fn death_is_reported_to_the_others() {
     let pair = Pair::new(2).await;
     let (mut first, second) = pair.enter().await;
     let lost = Box::pin(first.member_lost());
@@ -321,7 +321,7 @@ async fn death_is_told_to_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leave_is_not_told_as_a_death_over_a_lost_connection_either() {
+async fn leave_is_not_reported_as_a_death_over_a_lost_connection() {
     let pair = Pair::new(2).await;
     for is_lost in [false, true] {
         let (mut first, mut second) = pair.enter().await;
@@ -351,7 +351,7 @@ async fn leave_is_not_told_as_a_death_over_a_lost_connection_either() {
 
 /// A client without transactions leaves in two requests, between which its node still stands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leave_in_two_requests_is_not_told_as_a_death() {
+async fn leave_in_two_requests_is_not_reported_as_a_death() {
     let pair = Pair::new(2).await;
     let (first, second) = pair.enter().await;
     let node = pair.node_of(&pair.clients[1]).await;

@@ -242,7 +242,7 @@ fn participant_counts_once_whatever_its_connection_does() {
 
 /// A notification is lost with its session.
 #[test]
-fn death_of_a_participant_is_told_to_a_process_that_was_away() {
+fn death_of_a_participant_is_reported_to_a_process_that_was_away() {
     for (seed, away) in (0..40).flat_map(|seed| [(seed, SESSION / 5), (seed, SESSION * 2)]) {
         play(seed, async |ensemble| {
             let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);

@@ -57,7 +57,7 @@ async fn a_wait_is_one_request_however_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn round_trips_of_a_barrier() {
+async fn a_set_and_a_wait_at_an_open_barrier_are_one_round_trip_each() {
     let set = round_trips(async |_, client| {
         client.create().for_path("/app").await.unwrap();
         let began = Instant::now();

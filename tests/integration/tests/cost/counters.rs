@@ -76,7 +76,7 @@ async fn a_get_and_a_comparison_that_fails_are_one_read_each() {
 }
 
 #[tokio::test]
-async fn a_change_behind_that_of_another_session_is_refused_once() {
+async fn a_change_after_one_of_another_session_is_sent_twice_with_two_reads() {
     let (stage, number) = known().await;
     stage.observer.set_data().for_path(PATH, 9_i64.to_be_bytes()).await.unwrap();
     stage.requests().await;
@@ -94,7 +94,7 @@ async fn a_lost_reply_is_settled_by_a_write_that_changes_nothing_and_a_read() {
 }
 
 #[tokio::test]
-async fn changes_of_many_tasks_are_few_writes() {
+async fn changes_of_100_tasks_are_two_writes() {
     const TASKS: usize = 100;
     let (stage, number) = known().await;
     let tasks = (0..TASKS).map(|_| {
@@ -127,7 +127,7 @@ async fn cached_numbers_are_one_write_for_each_factor() {
 }
 
 #[tokio::test]
-async fn a_value_costs_as_a_number() {
+async fn a_value_has_the_requests_of_a_number() {
     let stage = Stage::new("/app").await;
     let value = DistributedAtomicValue::new(stage.client.clone(), PATH, tries()).unwrap();
     in_time(value.try_set("first")).await.unwrap();
@@ -157,7 +157,7 @@ async fn unique_ids_are_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn round_trips_of_a_counter() {
+async fn a_change_is_one_round_trip_and_a_first_or_refused_one_is_three() {
     let known = async |client: &CuratorFramework| {
         client.create().for_path("/app").await.unwrap();
         let number = number(client, PATH);

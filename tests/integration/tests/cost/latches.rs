@@ -57,7 +57,7 @@ async fn counts_and_reads_are_repeated_behind_a_write_if_no_count_is_left() {
 }
 
 #[tokio::test]
-async fn a_participant_is_five_requests_and_its_count_as_any_other() {
+async fn a_participant_is_five_requests_and_its_count_three() {
     let stage = Stage::new("/app").await;
     let latch = latch(&stage);
     assert!(in_time(latch.try_set_count(3)).await.unwrap());

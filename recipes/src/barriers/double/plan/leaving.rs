@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_the_opener_did_not_list_waits_for_older_members() {
+    fn member_that_the_opener_did_not_list_waits_for_older_members() {
         let (mut plan, step) = look_behind_a_lost_reply(&["a", "b"]);
         assert_eq!(step, Step::ReadCreations(vec!["a".to_owned(), "b".to_owned()]));
         let step = plan.next(Input::Creations(vec![("a".to_owned(), 180), ("b".to_owned(), 181)]));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_left_an_earlier_round_does_not_wait_for_a_later_one() {
+    fn member_that_left_an_earlier_round_does_not_wait_for_a_later_one() {
         let (mut plan, _) = look_behind_a_lost_reply(&["d"]);
         assert_eq!(plan.next(Input::Creations(vec![("d".to_owned(), 190)])), Step::Over);
         assert_eq!(look_behind_a_lost_reply(&[]).1, Step::Over);

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use curator_framework::{CreateMode, CuratorFramework};
-use curator_integration::env::{eventually, in_time, watchers};
+use curator_integration::env::{eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{BarrierError, BarrierResult, DistributedBarrier, LossReason};
 use tokio::task::JoinHandle;
+
+use super::watched;
 
 const MOMENT: Duration = Duration::from_millis(300);
 
@@ -17,11 +19,6 @@ fn barrier(client: &CuratorFramework, path: &str) -> DistributedBarrier {
 fn waiting(barrier: &DistributedBarrier) -> JoinHandle<BarrierResult<()>> {
     let barrier = barrier.clone();
     tokio::spawn(async move { barrier.wait_on_barrier().await })
-}
-
-/// Waits until a client has this many watches.
-async fn watched(client: &CuratorFramework, count: usize) {
-    eventually("the watches are set", async || watchers(std::slice::from_ref(client)) == count).await;
 }
 
 on_every_server! {
@@ -126,7 +123,7 @@ on_every_server! {
         assert!(!in_time(owned.remove()).await.unwrap());
     }
 
-    async fn owner_is_told_of_a_removal_and_leaves_the_next_barrier(env) {
+    async fn owner_is_notified_of_a_removal_and_leaves_the_next_barrier(env) {
         let (one, two, path) = (env.client().await, env.client().await, env.path("barrier"));
         for removes in [false, true] {
             let owned = in_time(barrier(&one, &path).set_owned()).await.unwrap();

@@ -242,7 +242,7 @@ on_every_server! {
         assert_eq!(children(&client, &path).await, [""; 0]);
     }
 
-    async fn death_ahead_of_a_late_member_is_told(env) {
+    async fn death_ahead_of_a_late_member_is_reported(env) {
         let (client, path) = (env.client().await, env.path("barrier"));
         let options = DoubleBarrierOptions::new().quorum(3, Duration::from_millis(50));
         let mut barriers = Vec::new();

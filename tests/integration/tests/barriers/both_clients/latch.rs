@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
-use curator_integration::env::{children, eventually, in_time, watchers};
+use curator_integration::env::{children, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{BarrierError, BarrierResult, CountDownLatch};
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
+
+use super::watched;
 
 const MOMENT: Duration = Duration::from_millis(300);
 
@@ -18,10 +20,6 @@ fn latch(client: &CuratorFramework, path: &str) -> CountDownLatch {
 fn waiting(latch: &CountDownLatch) -> JoinHandle<BarrierResult<()>> {
     let latch = latch.clone();
     tokio::spawn(async move { latch.wait().await })
-}
-
-async fn watched(client: &CuratorFramework, count: usize) {
-    eventually("the watches are set", async || watchers(std::slice::from_ref(client)) == count).await;
 }
 
 on_every_server! {
@@ -205,7 +203,7 @@ on_every_server! {
         assert_eq!(in_time(lost).await.unwrap().unwrap(), "host-2");
     }
 
-    async fn death_of_a_participant_is_told(env) {
+    async fn death_of_a_participant_is_reported(env) {
         let (one, two, path) = (env.client().await, env.client().await, env.path("latch"));
         let others = latch(&two, &path);
         assert!(in_time(others.try_set_count(2)).await.unwrap());

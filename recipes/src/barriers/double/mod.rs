@@ -71,8 +71,8 @@ use crate::barriers::error::BarrierResult;
 ///
 /// # Differences from Curator
 ///
-/// * At the end of its budget a member deletes its node. Curator's node stays and counts, so a later member enters alone
-///   (CURATOR-80, CURATOR-318).
+/// * At the end of its budget a member deletes its node. Curator's node stays and counts, so a later member enters
+///   alone (CURATOR-80, CURATOR-318).
 /// * A `ready` that dead members have left lets no member in. Curator's next member enters alone.
 /// * A member goes on after a lost reply. Curator's caller gets `NodeExists`, and its node stays.
 /// * A late member enters the round. In Curator a late member may make all others wait for ever.

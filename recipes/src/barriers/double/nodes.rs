@@ -227,8 +227,8 @@ async fn one_by_one(session: &Session, operations: Vec<Operation>, unsupported: 
     Ok(all)
 }
 
-/// Returns the changes of the children less the writes that members send with theirs. The difference of two such numbers
-/// is the number of deaths between them.
+/// Returns the changes of the children less the writes that members send with theirs. The difference of two such
+/// numbers is the number of deaths between them.
 pub(super) const fn drift(barrier: &Stat) -> i32 {
     barrier.cversion.wrapping_sub(barrier.version)
 }

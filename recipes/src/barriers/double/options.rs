@@ -23,8 +23,9 @@ impl DoubleBarrierOptions {
         self
     }
 
-    /// Opens the barrier also with fewer members: when `grace` has passed since `least` members arrived, if the nodes of
-    /// at least `least` members still stand. Give all members the same quorum. Default: the barrier waits for all members.
+    /// Opens the barrier also with fewer members: when `grace` has passed since `least` members arrived, if the nodes
+    /// of at least `least` members still stand. Give all members the same quorum. Default: the barrier waits for all
+    /// members.
     pub fn quorum(mut self, least: usize, grace: Duration) -> Self {
         self.quorum = Some((least, grace));
         self

@@ -32,7 +32,7 @@ use crate::barriers::error::{BarrierError, BarrierResult};
 use crate::barriers::waiting::wait;
 
 /// A latch that opens after a number of counts, from any processes: the `CountDownLatch` of `java.util.concurrent`
-/// between processes. Curator has none; Redisson's is `RCountDownLatch`.
+/// between processes. Curator does not have it; in Redisson it is `RCountDownLatch`.
 ///
 /// [`try_set_count`](Self::try_set_count) begins a round with a count. Each [`count_down`](Self::count_down) lowers it
 /// by one. At zero the round is over: all its waiters pass, and the next round may begin. Clones are cheap.
@@ -81,7 +81,8 @@ use crate::barriers::waiting::wait;
 /// # Differences from Redisson's `RCountDownLatch`
 ///
 /// * A count with a lost reply counts once. Redisson's counts twice if it is repeated.
-/// * A waiter cannot miss the end of its round: it passes also if it was away while that round ended and the next began.
+/// * A waiter cannot miss the end of its round: it passes also if it was away while that round ended and the next
+///   began.
 /// * A latch that was never set is an error, [`NotSet`](BarrierError::NotSet). Redisson's lets waiters pass.
 /// * Participants, operation ids and numbers of rounds are additions.
 ///
@@ -144,7 +145,8 @@ impl CountDownLatch {
     /// * `BarrierError::InvalidArgument`: the count is 0.
     /// * `BarrierError::NotALatch`: the path has other data.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. With an [unknown
-    ///   outcome](BarrierError::outcome_unknown) the round may have begun, and may be over already, or deleted with the latch.
+    ///   outcome](BarrierError::outcome_unknown) the round may have begun, and may be over already, or deleted with the
+    ///   latch.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: no round has begun.
     ///
     /// # Cancel safety

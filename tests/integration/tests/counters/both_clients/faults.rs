@@ -89,8 +89,8 @@ fn faults() -> Vec<Vec<Lost>> {
     faults
 }
 
-/// The kind of request that changes a number, and its number among those of a call. The first transaction of an object that
-/// changes a node creates its marker.
+/// The kind of request that changes a number, and its number among those of a call. The first transaction of an object
+/// that changes a node creates its marker.
 fn write_of(is_first: bool) -> (OpCode, usize) {
     if is_zookeeper_async() { (OpCode::SetData, 1) } else { (OpCode::Multi, 1 + usize::from(is_first)) }
 }

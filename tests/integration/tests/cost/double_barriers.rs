@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use curator_framework::CuratorFramework;
-use curator_integration::env::{answered, eventually, in_time};
-use curator_integration::in_process::client;
+use curator_integration::env::{answered, connected, eventually, in_time};
+use curator_integration::in_process::{client, options};
 use curator_recipes::{BarrierMember, DistributedDoubleBarrier};
-use curator_test::wire::OpCode::{self, Exists, GetChildren, GetData, Multi, RemoveWatches};
-use futures_util::future::join_all;
+use curator_test::wire::OpCode::{self, Delete, Exists, GetChildren, GetData, Multi, RemoveWatches};
+use futures_util::future::{join, join_all};
 use tokio::time::Instant;
 
 use crate::meter::{Stage, round_trips};
@@ -86,6 +86,54 @@ async fn members_that_leave_at_once_send_two_requests_each() {
         let requests = stage.requests().await;
         assert_eq!(requests.len(), 2 * MEMBERS, "{requests:?}");
     }
+}
+
+/// The requests of one session, in the server's order.
+fn requests_of(stage: &Stage, session: i64) -> Vec<(OpCode, Option<String>)> {
+    let all = stage.server.requests().into_iter().filter(|one| one.session_id == session && one.op != OpCode::Ping);
+    all.map(|one| (one.op, one.path)).collect()
+}
+
+#[tokio::test]
+async fn member_watches_its_node_by_one_read_after_a_tenth_of_the_session_timeout() {
+    let stage = Stage::new(PATH).await;
+    let client = connected(options(&stage.server).session_timeout(Duration::from_secs(3))).await;
+    let session = client.session().await.unwrap().id().unwrap();
+    answered(std::slice::from_ref(&client)).await;
+    stage.server.clear_requests();
+    let barrier = DistributedDoubleBarrier::new(client.clone(), PATH, 2).unwrap();
+    let waiting = tokio::spawn(async move { barrier.enter().await.unwrap() });
+    let is_read = |(op, path): &(OpCode, Option<String>)| {
+        *op == GetData && path.as_deref().is_some_and(|path| path.ends_with("-member"))
+    };
+    eventually("it watches its node", async || requests_of(&stage, session).iter().any(is_read)).await;
+    let first: Vec<_> = requests_of(&stage, session).into_iter().take(3).map(|(op, _)| op).collect();
+    assert_eq!(first, [Multi, Exists, GetData]);
+    waiting.abort();
+}
+
+#[tokio::test]
+async fn member_that_waits_long_to_leave_sends_four_requests() {
+    let stage = Stage::new(PATH).await;
+    // A tenth of this timeout is the time after which a member that leaves looks at the others.
+    let leaver = connected(options(&stage.server).session_timeout(Duration::from_secs(3))).await;
+    let enter = async |client: &CuratorFramework| {
+        DistributedDoubleBarrier::new(client.clone(), PATH, 2).unwrap().enter().await.unwrap()
+    };
+    let (mut leaves, _other) = in_time(join(enter(&leaver), enter(&stage.client))).await;
+    let session = leaver.session().await.unwrap().id().unwrap();
+    answered(std::slice::from_ref(&leaver)).await;
+    stage.server.clear_requests();
+    let leaving = tokio::spawn(async move { leaves.leave().await.unwrap() });
+    // The watch on the own node is not counted, nor the write behind which it sees that the node is gone.
+    let counts = |(op, path): &(OpCode, Option<String>)| {
+        *op != Delete && !(*op == GetData && path.as_deref().is_some_and(|path| path.ends_with("-member")))
+    };
+    let sent = || requests_of(&stage, session).into_iter().filter(counts).map(|(op, _)| op);
+    let expected = [&[Multi, GetData][..], &[Exists, GetChildren, GetData, Exists]].concat();
+    eventually("it watches the other member", async || sent().count() >= expected.len()).await;
+    assert!(sent().eq(expected), "{:?}", requests_of(&stage, session));
+    leaving.abort();
 }
 
 #[tokio::test]

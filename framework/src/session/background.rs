@@ -613,6 +613,8 @@ async fn watch_held_node(session: Session, node: Weak<KnownNode>) -> Option<NotD
                 rearm_watch(session, &node, watch);
                 return None;
             }
+            // The owner has deleted it.
+            Err(Error::NoNode { .. }) if node.upgrade()?.is_being_deleted() => return None,
             // A server that lags may not have the node yet; after an answered write it has.
             Err(Error::NoNode { .. }) if !certain => certain = session.write_barrier().await.is_ok(),
             Err(Error::NoNode { .. }) => {

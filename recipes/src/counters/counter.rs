@@ -94,7 +94,13 @@ impl<V: Content> Counter<V> {
 
     /// Deletes the marker. The next change creates another one.
     pub(super) async fn close(&self) {
-        let marker = self.requests.lock().await.attempts.take_marker();
+        let marker = loop {
+            let mut requests = self.requests.lock().await;
+            // A caller in the queue needs the marker, which proves the write of a dropped one.
+            if !(requests.attempts.is_in_flight() && self.engine.lock().is_awaited()) {
+                break requests.attempts.take_marker();
+            }
+        };
         if let Some(marker) = marker {
             marker.delete().await;
         }

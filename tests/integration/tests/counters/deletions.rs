@@ -1,4 +1,4 @@
-//! Nodes and markers that another client deletes, and creates again, around a change. On an in-process server.
+//! Nodes and markers that are deleted, and created again, around a change. On an in-process server.
 
 use std::time::Duration;
 
@@ -151,6 +151,35 @@ async fn lost_first_change_is_not_repeated_if_the_node_was_deleted() {
         assert!(error.outcome_unknown(), "create: {is_create}, ends: {ends}: {error}");
         assert_eq!(stage.value().await, None);
     }
+}
+
+/// The caller that sends the requests of two is dropped, and `close` is the next one in the queue behind it.
+#[tokio::test]
+async fn close_leaves_the_marker_to_a_caller_that_needs_its_proof() {
+    let stage = Stage::new().await;
+    let number = long(&stage.client, PATH);
+    assert_eq!(values(&in_time(number.add(5)).await.unwrap()), (0, 5));
+    stage.proxy.drop_reply(OpCode::Multi, 2);
+    stage.proxy.refuse();
+    // Each task is in the queue before the next one begins; the server answers the first later.
+    stage.proxy.latency(Duration::from_millis(50));
+    let first = stage.add(&number);
+    let sender = stage.add(&number);
+    let closing = {
+        let number = number.clone();
+        tokio::spawn(async move { number.close().await })
+    };
+    let other = stage.add(&number);
+    in_time(stage.proxy.wait_for_faults(1)).await;
+    comes_to(&stage.client, ConnectionState::Suspended).await;
+    sender.abort();
+    assert!(sender.await.unwrap_err().is_cancelled());
+    assert_eq!(in_time(first).await.unwrap().unwrap(), (5, 12));
+    stage.proxy.accept();
+    assert_eq!(in_time(other).await.unwrap().unwrap(), (19, 26));
+    in_time(closing).await.unwrap();
+    assert_eq!(stage.server.children(PATH).unwrap(), [""; 0]);
+    assert_eq!(stage.value().await, Some(26));
 }
 
 /// A forced value that is set again would undo the change of the other client.

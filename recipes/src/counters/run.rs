@@ -135,8 +135,8 @@ impl<'a, V: Content> Runner<'a, V> {
     fn was_read(&mut self, mark: u64, read: Read) -> Result<(), Error> {
         let found = match read {
             Ok((stored, stat)) => {
-                self.attempts.set_czxid(Some(stat.czxid));
                 let data = self.counter.client.from_stored(&self.counter.path, stored, None)?;
+                self.attempts.set_czxid(Some(stat.czxid));
                 Some((Stored::of(&data), stat.version))
             }
             Err(Error::NoNode { .. }) => None,

@@ -35,6 +35,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | the request, or its reply, is lost | applied once, with the right values; `initialize`, `try_set` and `force_set` of a missing node: perhaps `outcome_unknown` | applied once, or [`outcome_unknown`](crate::CounterError::outcome_unknown) |
 /// | the session ends, too | applied once, or `outcome_unknown` | the same |
 /// | an administrator deletes the marker, too | applied once, or `outcome_unknown` | – |
+/// | the node is deleted, and created again with the same version, too | `outcome_unknown` | the new node may get the value |
 /// | the caller drops the future | applied once or not at all; others go on | the same, but others in its write may get `outcome_unknown` |
 ///
 /// A write that may have been applied is only repeated with the same condition, never computed anew. So a change never

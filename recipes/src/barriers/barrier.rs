@@ -65,7 +65,7 @@ use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
 /// | --- | --- |
 /// | `set_barrier`, `remove_barrier`, `is_set` | 1 |
 /// | `set_owned` | 2: the create, and a read with a watch, which notices a removal |
-/// | [`OwnedBarrier::remove`] | 2, and up to 2 in the background, to read after a write that the node is gone |
+/// | [`OwnedBarrier::remove`] | 2, and at most 1 in the background, a read for the watch on the node |
 /// | a wait | 1, and 2 more in each new session; over `zookeeper-async` 1 more after each notification |
 #[derive(Clone)]
 pub struct DistributedBarrier {

@@ -324,6 +324,18 @@ impl Session {
         }
     }
 
+    /// Resolves when the session has lost its connection, or has another one: it was [connected](Self::is_connected) or
+    /// not as `was_connected` says, and the newest connection had this [epoch](Self::epoch). Several tasks that wait are
+    /// woken in the order of their calls.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn connection_changed(&self, was_connected: bool, epoch: u64) {
+        let is_connected = |link: &ConnectionInfo| link.up && self.end_reason().is_none();
+        self.inner.link.wait_for(|link| is_connected(link) != was_connected || link.epoch != epoch).await;
+    }
+
     /// Ends the session, once: resolves [`ended`](Self::ended), ends the handle, wakes all watches and reports the
     /// loss of all owned nodes.
     pub(crate) fn finish(&self, end: SessionEnd) {

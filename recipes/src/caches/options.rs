@@ -20,6 +20,8 @@ pub struct CuratorCacheOptions {
     pub(super) keeps_contents: bool,
     /// A root that does not exist is created, as a container.
     pub(super) keeps_root: bool,
+    /// The streams report changes of the connection.
+    pub(super) reports_connection: bool,
     pub(super) max_watched_nodes: usize,
     pub(super) max_events: usize,
     pub(super) snapshot: Option<CacheSnapshot>,
@@ -35,6 +37,7 @@ impl Default for CuratorCacheOptions {
             drops_data: false,
             keeps_contents: false,
             keeps_root: false,
+            reports_connection: false,
             max_watched_nodes: 10_000,
             max_events: 10_000,
             snapshot: None,
@@ -94,6 +97,11 @@ impl CuratorCacheOptions {
 
     pub(super) fn keeping_root(mut self) -> Self {
         self.keeps_root = true;
+        self
+    }
+
+    pub(super) fn reporting_connection(mut self) -> Self {
+        self.reports_connection = true;
         self
     }
 

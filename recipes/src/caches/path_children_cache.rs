@@ -139,7 +139,8 @@ impl PathChildrenCache {
         path: impl Into<String>,
         options: CuratorCacheOptions,
     ) -> CacheResult<Self> {
-        let cache = CuratorCache::with_options(client, path, options.max_depth(1).keeping_root())?;
+        let options = options.max_depth(1).keeping_root().reporting_connection();
+        let cache = CuratorCache::with_options(client, path, options)?;
         Ok(Self { cache, mode: Mode::default() })
     }
 

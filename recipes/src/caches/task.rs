@@ -54,6 +54,7 @@ pub(super) struct CacheTask {
     compressed: Option<bool>,
     keeps_contents: bool,
     keeps_root: bool,
+    reports_connection: bool,
     mode: AddWatchMode,
     max_watched_nodes: usize,
     pauses: Pauses,
@@ -71,20 +72,30 @@ impl CacheTask {
         let is_single = options.max_depth == Some(0);
         let mode = if is_single { AddWatchMode::Persistent } else { AddWatchMode::PersistentRecursive };
         let compressed = options.compressed.then_some(true);
-        let CuratorCacheOptions { keeps_contents, keeps_root, max_watched_nodes, .. } = *options;
+        let CuratorCacheOptions { keeps_contents, keeps_root, reports_connection, max_watched_nodes, .. } = *options;
         let pauses = Pauses::default();
-        Self { client, shared, compressed, keeps_contents, keeps_root, mode, max_watched_nodes, pauses }
+        Self {
+            client,
+            shared,
+            compressed,
+            keeps_contents,
+            keeps_root,
+            reports_connection,
+            mode,
+            max_watched_nodes,
+            pauses,
+        }
     }
 
     pub(super) async fn run(mut self, mut stop: Stop) {
         let connection = Connection::new(&self.client, &self.shared);
         let (client, shared) = (self.client.weak_clone(), Arc::clone(&self.shared));
-        let keeps_root = self.keeps_root;
+        let (keeps_root, reports_connection) = (self.keeps_root, self.reports_connection);
         tokio::select! {
             biased;
             () = stop.requested() => {}
             // Ahead of the notifications that follow a change of the connection.
-            () = connection.tell() => {}
+            () = connection.tell(), if reports_connection => {}
             () = keep_root(&client, &shared), if keeps_root => {}
             () = self.follow(&connection) => {}
         }
@@ -157,9 +168,9 @@ impl CacheTask {
 
     /// Handles notifications and replies until the session ends.
     async fn run_session(&mut self, run: &mut SessionRun) -> Result<(), CacheError> {
-        let mut connection = self.client.watch_connection_state();
         let (mut notifications, mut completed) = (Vec::new(), Vec::new());
         loop {
+            let (is_connected, epoch) = (run.session.is_connected(), run.session.epoch());
             // Read before the notifications are taken: those of all transactions up to this one have arrived.
             let zxid = run.zxid();
             notifications.extend(std::iter::from_fn(|| run.source.try_next()));
@@ -180,9 +191,7 @@ impl CacheTask {
                     None => return Ok(()),
                 },
                 () = self.shared.wake.notified() => {}
-                changed = connection.changed() => if changed.is_err() {
-                    return Err(Error::Closed.into());
-                },
+                () = run.session.connection_changed(is_connected, epoch) => {}
                 Some(()) = pause => {}
             }
         }

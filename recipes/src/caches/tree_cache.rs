@@ -130,7 +130,7 @@ impl TreeCacheBuilder {
     ///
     /// As of [`CuratorCache::with_options`].
     pub fn build(self) -> CacheResult<TreeCache> {
-        let cache = CuratorCache::with_options(self.client, self.path, self.options)?;
+        let cache = CuratorCache::with_options(self.client, self.path, self.options.reporting_connection())?;
         Ok(TreeCache { cache, creates_path: self.creates_path })
     }
 }

@@ -24,7 +24,7 @@ pub(super) use self::tree::{Entry, Tree};
 const KEPT: usize = 1024;
 
 /// A request of a cache.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Request {
     /// Reads the data and the stat of a node.
     Read(Arc<str>),
@@ -264,12 +264,16 @@ impl Engine {
 
     /// Queues all sent requests again. Their replies do not arrive, or are ignored.
     fn requeue_sent(&mut self) {
+        let mut sent = Vec::new();
         for (request, pending) in &mut self.pending {
             if pending.stage != Stage::Queued {
                 pending.queue(false, &mut self.freshness);
-                self.queue.push_back(request.clone());
+                sent.push(request.clone());
             }
         }
+        // The map has another order in each process.
+        sent.sort_unstable();
+        self.queue.extend(sent);
     }
 
     /// Records that the notifications of a resync were handed in. Nothing is fresh before the nodes that they name are

@@ -454,6 +454,22 @@ fn requests_that_were_sent_ahead_of_the_end_of_a_resync_are_sent_again() {
     assert_eq!(client.engine.next_request(), read);
 }
 
+/// A simulated storm repeats its log only if a cache repeats its requests.
+#[test]
+fn requests_that_are_sent_again_have_an_order() {
+    let (mut server, mut client) = (flat(10, 0), Client::new());
+    settle(&mut server, &mut client);
+    let paths: Vec<_> = (0..10).map(|number| format!("/{number}")).collect();
+    for path in paths.iter().rev() {
+        client.engine.notified(EventType::NodeDataChanged, path);
+    }
+    while client.engine.next_request().is_some() {}
+    client.engine.resynced();
+    let sent_again = std::iter::from_fn(|| client.engine.next_request());
+    let expected = paths.iter().map(|path| Request::Read(path.as_str().into()));
+    assert!(sent_again.eq(expected));
+}
+
 #[test]
 fn a_full_read_during_a_resync_begins_at_its_end() {
     let (mut server, mut client) = (flat(2, 2), Client::new());

@@ -54,7 +54,7 @@ on_every_server! {
         let options = builder(proxy.address()).session_timeout(Duration::from_secs(30));
         let options = options.connection_timeout(Duration::from_millis(300));
         let bad_client = connected(options.retry_policy(RetryNTimes::new(0, Duration::ZERO))).await;
-        let bad_again = bad_client.clone();
+        let bad_session = in_time(bad_client.session()).await.unwrap();
         let (good_path, bad_path) = (env.path("good"), env.path("bad"));
         let good = Arc::new(InterProcessMutex::new(good_client.clone(), &good_path).unwrap());
         let bad = Arc::new(InterProcessSemaphoreMutex::new(bad_client, &bad_path).unwrap());
@@ -62,6 +62,7 @@ on_every_server! {
         let multi = InterProcessMultiLock::from_locks([good as Arc<dyn InterProcessLock>, bad]).unwrap();
         let guard = in_time(multi.acquire()).await.unwrap();
         env.wait_for_children(&good_client, &format!("{bad_path}/locks"), 0).await;
+        let epoch = bad_session.epoch();
         proxy.refuse();
         proxy.reset();
         let failed = in_time(guard.release()).await;
@@ -70,7 +71,8 @@ on_every_server! {
         assert_eq!(children(&good_client, &format!("{bad_path}/leases")).await.len(), 1, "the bad one is not");
         assert!(!guard.is_held() && !multi.is_acquired_in_this_process());
         proxy.accept();
-        curator_integration::env::eventually("it is connected again", async || bad_again.is_connected()).await;
+        let has_next = async || bad_session.is_connected() && bad_session.epoch() > epoch;
+        curator_integration::env::eventually("it is connected again", has_next).await;
         assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
         assert_eq!(children(&good_client, &format!("{bad_path}/leases")).await, [""; 0]);
     }

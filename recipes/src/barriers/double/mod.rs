@@ -107,9 +107,9 @@ use crate::barriers::error::BarrierResult;
 /// | `members` | 1, and 1 for each member | 2 |
 ///
 /// Waiting sends nothing, apart from one read: after a tenth of the session timeout a member watches its own node. When
-/// that node is deleted, up to 2 requests follow in the background. A member that waits in `leave` for longer than that
-/// time sends 4 requests, and again when the member that it watches has gone. The transaction that opens the barrier
-/// checks each member, and a server takes some ten thousand in its default frame.
+/// that member leaves, at most 1 read follows in the background. A member that waits in `leave` for longer than a tenth
+/// of the timeout sends 4 requests, and again when the member that it watches has gone. The transaction that opens the
+/// barrier checks each member, and a server takes some ten thousand in its default frame.
 #[derive(Clone)]
 pub struct DistributedDoubleBarrier {
     nodes: Arc<Nodes>,

@@ -107,7 +107,7 @@ use crate::barriers::waiting::wait;
 /// | `wait` | 2, however many counts follow; 4 if no count is left; 3 more in each new session |
 /// | `count` | 2; 5 if no count is left, which is read again after a write |
 /// | `participate` | 5; the first one of a latch 7 |
-/// | [`LatchParticipant::count_down`] | as `count_down`, and up to 2 in the background, to read after a write that the node is gone |
+/// | [`LatchParticipant::count_down`] | as `count_down`, and at most 1 in the background, a read for the watch on the node |
 /// | `participant_lost` | a listing, and one more whenever participants join or count, with 1 read for each that counts |
 ///
 /// # Over `zookeeper-async`

@@ -109,7 +109,20 @@ async fn member_watches_its_node_by_one_read_after_a_tenth_of_the_session_timeou
     eventually("it watches its node", async || requests_of(&stage, session).iter().any(is_read)).await;
     let first: Vec<_> = requests_of(&stage, session).into_iter().take(3).map(|(op, _)| op).collect();
     assert_eq!(first, [Multi, Exists, GetData]);
-    waiting.abort();
+
+    let mut other = in_time(self::barrier(&stage, 2).enter()).await.unwrap();
+    let mut member = in_time(waiting).await.unwrap();
+    answered(std::slice::from_ref(&client)).await;
+    stage.server.clear_requests();
+    let leaving = tokio::spawn(async move { member.leave().await.unwrap() });
+    eventually("it waits for the other one", async || requests_of(&stage, session).len() >= 2).await;
+    in_time(other.leave()).await.unwrap();
+    in_time(leaving).await.unwrap();
+    eventually("the watches have fired", async || client.watchers() == 0).await;
+    // The notification of the own departure may make the watch read the node.
+    let (own, others): (Vec<_>, Vec<_>) = requests_of(&stage, session).into_iter().partition(is_read);
+    assert!(own.len() <= 1, "{own:?}");
+    assert!(others.iter().map(|(op, _)| *op).eq([Multi, GetData]), "{others:?}");
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
                 kill_at = Some(Instant::now() + grant.remaining());
             }
             () = grant.revocation_requested(), if order.revocable && !stopping => {
-                tell("somebody asks for the lock: the command is stopped");
+                tell("another client asks for the lock: the command is stopped");
                 stopping = true;
                 process.signal(Signal::TERM);
                 kill_at = Some(Instant::now() + order.grace);

@@ -25,7 +25,10 @@ fn ls_shows_and_revoke_asks() {
     let text = stdout(&output);
     assert!(text.starts_with(&format!("requested the release of {node}\n")) && text.contains("--revocable"), "{text}");
     let (code, text) = end(holder);
-    assert_eq!((code, text.as_str()), (Some(143), "curator: somebody asks for the lock: the command is stopped\n"));
+    assert_eq!(
+        (code, text.as_str()),
+        (Some(143), "curator: another client asks for the lock: the command is stopped\n")
+    );
     assert_eq!(end(waiter).0, Some(0));
     let output = run(&servers, &["revoke", node]);
     assert_eq!((output.status.code(), stderr(&output)), (Some(1), format!("curator: no node {node}\n")));

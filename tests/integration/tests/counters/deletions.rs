@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use curator_framework::{ConnectionState, CuratorFramework, FixedEnsembleProvider};
+use curator_framework::{ConnectionState, CuratorFramework, Error, FixedEnsembleProvider};
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{self, options, server};
-use curator_recipes::{CounterResult, DistributedAtomicLong};
+use curator_recipes::{Compared, CounterError, CounterResult, DistributedAtomicLong};
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 use tokio::task::JoinHandle;
@@ -99,6 +99,27 @@ async fn change_never_rests_on_a_node_that_was_deleted() {
         assert_eq!(in_time(change).await.unwrap().unwrap(), (100, 107), "first: {is_first}");
         assert_eq!(stage.value().await, Some(107));
     }
+}
+
+/// The new node has the version of the one that was read, and the client cannot decompress its data.
+#[tokio::test]
+async fn change_never_overwrites_a_node_that_cannot_be_read() {
+    let server = server();
+    let direct = in_process::client(&server).await;
+    let client = connected(options(&server).enable_compression()).await;
+    client.create().creating_parents_if_needed().with_data(5_i64.to_be_bytes()).for_path(PATH).await.unwrap();
+    let number = long(&client, PATH);
+    // A comparison reads the node for the next change too.
+    assert_eq!(in_time(number.compare_and_set(0, 1)).await.unwrap(), Compared::Differs(5));
+    direct.delete().for_path(PATH).await.unwrap();
+    direct.create().with_data(100_i64.to_be_bytes()).for_path(PATH).await.unwrap();
+    let compared = in_time(number.compare_and_set(0, 1)).await.map(drop);
+    for refused in [compared, in_time(number.increment()).await.map(drop)] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, CounterError::Framework(Error::Compression { .. })), "{error}");
+    }
+    let (data, stat) = node(&direct, PATH).await.unwrap();
+    assert_eq!((data.as_slice(), stat.version), (100_i64.to_be_bytes().as_slice(), 0));
 }
 
 #[tokio::test]

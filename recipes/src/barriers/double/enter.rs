@@ -180,7 +180,8 @@ impl<'a> Attempt<'a> {
             }
             Step::ReadRound => Input::Round(nodes.read_round(&session).await?.look),
             Step::ReadCreations(names) => Input::Creations(nodes.creations(&session, names).await?),
-            Step::Open(names) => match nodes.change(&session, nodes.open(&session, &names)).await? {
+            Step::Open { names, version } => match nodes.change(&session, nodes.open(&session, &names, version)).await?
+            {
                 Some(done) => Input::Opened(created_in(&done)),
                 None => Input::Refused,
             },
@@ -343,7 +344,7 @@ fn created_in(done: &[Done]) -> i64 {
         Done::Set(stat) => Some(stat.mzxid),
         _ => None,
     };
-    done.iter().find_map(of).unwrap_or_default()
+    done.iter().rev().find_map(of).unwrap_or_default()
 }
 
 /// Returns the moment after a delay, unless that is beyond all time.

@@ -127,7 +127,6 @@ impl Attempt<'_> {
                 leave.departure.get_or_insert(drift(&read.barrier).wrapping_sub(1));
                 if is_set { Input::Looked(read.look) } else { Input::Woken }
             }
-            Step::ReadCreations(names) => Input::Creations(nodes.creations(session, names).await?),
             Step::WatchOther(name) => {
                 let (found, watch) = session.exists_watched(&make_path(&nodes.path, &name)).await?;
                 self.other = found.is_some().then_some(watch);

@@ -98,13 +98,14 @@ impl Nodes {
         }
     }
 
-    /// Returns the operations that create `ready` for these members.
-    pub(super) fn open(&self, session: &Session, names: &[String]) -> Vec<Operation> {
+    /// Returns the operations that create `ready` for these members if the barrier has this version.
+    pub(super) fn open(&self, session: &Session, names: &[String], version: i32) -> Vec<Operation> {
         let stands = |name: &String| Operation::Check { path: make_path(&self.path, name), version: None };
         let (path, data) = (self.ready.clone(), names.join("\n").into_bytes());
         let acl = session.acl_for(&path);
         let create = Operation::Create { path, data, acl, mode: CreateMode::Persistent };
-        names.iter().map(stands).chain([create, self.write_quantity(None)]).collect()
+        let write = self.write_quantity(Some(version));
+        std::iter::once(write).chain(names.iter().map(stands)).chain([create]).collect()
     }
 
     /// Returns the operations that delete `ready` if the barrier has this version, and `ready` the other one.

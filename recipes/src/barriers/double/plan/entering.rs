@@ -19,8 +19,9 @@ pub(in super::super) enum Step {
     ReadRound,
     /// Reads the transactions that have created these members.
     ReadCreations(Vec<String>),
-    /// Creates `ready` if each of these members stands. The own name is the first.
-    Open(Vec<String>),
+    /// Creates `ready` for these members if each of them stands, and the barrier still has this version: so no member
+    /// has come since. The own name is the first.
+    Open { names: Vec<String>, version: i32 },
     /// Deletes `ready` if the barrier and `ready` still have these versions: the members of its round are gone.
     RemoveStale { version: i32, ready: i32 },
     /// Adds the own name to the round if the member `beside` stands and `ready` is unchanged.
@@ -179,7 +180,7 @@ impl Entering {
             Input::Removed | Input::Refused | Input::Woken => Step::Look,
             Input::GraceOver => {
                 self.grace_is_over = true;
-                Step::List
+                Step::Look
             }
             Input::BudgetOver => {
                 self.budget_is_over = true;
@@ -237,7 +238,7 @@ impl Entering {
         self.may_have_opened = true;
         names.retain(|name| *name != self.name);
         names.insert(0, self.name.clone());
-        Step::Open(names)
+        Step::Open { names, version: self.version }
     }
 
     fn looked(&mut self, look: Look<i64>) -> Step {

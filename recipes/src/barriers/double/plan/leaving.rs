@@ -11,8 +11,6 @@ pub(in super::super) enum Step {
     Watch,
     /// Lists the members, and reads the data of `ready` with a watch.
     Look,
-    /// Reads the transactions that have created these members.
-    ReadCreations(Vec<String>),
     /// Sets a watch on this member, which has not left.
     WatchOther(String),
     /// Waits for the watches, for the end of the budget, and with `grace` for a while.
@@ -43,7 +41,6 @@ pub(in super::super) enum Input {
     /// transactions.
     Unwatched,
     Looked(Look<Ready>),
-    Creations(Vec<(String, i64)>),
     /// The member stands, and a watch is set on it.
     OtherWatched,
     /// The member has left or died.
@@ -72,13 +69,11 @@ pub(in super::super) struct Leaving {
     has_departed: bool,
     /// The transaction that deleted the own node, if it is known.
     departed_zxid: i64,
-    /// The look before [`Step::ReadCreations`].
-    unclear: Option<Look<i64>>,
 }
 
 impl Leaving {
     pub(in super::super) fn new(name: &str, own_czxid: i64, round: Option<i64>) -> Self {
-        Self { name: name.to_owned(), own_czxid, round, has_departed: false, departed_zxid: 0, unclear: None }
+        Self { name: name.to_owned(), own_czxid, round, has_departed: false, departed_zxid: 0 }
     }
 
     pub(in super::super) fn round(&self) -> Option<i64> {
@@ -113,7 +108,6 @@ impl Leaving {
                 Step::Look
             }
             Input::Looked(look) => self.looked(look),
-            Input::Creations(creations) => self.creations(&creations),
             Input::OtherWatched => Step::Wait { grace: false },
             // A member that leaves deletes `ready` if it is the last one, so that the look is needed for a death alone.
             Input::Left => Step::Wait { grace: true },
@@ -136,41 +130,19 @@ impl Leaving {
     fn looked(&mut self, look: Look<Ready>) -> Step {
         let Look { version, mut names, ready } = look;
         names.retain(|name| *name != self.name);
-        let Some(ready) = ready else { return Step::Over };
-        let is_over = self.round.map_or(self.own_czxid > ready.czxid, |round| round != ready.czxid);
-        if is_over {
-            return Step::Over;
-        }
-        // After a lost reply the round may not be known. The opener may not have listed a member that came after its
-        // look.
-        let is_listed = ready.members.is_empty() || ready.members.contains(&self.name);
-        if self.round.is_none() && !is_listed {
-            self.unclear = Some(Look { version, names: names.clone(), ready: Some(ready.czxid) });
-            return if names.is_empty() { Step::Over } else { Step::ReadCreations(names) };
-        }
-        self.go_on(ready.czxid, names, version)
-    }
-
-    /// A member that is older than the own node has been in the own round, and `ready` cannot be deleted while it
-    /// stands.
-    fn creations(&mut self, creations: &[(String, i64)]) -> Step {
-        match self.unclear.take() {
-            Some(Look { version, names, ready: Some(ready) })
-                if creations.iter().any(|(_, czxid)| *czxid < self.own_czxid) =>
-            {
-                self.go_on(ready, names, version)
-            }
-            _ => Step::Over,
-        }
-    }
-
-    /// Waits for the other members of the own round, if some are left.
-    fn go_on(&mut self, round: i64, names: Vec<String>, version: i32) -> Step {
-        self.round = Some(round);
+        let Some(ready) = ready.filter(|ready| self.is_own(ready)) else { return Step::Over };
+        self.round = Some(ready.czxid);
         match self.other_to_watch(names) {
             Some(name) => Step::WatchOther(name),
             None => Step::Remove { version },
         }
+    }
+
+    /// After a lost reply to the departure, the members of a round tell whether it is the own one. Java's members name
+    /// none.
+    fn is_own(&self, ready: &Ready) -> bool {
+        let is_listed = ready.members.is_empty() || ready.members.contains(&self.name);
+        self.round.map_or(self.own_czxid < ready.czxid && is_listed, |round| round == ready.czxid)
     }
 
     /// Returns the member to watch: the next one in the order of names, so that not all waiters watch the same.
@@ -185,29 +157,26 @@ impl Leaving {
 mod tests {
     use super::*;
 
-    /// Leaves with a lost reply, before the round is known. The opener has listed `a` and `b` alone.
-    fn look_behind_a_lost_reply(names: &[&str]) -> (Leaving, Step) {
-        let listed = ["a", "b"].map(str::to_owned).to_vec();
+    /// Leaves with a lost reply, before the round is known. The open round has these members, and `a` stands.
+    fn look_behind_a_lost_reply(members: &[&str]) -> (Step, Option<i64>) {
         let mut plan = Leaving::new("c", 182, None);
         assert_eq!(plan.next(Input::DepartedBefore), Step::Look);
-        let ready = Some(Ready { czxid: 183, version: 0, members: listed });
-        let names = names.iter().map(|&name| name.to_owned()).collect();
-        let step = plan.next(Input::Looked(Look { version: 9, names, ready }));
-        (plan, step)
+        let members = members.iter().map(|&name| name.to_owned()).collect();
+        let ready = Some(Ready { czxid: 183, version: 0, members });
+        let step = plan.next(Input::Looked(Look { version: 9, names: vec!["a".to_owned()], ready }));
+        (step, plan.round())
     }
 
     #[test]
-    fn member_that_the_opener_did_not_list_waits_for_older_members() {
-        let (mut plan, step) = look_behind_a_lost_reply(&["a", "b"]);
-        assert_eq!(step, Step::ReadCreations(vec!["a".to_owned(), "b".to_owned()]));
-        let step = plan.next(Input::Creations(vec![("a".to_owned(), 180), ("b".to_owned(), 181)]));
-        assert_eq!((step, plan.round()), (Step::WatchOther("a".to_owned()), Some(183)));
+    fn member_of_an_unknown_round_waits_for_the_others_if_the_round_names_it() {
+        for names in [&["a", "c"][..], &[]] {
+            let (step, round) = look_behind_a_lost_reply(names);
+            assert_eq!((step, round), (Step::WatchOther("a".to_owned()), Some(183)), "{names:?}");
+        }
     }
 
     #[test]
     fn member_that_left_an_earlier_round_does_not_wait_for_a_later_one() {
-        let (mut plan, _) = look_behind_a_lost_reply(&["d"]);
-        assert_eq!(plan.next(Input::Creations(vec![("d".to_owned(), 190)])), Step::Over);
-        assert_eq!(look_behind_a_lost_reply(&[]).1, Step::Over);
+        assert_eq!(look_behind_a_lost_reply(&["a", "b"]), (Step::Over, None));
     }
 }

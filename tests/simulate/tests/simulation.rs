@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 /// How many fresh seeds.
 const FRESH: u64 = 40;
 /// Seeds of storms that found something once, with the generator of that time.
-const KEPT: [u64; 11] = [
+const KEPT: [u64; 12] = [
     1051,
     1368,
     2835,
@@ -30,9 +30,10 @@ const KEPT: [u64; 11] = [
     1_437_167_897,
     1_437_172_323,
     3_712_030_542,
+    706_466,
 ];
 /// Those with a storm of an election that found something.
-const KEPT_ELECTIONS: [u64; 8] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_531_191_909];
+const KEPT_ELECTIONS: [u64; 9] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_531_191_909, 708_997];
 /// Those with a storm of caches that found something.
 const KEPT_CACHES: [u64; 1] = [2_404_384_897];
 /// Those with a storm of a double barrier that found something.

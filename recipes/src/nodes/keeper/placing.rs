@@ -131,9 +131,9 @@ impl Keeper {
                 self.adopt(session, &stat, false);
                 self.accept(&wanted);
                 match looked? {
-                    // The parents were missing when the read was executed.
-                    (None, _) => Ok(session.exists_watched(path).await?),
-                    looked => Ok(looked),
+                    (Some(found), watch) if found.czxid >= stat.czxid => Ok((Some(found), watch)),
+                    // The parents were missing, so the read was executed before the create.
+                    _ => Ok(session.exists_watched(path).await?),
                 }
             }
             Err(Error::NodeExists { .. }) => Ok(looked?),

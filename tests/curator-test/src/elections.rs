@@ -416,8 +416,9 @@ struct Checker<'a> {
     /// All terms, in the order of their beginnings.
     terms: Vec<Term<'a>>,
     newest: i64,
-    /// The `czxid` of each node that the server created.
-    created: BTreeMap<&'a str, i64>,
+    /// The `czxid`s of the nodes that the server created, by name. A removal of the path ends the order of numbers, so a
+    /// candidate may create a node of the same name again.
+    created: BTreeMap<&'a str, Vec<i64>>,
     /// All terms of the history, with their nodes.
     led: BTreeSet<(&'a str, i64)>,
     revoked: BTreeMap<&'a str, Duration>,
@@ -466,7 +467,12 @@ impl<'a> Checker<'a> {
             Event::SeenLeading { candidate, term } => self.seen(at, *candidate, *term),
             Event::Lost { candidate, term } => self.ends(at, *candidate, *term, true),
             Event::Resigned { candidate, term } => self.ends(at, *candidate, *term, false),
-            Event::Created { node, czxid } => self.created.insert(node, *czxid).is_none(),
+            Event::Created { node, czxid } => {
+                let is_gone = self.revoked.remove(node.as_str()).is_some();
+                let created = self.created.entry(node).or_default();
+                created.push(*czxid);
+                created.len() == 1 || is_gone
+            }
             Event::Revoked { node } => {
                 self.revoked.entry(node).or_insert(at);
                 let leads = |term: &&mut Term<'_>| term.node == *node && term.stage == Stage::Leading;
@@ -496,7 +502,8 @@ impl<'a> Checker<'a> {
                 self.found.push(Violation::BeganOnARevokedNode { at, candidate, node, since });
             }
         }
-        if !self.created.is_empty() && self.created.get(node).is_none_or(|czxid| term < *czxid) {
+        let newest = self.created.get(node).and_then(|created| created.last());
+        if !self.created.is_empty() && newest.is_none_or(|czxid| term < *czxid) {
             self.found.push(Violation::TermOfAnotherNode { at, candidate, term, node: node.to_owned() });
         }
         // The term of a node that is gone excludes none, so a later one may have begun.
@@ -552,8 +559,10 @@ impl<'a> Checker<'a> {
     fn is_known(&self, term: i64, node: &str) -> bool {
         let led = self.led.contains(&(node, term));
         match self.created.get(node) {
-            Some(czxid) if self.led.range((node, i64::MIN)..=(node, i64::MAX)).next().is_none() => *czxid <= term,
-            Some(czxid) => *czxid == term || led,
+            Some(created) if self.led.range((node, i64::MIN)..=(node, i64::MAX)).next().is_none() => {
+                created.iter().any(|czxid| *czxid <= term)
+            }
+            Some(created) => created.contains(&term) || led,
             None => self.created.is_empty() && led,
         }
     }
@@ -711,6 +720,24 @@ mod tests {
         assert_eq!(proper.check(&rules().prompt(seconds(3)).on_its_way(seconds(0)).no_loss_in_calm()), []);
         assert_eq!(proper.terms(), 3);
         assert_eq!(proper.entries().len(), 22);
+    }
+
+    #[test]
+    fn node_that_is_created_again_after_its_removal_has_a_term_of_its_own() {
+        let created_as = |czxid| Event::Created { node: node(10), czxid };
+        let reported = |term| Event::Reports(OBSERVER, Report::Leader(term, node(10)));
+        let led = |term| Event::Leads { candidate: FIRST, term, node: node(10) };
+        let history = |removal| elections([(1, created_as(10)), (2, removal), (3, created_as(20)), (4, led(20))]);
+        assert_eq!(history(revoked(10)).check(&rules()), []);
+        let found = [Violation::OutOfOrder { at: seconds(3), event: created_as(20) }];
+        assert_eq!(history(revoked(11)).check(&rules()), found);
+
+        let mut late = history(revoked(10));
+        for term in [10, 20, 21] {
+            late.record(seconds(5), reported(term));
+        }
+        let found = Violation::UnknownTermReported { at: seconds(5), observer: OBSERVER, term: 21, node: node(10) };
+        assert_eq!(late.check(&rules()), [found]);
     }
 
     #[test]

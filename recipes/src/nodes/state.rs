@@ -56,7 +56,10 @@ impl NodeState {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Standing(one), Self::Standing(other)) => one == other,
-            (Self::TakenBy { czxid: one, .. }, Self::TakenBy { czxid: other, .. }) => one == other,
+            // Servers that have lost their data give out the same transactions again.
+            (Self::TakenBy { session, czxid }, Self::TakenBy { session: other, czxid: others }) => {
+                (session, czxid) == (other, others)
+            }
             (Self::Failed(one), Self::Failed(other)) => one.to_string() == other.to_string(),
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }

@@ -258,7 +258,8 @@ impl Departure {
     ///
     /// The number is exact in groups of this crate's members with the default client. If the reply to the arrival or to
     /// the departure is lost, a later read takes its place. The number may then miss a death after the arrival, or
-    /// include one after the departure. A member with `zookeeper-async` returns 0.
+    /// include one after the departure. It may include the member itself, if another client has deleted its node. A
+    /// member with `zookeeper-async` returns 0.
     #[must_use]
     pub const fn died(&self) -> u32 {
         self.died

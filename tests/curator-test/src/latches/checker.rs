@@ -1,6 +1,7 @@
 //! The check of the events of a latch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Call, Entry, Event, Rules, Violation};
@@ -25,10 +26,14 @@ impl Round {
         self.from <= until && self.until.is_none_or(|end| end >= from)
     }
 
-    /// Returns the number of remaining counts at a time.
-    fn remaining(&self, at: Duration) -> u32 {
-        let counts = self.counts.values().filter(|time| **time <= at).count();
-        self.needs.saturating_sub(u32::try_from(counts).unwrap_or(u32::MAX))
+    /// Returns the smallest and the largest number of remaining counts in a time. Counts at its beginning may have
+    /// followed it.
+    fn remaining(&self, from: Duration, until: Duration) -> RangeInclusive<u32> {
+        let remaining = |is_made: &dyn Fn(Duration) -> bool| {
+            let counts = self.counts.values().filter(|time| is_made(**time)).count();
+            self.needs.saturating_sub(u32::try_from(counts).unwrap_or(u32::MAX))
+        };
+        remaining(&|time| time <= until)..=remaining(&|time| time < from)
     }
 }
 
@@ -218,8 +223,7 @@ impl<'a> Checker<'a> {
 
     fn shows(&mut self, at: Duration, ended: &Ended, remaining: u32) {
         let was_so = |round: &Round| {
-            let most = round.remaining(ended.behind.max(round.from));
-            (round.remaining(round.until.unwrap_or(at))..=most).contains(&remaining)
+            round.remaining(ended.behind.max(round.from), round.until.unwrap_or(at)).contains(&remaining)
         };
         if !self.rounds.iter().any(|round| round.lasted(ended.behind, at) && was_so(round)) {
             self.found.push(Violation::WrongRemaining { at, call: ended.call, remaining });

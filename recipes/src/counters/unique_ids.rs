@@ -27,7 +27,7 @@ const LARGEST_BATCH: usize = 256;
 /// An id is never returned twice, but may be lost: with a reply, a dropped future or a crash. A call that begins after
 /// the end of another one returns a larger id, whichever clients make them.
 ///
-/// Do not delete the nodes: a later object would return the same ids again.
+/// Do not delete the nodes: a later object may return the same ids again.
 ///
 /// # Examples
 ///
@@ -154,7 +154,7 @@ impl Shared {
                     None => return self.begin(session, epoch + 1).await,
                 },
                 // An administrator has deleted the node of the epoch: its ids must not be returned again.
-                Err(Error::NoNode { .. }) => return self.begin(session, epoch + 1).await,
+                Err(Error::NoNode { .. }) => return self.follow(session, epoch).await,
                 Err(error) => return Err(error),
             }
         }
@@ -164,25 +164,47 @@ impl Shared {
     /// Returns the newest epoch. Creates the first one if it is missing.
     async fn find_epoch(&self, session: &Session) -> Result<u64, Error> {
         let newest = loop {
-            let children = match session.get_children(&self.path).await {
-                Err(Error::NoNode { .. }) => Vec::new(),
-                children => children?,
-            };
-            match children.iter().filter_map(|name| epoch_of(name)).max() {
+            match self.listed_epoch(session).await? {
                 Some(epoch) => break epoch,
                 None => self.create(session, 0).await?,
             }
         };
-        let mut known = self.epoch.lock();
-        *known = (*known).max(Some(newest));
+        self.know(newest);
         Ok(newest)
+    }
+
+    /// Returns the newest epoch with a node.
+    async fn listed_epoch(&self, session: &Session) -> Result<Option<u64>, Error> {
+        let children = match session.get_children(&self.path).await {
+            Err(Error::NoNode { .. }) => Vec::new(),
+            children => children?,
+        };
+        Ok(children.iter().filter_map(|name| epoch_of(name)).max())
+    }
+
+    /// Makes a newer epoch the known one: the node of this one was deleted. Begins the next epoch if no other object has
+    /// begun one.
+    async fn follow(&self, session: &Session, epoch: u64) -> Result<(), Error> {
+        let session = session.pinned();
+        session.write_barrier().await?;
+        match self.listed_epoch(&session).await?.filter(|newest| *newest > epoch) {
+            Some(newest) => {
+                self.know(newest);
+                Ok(())
+            }
+            None => self.begin(&session, epoch + 1).await,
+        }
+    }
+
+    fn know(&self, epoch: u64) {
+        let mut known = self.epoch.lock();
+        *known = (*known).max(Some(epoch));
     }
 
     /// Makes this epoch, or a newer one, the known one.
     async fn begin(&self, session: &Session, epoch: u64) -> Result<(), Error> {
         self.create(session, epoch).await?;
-        let mut known = self.epoch.lock();
-        *known = (*known).max(Some(epoch));
+        self.know(epoch);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use curator_framework::{ConnectionState, CuratorFramework, Error, FixedEnsembleP
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{self, options, server};
-use curator_recipes::{Compared, CounterError, CounterResult, DistributedAtomicLong};
+use curator_recipes::{Compared, CounterError, CounterResult, DistributedAtomicLong, UniqueIds};
 use curator_test::wire::OpCode;
 use curator_test::{FaultProxy, TestingServer};
 use tokio::task::JoinHandle;
@@ -227,4 +227,18 @@ async fn forced_value_is_not_set_again_behind_another_change() {
         assert_eq!(stage.value().await, Some(9));
         assert_eq!(values(&in_time(number.add(1)).await.unwrap()), (9, 10));
     }
+}
+
+#[tokio::test]
+async fn ids_never_repeat_when_the_nodes_of_two_epochs_are_deleted() {
+    let server = server();
+    let client = in_process::client(&server).await;
+    let [one, other] = [(); 2].map(|()| UniqueIds::new(client.clone(), "/ids").unwrap());
+    let mut ids = vec![one.next().await.unwrap(), other.next().await.unwrap()];
+    for epoch in 0..2 {
+        client.delete().for_path(&format!("/ids/{epoch:010}")).await.unwrap();
+        ids.push(one.next().await.unwrap());
+    }
+    ids.push(other.next().await.unwrap());
+    assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
 }

@@ -3,6 +3,7 @@
 use curator_framework::{CuratorFramework, Done, Error, Operation, Session, Stat};
 
 use crate::counters::engine::{Condition, Refusal};
+use crate::counters::error::without_change;
 use crate::counters::marker::{Marker, Proof};
 
 /// The attempts of a counter, kept between its callers.
@@ -166,7 +167,7 @@ impl Attempts {
     /// Ends the write in flight. Returns its error: one with an unknown outcome if the write may have been applied.
     pub(super) fn fail(&mut self, client: &CuratorFramework, error: Error) -> Error {
         let may_be_applied = self.flight.as_ref().is_some_and(|flight| flight.is_sent || flight.is_ambiguous);
-        let error = if may_be_applied { self.unknown(client) } else { error };
+        let error = if may_be_applied { self.unknown(client) } else { without_change(error) };
         self.give_up();
         error
     }

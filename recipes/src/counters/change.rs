@@ -49,6 +49,9 @@ impl<T> AtomicChange<T> {
 }
 
 /// The result of a change that requires an expected value.
+///
+/// A comparison that fails shows the value that the client's server knows. A server that lags behind may know an earlier
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the value may differ, and is not set then"]
 pub enum Compared<T> {

@@ -34,6 +34,21 @@ impl<V> Change<V> {
     const fn is_forced(&self) -> bool {
         matches!(self, Self::Force(_))
     }
+
+    const fn is_sum(&self) -> bool {
+        matches!(self, Self::Add(_) | Self::Subtract(_))
+    }
+}
+
+/// The changes that a failed step ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// Those that were queued before this mark: no server was reached.
+    Before(u64),
+    /// Those that need a read, up to the first forced one.
+    Reading,
+    /// The sums up to the first forced one: the missing node cannot be created as 0.
+    Sums,
 }
 
 /// The effect of a change that has been decided.
@@ -216,6 +231,8 @@ struct Queued<V> {
     /// The newest write rests on a state that was read after the change was queued. A refusal of an older one is not a
     /// try in Curator's sense, which reads first.
     is_fresh: bool,
+    /// The change gets a write of its own, because a common one could not be sent.
+    is_alone: bool,
     patience: Patience,
 }
 
@@ -266,60 +283,77 @@ impl<V: Content> Engine<V> {
         let (id, (caller, outcome)) = (self.next_id, oneshot::channel());
         self.next_id += 1;
         let patience = Patience::new(policy, now);
-        self.queue.push_back(Queued { id, change, caller: Some(caller), tries: 0, is_fresh: false, patience });
+        self.queue.push_back(Queued {
+            id,
+            change,
+            caller: Some(caller),
+            tries: 0,
+            is_fresh: false,
+            is_alone: false,
+            patience,
+        });
         (id, outcome)
     }
 
     /// Takes a change back when its caller is gone. A change in flight may still be applied.
     pub(super) fn withdraw(&mut self, id: u64) {
-        self.queue.retain(|queued| queued.id != id);
-        let in_flight = self.flight.iter_mut().flat_map(|batch| &mut batch.changes);
-        for (queued, _) in in_flight.filter(|(queued, _)| queued.id == id) {
-            queued.caller = None;
+        // Both are in the order of ids: a search, because all of many callers may give up at once.
+        if let Ok(index) = self.queue.binary_search_by_key(&id, |queued| queued.id) {
+            self.queue.remove(index);
+        } else if let Some(batch) = &mut self.flight {
+            if let Ok(index) = batch.changes.binary_search_by_key(&id, |(queued, _)| queued.id) {
+                batch.changes[index].0.caller = None;
+            }
         }
     }
 
-    /// Returns the next action. It decides changes that need no write.
-    pub(super) fn next(&mut self) -> Step {
+    /// Returns the next action. It decides changes that need no write. A change to a value that is not `allowed` gets a
+    /// write of its own, which the client refuses.
+    pub(super) fn next(&mut self, allowed: impl Fn(&V) -> bool) -> Step {
         if let Some(batch) = &self.flight {
             return Step::Write(batch.write.clone());
         }
         loop {
             let Some(first) = self.queue.front() else { return Step::Idle };
             if let Change::Force(_) = first.change {
-                return self.force();
+                return self.force(&allowed);
             }
             let (stored, condition) = match &self.known {
                 Known::Nothing => return Step::Read,
                 Known::Missing => (Stored::Missing, Condition::Missing),
                 Known::Node { stored, version } => (stored.clone(), Condition::Version(*version)),
             };
-            if let Some(step) = self.combine(stored, condition) {
+            if let Some(step) = self.combine(stored, condition, &allowed) {
                 return step;
             }
         }
     }
 
     /// Combines the changes up to the next forced one into a write. Returns `None` if it has decided some instead.
-    fn combine(&mut self, mut stored: Stored<V>, condition: Condition) -> Option<Step> {
-        let mut changes = self.queue.iter().map(|queued| &queued.change).take_while(|change| !change.is_forced());
-        if condition == Condition::Missing
-            && changes.any(|change| matches!(change, Change::Add(_) | Change::Subtract(_)))
-        {
-            return Some(Step::CreateZero);
-        }
+    fn combine(&mut self, mut stored: Stored<V>, condition: Condition, allowed: impl Fn(&V) -> bool) -> Option<Step> {
         let (mut effects, mut value) = (Vec::new(), None);
         for queued in self.queue.iter().take_while(|queued| !queued.change.is_forced()) {
             let mut effect = stored.changed_by(&queued.change);
+            let mut is_last = false;
             if let Effect::Changed { post, .. } = &effect {
+                if condition == Condition::Missing && queued.change.is_sum() {
+                    return Some(Step::CreateZero);
+                }
+                is_last = queued.is_alone || !allowed(post);
+                if is_last && value.is_some() {
+                    break;
+                }
                 if condition == Condition::Version(ANY_VERSION) {
-                    effect = Effect::VersionsExhausted;
+                    (effect, is_last) = (Effect::VersionsExhausted, false);
                 } else {
                     stored = Stored::Value(post.clone());
                     value = Some(post.clone());
                 }
             }
             effects.push(effect);
+            if is_last {
+                break;
+            }
         }
         if let Some(value) = value {
             return Some(self.launch(effects, value, condition));
@@ -332,7 +366,7 @@ impl<V: Content> Engine<V> {
     }
 
     /// Combines the forced changes at the head of the queue.
-    fn force(&mut self) -> Step {
+    fn force(&mut self, allowed: impl Fn(&V) -> bool) -> Step {
         let (condition, mut stored) = match &self.known {
             Known::Missing => (Condition::Missing, Stored::Missing),
             Known::Nothing => (Condition::Exists, Stored::Foreign(0)),
@@ -342,8 +376,15 @@ impl<V: Content> Engine<V> {
         let mut value = V::default();
         for queued in &self.queue {
             let Change::Force(new) = &queued.change else { break };
+            let is_last = queued.is_alone || !allowed(new);
+            if is_last && !effects.is_empty() {
+                break;
+            }
             effects.push(stored.changed_by(&queued.change));
             (stored, value) = (Stored::Value(new.clone()), new.clone());
+            if is_last {
+                break;
+            }
         }
         self.launch(effects, value, condition)
     }
@@ -446,12 +487,34 @@ impl<V: Content> Engine<V> {
         }
     }
 
-    /// Ends the changes in the queue that were queued before `mark` with an error.
-    pub(super) fn queue_failed(&mut self, mark: u64, error: &CounterError) {
-        let failed = self.queue.iter().take_while(|queued| queued.id < mark).count();
-        for queued in self.queue.drain(..failed) {
-            queued.end(Err(Failure::Error(error.clone())));
+    /// Gives each change of the write in flight a write of its own. Returns `false` if it has only one.
+    pub(super) fn part_flight(&mut self) -> bool {
+        let Some(batch) = self.flight.take_if(|batch| batch.changes.len() > 1) else { return false };
+        for (mut queued, _) in batch.changes.into_iter().rev() {
+            (queued.is_alone, queued.tries) = (true, queued.tries.saturating_sub(1));
+            if queued.caller.is_some() {
+                self.queue.push_front(queued);
+            }
         }
+        true
+    }
+
+    /// Ends changes in the queue with the error of a step.
+    pub(super) fn queue_failed(&mut self, failed: Failed, error: &CounterError) {
+        let reading = |queued: &&Queued<V>| match failed {
+            Failed::Before(mark) => queued.id < mark,
+            Failed::Reading | Failed::Sums => !queued.change.is_forced(),
+        };
+        let reached = self.queue.iter().take_while(reading).count();
+        let mut others = VecDeque::new();
+        for queued in self.queue.drain(..reached) {
+            match failed == Failed::Sums && !queued.change.is_sum() {
+                true => others.push_back(queued),
+                false => queued.end(Err(Failure::Error(error.clone()))),
+            }
+        }
+        others.append(&mut self.queue);
+        self.queue = others;
     }
 }
 
@@ -504,19 +567,19 @@ mod tests {
         let changes =
             [Change::Add(2), cas(7, 9), cas(7, 8), Change::Add(i64::MAX), Change::Subtract(1), Change::Set(3)];
         let mut outcomes = submit(&mut engine, changes);
-        assert_eq!(engine.next(), Step::Read);
+        assert_eq!(engine.next(|_| true), Step::Read);
         read(&mut engine, 5, 4);
-        assert_eq!(engine.next(), write(3, Condition::Version(4)));
-        assert_eq!(engine.next(), write(3, Condition::Version(4)), "the same until it is settled");
+        assert_eq!(engine.next(|_| true), write(3, Condition::Version(4)));
+        assert_eq!(engine.next(|_| true), write(3, Condition::Version(4)), "the same until it is settled");
         let mut later = submit(&mut engine, [Change::Add(1)]);
         assert!(effects(&mut outcomes).is_empty());
         engine.applied(Some(5));
         let overflow = Effect::Overflow { value: 9, delta: i64::MAX.into() };
         assert_eq!(effects(&mut outcomes), [set(5, 7), set(7, 9), Effect::Differs(9), overflow, set(9, 8), set(8, 3)]);
-        assert_eq!(engine.next(), write(4, Condition::Version(5)), "without a read");
+        assert_eq!(engine.next(|_| true), write(4, Condition::Version(5)), "without a read");
         engine.applied(Some(6));
         assert_eq!(effects(&mut later), [set(3, 4)]);
-        assert_eq!(engine.next(), Step::Idle);
+        assert_eq!(engine.next(|_| true), Step::Idle);
     }
 
     #[test]
@@ -524,14 +587,14 @@ mod tests {
         let mut engine = engine();
         read(&mut engine, 5, 4);
         let mut first = submit(&mut engine, [Change::CompareAndSet { expected: 1, new: 2 }]);
-        assert_eq!(engine.next(), Step::Read, "the known value may be too old");
+        assert_eq!(engine.next(|_| true), Step::Read, "the known value may be too old");
         let mark = engine.mark();
         let mut second = submit(&mut engine, [Change::Initialize(3)]);
         engine.was_read(mark, Some((Stored::Value(6), 5)));
-        assert_eq!(engine.next(), Step::Read);
+        assert_eq!(engine.next(|_| true), Step::Read);
         assert_eq!((effects(&mut first), effects(&mut second)), (vec![Effect::Differs(6)], Vec::new()));
         engine.was_read(engine.mark(), None);
-        assert_eq!(engine.next(), write(3, Condition::Missing));
+        assert_eq!(engine.next(|_| true), write(3, Condition::Missing));
         engine.applied(Some(0));
         assert_eq!(effects(&mut second), [set(0, 3)]);
     }
@@ -542,7 +605,7 @@ mod tests {
         let cas = || Change::CompareAndSet { expected: 0, new: 2 };
         let mut outcomes = submit(&mut engine, [cas(), Change::Set(0), cas(), Change::Initialize(7)]);
         engine.was_read(engine.mark(), None);
-        assert_eq!(engine.next(), write(2, Condition::Missing));
+        assert_eq!(engine.next(|_| true), write(2, Condition::Missing));
         engine.applied(Some(0));
         assert_eq!(effects(&mut outcomes), [Effect::Missing, set(0, 0), set(0, 2), Effect::Exists]);
     }
@@ -553,9 +616,9 @@ mod tests {
             let mut engine = engine();
             let mut outcomes = submit(&mut engine, [Change::Initialize(7), sum, Change::Force(1)]);
             engine.was_read(engine.mark(), None);
-            assert_eq!(engine.next(), Step::CreateZero);
+            assert_eq!(engine.next(|_| true), Step::CreateZero);
             engine.was_read(engine.mark(), Some((Stored::Value(0), 0)));
-            assert_eq!(engine.next(), write(5, Condition::Version(0)));
+            assert_eq!(engine.next(|_| true), write(5, Condition::Version(0)));
             engine.applied(Some(1));
             assert_eq!(effects(&mut outcomes), [Effect::Exists, set(0, 5)]);
         }
@@ -567,7 +630,7 @@ mod tests {
             let mut engine = engine();
             let mut outcomes = submit(&mut engine, [Change::Add(1), Change::Force(8), Change::Force(9)]);
             engine.was_read(engine.mark(), Some((stored.clone(), version)));
-            assert_eq!(engine.next(), write(9, Condition::Exists));
+            assert_eq!(engine.next(|_| true), write(9, Condition::Exists));
             let refused = if version == -1 { Effect::VersionsExhausted } else { Effect::NotANumber { length: 3 } };
             assert_eq!(effects(&mut outcomes), [refused]);
             engine.applied(Some(version.wrapping_add(1)));
@@ -579,12 +642,12 @@ mod tests {
     fn forced_value_needs_no_read_and_creates_a_missing_node() {
         let mut engine = engine();
         let mut outcomes = submit(&mut engine, [Change::Force(8), Change::Add(1)]);
-        assert_eq!(engine.next(), write(8, Condition::Exists));
+        assert_eq!(engine.next(|_| true), write(8, Condition::Exists));
         engine.refused(Refusal::Missing, Instant::now(), 0.0);
-        assert_eq!(engine.next(), write(8, Condition::Missing));
+        assert_eq!(engine.next(|_| true), write(8, Condition::Missing));
         engine.applied(None);
         assert_eq!(effects(&mut outcomes).len(), 1);
-        assert_eq!(engine.next(), Step::Read);
+        assert_eq!(engine.next(|_| true), Step::Read);
     }
 
     #[test]
@@ -597,10 +660,10 @@ mod tests {
         let mut values = Vec::new();
         for (version, at) in [(4, 0), (5, 0), (6, 10), (7, 49), (8, 51)] {
             if version > 4 {
-                assert_eq!(engine.next(), Step::Read);
+                assert_eq!(engine.next(|_| true), Step::Read);
                 read(&mut engine, 100, version);
             }
-            let Step::Write(write) = engine.next() else { panic!("a write") };
+            let Step::Write(write) = engine.next(|_| true) else { panic!("a write") };
             assert_eq!(write.condition, Condition::Version(version));
             values.push(i64::from_data(&write.data).unwrap());
             engine.refused(Refusal::Changed, now + Duration::from_millis(at), 0.0);
@@ -610,7 +673,7 @@ mod tests {
         let ends = [short.try_recv().unwrap(), long.try_recv().unwrap()];
         assert!(ends.iter().all(|end| matches!(end.result, Err(Failure::Contended))), "{ends:?}");
         assert_eq!(ends.map(|end| end.tries), [3, 5]);
-        assert_eq!(engine.next(), Step::Idle);
+        assert_eq!(engine.next(|_| true), Step::Idle);
     }
 
     #[test]
@@ -621,15 +684,15 @@ mod tests {
         let (first, _first) = engine.submit(Change::Add(1), patient(), now);
         let (second, mut outcome) = engine.submit(Change::Add(10), patient(), now);
         engine.withdraw(first);
-        assert_eq!(engine.next(), write(10, Condition::Version(0)));
+        assert_eq!(engine.next(|_| true), write(10, Condition::Version(0)));
         let (third, _third) = engine.submit(Change::Add(100), patient(), now);
         engine.withdraw(third);
         assert!(engine.is_awaited());
         engine.withdraw(second);
         assert!(!engine.is_awaited());
-        assert_eq!(engine.next(), write(10, Condition::Version(0)));
+        assert_eq!(engine.next(|_| true), write(10, Condition::Version(0)));
         engine.refused(Refusal::Changed, now, 0.0);
-        assert_eq!(engine.next(), Step::Idle);
+        assert_eq!(engine.next(|_| true), Step::Idle);
         assert!(outcome.try_recv().is_err());
     }
 
@@ -640,14 +703,14 @@ mod tests {
         let began = engine.mark();
         let mut second = submit(&mut engine, [Change::Add(2)]);
         let error = CounterError::Framework(curator_framework::Error::Closed);
-        engine.queue_failed(began, &error);
+        engine.queue_failed(Failed::Before(began), &error);
         assert!(matches!(first[0].try_recv().unwrap().result, Err(Failure::Error(_))));
         assert!(second[0].try_recv().is_err());
         read(&mut engine, 0, 0);
-        assert_eq!(engine.next(), write(2, Condition::Version(0)));
+        assert_eq!(engine.next(|_| true), write(2, Condition::Version(0)));
         engine.flight_failed(&error);
         assert!(matches!(second[0].try_recv().unwrap().result, Err(Failure::Error(_))));
-        assert_eq!(engine.next(), Step::Idle);
+        assert_eq!(engine.next(|_| true), Step::Idle);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The errors of counters.
 
-use curator_framework::PathText;
+use curator_framework::{Error, PathText};
 
 use crate::locks::error::LockError;
 
@@ -81,5 +81,17 @@ impl CounterError {
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
         matches!(self, Self::Framework(error) if error.outcome_unknown())
+    }
+}
+
+/// Returns the error of a request that was not the write of the change: the change is certainly not made.
+pub(super) fn without_change(error: Error) -> Error {
+    match error {
+        Error::ConnectionLoss { request, cause, .. } => Error::ConnectionLoss { request, sent: false, cause },
+        Error::SessionExpired { request } => Error::ConnectionLoss { request, sent: false, cause: None },
+        error if error.outcome_unknown() => {
+            Error::ConnectionLoss { request: error.to_string().into(), sent: false, cause: None }
+        }
+        error => error,
     }
 }

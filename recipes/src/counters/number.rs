@@ -36,7 +36,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | the session ends, too | applied once, or `outcome_unknown` | the same |
 /// | an administrator deletes the marker, too | applied once, or `outcome_unknown` | – |
 /// | the node is deleted, and created again with the same version, too | `outcome_unknown` | the new node may get the value |
-/// | the caller drops the future | applied once or not at all; others go on | the same, but others in its write may get `outcome_unknown` |
+/// | the caller drops the future | applied once or not at all; others go on, but if the node was missing, others in its write may get `outcome_unknown` | the same, but others in its write may get `outcome_unknown` |
 ///
 /// A write that may have been applied is only repeated with the same condition, never computed anew. So a change never
 /// counts twice. (Curator's may count twice after a lost reply, and report success.)
@@ -98,7 +98,8 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | `<path>` | persistent | the number in 8 or 4 bytes, big-endian, as in Curator; empty data is 0 |
 /// | `<path>/_c_<uuid>-count` | ephemeral | the number of the newest write of one object in one session |
 ///
-/// Missing parents are created as containers. A missing node is 0; its first addition creates it as 0.
+/// Missing parents are created as containers. A missing node is 0; its first addition creates it as 0. Do not create the
+/// node as a container: the server deletes that, and the number with it, some time after its last marker.
 ///
 /// The second node is the marker, which Curator does not have: it proves after a lost reply whether a write was applied.
 /// So the node has children while counters are in use. With `zookeeper-async` a counter creates no marker.
@@ -109,7 +110,7 @@ pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 /// | --- | --- |
 /// | change | 1 |
 /// | first change of an object | 3 more: a read; the create of the marker together with another read. On a new path also the creates of the node and of missing parents |
-/// | first change in a later session, or after `close` | 2 more: the create of the marker together with a read |
+/// | first change in a later session, or after `close` | 2 more: the create of the marker together with a read; another read if the newest write of the object has created the node |
 /// | changes of several tasks at once | 1 for all that wait |
 /// | change after one of another session | 3 more: a refused write, a read, and a read that travels with the next write |
 /// | change in a loop: each 256th without other sessions, each 32nd beside up to 7, each 8th beside more | 1 read more: a gap for other sessions |

@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::counters::attempts::{Attempts, Reply};
 use crate::counters::content::sealed::Content;
 use crate::counters::counter::{Counter, Ticket};
-use crate::counters::engine::{Condition, Engine, Refusal, Step, Stored, Write};
+use crate::counters::engine::{Condition, Engine, Failed, Refusal, Step, Stored, Write};
+use crate::counters::error::without_change;
 use crate::counters::marker::Proof;
 use crate::counters::pacing::Pacing;
 
@@ -55,7 +56,7 @@ impl<'a, V: Content> Runner<'a, V> {
         self.take_over();
         while !ticket.is_decided() {
             self.pause().await;
-            let step = self.engine().next();
+            let step = self.engine().next(|value| self.is_allowed(value));
             let performed = match &step {
                 Step::Idle => continue,
                 Step::Read => self.read().await,
@@ -102,14 +103,29 @@ impl<'a, V: Content> Runner<'a, V> {
         self.pacing.paused(version);
     }
 
-    /// Ends the changes of the write that failed. Ends also those that were in the queue at `began`, unless the error
-    /// is one of that write alone.
+    /// Returns `true` if the client's schemas allow this value.
+    fn is_allowed(&self, value: &V) -> bool {
+        self.counter.client.check_change(&self.counter.path, &value.to_data()).is_ok()
+    }
+
+    /// Ends the changes that need the step that failed. If no server was reached, ends also those that were in the queue
+    /// at `began`.
     fn failed(&self, step: &Step, began: u64, error: Error) {
-        let is_of_all = !matches!(step, Step::Write(_)) || error.is_retryable();
-        let (mut engine, error) = (self.engine(), error.into());
-        engine.flight_failed(&error);
-        if is_of_all {
-            engine.queue_failed(began, &error);
+        let mut engine = self.engine();
+        let is_refused_by_client =
+            matches!(error, Error::RequestTooLarge { .. } | Error::SchemaViolation { .. } | Error::Compression { .. });
+        let failed = match step {
+            _ if error.is_retryable() => Some(Failed::Before(began)),
+            Step::Read => Some(Failed::Reading),
+            Step::CreateZero => Some(Failed::Sums),
+            // The value of one change may be at fault, not of all.
+            Step::Write(_) if is_refused_by_client && engine.part_flight() => None,
+            Step::Write(_) | Step::Idle => None,
+        };
+        let unchanged = without_change(error.clone()).into();
+        engine.flight_failed(&error.into());
+        if let Some(failed) = failed {
+            engine.queue_failed(failed, &unchanged);
         }
     }
 

@@ -5,5 +5,6 @@
 
 mod both_clients;
 mod deletions;
+mod failures;
 mod stage;
 mod versions;

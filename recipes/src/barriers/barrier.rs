@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, Error, EventType, Session, WakeReason, Watch, validate_path};
+use curator_framework::{CuratorFramework, Error, EventType, Session, Stat, WakeReason, Watch, validate_path};
 
 use crate::barriers::error::{BarrierError, BarrierResult};
 use crate::barriers::owned::OwnedBarrier;
@@ -63,7 +63,7 @@ use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
 ///
 /// | operation | requests |
 /// | --- | --- |
-/// | `set_barrier`, `remove_barrier`, `is_set` | 1 |
+/// | `set_barrier`, `remove_barrier`, `is_set` | 1; `set_barrier` of one that is set 2 |
 /// | `set_owned` | 2: the create, and a read with a watch, which notices a removal |
 /// | [`OwnedBarrier::remove`] | 2, and at most 1 in the background, a read for the watch on the node |
 /// | a wait | 1, and 2 more in each new session; over `zookeeper-async` 1 more after each notification |
@@ -95,6 +95,7 @@ impl DistributedBarrier {
     ///
     /// # Errors
     ///
+    /// * `BarrierError::AlreadySet`: an owned barrier is set, which will fall with its owner. Nothing is changed.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy gave up. The barrier may be set.
     /// * `Error::NotStarted`, `Error::Closed`, `Error::NoAuth`, `Error::NoChildrenForEphemerals`: the barrier is not
     ///   set.
@@ -103,10 +104,20 @@ impl DistributedBarrier {
     ///
     /// When the future is dropped the barrier may be set.
     pub async fn set_barrier(&self) -> BarrierResult<()> {
-        match self.client.create().creating_parent_containers_if_needed().for_path(&self.path).await {
-            // An earlier create with a lost reply may have set it.
-            Ok(_) | Err(Error::NodeExists { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+        loop {
+            match self.client.create().creating_parent_containers_if_needed().for_path(&self.path).await {
+                Ok(_) => return Ok(()),
+                Err(Error::NodeExists { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match self.client.check_exists().for_path(&self.path).await? {
+                // An earlier create with a lost reply may have set it.
+                Some(Stat { ephemeral_owner: 0, .. }) => return Ok(()),
+                Some(Stat { ephemeral_owner: session, .. }) => {
+                    return Err(BarrierError::AlreadySet { path: self.client.path_text(&self.path), session });
+                }
+                None => {}
+            }
         }
     }
 

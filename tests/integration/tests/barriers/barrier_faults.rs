@@ -202,3 +202,20 @@ fn budget_that_ends_without_a_connection_is_an_error() {
         assert!(ended.as_ref().is_err_and(is_loss), "{ended:?}");
     });
 }
+
+/// An owned barrier falls with its owner, so it is not the one that the call sets.
+#[test]
+fn barrier_is_not_set_over_an_owned_one() {
+    play(1, async |ensemble| {
+        let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+        let owned = soon(barrier(&one).set_owned()).await.unwrap();
+        let refused = soon(barrier(&two).set_barrier()).await.unwrap_err();
+        let owner = one.session().await.unwrap().id().unwrap();
+        assert!(matches!(refused, BarrierError::AlreadySet { session, .. } if session == owner), "{refused}");
+        assert!(soon(owned.remove()).await.unwrap());
+        for _ in 0..2 {
+            soon(barrier(&two).set_barrier()).await.unwrap();
+        }
+        assert!(stands(&ensemble));
+    });
+}

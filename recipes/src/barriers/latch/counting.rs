@@ -138,7 +138,11 @@ impl<'a> Counting<'a> {
         match judge_count(self.send(session, operations).await)? {
             Counted::Now(tally) => {
                 let left = record.left(tally.counted);
-                *store.known.lock() = Some(Known { record, version, tally });
+                *store.known.lock() = Some(Known { record: record.clone(), version, tally });
+                if left == 0 && !opens {
+                    // A client without transactions has counted meanwhile.
+                    store.open(session, &record, version).await?;
+                }
                 Ok(Tried::Counted(left))
             }
             Counted::Before => {
@@ -194,11 +198,14 @@ impl<'a> Counting<'a> {
         Ok(Tried::Counted(left))
     }
 
-    /// Reads how many counts of the round are left.
+    /// Raises the version of the round's node, as each count does. Returns how many counts are left.
     async fn left(&self, session: &Session, record: &Record) -> BarrierResult<u32> {
-        let tally = self.store.tally(session, record.round).await?;
-        // Without its node the round is over.
-        Ok(tally.map_or(0, |Tally { counted, .. }| record.left(counted)))
+        match session.set_data(&self.store.round(record.round), Vec::new(), None).await {
+            Ok(stat) => Ok(record.left(Tally::of(&stat).counted)),
+            // Without its node the round is over.
+            Err(Error::NoNode { .. }) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn delete_own(&mut self, session: &Session) -> BarrierResult<()> {

@@ -96,7 +96,8 @@ use crate::barriers::waiting::wait;
 /// | `here/<operation id>-<round>-<name>` | ephemeral | the operation id: one participant |
 ///
 /// The first round of a latch has the zxid of its node as number, each later one a number larger by one.
-/// `try_set_count` deletes the nodes of earlier rounds.
+/// `try_set_count` deletes the nodes of earlier rounds. With the default frame a client cannot list more than some 27,000
+/// counts, so the nodes of larger rounds stay.
 ///
 /// # Cost
 ///
@@ -104,7 +105,7 @@ use crate::barriers::waiting::wait;
 /// | --- | --- |
 /// | `count_down` | 1 after an earlier one of this object, if no other client has counted since; else 3; 5 if no count is left |
 /// | `try_set_count` | 6, and a delete for each count of the round before; 5 if counts are left |
-/// | `wait` | 2, however many counts follow; 4 if no count is left; 3 more in each new session |
+/// | `wait` | 3, however many counts follow, also if no count is left; 3 more in each new session |
 /// | `count` | 2; 5 if no count is left, which is read again after a write |
 /// | `participate` | 5; the first one of a latch 7 |
 /// | [`LatchParticipant::count_down`] | as `count_down`, and at most 1 in the background, a read for the watch on the node |

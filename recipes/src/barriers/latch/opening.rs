@@ -40,12 +40,11 @@ impl Awaited for Opening<'_> {
     }
 
     async fn look(&mut self, session: &Session) -> BarrierResult<Look<()>> {
-        let mut found = self.read(session).await?;
-        if self.round.is_none() && found.as_ref().is_none_or(|(_, record)| record.is_open) {
+        if self.round.is_none() {
             // A server that lags behind may not have the present round yet.
             session.write_barrier().await?;
-            found = self.read(session).await?;
         }
+        let found = self.read(session).await?;
         let Some((read, record)) = found else {
             // A latch that another program has deleted ends its round.
             return self.round.as_ref().map(|_| Look::Done(())).ok_or_else(|| self.store.not_set());

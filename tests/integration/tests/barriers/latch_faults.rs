@@ -398,3 +398,24 @@ fn participant_on_a_server_that_lags_behind_joins_the_present_round() {
         assert!(soon(others.wait_timeout(SESSION)).await.unwrap());
     });
 }
+
+#[test]
+fn waiter_on_a_server_that_lags_behind_waits_for_the_present_round() {
+    play(1, async |ensemble| {
+        let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+        let (ours, others) = (latch(&one), latch(&two));
+        assert!(soon(others.try_set_count(1)).await.unwrap());
+        assert_eq!(soon(ours.count()).await.unwrap(), 1);
+        ensemble.stale_reads(ONE);
+        assert_eq!(soon(others.count_down()).await.unwrap(), 0);
+        assert!(soon(others.try_set_count(4)).await.unwrap());
+        // The present round has four counts left.
+        let waiter = ours.clone();
+        let waiting = tokio::spawn(async move { waiter.wait_timeout(SESSION).await });
+        sleep(Duration::from_millis(100)).await;
+        ensemble.repair(ONE);
+        let opened = soon(waiting).await.unwrap().unwrap();
+        assert_eq!(soon(others.count()).await.unwrap(), 4);
+        assert!(!opened, "a waiter has passed a round with four counts left");
+    });
+}

@@ -29,7 +29,7 @@ fn requests(server: &TestingServer, session: i64) -> Vec<OpCode> {
 
 /// Redisson's and a list of children would wake a waiter with each count.
 #[tokio::test]
-async fn waiter_sends_two_requests_however_many_counts_follow() {
+async fn waiter_reads_twice_however_many_counts_follow() {
     for counts in [1, 40] {
         let server = server();
         let (waiter, counter) = (client(&server).await, client(&server).await);

@@ -53,7 +53,21 @@ async fn counts_and_reads_are_repeated_behind_a_write_if_no_count_is_left() {
     assert_eq!(stage.requests().await, CERTAIN);
     in_time(latch.wait()).await.unwrap();
     let waited: Vec<_> = stage.requests().await.into_iter().filter(|op| *op != RemoveWatches).collect();
-    assert_eq!(waited, [GetData, Delete, GetData]);
+    assert_eq!(waited, [Delete, GetData]);
+}
+
+#[tokio::test]
+async fn a_wait_is_three_requests() {
+    let stage = Stage::new("/app").await;
+    let latch = latch(&stage);
+    assert!(in_time(latch.try_set_count(1)).await.unwrap());
+    stage.requests().await;
+    let waiter = latch.clone();
+    let waiting = tokio::spawn(async move { waiter.wait().await });
+    eventually("it waits", async || stage.client.watchers() == 1).await;
+    assert_eq!(stage.requests().await, [Delete, GetData, Exists]);
+    in_time(latch.count_down()).await.unwrap();
+    in_time(waiting).await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -185,12 +185,10 @@ impl<'a> Attempt<'a> {
                 Some(done) => Input::Opened(created_in(&done)),
                 None => Input::Refused,
             },
-            Step::RemoveStale { version, ready } => {
-                match nodes.change(&session, nodes.close(version, Some(ready))).await? {
-                    Some(_) => Input::Removed,
-                    None => Input::Refused,
-                }
-            }
+            Step::RemoveStale { version, ready } => match nodes.remove_ready(&session, version, Some(ready)).await? {
+                true => Input::Removed,
+                false => Input::Refused,
+            },
             Step::Join { beside, ready } => {
                 match nodes.change(&session, nodes.join(&self.name(), &beside, &ready)).await? {
                     Some(_) => Input::Joined,

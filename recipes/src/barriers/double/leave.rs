@@ -132,9 +132,9 @@ impl Attempt<'_> {
                 self.other = found.is_some().then_some(watch);
                 if found.is_some() { Input::OtherWatched } else { Input::Left }
             }
-            Step::Remove { version } => match nodes.change(session, nodes.close(version, None)).await? {
-                Some(_) => Input::Removed,
-                None => Input::Refused,
+            Step::Remove { version } => match nodes.remove_ready(session, version, None).await? {
+                true => Input::Removed,
+                false => Input::Refused,
             },
             Step::Wait { .. } | Step::Over | Step::GiveUp => Input::Woken,
         })

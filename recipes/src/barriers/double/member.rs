@@ -1,11 +1,13 @@
 //! A member of a round, and what it learns when it leaves.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use curator_framework::{Error, EventType, LossReason, LossSignal, Session, WakeReason, make_path};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::enter::{Entered, bounded, later};
@@ -67,7 +69,8 @@ impl BarrierMember {
     ///
     /// # Errors
     ///
-    /// * `BarrierError::Lost`: the round is not known, because the node of this member was lost before.
+    /// * `BarrierError::Lost`: the round is not known, because this member has left, or has lost its node, before the
+    ///   first call.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up.
     ///
     /// # Cancel safety
@@ -112,6 +115,9 @@ impl BarrierMember {
     /// Resolves with the id of a member when it dies: its node is deleted, but not by a leave. It watches the members
     /// that stand at the call, and never resolves if all of them leave.
     ///
+    /// If the connection was lost at the time of the death, the name may be that of a member that left meanwhile. If the
+    /// call has not read the id before, it returns the name of the node.
+    ///
     /// # Errors
     ///
     /// * `BarrierError::Lost`: the node of this member is lost.
@@ -129,61 +135,73 @@ impl BarrierMember {
     }
 
     async fn watch_others(&self) -> BarrierResult<String> {
-        let mut retries = self.nodes.client.retry_loop();
+        let (mut retries, mut others) = (self.nodes.client.retry_loop(), None);
         loop {
-            match self.watch_others_once().await {
+            match self.watch_others_once(&mut others).await {
                 Ok(id) => return Ok(id),
                 Err(error) => retry_in_session(error, &self.session, &mut retries).await?,
             }
         }
     }
 
-    async fn watch_others_once(&self) -> Result<String, Error> {
+    async fn watch_others_once(&self, others: &mut Option<Others>) -> Result<String, Error> {
         let (nodes, session) = (&*self.nodes, &self.session);
-        let look = nodes.read_round(session).await?;
-        let others = look.look.names.into_iter().filter(|name| *name != self.name);
-        let mut watches: FuturesUnordered<_> = others.map(|name| self.watch_other(name)).collect();
-        let mut drift_before = drift(&look.barrier);
+        let Others { ids, drift: drift_before } = match others {
+            Some(others) => others,
+            None => {
+                let look = nodes.read_round(session).await?;
+                let names = look.look.names.into_iter().filter(|name| *name != self.name);
+                let ids = Mutex::new(names.map(|name| (name.clone(), name)).collect());
+                others.insert(Others { ids, drift: drift(&look.barrier) })
+            }
+        };
+        let names: Vec<_> = ids.lock().keys().cloned().collect();
+        let mut watches: FuturesUnordered<_> = names.into_iter().map(|name| self.watch_other(name, ids)).collect();
         while let Some(ended) = watches.next().await {
-            let Other { name, id, end } = ended?;
+            let (name, end) = ended?;
             let died = match end {
                 End::Left => false,
                 End::Died => true,
-                // A deletion while the connection was lost: the counts of the barrier tell whether a member died.
+                // The counts of the barrier tell whether a member died.
                 End::Deleted => {
-                    let now = session.exists(&nodes.path).await?.map_or(drift_before, |barrier| drift(&barrier));
-                    std::mem::replace(&mut drift_before, now) != now
+                    let now = session.exists(&nodes.path).await?.map_or(*drift_before, |barrier| drift(&barrier));
+                    std::mem::replace(drift_before, now) != now
                 }
             };
+            let id = ids.lock().remove(&name);
             if died {
                 tracing::debug!(path = nodes.path, member = name, "a member of a barrier has died");
-                return Ok(id);
+                return Ok(id.unwrap_or(name));
             }
         }
         std::future::pending().await
     }
 
-    /// Watches a member until it leaves or its node is deleted.
-    async fn watch_other(&self, name: String) -> Result<Other, Error> {
+    /// Watches a member until it leaves or its node is deleted. Returns its name, and records its id.
+    async fn watch_other(&self, name: String, ids: &Mutex<BTreeMap<String, String>>) -> Result<(String, End), Error> {
         let path = make_path(&self.nodes.path, &name);
-        let mut id = name.clone();
+        let mut has_changed = false;
         loop {
             let mut watch = match self.session.get_data_watched(&path).await {
                 // The member has begun to leave. Without transactions its node still stands after that write.
-                Ok(read) if read.stat.version > 0 => return Ok(Other { name, id, end: End::Left }),
+                Ok(read) if read.stat.version > 0 => return Ok((name, End::Left)),
                 Ok(read) => {
                     if !read.data.is_empty() {
-                        id = String::from_utf8_lossy(&read.data).into_owned();
+                        ids.lock().insert(name.clone(), String::from_utf8_lossy(&read.data).into_owned());
                     }
                     read.watch
                 }
-                Err(Error::NoNode { .. }) => return Ok(Other { name, id, end: End::Left }),
+                Err(Error::NoNode { .. }) if has_changed => return Ok((name, End::Left)),
+                Err(Error::NoNode { .. }) => return Ok((name, End::Deleted)),
                 Err(error) => return Err(error),
             };
-            // A leave changes the data first. The next read shows whether the node is gone.
-            if let WakeReason::Event(EventType::NodeDeleted) = (&mut watch).await {
-                let in_order = watch.found().map(|found| found.epoch) == watch.fired_in();
-                return Ok(Other { name, id, end: if in_order { End::Died } else { End::Deleted } });
+            match (&mut watch).await {
+                WakeReason::Event(EventType::NodeDeleted) => {
+                    let in_order = watch.found().map(|found| found.epoch) == watch.fired_in();
+                    return Ok((name, if in_order { End::Died } else { End::Deleted }));
+                }
+                // A leave changes the data first. The next read shows whether the node is gone.
+                reason => has_changed = reason == WakeReason::Event(EventType::NodeDataChanged),
             }
         }
     }
@@ -266,17 +284,18 @@ impl Departure {
     }
 }
 
-/// The end of another member.
-struct Other {
-    name: String,
-    id: String,
-    end: End,
+/// The other members that stood at the beginning of a call, and have not ended since.
+struct Others {
+    /// The ids, by the names of their nodes; the name where the id is not known.
+    ids: Mutex<BTreeMap<String, String>>,
+    /// The newest [drift] of the barrier.
+    drift: i32,
 }
 
-/// The result of a watch on another member's node.
+/// The end of another member.
 enum End {
     Left,
     Died,
-    /// The node was deleted, and the notification does not show by what.
+    /// The node is gone, and no notification shows by what.
     Deleted,
 }

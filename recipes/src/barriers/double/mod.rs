@@ -80,8 +80,9 @@ use crate::barriers::error::BarrierResult;
 ///   [`BarrierError::Lost`](crate::BarrierError::Lost) if the member's own node was lost.
 /// * [Quorum](DoubleBarrierOptions::quorum), [rounds](BarrierMember::round), [leader](BarrierMember::is_leader) and
 ///   [members](Self::members) are additions.
-/// * These promises hold for groups without Java's clients, and in full with the default client. With
-///   `zookeeper-async`, which has no transactions, a member that gives up while the barrier opens may be counted.
+/// * These promises hold for groups without Java's clients, and in full with the default client. A member with
+///   `zookeeper-async`, which has no transactions, may be counted although it gives up while the barrier opens. As the
+///   last one to leave it may close the next round, if that has opened and was joined meanwhile.
 ///
 /// # ZooKeeper layout
 ///
@@ -109,7 +110,8 @@ use crate::barriers::error::BarrierResult;
 /// Waiting sends nothing, apart from one read: after a tenth of the session timeout a member watches its own node. When
 /// that member leaves, at most 1 read follows in the background. A member that waits in `leave` for longer than a tenth
 /// of the timeout sends 4 requests, and again when the member that it watches has gone. The transaction that opens the
-/// barrier checks each member, and a server takes some ten thousand in its default frame.
+/// barrier checks each member. With a short path some eight thousand fit into the default frame, and after that some
+/// twenty thousand late members of one round.
 #[derive(Clone)]
 pub struct DistributedDoubleBarrier {
     nodes: Arc<Nodes>,
@@ -152,6 +154,8 @@ impl DistributedDoubleBarrier {
     ///
     /// * `Error::NoAuth`: the access control lists forbid reading, creating or deleting nodes; fix the credentials.
     /// * `Error::NoChildrenForEphemerals`: the path, or its parent, is an ephemeral node; choose another path.
+    /// * `Error::RequestTooLarge`: the transaction that opens the barrier does not fit; see the cost. Raise the client's
+    ///   largest frame, and the servers'.
     /// * `Error::ConnectionLoss`, `Error::SessionExpired`: the retry policy has given up.
     /// * `Error::NotStarted`, `Error::Closed`: the client does not run.
     ///

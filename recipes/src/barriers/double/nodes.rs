@@ -108,9 +108,40 @@ impl Nodes {
         std::iter::once(write).chain(names.iter().map(stands)).chain([create]).collect()
     }
 
-    /// Returns the operations that delete `ready` if the barrier has this version, and `ready` the other one.
-    pub(super) fn close(&self, version: i32, ready: Option<i32>) -> Vec<Operation> {
-        vec![self.write_quantity(Some(version)), Operation::Delete { path: self.ready.clone(), version: ready }]
+    /// Deletes `ready` if the barrier has this version, and `ready` the other one. Returns `false` if a condition did not
+    /// hold.
+    pub(super) async fn remove_ready(
+        &self,
+        session: &Session,
+        version: i32,
+        ready: Option<i32>,
+    ) -> Result<bool, Error> {
+        if !session.has_transactions() {
+            return self.remove_ready_one_by_one(session, version, ready).await;
+        }
+        let delete = Operation::Delete { path: self.ready.clone(), version: ready };
+        Ok(self.change(session, vec![self.write_quantity(Some(version)), delete]).await?.is_some())
+    }
+
+    /// Does the same with a client without transactions. The first write gives `ready` a version that a `ready` of the
+    /// next round does not have, unless a late member has joined that round.
+    async fn remove_ready_one_by_one(
+        &self,
+        session: &Session,
+        version: i32,
+        ready: Option<i32>,
+    ) -> Result<bool, Error> {
+        let removed = async {
+            let (data, found) = session.get_data(&self.ready).await?;
+            let claimed = session.set_data(&self.ready, data, Some(ready.unwrap_or(found.version))).await?;
+            session.set_data(&self.path, self.quantity_data(), Some(version)).await?;
+            session.delete(&self.ready, Some(claimed.version)).await
+        };
+        match removed.await {
+            Ok(()) => Ok(true),
+            Err(Error::NoNode { .. } | Error::BadVersion { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the operations that add a member to a round in which the member `beside` stands.

@@ -11,3 +11,4 @@ mod double_stage;
 mod fault;
 mod latch_faults;
 mod latch_requests;
+mod mixed_clients;

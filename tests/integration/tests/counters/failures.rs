@@ -15,7 +15,7 @@ use crate::stage::{long, patient, values};
 
 const PATH: &str = "/count";
 
-/// A client through a proxy, whose policy does not retry.
+/// A client through a proxy, with a policy that does not retry.
 async fn without_retries(server: &TestingServer) -> (FaultProxy, CuratorFramework) {
     let proxy = FaultProxy::start(server.address()).unwrap();
     let provider = FixedEnsembleProvider::new(proxy.connect_string());
@@ -23,7 +23,7 @@ async fn without_retries(server: &TestingServer) -> (FaultProxy, CuratorFramewor
     (proxy, connected(options(server).retry_policy(policy).ensemble_provider(provider)).await)
 }
 
-/// A client whose schema accepts these numbers.
+/// A client with a schema that accepts these numbers.
 async fn with_schema(server: &TestingServer, accepts: fn(i64) -> bool) -> CuratorFramework {
     let validator =
         move |_: &str, data: &[u8], _: &[Acl]| data.try_into().is_ok_and(|data| accepts(i64::from_be_bytes(data)));

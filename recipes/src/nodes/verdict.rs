@@ -50,8 +50,9 @@ pub(super) enum Verdict {
 
 impl Facts<'_> {
     pub(super) fn judge(&self, found: &Stat) -> Verdict {
-        let is_known = self.known.is_some_and(|known| known.czxid == found.czxid);
         let owner = found.ephemeral_owner;
+        // The session too: servers that have lost their data give out the same transactions again.
+        let is_known = self.known.is_some_and(|known| (known.czxid, known.session) == (found.czxid, owner));
         let is_of_session = self.session == Some(owner);
         match (self.is_ephemeral, owner) {
             (false, 0) if is_known => Verdict::Known,
@@ -100,6 +101,8 @@ mod tests {
         assert_eq!(judge(true, None, &[EARLIER], stat(1, EARLIER)), Verdict::Dying);
         assert_eq!(judge(true, Some(stat(1, EARLIER)), &[], stat(2, OTHER)), Verdict::Taken);
         assert_eq!(judge(true, Some(stat(1, EARLIER)), &[], stat(2, EARLIER)), Verdict::Taken);
+        // Behind a loss of all data.
+        assert_eq!(judge(true, Some(stat(1, EARLIER)), &[OURS], stat(1, OURS)), Verdict::Found);
     }
 
     #[test]

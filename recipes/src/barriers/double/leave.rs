@@ -1,7 +1,7 @@
 //! Performs the steps of a member that leaves. The runner decides nothing.
 
 use curator_framework::{
-    Done, Error, EventType, LossReason, Operation, OwnedNode, RetryLoop, Session, WakeReason, Watch, make_path,
+    Done, Error, EventType, LossReason, Operation, OwnedNode, RetryLoop, Session, Stat, WakeReason, Watch, make_path,
 };
 use tokio::time::Instant;
 
@@ -18,21 +18,31 @@ pub(super) struct Departing {
     pub(super) owned: Option<OwnedNode>,
     /// The [drift] of the barrier when the member arrived.
     arrival: i32,
-    /// The [drift] of the barrier when the member left.
+    /// The [drift] of the barrier when the member left, or at a later read.
     departure: Option<i32>,
+    left_at: Option<Instant>,
     /// The reason why the node was lost before the member left.
     lost: Option<LossReason>,
 }
 
 impl Departing {
     pub(super) fn new(plan: Leaving, owned: OwnedNode, arrival: i32) -> Self {
-        Self { plan, owned: Some(owned), arrival, departure: None, lost: None }
+        Self { plan, owned: Some(owned), arrival, departure: None, left_at: None, lost: None }
     }
 
-    /// Returns the number of members that died between the arrival and the departure.
+    /// Returns the number of members that died between the arrival and the newest read of the barrier.
     pub(super) fn died(&self) -> u32 {
         let died = self.departure.map_or(0, |departure| departure.wrapping_sub(self.arrival));
         u32::try_from(died).unwrap_or_default()
+    }
+
+    /// Records the deaths that a read behind the own departure shows.
+    fn notice(&mut self, barrier: &Stat, session: &Session) {
+        // Without transactions each change of a child looks like a death until the write that counts it.
+        if session.has_transactions() || self.departure.is_none() {
+            // The read includes the own delete.
+            self.departure = Some(drift(barrier).wrapping_sub(1));
+        }
     }
 
     /// Leaves, until `end` if that is given. Returns `false` if other members are left by then.
@@ -78,7 +88,10 @@ impl Attempt<'_> {
         let mut step = leave.plan.begin();
         loop {
             let input = match step {
-                Step::Over => return Ok(true),
+                Step::Over => {
+                    self.count_deaths(leave).await;
+                    return Ok(true);
+                }
                 Step::GiveUp => return Ok(false),
                 Step::Wait { grace } => {
                     retries.progressed();
@@ -98,6 +111,7 @@ impl Attempt<'_> {
                 }
             };
             if leave.plan.has_departed() {
+                leave.left_at.get_or_insert_with(Instant::now);
                 // Its session counts it no longer among those that own nodes.
                 leave.owned = None;
             }
@@ -123,8 +137,7 @@ impl Attempt<'_> {
                 // A notification ahead of the reply may be that of an earlier `ready`.
                 let is_set = watch.as_ref().is_none_or(|watch| !watch.has_fired());
                 self.ready = watch;
-                // The read includes the own delete.
-                leave.departure.get_or_insert(drift(&read.barrier).wrapping_sub(1));
+                leave.notice(&read.barrier, session);
                 if is_set { Input::Looked(read.look) } else { Input::Woken }
             }
             Step::WatchOther(name) => {
@@ -138,6 +151,17 @@ impl Attempt<'_> {
             },
             Step::Wait { .. } | Step::Over | Step::GiveUp => Input::Woken,
         })
+    }
+
+    /// Reads the deaths during a long wait. If the read fails, the number of an earlier one stays: all have left.
+    async fn count_deaths(&self, leave: &mut Departing) {
+        let long = self.session.timeout() / (2 * PATIENCE);
+        if leave.left_at.is_none_or(|left_at| left_at.elapsed() < long) {
+            return;
+        }
+        if let Ok(Some(barrier)) = self.session.exists(&self.nodes.path).await {
+            leave.notice(&barrier, &self.session);
+        }
     }
 
     /// Deletes the own node.

@@ -271,13 +271,19 @@ pub struct Departure {
 }
 
 impl Departure {
-    /// Returns the number of members that died between the arrival of this member and its departure. Their nodes were
-    /// deleted, but not by a leave or by the end of a budget. A member that was dropped counts.
+    /// Returns the number of members that died since the arrival of this member. Their nodes were deleted, but not by a
+    /// leave or by the end of a budget. A member that was dropped counts.
     ///
-    /// The number is exact in groups of this crate's members with the default client. If the reply to the arrival or to
-    /// the departure is lost, a later read takes its place. The number may then miss a death after the arrival, or
-    /// include one after the departure. It may include the member itself, if another client has deleted its node. A
-    /// member with `zookeeper-async` returns 0.
+    /// Deaths before the departure count. Later ones count if this member then waited for longer than a twentieth of the
+    /// session timeout.
+    ///
+    /// The number is exact in groups of this crate's members with the default client, up to these limits:
+    ///
+    /// * If the reply to the arrival is lost, it may miss a death directly after that.
+    /// * If the reply to the departure is lost, it may include the member itself: another client may have deleted its node.
+    /// * It may include a death in the next round, if that begins at once.
+    ///
+    /// A member with `zookeeper-async` returns 0.
     #[must_use]
     pub const fn died(&self) -> u32 {
         self.died

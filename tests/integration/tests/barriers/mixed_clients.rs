@@ -1,5 +1,4 @@
-//! What a member hears of the others over outages, and what clients without transactions do to a round. On an in-process
-//! server.
+//! Deaths of other members in an outage and in `leave`, and groups with both clients. On an in-process server.
 
 use std::time::Duration;
 
@@ -74,6 +73,22 @@ async fn death_in_an_outage_is_reported() {
 async fn death_in_an_outage_is_reported_if_the_member_was_not_read_before() {
     let told = death_in_an_outage(false, false).await;
     assert!(told.starts_with("_c_") && told.ends_with("-member"), "{told}");
+}
+
+#[tokio::test]
+async fn death_during_the_wait_in_leave_is_counted() {
+    let server = server();
+    let leaver = connected(options(&server).session_timeout(Duration::from_secs(3))).await;
+    let two = client(&server).await;
+    let mut members = all_enter(&[named(&leaver, "leaver", 2), named(&two, "dead", 2)]).await;
+    let (_dead, mut first) = (members.pop().unwrap(), members.pop().unwrap());
+    let leaving = tokio::spawn(async move { first.leave().await.unwrap() });
+    eventually("it watches the other one", async || {
+        leaver.watched_paths().iter().any(|path| path.ends_with("-member"))
+    })
+    .await;
+    assert!(server.kill_session(two.session().await.unwrap().id().unwrap()));
+    assert_eq!(in_time(leaving).await.unwrap().died(), 1);
 }
 
 #[tokio::test]

@@ -188,8 +188,7 @@ on_every_server! {
         env.wait_for_children(&client, &path, 2).await;
         let node = in_time(barriers[0].members()).await.unwrap();
         kill_session(env.address(), node[0].session).await.unwrap();
-        // The death came behind their departures.
-        assert_eq!(in_time(leaving).await.unwrap(), [0, 0]);
+        assert_eq!(in_time(leaving).await.unwrap(), [seen(1); 2]);
         let lost = in_time(dead.leave()).await;
         assert!(matches!(lost, Err(BarrierError::Lost { reason: LossReason::Session(_), .. })), "{lost:?}");
         assert_eq!(children(&client, &path).await, [""; 0]);

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 /// How many fresh seeds.
 const FRESH: u64 = 40;
 /// Seeds of storms that found something once, with the generator of that time.
-const KEPT: [u64; 13] = [
+const KEPT: [u64; 14] = [
     1051,
     1368,
     2835,
@@ -32,13 +32,14 @@ const KEPT: [u64; 13] = [
     3_712_030_542,
     706_466,
     728_007,
+    743_913,
 ];
 /// Those with a storm of an election that found something.
 const KEPT_ELECTIONS: [u64; 9] = [1049, 1147, 1185, 1626, 1962, 3036, 3332, 1_531_191_909, 708_997];
 /// Those with a storm of caches that found something.
 const KEPT_CACHES: [u64; 1] = [2_404_384_897];
 /// Those with a storm of a double barrier that found something.
-const KEPT_BARRIERS: [u64; 4] = [7, 8, 600_703, 720_415];
+const KEPT_BARRIERS: [u64; 5] = [7, 8, 600_703, 720_415, 747_642];
 /// Those with a storm of a latch that found something.
 const KEPT_LATCHES: [u64; 8] = [5, 7, 24, 20_404, 20_742, 20_846, 21_467, 722_243];
 

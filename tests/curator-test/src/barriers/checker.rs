@@ -185,6 +185,10 @@ impl<'a> Checker<'a> {
         };
         known.left = Some(at);
         let (id, rounds, entered) = (known.id.clone(), known.rounds.clone(), known.entered);
+        if !self.nodes.any_existed(entered, entered, |node| node.data == id.as_bytes()) {
+            // Another client has deleted its node before it entered, so it is not of the round.
+            return true;
+        }
         let stands = |known: &Known| self.standing().any(|node| node.data == known.id.as_bytes());
         let others = self.members.iter().filter(|(_, other)| other.rounds == rounds && !other.leaves && stands(other));
         let others: Vec<_> = others.map(|(other, _)| *other).collect();

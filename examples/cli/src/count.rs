@@ -19,7 +19,7 @@ pub(crate) struct Count {
     /// Add this number, which may be negative, and print the new value
     #[arg(long, value_name = "N", allow_negative_numbers = true, group = "change")]
     add: Option<i64>,
-    /// Set the counter to this number, whatever its value, and print it
+    /// Set the counter to this number, whatever its value or size, and print it
     #[arg(long, value_name = "N", allow_negative_numbers = true, group = "change")]
     set: Option<i64>,
     /// Set the counter to NEW if its value is OLD, and print NEW; otherwise end with the status of -E
@@ -27,11 +27,11 @@ pub(crate) struct Count {
     cas: Option<Vec<i64>>,
     /// Print COUNT numbers that no other process gets, one a line; they rise, with gaps
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
-    #[arg(value_parser = at_least_one, conflicts_with_all = ["change", "integer"])]
-    id: Option<usize>,
+    #[arg(value_parser = at_least_one, conflicts_with = "change")]
+    pub(crate) id: Option<usize>,
     /// The counter has 4 bytes, as `DistributedAtomicInteger` and `SharedCount` [default: 8 bytes]
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_INTEGER")]
-    integer: bool,
+    pub(crate) integer: bool,
     /// The exit status if the value is not OLD
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
     conflict_exit_code: u8,
@@ -48,10 +48,10 @@ const NOTES: &str = "\
 Exit status:
     0  the value was read or changed, and is printed
     1  no such counter; only --add and --set create it
-    2  wrong options, or the node's data is not a number
+    2  wrong options, a number that needs more than 4 bytes, or the node's data is not a number of this size
    75  --cas: the value is not OLD (see -E)
    76  the connection was lost, and the value may have been changed: read it before you repeat the command
-    69, 70, 77  an error, as in `curator --help`
+    69, 70, 77  an error, as in `curator --help`; 70 also if a sum does not fit into the number
 
 The value is that of Curator's DistributedAtomicLong, in Java too. A change counts once, also if the reply to it is lost.
 A change that does not fit into the number is an error.";

@@ -15,7 +15,7 @@ use crate::child::{self, Order};
 use crate::grant::Grant;
 use crate::options::{Setting, at_least_one, duration};
 use crate::signals::Signals;
-use crate::waiting::{PACE, may_tell};
+use crate::waiting::{PACE, may_tell, told};
 use crate::{Failure, own_id, tell, unless_ended};
 
 /// The options of `curator barrier enter`.
@@ -43,7 +43,7 @@ pub(crate) struct Enter {
     /// The id of the member, which `curator barrier status` shows [default: host and process id]
     #[arg(long, env = "CURATOR_ID")]
     id: Option<String>,
-    /// Tell how many members have come. On a terminal a line follows after 2 s of waiting anyhow
+    /// Print how many members have come, and that others have not left. On a terminal lines follow after 2 s without it too
     #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
     verbose: bool,
     #[command(flatten)]
@@ -62,7 +62,7 @@ What happens:
   a signal while waiting           the process leaves, and ends with 128 + n
   the command ends                 the process waits until all members are through, and ends with the command's status
   a signal while the command runs  the command gets it
-  a member dies                    standard error names it; the others go on without it
+  a member dies                    standard error names it, or counts it at the end; the others go on without it
   the own session ends             the command runs on; the others count the member as died; the status is 74
 
 The command gets CURATOR_BARRIER_PATH, CURATOR_MEMBER_ID and CURATOR_ROUND: a number that all members of the round share, and
@@ -86,23 +86,27 @@ pub(crate) async fn enter(
     }
     let barrier = DistributedDoubleBarrier::with_options(client.clone(), path, options.members, settings)?;
     let Some(mut member) = unless_ended(signals, come(&barrier, options, left)).await? else {
-        tell(&format!("{path} did not open: fewer than {} members came", options.members));
+        let fewer = options.quorum.map(|least| format!(", and {least} were not there for --quorum-grace"));
+        let (members, fewer) = (options.members, fewer.unwrap_or_default());
+        tell(&format!("{path} did not open: fewer than {members} members came{fewer}"));
         return Ok(options.conflict_exit_code);
     };
     let round = unless_ended(signals, async { Ok(member.round().await?) }).await?;
-    let place = Place { member: &member, id, round };
+    let membership = Membership { member: &member, id, round };
     let (command, foreground) = (&options.command, options.setting.foreground);
     let order = Order { command, foreground, path, grace: Duration::ZERO, revocable: false };
     let ended = tokio::select! {
         biased;
-        ended = child::run(&place, &order, signals) => ended,
-        never = place.tell_losses() => match never {},
+        ended = child::run(&membership, &order, signals) => ended,
+        never = membership.tell_losses() => match never {},
     };
     let (code, leave_timeout) = match ended {
         Ok(ended) => (child::code(ended.status), options.leave_timeout),
         Err(error) => (child::cannot_run(&command[0], &error), Some(Duration::ZERO)),
     };
-    let Some(departure) = unless_ended(signals, leave(&mut member, leave_timeout)).await? else {
+    let waits = format!("waits for the other members to leave {path}");
+    let leaving = told(leave(&mut member, leave_timeout), options.verbose, &waits);
+    let Some(departure) = unless_ended(signals, leaving).await? else {
         let is_failed = code != 0 || leave_timeout == Some(Duration::ZERO);
         if !is_failed {
             tell(&format!("other members are still at {path}: curator barrier status {path} shows them"));
@@ -159,19 +163,19 @@ async fn leave(member: &mut BarrierMember, budget: Option<Duration>) -> Result<O
     })
 }
 
-/// A place at an open barrier, as the grant of a command. Its loss stops no command, because a barrier excludes nothing.
-struct Place<'a> {
+/// A membership in a round, as the grant of a command. Its loss stops no command, because a barrier excludes nothing.
+struct Membership<'a> {
     member: &'a BarrierMember,
     id: String,
     round: i64,
 }
 
-impl Place<'_> {
+impl Membership<'_> {
     /// Prints the members that die, and the loss of the own node. Never ends: the caller drops it.
     async fn tell_losses(&self) -> Infallible {
         let own = async {
             let reason = self.member.lost().await;
-            tell(&format!("its place at the barrier is lost: {reason}; the other members go on without it"));
+            tell(&format!("the member's node is lost: {reason}; the other members go on without it"));
             pending().await
         };
         let others = async {
@@ -190,9 +194,9 @@ impl Place<'_> {
     }
 }
 
-impl Grant for Place<'_> {
+impl Grant for Membership<'_> {
     fn what(&self) -> &'static str {
-        "its place at the barrier"
+        "the member's node"
     }
 
     fn variables(&self, path: &str) -> Vec<(&'static str, String)> {

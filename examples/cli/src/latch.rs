@@ -58,8 +58,8 @@ Exit status:
 #[command(after_help = DOWN_NOTES)]
 pub(crate) struct Down {
     /// The name of this count: the same name counts once in a round, however often the command is repeated
-    #[arg(long, env = "CURATOR_ID")]
-    id: Option<String>,
+    #[arg(long, env = "CURATOR_OPERATION")]
+    operation: Option<String>,
     #[command(flatten)]
     access: Access,
     /// The latch's path
@@ -70,7 +70,7 @@ const DOWN_NOTES: &str = "\
 Exit status:
     0  it is counted; the remaining count is printed
     1  no count is set
-   76  the connection was lost, and it may be counted: with --id the command can be repeated
+   76  the connection was lost, and it may be counted: with --operation the command can be repeated
     2, 69, 70, 77  an error, as in `curator --help`
 
 One call counts once, also if the reply is lost.";
@@ -143,11 +143,11 @@ pub(crate) async fn latch(client: &CuratorFramework, command: &Latch, chroot: Op
             Ok(set.conflict_exit_code)
         }
         Latch::Down(down) => {
-            let counted = match &down.id {
+            let counted = match &down.operation {
                 Some(id) => latch.count_down_as(id).await,
                 None => latch.count_down().await,
             };
-            let next = if down.id.is_some() { "repeat the command" } else { "curator latch status shows it" };
+            let next = if down.operation.is_some() { "repeat the command" } else { "curator latch status shows it" };
             let remaining = counted.map_err(|error| unknown(error, "it may be counted", next))?;
             print(&format!("{remaining}\n"))?;
             Ok(0)

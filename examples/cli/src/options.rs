@@ -578,6 +578,12 @@ impl Action {
                 (true, false) => leader.watch = false,
                 (false, _) => leader.all = false,
             },
+            Self::Count(count) if count.id.is_some() && count.integer => {
+                if on_the_line("integer") {
+                    return conflict("the argument '--id' cannot be used with '--integer'");
+                }
+                count.integer = false;
+            }
             _ => {}
         }
         Ok(())

@@ -24,7 +24,7 @@ pub(crate) struct WaitOptions {
     /// The exit status when the wait is not over at the end of --timeout
     #[arg(long, short = 'E', default_value_t = 75, value_name = "STATUS", env = "CURATOR_CONFLICT_EXIT_CODE")]
     conflict_exit_code: u8,
-    /// Tell that it waits. On a terminal a line follows after 2 s of waiting anyhow
+    /// Print that it waits. On a terminal a line follows after 2 s without it too
     #[arg(long, short, value_parser = BoolishValueParser::new(), env = "CURATOR_VERBOSE")]
     verbose: bool,
 }
@@ -46,7 +46,7 @@ impl WaitOptions {
     }
 }
 
-/// The time after which a waiter on a terminal speaks.
+/// The wait after which a line is printed on a terminal.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time in which the own node usually joins the queue.
 const JOINS: Duration = Duration::from_millis(100);
@@ -62,7 +62,7 @@ pub(crate) async fn may_tell(verbose: bool) {
 }
 
 /// Awaits `work`, and prints a line if that takes a while and lines may be printed.
-async fn told<T>(work: impl Future<Output = T>, verbose: bool, line: &str) -> T {
+pub(crate) async fn told<T>(work: impl Future<Output = T>, verbose: bool, line: &str) -> T {
     let telling = async {
         may_tell(verbose).await;
         tell(line);
@@ -82,12 +82,12 @@ pub(crate) struct Waiting<'a> {
     leases: Option<usize>,
     verbose: bool,
     begin: Instant,
-    has_spoken: Cell<bool>,
+    has_printed: Cell<bool>,
 }
 
 impl<'a> Waiting<'a> {
     pub(crate) fn new(client: &'a CuratorFramework, path: &'a str, leases: Option<usize>, verbose: bool) -> Self {
-        Self { client, path, leases, verbose, begin: Instant::now(), has_spoken: Cell::new(false) }
+        Self { client, path, leases, verbose, begin: Instant::now(), has_printed: Cell::new(false) }
     }
 
     /// Prints a line when the place in the queue or the holder has changed. Never ends: the caller drops it.
@@ -107,7 +107,7 @@ impl<'a> Waiting<'a> {
             if let Some(Place { key, text }) = place {
                 if before.as_ref() != Some(&key) {
                     tell(&text);
-                    self.has_spoken.set(true);
+                    self.has_printed.set(true);
                     before = Some(key);
                 }
             }
@@ -117,7 +117,7 @@ impl<'a> Waiting<'a> {
 
     /// Prints the grant, if a line about the wait was printed or lines are asked for.
     pub(crate) fn granted(&self, verb: &str, number: &str) {
-        if self.verbose || self.has_spoken.get() {
+        if self.verbose || self.has_printed.get() {
             tell(&format!("{verb} {} after {}, {number}", self.path, age(self.begin.elapsed())));
         }
     }

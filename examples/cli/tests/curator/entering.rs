@@ -181,7 +181,7 @@ fn member_whose_session_ends_has_a_status() {
     assert!(lines.next().unwrap().ends_with(" /start"));
     assert!(server.kill_session(server.sessions()[0]));
     let line = told.next().unwrap();
-    assert!(line.starts_with("curator: its place at the barrier is lost: "), "{line}");
+    assert!(line.starts_with("curator: the member's node is lost: "), "{line}");
     drop(child.stdin.take());
     assert_eq!(end(child).0, Some(74));
     let line = told.next().unwrap();

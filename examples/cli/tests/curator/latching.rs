@@ -87,9 +87,9 @@ fn count_with_an_id_counts_once() {
     let servers = server.connect_string();
     assert_eq!(latch(&servers, &["set", "/latch", "3"]), printed(""));
     for _ in 0..2 {
-        assert_eq!(latch(&servers, &["down", "--id", "part 7", "/latch"]), printed("2\n"));
+        assert_eq!(latch(&servers, &["down", "--operation", "part 7", "/latch"]), printed("2\n"));
     }
-    assert_eq!(latch(&servers, &["down", "--id", "part 8", "/latch"]), printed("1\n"));
+    assert_eq!(latch(&servers, &["down", "--operation", "part 8", "/latch"]), printed("1\n"));
     assert_eq!(latch(&servers, &["down", "/latch"]), printed("0\n"));
 }
 

@@ -38,7 +38,7 @@
 //! | [`CachedAtomicLong`], [`CachedAtomicInteger`] | numbers of a counter, several at a time |
 //! | [`UniqueIds`] | numbers that are unique over all processes, and rise |
 //! | [`SharedCount`], [`SharedValue`] | a number, or a few bytes, that all processes see and may change |
-//! | [`DistributedBarrier`] | a gate that one process closes and opens |
+//! | [`DistributedBarrier`] | a barrier that any process sets and removes |
 //! | [`DistributedDoubleBarrier`] | processes that begin together and end together, in rounds |
 //! | [`CountDownLatch`] | a wait until N pieces of work are done |
 //!

@@ -14,7 +14,7 @@ pub enum BarrierError {
     /// An error of the framework: no connection, no permission, a closed client …
     #[error(transparent)]
     Framework(#[from] curator_framework::Error),
-    /// The barrier is set already, so that it cannot have an owner in addition.
+    /// The barrier is set by another client or guard.
     #[error("the barrier {path} is set already")]
     AlreadySet {
         /// The barrier's path.

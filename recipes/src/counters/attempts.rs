@@ -39,7 +39,7 @@ pub(super) enum Reply {
     Refused(Refusal),
     /// The parent of the node is missing. Nothing was applied.
     NoParent,
-    /// The marker is not as expected: an administrator has deleted it. Nothing was applied.
+    /// The marker is not as expected: another client has deleted it. Nothing was applied.
     Marker,
     Error(Error),
 }

@@ -17,7 +17,7 @@ pub type DistributedAtomicLong = DistributedAtomicNumber<i64>;
 /// A counter of 32 bits: Curator's `DistributedAtomicInteger`. A [`SharedCount`](crate::SharedCount) has the same node.
 pub type DistributedAtomicInteger = DistributedAtomicNumber<i32>;
 
-/// A number that many processes change, each change exactly once: Curator's [`DistributedAtomicLong`] and
+/// A number that many processes change, and no change counts twice: Curator's [`DistributedAtomicLong`] and
 /// [`DistributedAtomicInteger`].
 ///
 /// Within one process, `std::sync::atomic::AtomicI64` does the same without a server. Clones are cheap, and share one
@@ -234,7 +234,7 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
         self.change(Change::Subtract(delta)).await
     }
 
-    /// Sets the number. The result has the number before, too.
+    /// Sets the number. The result has the numbers before and after.
     ///
     /// # Errors
     ///

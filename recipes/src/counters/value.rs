@@ -10,7 +10,7 @@ use crate::counters::engine::Change;
 use crate::counters::error::CounterResult;
 use crate::counters::options::CounterOptions;
 
-/// A few bytes that many processes change, each change exactly once: Curator's `DistributedAtomicValue`.
+/// A few bytes that many processes change, and no change is applied twice: Curator's `DistributedAtomicValue`.
 ///
 /// [`DistributedAtomicLong`](crate::DistributedAtomicLong) describes lost replies, contention, layout and cost, which
 /// are the same. Clones are cheap, and share one queue of changes. A [`SharedValue`](crate::SharedValue) also keeps a

@@ -5,7 +5,7 @@
 
 use curator_framework::{Done, Error, Stat};
 
-/// The last word of the data when the round is over.
+/// Ends the data of a round that is over.
 const OPEN: &str = "open";
 
 /// The data of a latch: its present round.

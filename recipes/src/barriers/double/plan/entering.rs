@@ -31,7 +31,7 @@ pub(in super::super) enum Step {
     Wait { grace: bool },
     /// Deletes the own node if the barrier still has this version.
     GiveUp { version: i32 },
-    /// Ends: the member has entered the round, which is known unless a notification alone has told of it.
+    /// Ends: the member has entered the round. It is unknown if only a notification has shown that the barrier is open.
     Enter { round: Option<i64>, opened: bool },
     /// Begins again with a new node: the own one is lost, but not by its owner's delete.
     Rejoin,

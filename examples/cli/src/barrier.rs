@@ -46,7 +46,17 @@ pub(crate) enum Barrier {
     Status(StatusOptions),
 }
 
+const SET_NOTES: &str = "\
+Exit status:
+    0  the barrier is set, until a client removes it
+   75  the barrier of a process stands, which falls with it: `curator barrier hold`
+    2, 69, 70, 77  an error, as in `curator --help`";
+
+/// The exit status if a process holds the barrier.
+const HELD: u8 = 75;
+
 #[derive(Debug, Args)]
+#[command(after_help = SET_NOTES)]
 pub(crate) struct Set {
     #[command(flatten)]
     access: Access,
@@ -132,7 +142,12 @@ pub(crate) async fn barrier(
     let barrier = || DistributedBarrier::new(client.clone(), path);
     let work = async {
         match command {
-            Barrier::Set(_) => barrier()?.set_barrier().await?,
+            Barrier::Set(_) => match barrier()?.set_barrier().await {
+                Err(BarrierError::AlreadySet { .. }) => {
+                    return Err(Failure(HELD, format!("{path} is set by a process, and falls with it")));
+                }
+                set => set?,
+            },
             Barrier::Remove { .. } => match barrier()?.remove_barrier().await {
                 Err(BarrierError::Framework(Error::NotEmpty { .. })) => {
                     return Err(Failure(2, format!("{path} is not a barrier to remove, because it has children")));

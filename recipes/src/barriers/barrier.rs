@@ -47,6 +47,7 @@ use crate::barriers::waiting::{Awaited, Look, follows_its_reply, wait};
 ///
 /// * A wait survives lost connections, and any number of sessions. Curator's fails with `ConnectionLoss`.
 /// * A waiter passes when the barrier that it has seen is removed, also if another one is set at once.
+/// * `set_barrier` fails while an owned barrier is set, because that one falls with its owner.
 /// * The watch of a waiter that gives up is removed. Curator leaves it to the server
 ///   ([#1170](https://github.com/apache/curator/issues/1170)).
 /// * `set_owned` and `is_set` are additions. So is the monotonic clock of the time limit.

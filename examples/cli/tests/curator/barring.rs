@@ -125,6 +125,9 @@ fn held_barrier_stands_while_the_command_runs() {
         assert_eq!((again.status.code(), stdout(&again), stderr(&again)), (Some(code), String::new(), text.to_owned()));
     }
     let (waiting, mut told) = waiter(&servers);
+    let output = run(&servers, &["barrier", "set", "/barrier"]);
+    assert_eq!(output.status.code(), Some(75));
+    assert_eq!(stderr(&output), "curator: /barrier is set by a process, and falls with it\n");
     drop(holder.stdin.take());
     assert_eq!(end(holder), (Some(7), String::new()));
     assert_eq!((end(waiting).0, told.next()), (Some(0), None));

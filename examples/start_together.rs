@@ -32,7 +32,7 @@ struct Times {
 
 /// Works in one round, between the barrier's two sides.
 async fn round(barrier: DistributedDoubleBarrier, number: u64) -> Outcome<Times> {
-    tokio::time::sleep(Duration::from_millis(20 * number)).await; // the way to work
+    tokio::time::sleep(Duration::from_millis(20 * number)).await; // arrives later than the one before
     let came = Instant::now();
     let mut member = barrier.enter().await?;
     let began = Instant::now();

@@ -13,7 +13,7 @@ use curator_framework::{Acl, Permission};
 use crate::Failure;
 
 /// Runs commands under locks that processes on many machines share through ZooKeeper, while it leads an election, as
-/// members of groups, or together at a barrier. Counts, too.
+/// members of groups, or together at a barrier. Reads and changes counters.
 ///
 /// The paths are those of Apache Curator's recipes, so Java, Rust and this program share the same locks, elections,
 /// groups, counters and barriers.

@@ -205,8 +205,11 @@ impl<N: AtomicNumber> DistributedAtomicNumber<N> {
     /// # Errors
     ///
     /// * `CounterError::Contended`: the retry policy gave up. Call again, or promote the counter to a lock.
-    /// * `CounterError::Overflow`, `CounterError::NotANumber`: mend the value, by [`force_set`](Self::force_set).
-    /// * `CounterError::VersionsExhausted`: call [`force_set`](Self::force_set), once in 2^32 changes.
+    /// * `CounterError::Overflow`: the sum does not fit into the number.
+    /// * `CounterError::NotANumber`: the data has another length than that of a number; [`force_set`](Self::force_set)
+    ///   replaces it.
+    /// * `CounterError::VersionsExhausted`: the node has the version −1, as once in 2^32 changes;
+    ///   [`force_set`](Self::force_set) raises it.
     /// * `CounterError::Lock`: the lock of a promoted counter cannot be acquired.
     /// * `Error::NoAuth`, `Error::Compression`, `Error::SchemaViolation`, `Error::NoChildrenForEphemerals`,
     ///   `Error::NotStarted`, `Error::Closed`: nothing was changed.

@@ -109,9 +109,9 @@ use crate::barriers::error::BarrierResult;
 ///
 /// Waiting sends nothing, apart from one read: after a tenth of the session timeout a member watches its own node. When
 /// that member leaves, at most 1 read follows in the background. A member that waits in `leave` for longer than a tenth
-/// of the timeout sends 4 requests, and again when the member that it watches has gone. After half of that time 1 read follows at the end. The transaction that opens the
-/// barrier checks each member. With a short path some eight thousand fit into the default frame, and after that some
-/// twenty thousand late members of one round.
+/// of the timeout sends 4 requests, and again when the member that it watches has gone. After half of that time 1 read
+/// follows at the end. The transaction that opens the barrier checks each member. With a short path some eight thousand
+/// fit into the default frame, and after that some twenty thousand late members of one round.
 #[derive(Clone)]
 pub struct DistributedDoubleBarrier {
     nodes: Arc<Nodes>,

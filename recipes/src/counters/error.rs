@@ -30,7 +30,7 @@ pub enum CounterError {
         expected: usize,
     },
     /// The result does not fit into the number. Nothing was changed.
-    #[error("the sum of {value} and {delta} does not fit into the counter {path}")]
+    #[error("{value} plus {delta} does not fit into the counter {path}")]
     Overflow {
         /// The counter's path.
         path: PathText,

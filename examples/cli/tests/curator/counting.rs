@@ -79,10 +79,7 @@ fn counter_of_four_bytes_is_that_of_integers() {
     assert_eq!(integer(&["--add", "1"]), printed("2147483647"));
     assert_eq!(server.data("/count"), Some(i32::MAX.to_be_bytes().to_vec()));
     let (code, _, told) = integer(&["--add", "1"]);
-    assert_eq!(
-        (code, told.as_str()),
-        (Some(70), "curator: the sum of 2147483647 and 1 does not fit into the counter /count\n")
-    );
+    assert_eq!((code, told.as_str()), (Some(70), "curator: 2147483647 plus 1 does not fit into the counter /count\n"));
     let too_large = "2147483648 does not fit into a counter of 4 bytes";
     for change in [&["--set", "2147483648"][..], &["--add", "2147483648"], &["--cas", "2147483648", "1"]] {
         assert_eq!(integer(change), refused(2, too_large), "{change:?}");

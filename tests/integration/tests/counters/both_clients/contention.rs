@@ -11,7 +11,6 @@ use curator_recipes::{CounterError, CounterOptions, DistributedAtomicLong, Inter
 use curator_test::wire::OpCode;
 use futures_util::future::join_all;
 use tokio::task::JoinHandle;
-use tokio::task::unconstrained;
 
 use crate::stage::{LONG, long, patient, retries, through, values};
 
@@ -78,9 +77,9 @@ on_every_server! {
         let writes = || proxy.replies(OpCode::Multi) + proxy.replies(OpCode::SetData) + proxy.replies(OpCode::Create2);
         in_time(number.increment()).await.unwrap();
         let before = writes();
-        // Unconstrained: tokio's budget would end the first round of polls before the last call.
-        let calls = unconstrained(join_all((0..100).map(|_| number.increment())));
-        let changes = in_time(calls).await;
+        // No reply arrives before the last call.
+        proxy.latency(Duration::from_millis(10));
+        let changes = in_time(join_all((0..100).map(|_| number.increment()))).await;
         let mut steps: Vec<_> = changes.into_iter().map(|change| values(&change.unwrap())).collect();
         assert!(steps.is_sorted(), "in the order of the calls: {steps:?}");
         steps.dedup();
@@ -88,7 +87,6 @@ on_every_server! {
         // (Without transactions it begins with a read, and they travel with it.)
         assert_eq!((steps.len(), writes() - before), (100, if is_zookeeper_async() { 1 } else { 2 }));
         // In tasks of their own they come while a write is on its way.
-        proxy.latency(Duration::from_millis(10));
         let tasks = (0..100).map(|_| {
             let number = number.clone();
             tokio::spawn(async move { number.increment().await.unwrap() })

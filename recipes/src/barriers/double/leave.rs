@@ -3,7 +3,7 @@
 use curator_framework::{
     Done, Error, EventType, LossReason, Operation, OwnedNode, RetryLoop, Session, Stat, WakeReason, Watch, make_path,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::enter::{PATIENCE, at, child_count, later};
 use super::nodes::{Nodes, connected, drift, notifies_in_order};
@@ -153,13 +153,14 @@ impl Attempt<'_> {
         })
     }
 
-    /// Reads the deaths during a long wait. If the read fails, the number of an earlier one stays: all have left.
+    /// Reads the deaths during a long wait. If the read fails or is slow, the number of an earlier one stays: the round
+    /// is over all the same.
     async fn count_deaths(&self, leave: &mut Departing) {
         let long = self.session.timeout() / (2 * PATIENCE);
         if leave.left_at.is_none_or(|left_at| left_at.elapsed() < long) {
             return;
         }
-        if let Ok(Some(barrier)) = self.session.exists(&self.nodes.path).await {
+        if let Ok(Ok(Some(barrier))) = timeout(long, self.session.exists(&self.nodes.path)).await {
             leave.notice(&barrier, &self.session);
         }
     }

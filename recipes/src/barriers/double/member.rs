@@ -275,7 +275,7 @@ impl Departure {
     /// leave or by the end of a budget. A member that was dropped counts.
     ///
     /// Deaths before the departure count. Later ones count if this member then waited for longer than a twentieth of the
-    /// session timeout.
+    /// session timeout, and the server replies to a last read within the same time.
     ///
     /// The number is exact in groups of this crate's members with the default client, up to these limits:
     ///

@@ -91,6 +91,27 @@ async fn death_during_the_wait_in_leave_is_counted() {
     assert_eq!(in_time(leaving).await.unwrap().died(), 1);
 }
 
+/// The read of the deaths, which would come after the budget, does not turn the end of the round into an error.
+#[tokio::test]
+async fn slow_read_of_the_deaths_does_not_end_a_leave() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let provider = FixedEnsembleProvider::new(proxy.connect_string());
+    let options = options(&server).session_timeout(Duration::from_secs(10)).ensemble_provider(provider);
+    let (leaver, two) = (connected(options).await, client(&server).await);
+    let mut members = all_enter(&[named(&leaver, "leaver", 2), named(&two, "two", 2)]).await;
+    let (mut second, mut first) = (members.pop().unwrap(), members.pop().unwrap());
+    let leaving = tokio::spawn(async move { first.leave_timeout(Duration::from_millis(4500)).await });
+    eventually("it watches the other one", async || {
+        leaver.watched_paths().iter().any(|path| path.ends_with("-member"))
+    })
+    .await;
+    proxy.latency(Duration::from_secs(2));
+    in_time(second.leave()).await.unwrap();
+    let left = in_time(leaving).await.unwrap().unwrap();
+    assert_eq!(left.map(|departure| departure.died()), Some(0));
+}
+
 #[tokio::test]
 async fn leaver_without_transactions_leaves_the_next_round_open() {
     let server = server();

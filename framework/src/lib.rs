@@ -181,6 +181,7 @@ pub use session::{Session, WatchedData};
 pub use state::connection_state::{
     ConnectionState, ConnectionStateErrorPolicy, SessionConnectionStateErrorPolicy, StandardConnectionStateErrorPolicy,
 };
+pub use sync::report::report;
 pub use sync::safe_notify::SafeNotifyExecutor;
 #[cfg(feature = "zookeeper-async")]
 pub use zookeeper::ZooKeeperAsyncFactory;

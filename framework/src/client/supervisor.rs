@@ -17,6 +17,7 @@ use crate::metrics;
 use crate::session::Session;
 use crate::session::timers::{Due, SessionTimers};
 use crate::state::connection_state::StateEvent;
+use crate::sync::report::report;
 use crate::zookeeper::client::hosts::Pause;
 use crate::zookeeper::{ConnectConfig, Connection, HandleEvent, ReplyFuture, ServerList, SessionEnd};
 
@@ -33,9 +34,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let connection = Connection { handle, events: mpsc::unbounded_channel().1, sent, established, epoch };
         let session = Session::new(number, &connection, &shared.config.session, Arc::clone(&shared.leftovers));
         let timeout_s = session.timeout().as_secs_f64();
-        tracing::info!(session = number, session_id = session.shown_id(), timeout_s, "session established");
         shared.publish(Some(session.clone()));
         shared.on_event(if number == 1 { StateEvent::FirstSession } else { StateEvent::SessionEstablished });
+        let session_id = session.shown_id();
+        report(move || tracing::info!(session = number, session_id, timeout_s, "session established"));
 
         let end = tokio::select! {
             biased;
@@ -43,11 +45,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             never = follow_ensemble(&shared.config, &session) => match never {},
         };
 
-        // Owned nodes are marked as lost first; only then can a next session begin.
+        // Owned nodes are marked as lost first; only then can a next session start.
         session.finish(end);
         shared.is_closing(&**session.handle());
-        tracing::info!(session = number, session_id = session.shown_id(), reason = %end, "session ended");
         shared.publish(None);
+        let (session_id, reason) = (session.shown_id(), session.end_reason().unwrap_or(end));
+        report(move || tracing::info!(session = number, session_id, %reason, "session ended"));
         if end == SessionEnd::Closed {
             return;
         }
@@ -124,8 +127,8 @@ async fn try_to_connect(shared: &Shared) -> Option<Connection> {
                 return Some(connection);
             }
             Err(error) => {
-                tracing::warn!(%error, "not connected");
-                shared.connect_failed(error);
+                shared.connect_failed(error.clone());
+                report(move || tracing::warn!(%error, "not connected"));
             }
         }
         // Between two attempts no session exists that would have to be closed.
@@ -213,13 +216,13 @@ impl<'a> SessionDriver<'a> {
             tokio::select! {
                 biased;
                 event = events.recv() => self.on_event(event.ok_or(SessionEnd::ClientFailed)?)?,
+                end = self.session.ended() => return Err(end),
                 () = &mut closing => return Err(SessionEnd::Closed),
                 reply = &mut self.heartbeat => {
                     if let Some(evidence) = self.timers.heartbeat_answered() {
                         self.session.on_heartbeat(&reply, evidence);
                     }
                 }
-                () = self.shared.leftovers.arrived.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -231,11 +234,11 @@ impl<'a> SessionDriver<'a> {
         let now = self.session.clock().now();
         self.session.report_owning();
         let Due { event, heartbeat, wake } = self.timers.due(now, &self.session.times())?;
-        if let Some(event) = event {
-            self.shared.on_event(event);
-        }
         if let Some(evidence) = heartbeat {
             self.heartbeat = self.session.handle().heartbeat(evidence).fuse();
+        }
+        if let Some(event) = event {
+            self.shared.on_event(event);
         }
         Ok(wake.saturating_sub(now))
     }
@@ -245,25 +248,28 @@ impl<'a> SessionDriver<'a> {
         match event {
             HandleEvent::Watched(event) => session.watches().dispatch(event, session.epoch()),
             HandleEvent::Disconnected(cause) => {
-                let session_id = session.shown_id();
-                tracing::info!(session = session.number(), session_id, %cause, "disconnected");
                 session.set_disconnected();
-                shared.connect_failed(cause);
+                shared.connect_failed(cause.clone());
                 self.timers.disconnected();
                 self.heartbeat = Fuse::terminated();
                 shared.session_changed();
                 shared.on_event(StateEvent::Silent);
+                let (number, session_id) = (session.number(), session.shown_id());
+                report(move || tracing::info!(session = number, session_id, %cause, "disconnected"));
             }
             HandleEvent::Unreachable(error) => shared.connect_failed(error),
             HandleEvent::Shortened { sent, timeout } => session.set_shortened(sent, timeout),
             HandleEvent::Reconnected(reattached) => {
-                let (session_id, timeout_s) = (session.shown_id(), reattached.timeout.as_secs_f64());
-                tracing::info!(session = session.number(), session_id, timeout_s, "reconnected");
-                metrics::reconnected();
                 session.set_reconnected(&reattached);
                 shared.connected();
                 shared.session_changed();
                 shared.on_event(StateEvent::Answered);
+                let (number, session_id) = (session.number(), session.shown_id());
+                let timeout_s = reattached.timeout.as_secs_f64();
+                report(move || {
+                    metrics::reconnected();
+                    tracing::info!(session = number, session_id, timeout_s, "reconnected");
+                });
             }
             HandleEvent::ReadOnly => shared.on_event(StateEvent::ReadOnly),
             HandleEvent::Ended(end) => return Err(end),

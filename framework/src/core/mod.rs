@@ -25,6 +25,7 @@ use crate::retry::RetryPolicy;
 use crate::session::Session;
 use crate::session::background::{Delete, DeleteBacklog, PendingDelete, PendingGuard};
 use crate::state::connection_state::{ConnectionState, StateEvent, next_state};
+use crate::sync::report::report;
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::{Closing, Pacer, SessionEnd, ZooKeeperHandle};
 
@@ -79,8 +80,9 @@ impl Drop for TaskEnd {
         if let Some(session) = self.0.session.replace(None) {
             session.finish(end);
         }
-        metrics::state_changed(self.0.state(), None);
         self.0.finished.send_replace(true);
+        let state = self.0.state();
+        report(move || metrics::state_changed(state, None));
     }
 }
 
@@ -157,13 +159,15 @@ impl Shared {
             // First of all: a guard must be lost before any other code can act on the state.
             session.on_state_change(state);
         }
-        metrics::state_changed(before, after);
-        tracing::info!(%state, "connection state");
         self.state.send_replace(after);
         if let Some(owner) = self.owner.get().and_then(Weak::upgrade) {
             let root = Namespace::new(&self.config.chroot, "").unwrap_or_default();
             (self.on_state)(ClientCore::kept_by(owner, root), state);
         }
+        report(move || {
+            metrics::state_changed(before, after);
+            tracing::info!(%state, "connection state");
+        });
     }
 
     /// Books the close of a session that has ended, for `close` to wait for.
@@ -345,9 +349,11 @@ impl ClientCore {
 
     /// Deletes a node in the background, in this session or a later one.
     pub(crate) fn delete_some_time(&self, path: &str, delete: Delete) {
-        self.shared()
-            .leftovers
-            .add(PendingDelete::Guaranteed { path: self.root.to_server_path(path).into_owned(), delete });
+        let remains = PendingDelete::Guaranteed { path: self.root.to_server_path(path).into_owned(), delete };
+        match self.shared().session.get() {
+            Some(session) => session.background().clean(&session, remains),
+            None => self.shared().leftovers.add(remains),
+        }
     }
 }
 

@@ -9,6 +9,15 @@ use std::time::Duration;
 pub trait Clock: Send + Sync + fmt::Debug + 'static {
     /// Returns the time since the clock's origin.
     fn now(&self) -> Duration;
+
+    /// Returns `true` if the clock passes apart from the machine's time, such as the paused clock of a test. By default
+    /// it does not.
+    ///
+    /// A thread of the framework ends each session at its deadline. It reads [`BootClock`] and never this clock, because
+    /// a clock of the user may block. For a simulated clock only the client's own task ends the session.
+    fn is_simulated(&self) -> bool {
+        false
+    }
 }
 
 /// A clock that counts while the machine sleeps, where the system has one.
@@ -67,6 +76,10 @@ impl Default for TokioClock {
 impl Clock for TokioClock {
     fn now(&self) -> Duration {
         self.origin.elapsed()
+    }
+
+    fn is_simulated(&self) -> bool {
+        true
     }
 }
 

@@ -1,17 +1,23 @@
 //! The task of a session that deletes nodes and watches owned nodes.
+//!
+//! A caller starts a job itself: it polls the job once, on its own thread, which writes the first request to the
+//! socket. The task does the rest when the reply arrives. A caller never wakes the task, because tokio would keep it for
+//! the caller's thread, and there it waits for as long as the caller computes.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
 use crate::model::EventType;
@@ -27,6 +33,8 @@ use crate::sync::watch_cell::WatchCell;
 const AT_ONCE: usize = 16;
 /// The least growth of the schedule before jobs of released nodes are removed from it.
 const LEAST_TO_CLEAR: usize = 32;
+/// The part of the session timeout after which the task looks for jobs without being woken.
+const LOOKS: u32 = 16;
 /// The pause before a job is tried again on a connection that is up.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -69,7 +77,6 @@ impl PendingDelete {
 #[derive(Debug, Default)]
 pub(crate) struct DeleteBacklog {
     queue: Mutex<Vec<PendingDelete>>,
-    pub(crate) arrived: Notify,
     /// The number of running operations that may leave a node to delete.
     owing: WatchCell<usize>,
 }
@@ -88,7 +95,6 @@ impl Drop for PendingGuard {
 impl DeleteBacklog {
     pub(crate) fn add(&self, remains: PendingDelete) {
         self.queue.lock().push(remains);
-        self.arrived.notify_one();
     }
 
     /// Adds what the end of its session leaves of a node.
@@ -129,19 +135,77 @@ enum HeldTask {
     Touch(Vec<u8>),
 }
 
-/// The sender of a session's jobs.
+/// The callers' side of the task.
 #[derive(Debug)]
 pub(crate) struct Background {
-    jobs: mpsc::UnboundedSender<Job>,
+    started: Arc<StartedJobs>,
+    /// The runtime of the session's tasks, for the timers of a job.
+    runtime: Handle,
     attending: Arc<HeldNodes>,
     cleaning: Arc<OpenDeletes>,
     leftovers: Arc<DeleteBacklog>,
 }
 
-enum Job {
-    Clean(PendingDelete),
-    /// A job that its sender has begun.
-    Finish(Running),
+/// The jobs that callers have started, for the task to finish.
+struct StartedJobs {
+    /// `None` when the task has ended.
+    jobs: Mutex<Option<Vec<Running>>>,
+    /// The number of wake-ups of jobs in this list.
+    wakes: AtomicU64,
+    woken: Notify,
+}
+
+impl Default for StartedJobs {
+    fn default() -> Self {
+        Self { jobs: Mutex::new(Some(Vec::new())), wakes: AtomicU64::new(0), woken: Notify::new() }
+    }
+}
+
+impl fmt::Debug for StartedJobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StartedJobs").field("jobs", &self.jobs.lock().as_ref().map(Vec::len)).finish_non_exhaustive()
+    }
+}
+
+/// Wakes the task when the reply to a started job arrives, from the task that reads the replies.
+impl Wake for StartedJobs {
+    fn wake(self: Arc<Self>) {
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+        self.woken.notify_one();
+    }
+}
+
+impl StartedJobs {
+    /// Polls a job once, and keeps it for the task unless it is done. Returns `false` if the task has ended.
+    fn start(self: &Arc<Self>, runtime: &Handle, mut job: Running) -> bool {
+        if self.jobs.lock().is_none() {
+            return false;
+        }
+        let wakes = self.wakes.load(Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(self));
+        let poll = || {
+            let _entered = runtime.enter();
+            let unconstrained = std::pin::pin!(tokio::task::coop::unconstrained(&mut job));
+            unconstrained.poll(&mut Context::from_waker(&waker))
+        };
+        let left = match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Ready(None)) => return true,
+            // A delete that failed at once.
+            Ok(Poll::Ready(left)) => Box::pin(std::future::ready(left)),
+            Ok(Poll::Pending) => job,
+            // A timer panics in a runtime that shuts down. The caller may be a drop, which must not panic.
+            Err(_panic) => return false,
+        };
+        match &mut *self.jobs.lock() {
+            Some(jobs) => jobs.push(left),
+            None => return false,
+        }
+        if self.wakes.load(Ordering::SeqCst) != wakes {
+            // The reply came before the task could find the job.
+            self.woken.notify_one();
+        }
+        true
+    }
 }
 
 /// The owned nodes and the jobs to do for them. Most nodes are released before their job is due. So a new job wakes the
@@ -169,11 +233,12 @@ impl HeldNodes {
         self.guarded.lock().pop_due(now)
     }
 
-    /// Records and returns the time until which the task waits.
-    fn wait_until_due(&self) -> Option<Duration> {
+    /// Records and returns the time until which the task waits, at most until `latest`.
+    fn wait_until_due(&self, latest: Duration) -> Duration {
         let mut guarded = self.guarded.lock();
-        guarded.waits_until = guarded.next_due();
-        guarded.waits_until
+        let until = guarded.next_due().map_or(latest, |due| due.min(latest));
+        guarded.waits_until = Some(until);
+        until
     }
 }
 
@@ -193,11 +258,11 @@ impl OpenDeletes {
 
 impl Background {
     pub(crate) fn new(leftovers: Arc<DeleteBacklog>, reaper: Arc<ContainerReaper>) -> (Self, BackgroundTask) {
-        let (sender, jobs) = mpsc::unbounded_channel();
+        let started = Arc::new(StartedJobs::default());
         let cleaning = Arc::new(OpenDeletes::default());
         let attending = Arc::new(HeldNodes::default());
         let task = BackgroundTask {
-            jobs,
+            started: Arc::clone(&started),
             attending: Arc::clone(&attending),
             cleaning: Arc::clone(&cleaning),
             leftovers: Arc::clone(&leftovers),
@@ -206,40 +271,37 @@ impl Background {
             running: FuturesUnordered::new(),
             begun: FuturesUnordered::new(),
         };
-        (Self { jobs: sender, attending, cleaning, leftovers }, task)
+        (Self { started, runtime: Handle::current(), attending, cleaning, leftovers }, task)
     }
 
-    /// Queues the delete of a node. Never blocks, never fails, and works outside of a runtime too.
+    /// Sends the delete of a node at once, and leaves its outcome to the task. Never blocks, never fails, and works
+    /// outside of a runtime too.
     pub(crate) fn clean(&self, session: &Session, remains: PendingDelete) {
-        if session.end_reason().is_none() {
-            self.cleaning.begin();
-            match self.jobs.send(Job::Clean(remains)) {
-                Ok(()) => return,
-                Err(mpsc::error::SendError(job)) => {
-                    self.cleaning.done();
-                    let Job::Clean(remains) = job else { return };
-                    return self.leftovers.inherit(remains);
-                }
+        if session.end_reason().is_some() {
+            return self.leftovers.inherit(remains);
+        }
+        self.cleaning.begin();
+        let inherited = (!remains.goes_with_session()).then(|| remains.clone());
+        let job = Box::pin(clean(session.clone(), remains, Arc::clone(&self.cleaning)));
+        if !self.started.start(&self.runtime, job) {
+            self.cleaning.done();
+            if let Some(remains) = inherited {
+                self.leftovers.add(remains);
             }
         }
-        self.leftovers.inherit(remains);
     }
 
-    /// Polls a job once, at once, and leaves the rest of it to the task. Call it within a runtime.
+    /// Starts a job that deletes a node, and leaves the rest of it to the task.
     pub(crate) fn spawn_eager(&self, job: impl Future<Output = ()> + Send + 'static) {
         let cleaning = Arc::clone(&self.cleaning);
         cleaning.begin();
-        let mut job: Running = Box::pin(async move {
+        let job = Box::pin(async move {
             job.await;
             cleaning.done();
             None
         });
-        // Without a waker: the background task polls the job again, not the calling task.
-        let mut unwatched = Context::from_waker(Waker::noop());
-        if pin!(tokio::task::coop::unconstrained(&mut job)).poll(&mut unwatched).is_pending()
-            && self.jobs.send(Job::Finish(job)).is_err()
-        {
-            // The session is over, and the job is dropped with it.
+        if !self.started.start(&self.runtime, job) {
+            // The session has ended, and the job is dropped with it.
             self.cleaning.done();
         }
     }
@@ -268,7 +330,7 @@ impl Background {
 /// The task that runs the jobs of one session and ends with it.
 #[derive(Debug)]
 pub(crate) struct BackgroundTask {
-    jobs: mpsc::UnboundedReceiver<Job>,
+    started: Arc<StartedJobs>,
     attending: Arc<HeldNodes>,
     cleaning: Arc<OpenDeletes>,
     leftovers: Arc<DeleteBacklog>,
@@ -276,8 +338,16 @@ pub(crate) struct BackgroundTask {
     /// The nodes to delete next.
     waiting: VecDeque<PendingDelete>,
     running: FuturesUnordered<Running>,
-    /// Apart from `running`: these jobs must not take its slots from the others.
+    /// The jobs that callers have started. Apart from `running`: they must not take its slots from the others.
     begun: FuturesUnordered<Running>,
+}
+
+impl Drop for BackgroundTask {
+    fn drop(&mut self) {
+        // The jobs own the session, which owns their list. Their drop starts further jobs, so it needs the lock.
+        let jobs = self.started.jobs.lock().take();
+        drop(jobs);
+    }
 }
 
 /// A job that is due.
@@ -309,23 +379,22 @@ async fn wait_after_refusal(session: Session, remains: PendingDelete) -> Option<
 impl BackgroundTask {
     pub(crate) async fn run(mut self, session: Session) {
         loop {
+            self.begun.extend(self.started.jobs.lock().iter_mut().flat_map(std::mem::take));
             let now = session.clock().now();
             self.start_due(&session, now);
-            let due = [self.attending.wait_until_due(), self.reaper.next_due()].into_iter().flatten().min();
-            let next_due = due.filter(|_| self.running.len() < AT_ONCE);
+            let latest = now.saturating_add(session.timeout() / LOOKS);
+            let has_slot = self.running.len() < AT_ONCE;
+            let latest = self.reaper.next_due().filter(|_| has_slot).map_or(latest, |due| due.min(latest));
+            let until = self.attending.wait_until_due(latest);
+            let until = if has_slot { until } else { latest };
             tokio::select! {
                 biased;
                 _ = session.ended() => break,
                 Some(left) = self.running.next() => self.on_finished(&session, left),
                 Some(left) = self.begun.next() => self.on_finished(&session, left),
-                job = self.jobs.recv() => match job {
-                    Some(Job::Clean(remains)) => self.waiting.push_back(remains),
-                    Some(Job::Finish(job)) => self.begun.push(job),
-                    None => break,
-                },
+                () = self.started.woken.notified() => {}
                 () = self.attending.earlier.notified() => {}
-                () = self.reaper.first_tracked.notified() => {}
-                () = sleep_until_due(next_due, now) => {}
+                () = tokio::time::sleep(until.saturating_sub(now)) => {}
             }
         }
         self.drain().await;
@@ -384,28 +453,16 @@ impl BackgroundTask {
     /// Ends the jobs of a session that is over: the server deletes its ephemeral nodes, and the next session deletes
     /// the rest.
     async fn drain(mut self) {
-        self.jobs.close();
-        self.running.extend(self.begun);
-        while let Ok(job) = self.jobs.try_recv() {
-            match job {
-                Job::Clean(remains) => self.waiting.push_back(remains),
-                Job::Finish(job) => self.running.push(job),
-            }
-        }
+        self.running.extend(std::mem::take(&mut self.begun));
+        let started = self.started.jobs.lock().take();
+        self.running.extend(started.into_iter().flatten());
         while let Some(left) = self.running.next().await {
             self.waiting.extend(left.map(|left| left.remains));
         }
-        for remains in self.waiting {
+        for remains in std::mem::take(&mut self.waiting) {
             self.cleaning.done();
             self.leftovers.inherit(remains);
         }
-    }
-}
-
-async fn sleep_until_due(due: Option<Duration>, now: Duration) {
-    match due {
-        Some(due) => tokio::time::sleep(due.saturating_sub(now)).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 /// The parents that this client has created in place of containers.
 #[derive(Debug, Default)]
@@ -12,7 +11,6 @@ pub(crate) struct ContainerReaper {
     /// The idle time before a parent is deleted; `None` if parents stay.
     interval: Option<Duration>,
     parents: Mutex<Parents>,
-    pub(crate) first_tracked: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -44,18 +42,11 @@ impl ContainerReaper {
     /// Records a parent that this client has created.
     pub(crate) fn track(&self, path: &str, czxid: i64, now: Duration) {
         if self.interval.is_some() {
-            let first = {
-                let mut parents = self.parents.lock();
-                if parents.by_path.is_empty() {
-                    parents.earliest = now;
-                }
-                parents.by_path.insert(path.to_owned(), Parent { czxid, last_used: now });
-                parents.by_path.len() == 1
-            };
-            // If the map has other parents, one of those is due first.
-            if first {
-                self.first_tracked.notify_one();
+            let mut parents = self.parents.lock();
+            if parents.by_path.is_empty() {
+                parents.earliest = now;
             }
+            parents.by_path.insert(path.to_owned(), Parent { czxid, last_used: now });
         }
     }
 

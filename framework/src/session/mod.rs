@@ -2,6 +2,7 @@
 
 pub(crate) mod background;
 pub(crate) mod container_reaper;
+mod deadlines;
 pub(crate) mod delete_tree;
 pub(crate) mod liveness;
 pub(crate) mod owned_node;
@@ -13,8 +14,8 @@ pub(crate) mod watches;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -28,13 +29,15 @@ use crate::model::namespace::Namespace;
 use crate::model::protected::{ProtectedId, to_protected_path};
 use crate::model::schema::SchemaSet;
 use crate::model::{CreateMode, Stat};
-use crate::session::background::{Background, DeleteBacklog};
+use crate::session::background::{Background, DeleteBacklog, catch_panic};
 use crate::session::container_reaper::ContainerReaper;
+use crate::session::deadlines::{Passed, SessionDeadline};
 use crate::session::liveness::SessionLiveness;
 use crate::session::owned_node::OwnedNode;
 use crate::session::timers::SessionTimes;
 use crate::session::watches::{Watch, WatchRegistry};
 use crate::state::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
+use crate::sync::safe_notify::SafeNotifyExecutor;
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::{Connection, Evidence, Reattached, Reply, SessionEnd, ZooKeeperHandle};
 
@@ -72,14 +75,22 @@ struct Inner {
     clock: Arc<dyn Clock>,
     randomness: Arc<dyn Randomness>,
     liveness_state: Mutex<LivenessState>,
+    /// The deadline that the process' thread watches.
+    watched_deadline: SessionDeadline,
     link: WatchCell<ConnectionInfo>,
     /// The newest transaction in a reply.
     zxid: AtomicI64,
     end: SetOnce<SessionEnd>,
+    /// The steps after the end have started.
+    ending: AtomicBool,
+    /// Does what follows a loss that the thread of the deadlines has noticed.
+    after_losses: SafeNotifyExecutor,
     watches: WatchRegistry,
     background: Background,
     acl_provider: Arc<dyn AclProvider>,
     error_policy: Arc<dyn ConnectionStateErrorPolicy>,
+    /// The policy takes silence for an error.
+    silence_is_error: bool,
     reaper: Arc<ContainerReaper>,
     schemas: Option<Arc<SchemaSet>>,
     extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
@@ -132,27 +143,38 @@ impl Session {
         let (background, tasks) = Background::new(leftovers, Arc::clone(&config.reaper));
         let liveness =
             SessionLiveness::new(connection.handle.negotiated_timeout(), connection.established, connection.sent);
-        let session = Self {
-            inner: Arc::new(Inner {
+        let silence_is_error = config.error_policy.is_error_state(ConnectionState::Suspended);
+        let inner = Arc::new_cyclic(|inner: &Weak<Inner>| {
+            let inner = Weak::clone(inner);
+            let passed = move |passed| {
+                if let Some(inner) = inner.upgrade() {
+                    inner.on_passed(passed);
+                }
+            };
+            Inner {
                 number,
                 handle: Arc::clone(&connection.handle),
                 clock: Arc::clone(&config.clock),
                 randomness: Arc::clone(&config.randomness),
                 liveness_state: Mutex::new(LivenessState { liveness, owned_nodes: 0, reported_owning: false }),
+                watched_deadline: SessionDeadline::watch(&*config.clock, Box::new(passed)),
                 link: WatchCell::new(ConnectionInfo { up: true, epoch: connection.epoch, errors: 0 }),
                 zxid: AtomicI64::new(0),
                 end: SetOnce::new(),
+                ending: AtomicBool::new(false),
+                after_losses: SafeNotifyExecutor::new(),
                 watches: watches_of(connection),
                 background,
                 acl_provider: Arc::clone(&config.acl_provider),
                 error_policy: Arc::clone(&config.error_policy),
+                silence_is_error,
                 reaper: Arc::clone(&config.reaper),
                 schemas: config.schemas.clone(),
                 extensions: Mutex::default(),
-            }),
-            root: Namespace::default(),
-            pinned: None,
-        };
+            }
+        });
+        let session = Self { inner, root: Namespace::default(), pinned: None };
+        session.change_liveness(|_| {});
         let inner = Arc::downgrade(&session.inner);
         connection.handle.on_task_dropped(Box::new(move || {
             if let Some(inner) = inner.upgrade() {
@@ -336,21 +358,16 @@ impl Session {
         self.inner.link.wait_for(|link| is_connected(link) != was_connected || link.epoch != epoch).await;
     }
 
-    /// Ends the session, once: resolves [`ended`](Self::ended), ends the handle, wakes all watches and reports the
+    /// Ends the session, once: resolves [`ended`](Self::ended), wakes all watches, ends the handle and reports the
     /// loss of all owned nodes.
     pub(crate) fn finish(&self, end: SessionEnd) {
-        if self.inner.end.set(end).is_err() {
-            return;
-        }
-        self.inner.handle.end();
-        self.inner.watches.session_ended(end);
-        self.inner.watches.all_lost();
+        self.inner.finish(end);
     }
 
     /// Records a state of the connection. If the client's policy takes it for an error, all owned nodes count as lost.
     pub(crate) fn on_state_change(&self, state: ConnectionState) {
         if self.inner.error_policy.is_error_state(state) {
-            self.inner.link.modify(|link| link.errors += 1);
+            self.inner.count_error();
             self.inner.watches.all_lost();
         }
     }
@@ -358,15 +375,10 @@ impl Session {
     /// Returns how often the connection was in an error state. If silence is one, it compares the clock with the time
     /// of silence too, so that the first call after a sleep is right.
     pub(crate) fn errors(&self) -> u64 {
-        let errors = self.inner.link.get().errors;
-        let silence_is_error = self.inner.error_policy.is_error_state(ConnectionState::Suspended);
-        if silence_is_error && self.inner.clock.now() >= self.times().suspend_at {
-            return self.inner.link.modify(|link| {
-                link.errors += 1;
-                link.errors
-            });
+        if self.inner.silence_is_error && self.inner.clock.now() >= self.times().suspend_at {
+            return self.inner.count_error();
         }
-        errors
+        self.inner.link.get().errors
     }
 
     /// Resolves when the connection has been in an error state more often than `errors`.
@@ -379,13 +391,13 @@ impl Session {
     }
 
     pub(crate) fn set_shortened(&self, sent: Duration, timeout: Duration) {
-        self.inner.liveness_state.lock().liveness.shortened(sent, timeout);
+        self.change_liveness(|state| state.liveness.shortened(sent, timeout));
     }
 
     pub(crate) fn set_reconnected(&self, reattached: &Reattached) {
         let now = self.inner.clock.now();
         let Reattached { sent, leader_sent, timeout, epoch } = *reattached;
-        self.inner.liveness_state.lock().liveness.reattached(sent, now, timeout, epoch);
+        self.change_liveness(|state| state.liveness.reattached(sent, now, timeout, epoch));
         if let Some(sent) = leader_sent {
             self.answered_at(now, sent, epoch, Evidence::Leader);
         }
@@ -414,23 +426,36 @@ impl Session {
     }
 
     fn answered_at(&self, now: Duration, sent: Duration, epoch: u64, evidence: Evidence) {
-        self.inner.liveness_state.lock().liveness.answered(sent, now, epoch, evidence);
+        self.change_liveness(|state| state.liveness.answered(sent, now, epoch, evidence));
+    }
+
+    /// Changes the inputs of the deadline, and has the thread of the deadlines watch the new one.
+    fn change_liveness(&self, change: impl FnOnce(&mut LivenessState)) {
+        let mut state = self.inner.liveness_state.lock();
+        change(&mut state);
+        let evidence = state.evidence();
+        let deadline = state.liveness.deadline(evidence);
+        let warning = match self.inner.silence_is_error {
+            true => deadline.saturating_sub(state.liveness.suspend_at(evidence)),
+            false => Duration::ZERO,
+        };
+        self.inner.watched_deadline.set(deadline, warning);
     }
 
     pub(crate) fn add_owned_node(&self) {
-        let mut liveness_state = self.inner.liveness_state.lock();
-        liveness_state.owned_nodes += 1;
-        if liveness_state.owned_nodes == 1 {
-            liveness_state.liveness.on_first_owned_node();
-            if !std::mem::replace(&mut liveness_state.reported_owning, true) {
-                self.inner.handle.set_owning(true);
+        self.change_liveness(|state| {
+            state.owned_nodes += 1;
+            if state.owned_nodes == 1 {
+                state.liveness.on_first_owned_node();
+                if !std::mem::replace(&mut state.reported_owning, true) {
+                    self.inner.handle.set_owning(true);
+                }
             }
-        }
+        });
     }
 
     pub(crate) fn remove_owned_node(&self) {
-        let mut liveness_state = self.inner.liveness_state.lock();
-        liveness_state.owned_nodes -= 1;
+        self.change_liveness(|state| state.owned_nodes -= 1);
     }
 
     /// Notifies the handle if the session no longer owns a node.
@@ -500,6 +525,56 @@ impl Session {
     /// Returns the path of an owned node, without its number.
     pub(crate) fn protected_path(parent: &str, id: ProtectedId, name: &str) -> String {
         to_protected_path(parent, name, id)
+    }
+}
+
+impl Inner {
+    /// Records that a time has passed. The thread of the deadlines calls this, so no code of the user may run here, and
+    /// no lock may be taken that such code can hold.
+    fn on_passed(self: Arc<Self>, passed: Passed) {
+        match passed {
+            Passed::Deadline => {
+                // Another end may have come first.
+                let _first = self.end.set(SessionEnd::DeadlinePassed);
+            }
+            Passed::Silence => {
+                self.count_error();
+            }
+        }
+        let executor = self.after_losses.clone();
+        let followed = executor.try_submit(move || match passed {
+            Passed::Deadline => self.complete_end(),
+            Passed::Silence => self.watches.all_lost(),
+        });
+        // Without a thread the job waits for the next one. An event of the log could block here.
+        drop(followed);
+    }
+
+    /// Counts an error state of the connection, which ends all holds.
+    fn count_error(&self) -> u64 {
+        self.link.modify(|link| {
+            link.errors += 1;
+            link.errors
+        })
+    }
+
+    fn finish(&self, end: SessionEnd) {
+        // Another end may have come first.
+        let _first = self.end.set(end);
+        self.complete_end();
+    }
+
+    /// Does what follows the end, once. A panic in one step, such as in a clock of the user, does not keep the others
+    /// from running.
+    fn complete_end(&self) {
+        let Some(&end) = self.end.get() else { return };
+        if self.ending.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.watched_deadline.end();
+        catch_panic(|| self.watches.session_ended(end));
+        catch_panic(|| self.handle.end());
+        catch_panic(|| self.watches.all_lost());
     }
 }
 

@@ -17,6 +17,7 @@ use crate::model::{Acl, CreateMode, Stat, WatchKind};
 use crate::session::background::{Delete, PendingDelete};
 use crate::session::watches::{Found, Watch};
 use crate::session::{Session, WatchedData};
+use crate::sync::report::report;
 use crate::zookeeper::{CONFIG_NODE, DEFAULT_CLIENT};
 use crate::zookeeper::{Done, Evidence, Operation, Request, Response, SessionEnd};
 
@@ -82,16 +83,6 @@ impl Session {
                 return Err(over(was_sent || reply.sent.is_some()));
             }
             let now = self.inner.clock.now();
-            let elapsed = now.saturating_sub(reply.sent.unwrap_or(now));
-            let outcome = reply.result.as_ref().err();
-            let (session, elapsed_s) = (self.inner.number, elapsed.as_secs_f64());
-            tracing::trace!(session, request = name, path = &*path, elapsed_s, error = ?outcome, "request");
-            if elapsed > self.timeout() / SLOW {
-                tracing::warn!(session, request = name, path = &*path, elapsed_s, "slow request");
-            }
-            if reply.sent.is_some() {
-                metrics::answered(name, elapsed);
-            }
             self.reflected(reply.zxid);
             let given = match &reply.result {
                 Err(error) if !error.is_answer() => None,
@@ -106,6 +97,17 @@ impl Session {
                 Err(Error::NoNode { .. }) | Ok(Response::Exists(None)) => self.watches().is_missing(&path, reply.zxid),
                 Ok(Response::Children(names)) => self.watches().listed(&path, names, reply.zxid),
                 _ => {}
+            }
+            let elapsed = now.saturating_sub(reply.sent.unwrap_or(now));
+            let outcome = reply.result.as_ref().err();
+            let (session, elapsed_s) = (self.inner.number, elapsed.as_secs_f64());
+            tracing::trace!(session, request = name, path = &*path, elapsed_s, error = ?outcome, "request");
+            if elapsed > self.timeout() / SLOW {
+                let path = Arc::clone(&path);
+                report(move || tracing::warn!(session, request = name, path = &*path, elapsed_s, "slow request"));
+            }
+            if reply.sent.is_some() {
+                metrics::answered(name, elapsed);
             }
             let epoch = reply.epoch;
             reply.result.map(|response| (response, epoch))

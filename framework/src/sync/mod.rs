@@ -1,4 +1,5 @@
 //! Tasks that notify each other, and user code that is called apart from them.
 
+pub(crate) mod report;
 pub(crate) mod safe_notify;
 pub(crate) mod watch_cell;

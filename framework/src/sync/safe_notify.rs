@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -52,16 +53,29 @@ impl SafeNotifyExecutor {
     /// Appends a job to the queue. Never blocks, never runs the job itself. If the system refuses a thread, this logs
     /// an error event, and the next submit tries again.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        if let Err(error) = self.try_submit(job) {
+            tracing::error!(%error, "no thread for listeners, the next notification tries again");
+        }
+    }
+
+    /// Appends a job to the queue as [`submit`](Self::submit) does, and logs nothing. After an error the job stays in
+    /// the queue.
+    pub(crate) fn try_submit(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mut queue = self.queue.lock();
         queue.jobs.push_back(Box::new(job));
-        if queue.running {
-            return;
+        if !queue.running {
+            let shared = Arc::clone(&self.queue);
+            std::thread::Builder::new().name("curator-safe-notify".into()).spawn(move || drain(&shared))?;
+            queue.running = true;
         }
-        let shared = Arc::clone(&self.queue);
-        match std::thread::Builder::new().name("curator-safe-notify".into()).spawn(move || drain(&shared)) {
-            Ok(_detached) => queue.running = true,
-            Err(error) => tracing::error!(%error, "no thread for listeners, the next notification tries again"),
-        }
+        Ok(())
+    }
+}
+
+impl SafeNotifyExecutor {
+    /// Returns the number of jobs that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.lock().jobs.len()
     }
 }
 
@@ -91,7 +105,7 @@ impl Default for SafeNotifyExecutor {
 
 impl fmt::Debug for SafeNotifyExecutor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SafeNotifyExecutor").field("waiting", &self.queue.lock().jobs.len()).finish()
+        f.debug_struct("SafeNotifyExecutor").field("waiting", &self.waiting()).finish()
     }
 }
 

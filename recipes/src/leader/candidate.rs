@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 
-use curator_framework::{CuratorFramework, Error, LossReason, Operation, OwnedNode, RetryLoop, node_from_path};
+use curator_framework::{CuratorFramework, Error, LossReason, Operation, OwnedNode, RetryLoop, node_from_path, report};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -331,7 +331,8 @@ impl Candidate {
         let Self { internals, shared, standing, .. } = self;
         let (term, path) = (&tenure.0, internals.base_path());
         shared.state.publish(LeaderState::Leading(term.view()));
-        tracing::info!(path, node = term.node_path(), term = term.number(), "a term has begun");
+        let (log_path, node, number) = (path.to_owned(), term.node_path().to_owned(), term.number());
+        report(move || tracing::info!(path = log_path, node, term = number, "a term has begun"));
         shared.listeners.notify(|listener| listener.is_leader());
         let ended = tokio::select! {
             biased;
@@ -341,7 +342,8 @@ impl Candidate {
         term.resign();
         match ended {
             Ok(end) => {
-                tracing::info!(path, reason = %end, "a term has ended");
+                let path = path.to_owned();
+                report(move || tracing::info!(path, reason = %end, "a term has ended"));
                 shared.state.publish(LeaderState::Waiting { position: None });
             }
             Err(Leave::Abstains) => shared.state.publish(LeaderState::Abstaining),

@@ -29,6 +29,7 @@ use crate::environment::clock::Clock;
 use crate::environment::randomness::{Randomness, nonexistent_path};
 use crate::error::{ConnectError, Error};
 use crate::model::{AddWatchMode, WatchKind};
+use crate::sync::report::report;
 use crate::zookeeper::{
     AddedWatch, Capabilities, ConnectConfig, Connection, Evidence, Flush, HandleEvent, NotificationCall, Reattached,
     Reply, ReplyFuture, Request, Resync, SessionEnd, WatchEvents, ZooKeeperHandle,
@@ -114,19 +115,29 @@ impl Link {
 
     /// Writes the requests that callers have submitted, and leaves the rest to the driver.
     fn flush(&mut self) {
+        if !self.flush_now() {
+            self.wake_driver();
+        }
+    }
+
+    /// Writes as much as the transport takes now. Returns `false` if the driver has to write the rest.
+    fn flush_now(&mut self) -> bool {
         if self.protocol.output().is_empty() || self.gathering > 0 {
-            return;
+            return true;
         }
         if let Some(Writer::Tcp(stream)) = &self.writer {
             // The driver gets the same error when it reads.
             if let Ok(written) = stream.try_write(self.protocol.output()) {
                 self.protocol.written(written);
-                if self.protocol.output().is_empty() {
-                    return;
-                }
             }
         }
-        self.wake_driver();
+        self.protocol.output().is_empty()
+    }
+
+    /// Writes a request that is not urgent. The driver writes the rest at its next poll, within a second. It is not
+    /// woken, because tokio would keep it for the caller's thread, and the caller may compute.
+    fn flush_some_time(&mut self) {
+        let _all_written = self.flush_now();
     }
 }
 
@@ -243,7 +254,7 @@ impl ZooKeeperHandle for Handle {
         let events = events.on_drop(move || {
             let mut link = shared.link.lock();
             link.protocol.unsubscribe(&path, mode, id, shared.clock.now());
-            link.wake_driver();
+            link.flush_some_time();
         });
         Box::pin(async move { reply.await.result.map(|_acknowledged| events) })
     }
@@ -251,7 +262,7 @@ impl ZooKeeperHandle for Handle {
     fn forget_watch(&self, path: &str, kind: WatchKind) {
         let mut link = self.shared.link.lock();
         link.protocol.forget(path, kind, self.shared.clock.now());
-        link.wake_driver();
+        link.flush_some_time();
     }
 
     fn is_read_only(&self) -> bool {
@@ -496,7 +507,8 @@ impl Driver {
                 Step::Connected(_) => continue,
             };
             let cause = ConnectError::new(self.server.clone(), reason);
-            tracing::debug!(%cause, "connection lost");
+            let lost = cause.clone();
+            report(move || tracing::debug!(cause = %lost, "connection lost"));
             let lost_at = self.shared.clock.now();
             self.lose(Some(cause.clone()));
             if self.is_over() {
@@ -540,7 +552,9 @@ impl Driver {
             match self.config.servers.current() {
                 Ok(servers) => self.hosts.update(servers, &*self.config.randomness),
                 Err(error) if self.hosts.len() == 0 => return Err(error),
-                Err(error) => tracing::warn!(%error, "the list of servers cannot be read, so the one before it holds"),
+                Err(error) => report(move || {
+                    tracing::warn!(%error, "the list of servers cannot be read, so the one before it holds");
+                }),
             }
             left = left.min(self.hosts.len());
             let Some(server) = self.hosts.next() else { break };

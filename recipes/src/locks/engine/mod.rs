@@ -33,7 +33,7 @@ use std::panic::Location;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use curator_framework::{Acl, CuratorFramework, Error, NodeSpec, OwnedNode, RetryLoop, Session, validate_path};
+use curator_framework::{Acl, CuratorFramework, Error, NodeSpec, OwnedNode, RetryLoop, Session, report, validate_path};
 use parking_lot::Mutex;
 
 pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};
@@ -201,7 +201,8 @@ impl LockInternals {
         if let Some(long) = self.options.warn_after {
             let (path, node) = (lock_path.to_owned(), acquired.path().to_owned());
             acquired.owned.when_held_for(long, move || {
-                tracing::warn!(path, node, held_for_more_than_s = long.as_secs_f64(), "a lock is held for long");
+                let held_for_more_than_s = long.as_secs_f64();
+                report(move || tracing::warn!(path, node, held_for_more_than_s, "a lock is held for long"));
             });
         }
         let hold = Hold::new(self.client.clone(), lock_path, self.label.clone(), acquired, origin);

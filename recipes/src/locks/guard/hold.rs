@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use curator_framework::{
-    CuratorFramework, Error, LossReason, LossSignal, Operation, OwnedNode, PathText, Session, SessionEnd,
+    CuratorFramework, Error, LossReason, LossSignal, Operation, OwnedNode, PathText, Session, SessionEnd, report,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -155,20 +155,18 @@ impl Hold {
         }
     }
 
-    /// Logs and counts a loss, once.
+    /// Logs and counts a loss, once. The caller reacts to the loss, so it does not wait for the log.
     fn log_loss(&self, reason: LossReason) {
         if self.over.swap(true, Ordering::SeqCst) {
             return;
         }
-        metrics::ended(&self.label, Some(reason));
-        tracing::warn!(
-            path = &*self.lock_path,
-            node = &*self.path,
-            %reason,
-            held_s = self.since.elapsed().as_secs_f64(),
-            session_id = self.session.id().map(|id| tracing::field::display(format!("{id:#x}"))),
-            "lock lost"
-        );
+        let (label, lock_path, node) = (self.label.clone(), self.lock_path.clone(), self.path.clone());
+        let held_s = self.since.elapsed().as_secs_f64();
+        let session_id = self.session.id().map(|id| tracing::field::display(format!("{id:#x}")));
+        report(move || {
+            metrics::ended(&label, Some(reason));
+            tracing::warn!(path = &*lock_path, node = &*node, %reason, held_s, session_id, "lock lost");
+        });
     }
 
     /// Counts the end of a hold that was not lost, once.

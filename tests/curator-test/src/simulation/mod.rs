@@ -209,4 +209,8 @@ impl Clock for SimulatedClock {
     fn now(&self) -> Duration {
         self.origin.elapsed() + *self.skipped.lock()
     }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
 }

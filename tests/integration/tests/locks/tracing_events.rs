@@ -223,6 +223,7 @@ fn a_loss_that_the_release_finds_is_warned_of() {
         let guard = InterProcessMutex::new(client.clone(), "/lock").unwrap().acquire().await.unwrap();
         other.delete().for_path(guard.path()).await.unwrap();
         assert!(matches!(guard.release().await.unwrap(), Release::AlreadyLost(_)));
+        reports_are_made();
         assert_eq!(listener.of("lock lost", ["node"]), [[guard.path()]]);
         assert_eq!(listener.of("lock released", ["outcome"]), [["lost"]]);
     });
@@ -403,6 +404,13 @@ fn acquires_of_others_are_not_warned_of() {
     });
 }
 
+/// Waits for the reports so far, which are made in order on a thread of their own.
+fn reports_are_made() {
+    let (done, is_done) = mpsc::channel();
+    curator_framework::report(move || done.send(()).unwrap());
+    is_done.recv_timeout(Duration::from_secs(60)).unwrap();
+}
+
 /// A call that the program makes while it is told of an event.
 #[derive(Default)]
 struct Call {
@@ -465,6 +473,7 @@ fn a_subscriber_may_ask_for_the_lock_that_it_is_told_of() {
         assert!(call.call.set(Box::new(call_back)).is_ok());
         ensemble.skip_clock(OURS, SESSION);
         assert!(!mutex.is_acquired_in_this_process());
+        reports_are_made();
         assert_eq!(call.made.load(Ordering::SeqCst), 1);
     });
 }
@@ -509,7 +518,9 @@ fn a_lock_that_is_granted_during_the_report_of_losses_is_not_reported() {
 
         let granted = Arc::new(Mutex::new(None));
         let (waiting, grant) = (Mutex::new(Some(acquire)), Arc::clone(&granted));
+        let runtime = tokio::runtime::Handle::current();
         let call_back = move || {
+            let _entered = runtime.enter();
             if let Some(acquire) = waiting.lock().take() {
                 *grant.lock() = acquire.now_or_never();
             }
@@ -520,12 +531,14 @@ fn a_lock_that_is_granted_during_the_report_of_losses_is_not_reported() {
         let mut state = client.watch_connection_state();
         ensemble.reset(OURS);
         in_time(state.wait_for(|state| *state == Some(ConnectionState::Reconnected))).await.unwrap();
+        reports_are_made();
         assert_eq!((lost().len() - of_late(), early.iter().any(|guard| guard.is_held())), (50, false));
         let guard = granted.lock().take().expect("the call was granted the lock");
         assert!(guard.is_held());
         assert_eq!(of_late(), 0, "a held lock is reported as lost");
         ensemble.reset(OURS);
         in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
+        reports_are_made();
         assert_eq!(of_late(), 1);
         assert!(!guard.is_held());
     });

@@ -428,5 +428,9 @@ async fn guard_is_lost_before_the_log_has_the_state_that_costs_it() {
     ensemble.reset(ClientId(1));
     let suspended = state.wait_for(|state| *state == Some(ConnectionState::Suspended));
     timeout(PATIENCE, suspended).await.unwrap().unwrap();
+    // Reports are made in order.
+    let (done, is_done) = std::sync::mpsc::channel();
+    curator_framework::report(move || done.send(()).unwrap());
+    is_done.recv_timeout(PATIENCE).unwrap();
     assert_eq!(asking.answers.lock().first(), Some(&false));
 }

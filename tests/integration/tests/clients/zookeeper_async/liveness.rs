@@ -18,6 +18,10 @@ impl Clock for Seconds {
     fn now(&self) -> Duration {
         Duration::from_secs(self.0.load(Ordering::SeqCst))
     }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
 }
 
 /// The crate answers such a request itself, also when no server can be reached.

@@ -2,6 +2,7 @@
 
 mod both_clients;
 mod one_session;
+mod other_tasks;
 mod players;
 mod silence;
 mod silence_on_apache;

@@ -1,0 +1,325 @@
+//! A loss by the clock depends on no other task: not on a log, a task that computes, or a runtime that is not driven.
+
+use std::cell::RefCell;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use curator_framework::{
+    BootClock, Clock, CuratorFramework, Error, LossReason, SessionConnectionStateErrorPolicy, SessionEnd,
+    StandardConnectionStateErrorPolicy,
+};
+use curator_integration::env::{PATIENCE, builder, connected, eventually};
+use curator_recipes::{InterProcessMutex, LockError, MutexGuard};
+use curator_test::{FaultProxy, TestingServer};
+use futures_util::FutureExt as _;
+use futures_util::future::select;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+const SESSION: Duration = Duration::from_secs(2);
+const PATH: &str = "/busy/lock";
+
+/// A gate, closed at first, that blocks the thread of each caller.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn pass(&self) {
+        let (open, changed) = &*self.0;
+        let open = open.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(changed.wait_while(open, |open| !*open).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn open(&self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.1.notify_all();
+    }
+}
+
+/// Opens the gate at the end of a test. Created after a runtime, because the drop of that waits for its threads.
+struct OpenAtEnd(Gate);
+
+impl Drop for OpenAtEnd {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+fn gate() -> (Gate, OpenAtEnd) {
+    let gate = Gate::default();
+    (gate.clone(), OpenAtEnd(gate))
+}
+
+fn workers(number: usize) -> Runtime {
+    Builder::new_multi_thread().worker_threads(number).enable_all().build().unwrap()
+}
+
+async fn client(address: SocketAddr) -> CuratorFramework {
+    connected(builder(address).session_timeout(SESSION)).await
+}
+
+async fn mutex_of(address: SocketAddr) -> MutexGuard {
+    client_and_guard(address).await.1
+}
+
+async fn client_and_guard(address: SocketAddr) -> (CuratorFramework, MutexGuard) {
+    let client = client(address).await;
+    let guard = InterProcessMutex::new(client.clone(), PATH).unwrap().acquire().await.unwrap();
+    (client, guard)
+}
+
+/// A server, a proxy before it for the holder, and the runtime of a waiter that connects without the proxy.
+struct Stage {
+    server: TestingServer,
+    proxy: FaultProxy,
+    others: Runtime,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let server = TestingServer::start().unwrap();
+        let proxy = FaultProxy::start(server.address()).unwrap();
+        Self { server, proxy, others: workers(2) }
+    }
+
+    /// Cuts the holder off. Returns the times of its loss and of the next grant.
+    fn loss_and_next_grant(&self, guard: &MutexGuard) -> (Instant, LossReason, Instant) {
+        let address = self.server.address();
+        self.others.block_on(async {
+            let next = tokio::spawn(async move { (mutex_of(address).await, Instant::now()) });
+            self.proxy.partition();
+            let reason = timeout(PATIENCE, guard.lost()).await.expect("the loss is reported");
+            let lost = Instant::now();
+            let (_next, granted) = timeout(PATIENCE, next).await.unwrap().unwrap();
+            (lost, reason, granted)
+        })
+    }
+
+    fn is_lost_before_the_next_grant(&self, guard: &MutexGuard) {
+        let (lost, reason, granted) = self.loss_and_next_grant(guard);
+        assert_eq!(reason, LossReason::Session(SessionEnd::DeadlinePassed));
+        assert!(lost < granted, "lost {:?} after the next grant", lost - granted);
+    }
+}
+
+#[test]
+fn guard_is_lost_in_time_while_no_thread_drives_the_runtime_of_its_client() {
+    let stage = Stage::new();
+    let of_client = Builder::new_current_thread().enable_all().build().unwrap();
+    let guard = of_client.block_on(mutex_of(stage.proxy.address()));
+    stage.is_lost_before_the_next_grant(&guard);
+}
+
+#[test]
+fn silence_ends_a_hold_in_time_while_no_thread_drives_the_runtime_of_its_client() {
+    for silence_is_error in [true, false] {
+        let stage = Stage::new();
+        let of_client = Builder::new_current_thread().enable_all().build().unwrap();
+        let guard = of_client.block_on(async {
+            let builder = builder(stage.proxy.address()).session_timeout(SESSION);
+            let builder = match silence_is_error {
+                true => builder.connection_state_error_policy(StandardConnectionStateErrorPolicy),
+                false => builder.connection_state_error_policy(SessionConnectionStateErrorPolicy),
+            };
+            let client = connected(builder).await;
+            InterProcessMutex::new(client, PATH).unwrap().acquire().await.unwrap()
+        });
+        let (_, reason, _) = stage.loss_and_next_grant(&guard);
+        let expected = match silence_is_error {
+            true => LossReason::ConnectionError,
+            false => LossReason::Session(SessionEnd::DeadlinePassed),
+        };
+        assert_eq!(reason, expected);
+    }
+}
+
+/// Blocks each event until the gate opens, like a log that writes to a full pipe.
+struct FullPipe {
+    gate: Gate,
+    is_full: Arc<AtomicBool>,
+}
+
+impl Subscriber for FullPipe {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        if self.is_full.load(Ordering::SeqCst) {
+            self.gate.pass();
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+thread_local! {
+    static LOG: RefCell<Option<tracing::subscriber::DefaultGuard>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn guard_is_lost_in_time_while_the_reader_of_the_log_stands_still() {
+    let stage = Stage::new();
+    let (gate, is_full) = (Gate::default(), Arc::new(AtomicBool::new(false)));
+    let log = tracing::Dispatch::new(FullPipe { gate: gate.clone(), is_full: Arc::clone(&is_full) });
+    let of_client = Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .on_thread_start(move || LOG.set(Some(tracing::dispatcher::set_default(&log))))
+        .build()
+        .unwrap();
+    let _open = OpenAtEnd(gate);
+    let (guard, address) = (of_client.spawn(mutex_of(stage.proxy.address())), stage.server.address());
+    let guard = stage.others.block_on(guard).unwrap();
+    is_full.store(true, Ordering::SeqCst);
+    // In the client's own runtime, as a program does it.
+    let (lost, granted) = stage.others.block_on(async {
+        let next = tokio::spawn(async move { (mutex_of(address).await, Instant::now()) });
+        stage.proxy.partition();
+        let lost = of_client.spawn(async move {
+            guard.protect(pending::<()>()).await.unwrap_err();
+            assert!(!guard.is_held());
+            Instant::now()
+        });
+        let lost = timeout(PATIENCE, lost).await.expect("the loss is reported").unwrap();
+        (lost, timeout(PATIENCE, next).await.unwrap().unwrap().1)
+    });
+    assert!(lost < granted, "lost {:?} after the next grant", lost - granted);
+}
+
+#[test]
+fn guard_is_lost_in_time_while_a_task_that_gave_up_a_guaranteed_delete_computes() {
+    let stage = Stage::new();
+    let of_client = workers(4);
+    let (gate, _open) = gate();
+    let (client, guard) = of_client.block_on(async {
+        let client = client(stage.proxy.address()).await;
+        client.create().for_path("/deleted").await.unwrap();
+        let guard = InterProcessMutex::new(client.clone(), PATH).unwrap().acquire().await.unwrap();
+        (client, guard)
+    });
+    let computing = of_client.spawn(async move {
+        // Polled once, so that it is given up.
+        assert!(client.delete().guaranteed().for_path("/deleted").now_or_never().is_none());
+        gate.pass();
+    });
+    stage.is_lost_before_the_next_grant(&guard);
+    assert!(!computing.is_finished());
+}
+
+#[test]
+fn lock_is_kept_while_a_task_that_gave_up_a_wait_computes() {
+    let stage = Stage::new();
+    let of_client = workers(4);
+    let (gate, _open) = gate();
+    let (client, guard, waiting) = of_client.block_on(async {
+        let client = client(stage.proxy.address()).await;
+        let guard = InterProcessMutex::new(client.clone(), "/busy/other").unwrap().acquire().await.unwrap();
+        let mutex = InterProcessMutex::new(client.clone(), PATH).unwrap();
+        let holder = mutex.acquire().await.unwrap();
+        let mut waiting = Box::pin(async move { mutex.acquire().await.map(drop) });
+        eventually("the second contender waits", async || {
+            assert!(waiting.as_mut().now_or_never().is_none());
+            client.watchers() > 0
+        })
+        .await;
+        (client, (guard, holder), waiting)
+    });
+    let computing = of_client.spawn(async move {
+        drop(waiting);
+        gate.pass();
+    });
+    stage.others.block_on(async {
+        let (mut first, mut second) = (pin!(guard.0.lost()), pin!(guard.1.lost()));
+        let lost = timeout(SESSION * 3 / 2, select(&mut first, &mut second)).await;
+        assert!(lost.is_err(), "lost {:?} {:?}", first.now_or_never(), second.now_or_never());
+    });
+    assert!(!computing.is_finished() && guard.0.is_held());
+    drop(client);
+}
+
+#[test]
+fn dropped_guard_is_released_while_its_task_computes() {
+    let stage = Stage::new();
+    let of_client = workers(4);
+    let (gate, _open) = gate();
+    let (_client, guard) = of_client.block_on(client_and_guard(stage.proxy.address()));
+    let computing = of_client.spawn(async move {
+        drop(guard);
+        gate.pass();
+    });
+    let next = async { timeout(SESSION / 2, mutex_of(stage.server.address())).await };
+    assert!(stage.others.block_on(next).is_ok_and(|guard| guard.is_held()));
+    assert!(!computing.is_finished());
+}
+
+#[test]
+fn guard_dropped_outside_of_its_runtime_is_released_while_no_thread_drives_that() {
+    let stage = Stage::new();
+    let of_client = Builder::new_current_thread().enable_all().build().unwrap();
+    let (_client, guard) = of_client.block_on(client_and_guard(stage.proxy.address()));
+    drop(guard);
+    let next = async { timeout(SESSION / 2, mutex_of(stage.server.address())).await };
+    assert!(stage.others.block_on(next).is_ok_and(|guard| guard.is_held()));
+}
+
+/// A clock that panics at times.
+#[derive(Debug, Clone, Default)]
+struct Broken(Arc<AtomicBool>);
+
+impl Clock for Broken {
+    fn now(&self) -> Duration {
+        assert!(!self.0.load(Ordering::SeqCst), "the clock is broken");
+        BootClock.now()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_of_a_session_that_a_panic_of_a_clock_has_ended_is_woken() {
+    let server = TestingServer::start().unwrap();
+    let (clock, other) = (Broken::default(), client(server.address()).await);
+    let client = connected(builder(server.address()).clock(clock.clone())).await;
+    let mutex = Arc::new(InterProcessMutex::new(client.clone(), PATH).unwrap());
+    let guard = mutex.acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { mutex.acquire().await.map(|guard| guard.is_held()) });
+    eventually("the second contender waits", async || client.watchers() > 0).await;
+    clock.0.store(true, Ordering::SeqCst);
+    // The notification makes the task of the connection read the clock.
+    other.set_data().for_path(guard.path(), "").await.unwrap();
+    let lost = timeout(PATIENCE, guard.lost()).await.expect("the loss is reported");
+    clock.0.store(false, Ordering::SeqCst);
+    assert!(matches!(lost, LossReason::Session(_)), "{lost:?}");
+    // The client's own task may have read the clock too, and then the client has ended.
+    match timeout(PATIENCE, waiting).await.expect("the waiter is woken").unwrap() {
+        Ok(is_held) => assert!(is_held),
+        Err(error) => assert!(matches!(error, LockError::Framework(Error::Closed)), "{error:?}"),
+    }
+}
+
+#[cfg(curator_mutants)]
+#[test]
+fn loss_that_depends_on_the_tasks_of_the_client_is_found() {
+    let stage = Stage::new();
+    let of_client = Builder::new_current_thread().enable_all().build().unwrap();
+    let guard = curator_framework::mutants::with("leave-the-deadline-to-the-tasks", || {
+        of_client.block_on(mutex_of(stage.proxy.address()))
+    });
+    stage.proxy.partition();
+    assert!(stage.others.block_on(async { timeout(SESSION * 2, guard.lost()).await }).is_err());
+}

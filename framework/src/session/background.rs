@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
 use crate::model::EventType;
+use crate::model::namespace::Namespace;
 use crate::model::path::make_path;
 use crate::session::container_reaper::{ContainerReaper, IdleParent};
 use crate::session::delete_tree::delete_tree;
@@ -282,7 +283,9 @@ impl Background {
         }
         self.cleaning.begin();
         let inherited = (!remains.goes_with_session()).then(|| remains.clone());
-        let job = Box::pin(clean(session.clone(), remains, Arc::clone(&self.cleaning)));
+        // The paths are those of the server, and an owned node outlives the connection.
+        let session = session.in_namespace(Namespace::default()).unpinned();
+        let job = Box::pin(clean(session, remains, Arc::clone(&self.cleaning)));
         if !self.started.start(&self.runtime, job) {
             self.cleaning.done();
             if let Some(remains) = inherited {

@@ -54,6 +54,13 @@ enum Server {
     Shared(SocketAddr),
 }
 
+/// Waits for the reports so far, which are made in order on a thread of their own.
+pub fn reports_are_made() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    curator_framework::report(move || done.send(()).unwrap());
+    is_done.recv_timeout(PATIENCE).unwrap();
+}
+
 /// Longer than anything that is waited for can take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_secs(1);

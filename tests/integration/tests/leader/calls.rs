@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
+use curator_integration::env::reports_are_made;
 use curator_integration::in_process::simulated;
 use curator_recipes::LeaderSelector;
 use curator_test::{ClientId, SimulatedEnsemble};
@@ -58,6 +59,7 @@ fn a_subscriber_may_ask_the_selector_whose_loss_it_is_told() {
             });
             outcome.await.unwrap();
         });
+        reports_are_made();
         done.send(call.made.load(Ordering::SeqCst)).unwrap();
     });
     let made = is_done.recv_timeout(Duration::from_secs(30));

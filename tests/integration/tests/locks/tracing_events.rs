@@ -10,7 +10,7 @@ use std::time::Duration;
 use curator_framework::{
     ConnectionState, CuratorFramework, RetryNTimes, StandardConnectionStateErrorPolicy, make_path,
 };
-use curator_integration::env::{builder, connected, eventually, in_time};
+use curator_integration::env::{builder, connected, eventually, in_time, reports_are_made};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LockOptions,
     LockOwner, Release,
@@ -402,13 +402,6 @@ fn acquires_of_others_are_not_warned_of() {
         drop(leases);
         assert!(listener.warnings().is_empty(), "{:?}", listener.warnings());
     });
-}
-
-/// Waits for the reports so far, which are made in order on a thread of their own.
-fn reports_are_made() {
-    let (done, is_done) = mpsc::channel();
-    curator_framework::report(move || done.send(()).unwrap());
-    is_done.recv_timeout(Duration::from_secs(60)).unwrap();
 }
 
 /// A call that the program makes while it is told of an event.

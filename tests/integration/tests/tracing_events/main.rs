@@ -11,6 +11,7 @@ use curator_framework::{
     Acl, ConnectionState, CreateMode, CuratorFramework, Permission, RetryNTimes, RetryOneTime,
     StandardConnectionStateErrorPolicy,
 };
+use curator_integration::env::reports_are_made;
 use curator_recipes::{
     CountDownLatch, CuratorCache, DistributedDoubleBarrier, Group, InterProcessMutex, InterProcessSemaphoreV2,
     LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderState, Leadership, LockOptions, MutexGuard,
@@ -428,9 +429,6 @@ async fn guard_is_lost_before_the_log_has_the_state_that_costs_it() {
     ensemble.reset(ClientId(1));
     let suspended = state.wait_for(|state| *state == Some(ConnectionState::Suspended));
     timeout(PATIENCE, suspended).await.unwrap().unwrap();
-    // Reports are made in order.
-    let (done, is_done) = std::sync::mpsc::channel();
-    curator_framework::report(move || done.send(()).unwrap());
-    is_done.recv_timeout(PATIENCE).unwrap();
+    reports_are_made();
     assert_eq!(asking.answers.lock().first(), Some(&false));
 }

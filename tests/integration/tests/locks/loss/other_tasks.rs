@@ -3,20 +3,18 @@
 use std::cell::RefCell;
 use std::future::pending;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use curator_framework::{
-    BootClock, Clock, CuratorFramework, Error, LossReason, SessionConnectionStateErrorPolicy, SessionEnd,
+    AddWatchMode, BootClock, Clock, CuratorFramework, Error, LossReason, SessionConnectionStateErrorPolicy, SessionEnd,
     StandardConnectionStateErrorPolicy,
 };
 use curator_integration::env::{PATIENCE, builder, connected, eventually};
 use curator_recipes::{InterProcessMutex, LockError, MutexGuard};
 use curator_test::{FaultProxy, TestingServer};
 use futures_util::FutureExt as _;
-use futures_util::future::select;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tracing::span::{Attributes, Id, Record};
@@ -223,15 +221,44 @@ fn guard_is_lost_in_time_while_a_task_that_gave_up_a_guaranteed_delete_computes(
     assert!(!computing.is_finished());
 }
 
-#[test]
-fn lock_is_kept_while_a_task_that_gave_up_a_wait_computes() {
+/// Drops something in a task that then computes for longer than a session lasts, and checks that the client keeps a lock.
+fn keeps_its_lock_while_a_task_computes_that_drops<T: Send + 'static>(make: impl AsyncFnOnce(&CuratorFramework) -> T) {
     let stage = Stage::new();
     let of_client = workers(4);
     let (gate, _open) = gate();
-    let (client, guard, waiting) = of_client.block_on(async {
-        let client = client(stage.proxy.address()).await;
-        let guard = InterProcessMutex::new(client.clone(), "/busy/other").unwrap().acquire().await.unwrap();
-        let mutex = InterProcessMutex::new(client.clone(), PATH).unwrap();
+    let ((_client, guard), dropped) = of_client.block_on(async {
+        let (client, guard) = client_and_guard(stage.proxy.address()).await;
+        let dropped = make(&client).await;
+        ((client, guard), dropped)
+    });
+    let computing = of_client.spawn(async move {
+        drop(dropped);
+        gate.pass();
+    });
+    let lost = stage.others.block_on(async { timeout(SESSION * 3 / 2, guard.lost()).await });
+    assert!(lost.is_err() && guard.is_held(), "{lost:?}");
+    assert!(!computing.is_finished());
+}
+
+#[test]
+fn lock_is_kept_while_a_task_that_dropped_a_watch_computes() {
+    keeps_its_lock_while_a_task_computes_that_drops(async |client| {
+        client.create().for_path("/watched").await.unwrap();
+        client.session().await.unwrap().get_data_watched("/watched").await.unwrap().watch
+    });
+}
+
+#[test]
+fn lock_is_kept_while_a_task_that_dropped_a_persistent_watch_computes() {
+    keeps_its_lock_while_a_task_computes_that_drops(async |client| {
+        client.session().await.unwrap().subscribe("/watched", AddWatchMode::Persistent, None).await.unwrap()
+    });
+}
+
+#[test]
+fn lock_is_kept_while_a_task_that_gave_up_a_wait_computes() {
+    keeps_its_lock_while_a_task_computes_that_drops(async |client| {
+        let mutex = InterProcessMutex::new(client.clone(), "/busy/other").unwrap();
         let holder = mutex.acquire().await.unwrap();
         let mut waiting = Box::pin(async move { mutex.acquire().await.map(drop) });
         eventually("the second contender waits", async || {
@@ -239,19 +266,8 @@ fn lock_is_kept_while_a_task_that_gave_up_a_wait_computes() {
             client.watchers() > 0
         })
         .await;
-        (client, (guard, holder), waiting)
+        (waiting, holder)
     });
-    let computing = of_client.spawn(async move {
-        drop(waiting);
-        gate.pass();
-    });
-    stage.others.block_on(async {
-        let (mut first, mut second) = (pin!(guard.0.lost()), pin!(guard.1.lost()));
-        let lost = timeout(SESSION * 3 / 2, select(&mut first, &mut second)).await;
-        assert!(lost.is_err(), "lost {:?} {:?}", first.now_or_never(), second.now_or_never());
-    });
-    assert!(!computing.is_finished() && guard.0.is_held());
-    drop(client);
 }
 
 #[test]

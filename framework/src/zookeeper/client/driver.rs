@@ -1,8 +1,8 @@
 //! The task of one session: opens connections, carries bytes between a socket and [`Protocol`], keeps the one timer.
 //!
-//! Callers encode their requests into the protocol's output. Over plain TCP they also write it, in one system call for
-//! all that a task has submitted, so a request costs no switch to another task. The session's task writes what the
-//! socket does not take at once, and all output of other streams.
+//! Callers encode their requests into the protocol's output. They also write it, in one system call for all that a task
+//! has submitted, so a request costs no switch to another task. The session's task writes what the stream does not take
+//! at once.
 
 use std::fmt;
 use std::io;
@@ -67,6 +67,8 @@ struct Link {
     writer: Option<Writer>,
     read_only: bool,
     driver: Option<Waker>,
+    /// The error of a caller's write, for the driver.
+    broken: Option<Violation>,
     /// The number of callers that are submitting several requests: `flush` writes nothing meanwhile.
     gathering: usize,
 }
@@ -125,13 +127,21 @@ impl Link {
         if self.protocol.output().is_empty() || self.gathering > 0 {
             return true;
         }
-        if let Some(Writer::Tcp(stream)) = &self.writer {
-            // The driver gets the same error when it reads.
-            if let Ok(written) = stream.try_write(self.protocol.output()) {
-                self.protocol.written(written);
+        match (&mut self.writer, &self.driver) {
+            (Some(Writer::Tcp(stream)), _) => {
+                // The driver gets the same error when it reads.
+                if let Ok(written) = stream.try_write(self.protocol.output()) {
+                    self.protocol.written(written);
+                }
+                self.protocol.output().is_empty()
             }
+            (Some(writer), Some(driver)) => {
+                // The stream wakes the driver when it takes the rest.
+                self.broken = write(&mut self.protocol, writer, &mut Context::from_waker(driver)).err();
+                self.broken.is_none()
+            }
+            _ => false,
         }
-        self.protocol.output().is_empty()
     }
 
     /// Writes a request that is not urgent. The driver writes the rest at its next poll, within a second. It is not
@@ -316,6 +326,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
             writer: None,
             read_only: false,
             driver: None,
+            broken: None,
             gathering: 0,
         }),
         clock: Arc::clone(&config.clock),
@@ -638,6 +649,7 @@ impl Driver {
             let mut link = self.shared.link.lock();
             link.protocol.open(self.shared.clock.now(), self.shared.randomness.next());
             link.writer = Some(writer);
+            link.broken = None;
         }
         match std::future::poll_fn(|cx| self.poll_link(cx)).await {
             Step::Connected(attached) => Ok(attached),
@@ -761,13 +773,13 @@ impl Driver {
     fn carry(&mut self, received: usize, cx: &mut Context<'_>) -> Result<Option<Duration>, Violation> {
         let now = self.shared.clock.now();
         let mut link = self.shared.link.lock();
-        let Link { protocol, writer, driver, .. } = &mut *link;
+        let Link { protocol, writer, driver, broken, .. } = &mut *link;
         match driver {
             Some(waker) => waker.clone_from(cx.waker()),
             None => *driver = Some(cx.waker().clone()),
         }
-        let mut carried = Ok(());
-        if received > 0 {
+        let mut carried = broken.take().map_or(Ok(()), Err);
+        if received > 0 && carried.is_ok() {
             match protocol.receive(&self.buffer, now) {
                 Ok(consumed) => self.buffer.advance(consumed),
                 Err(violation) => carried = Err(violation),

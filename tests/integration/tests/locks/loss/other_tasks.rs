@@ -2,19 +2,22 @@
 
 use std::cell::RefCell;
 use std::future::pending;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use curator_framework::{
-    AddWatchMode, BootClock, Clock, CuratorFramework, Error, LossReason, SessionConnectionStateErrorPolicy, SessionEnd,
-    StandardConnectionStateErrorPolicy,
+    AddWatchMode, BootClock, ByteStream, Clock, Connector, CuratorFramework, DefaultZooKeeperFactory, Error,
+    LossReason, SessionConnectionStateErrorPolicy, SessionEnd, StandardConnectionStateErrorPolicy,
 };
 use curator_integration::env::{PATIENCE, builder, connected, eventually};
 use curator_recipes::{InterProcessMutex, LockError, MutexGuard};
 use curator_test::{FaultProxy, TestingServer};
 use futures_util::FutureExt as _;
+use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tracing::span::{Attributes, Id, Record};
@@ -270,19 +273,40 @@ fn lock_is_kept_while_a_task_that_gave_up_a_wait_computes() {
     });
 }
 
+/// Connects by a stream that is not a plain socket to the client, as TLS is not.
+struct Wrapped;
+
+#[async_trait]
+impl Connector for Wrapped {
+    async fn connect(&self, server: &str) -> io::Result<Box<dyn ByteStream>> {
+        Ok(Box::new(TcpStream::connect(server.to_owned()).await?))
+    }
+}
+
 #[test]
 fn dropped_guard_is_released_while_its_task_computes() {
-    let stage = Stage::new();
-    let of_client = workers(4);
-    let (gate, _open) = gate();
-    let (_client, guard) = of_client.block_on(client_and_guard(stage.proxy.address()));
-    let computing = of_client.spawn(async move {
-        drop(guard);
-        gate.pass();
-    });
-    let next = async { timeout(SESSION / 2, mutex_of(stage.server.address())).await };
-    assert!(stage.others.block_on(next).is_ok_and(|guard| guard.is_held()));
-    assert!(!computing.is_finished());
+    for is_wrapped in [false, true] {
+        let stage = Stage::new();
+        let of_client = workers(4);
+        let (gate, _open) = gate();
+        let (_client, guard) = of_client.block_on(async {
+            let builder = builder(stage.proxy.address()).session_timeout(SESSION);
+            let client = connected(match is_wrapped {
+                true => builder.zookeeper_factory(DefaultZooKeeperFactory::with_connector(Wrapped)),
+                false => builder,
+            });
+            let client = client.await;
+            let guard = InterProcessMutex::new(client.clone(), PATH).unwrap().acquire().await.unwrap();
+            (client, guard)
+        });
+        let computing = of_client.spawn(async move {
+            drop(guard);
+            gate.pass();
+        });
+        let next = async { timeout(SESSION / 2, mutex_of(stage.server.address())).await };
+        assert!(stage.others.block_on(next).is_ok_and(|guard| guard.is_held()), "wrapped: {is_wrapped}");
+        assert!(!computing.is_finished());
+    }
 }
 
 #[test]

@@ -13,7 +13,8 @@ use crate::enter::Enter;
 use crate::fields::{session, shown_session};
 use crate::hold::{self, Hold};
 use crate::options::{Access, AccessList};
-use crate::show::{line, print};
+use crate::output::print;
+use crate::show::line;
 use crate::signals::Signals;
 use crate::waiting::WaitOptions;
 use crate::{Failure, check, enter, first_session, unless_ended};
@@ -197,7 +198,7 @@ struct Row {
 
 async fn status(client: &CuratorFramework, options: &StatusOptions) -> Result<u8, Failure> {
     let shot = look(client, &options.path).await?;
-    print(&if options.json { line(&shot)? } else { text(&shot) })?;
+    print(if options.json { line(&shot)? } else { text(&shot) }).await?;
     Ok(if matches!(shot.state, "set" | "gathering") { CLOSED } else { 0 })
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use curator_framework::{LossReason, SessionEnd};
@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::grant::Grant;
+use crate::output;
 use crate::signals::{self, Signals};
 use crate::tell;
 
@@ -46,6 +47,7 @@ pub(crate) struct Ended {
 /// Runs the command while the grant lasts.
 pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Signals) -> io::Result<Ended> {
     let mut changes = signal(SignalKind::child())?;
+    output::flush(output::BEFORE_A_COMMAND);
     let mut child = start(grant, order)?;
     let foreground = order.foreground;
     let process = Process::of(&child, foreground);
@@ -56,26 +58,26 @@ pub(crate) async fn run(grant: &impl Grant, order: &Order<'_>, signals: &mut Sig
             biased;
             status = child.wait() => break status?,
             reason = grant.lost(), if !lost => {
-                tell(&format!("{} is lost: {reason}", grant.what()));
                 (lost, stopping) = (true, true);
                 process.signal(Signal::TERM);
                 // A silence allowed the grace before this point. The last quarter of the timeout must see no command.
                 let silence = matches!(reason, LossReason::Session(SessionEnd::DeadlinePassed));
                 let last = Instant::now() + if silence { Duration::ZERO } else { order.grace };
                 kill_at = Some(kill_at.map_or(last, |at| at.min(last)));
+                tell(&format!("{} is lost: {reason}", grant.what()));
             }
             () = nearly_lost(grant, order.grace), if !stopping => {
-                let what = grant.what();
-                tell(&format!("no answer from the servers: the command is stopped before {what} can be lost"));
                 (lost, stopping) = (true, true);
                 process.signal(Signal::TERM);
                 kill_at = Some(Instant::now() + grant.remaining());
+                let what = grant.what();
+                tell(&format!("no answer from the servers: the command is stopped before {what} can be lost"));
             }
             () = grant.revocation_requested(), if order.revocable && !stopping => {
-                tell("another client asks for the lock: the command is stopped");
                 stopping = true;
                 process.signal(Signal::TERM);
                 kill_at = Some(Instant::now() + order.grace);
+                tell("another client asks for the lock: the command is stopped");
             }
             signal = signals.next() => {
                 asked_to_end |= matches!(signal, Signal::INT | Signal::TERM | Signal::QUIT);
@@ -125,18 +127,19 @@ fn start(grant: &impl Grant, order: &Order<'_>) -> io::Result<Child> {
 }
 
 /// Becomes the command, unless the process that holds the lock has ended.
-pub(crate) fn become_command(parent: &OsStr, command: &[OsString]) -> ExitCode {
-    let Some((program, arguments)) = command.split_first() else { return ExitCode::from(NOT_FOUND) };
+pub(crate) fn become_command(parent: &OsStr, command: &[OsString]) -> u8 {
+    let Some((program, arguments)) = command.split_first() else { return NOT_FOUND };
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         tell(&format!("the command cannot be bound to this process: {error}"));
+        output::flush(output::AT_THE_END);
     }
     let now = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
     if *parent != *now.to_string() {
-        return ExitCode::FAILURE;
+        return 1;
     }
     let error = std::process::Command::new(program).args(arguments).exec();
-    ExitCode::from(cannot_run(program, &error))
+    cannot_run(program, &error)
 }
 
 /// Prints why a command cannot run, and returns the exit status for it.
@@ -195,13 +198,14 @@ impl Process {
                 rustix::process::kill_process(pid, signal)
             }
         };
-        match send(signal) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-            Err(error) => tell(&format!("cannot send {} to the command: {error}", signals::name(signal))),
-        }
+        let sent = send(signal);
         if signals::ends(signal) {
             // A stopped process must continue to handle the signal. It may have ended already.
             let _gone = send(Signal::CONT);
+        }
+        match sent {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => tell(&format!("cannot send {} to the command: {error}", signals::name(signal))),
         }
     }
 }

@@ -9,7 +9,8 @@ use curator_recipes::{AtomicNumber, Compared, DistributedAtomicNumber, UniqueIds
 use serde::Serialize;
 
 use crate::options::{Access, at_least_one};
-use crate::show::{line, print};
+use crate::output::print;
+use crate::show::line;
 use crate::{Failure, check};
 
 /// The options of `curator count`.
@@ -98,10 +99,11 @@ pub(crate) async fn count(client: &CuratorFramework, count: &Count, chroot: Opti
     let path = &count.path;
     let (value, Failure(code, reason)) = match counted {
         Counted::Value { before, value } => {
-            print(&match count.json {
+            print(match count.json {
                 true => line(&Shot { path, before, value: Some(value), reason: None })?,
                 false => format!("{value}\n"),
-            })?;
+            })
+            .await?;
             return Ok(0);
         }
         Counted::Differs { expected, value } => {
@@ -110,7 +112,7 @@ pub(crate) async fn count(client: &CuratorFramework, count: &Count, chroot: Opti
         Counted::Missing => (None, Failure(NO_COUNTER, format!("no counter {path}: --add or --set creates it"))),
     };
     if count.json {
-        print(&line(&Shot { path, before: None, value, reason: Some(&reason) })?)?;
+        print(line(&Shot { path, before: None, value, reason: Some(&reason) })?).await?;
         return Ok(code);
     }
     Err(Failure(code, reason))
@@ -150,9 +152,10 @@ where
 /// Prints unique numbers.
 async fn ids(client: &CuratorFramework, count: &Count, number: usize) -> Result<u8, Failure> {
     let ids = UniqueIds::new(client.clone(), &count.path)?.take(number).await?;
-    print(&match count.json {
+    print(match count.json {
         true => line(&Ids { path: &count.path, ids: &ids })?,
         false => ids.iter().map(|id| format!("{id}\n")).collect(),
-    })?;
+    })
+    .await?;
     Ok(0)
 }

@@ -9,7 +9,8 @@ use curator_recipes::{BarrierError, CountDownLatch};
 use serde::Serialize;
 
 use crate::options::{Access, AccessList};
-use crate::show::{line, print};
+use crate::output::print;
+use crate::show::line;
 use crate::waiting::WaitOptions;
 use crate::{Failure, UNKNOWN, check, first_session, tell};
 
@@ -149,7 +150,7 @@ pub(crate) async fn latch(client: &CuratorFramework, command: &Latch, chroot: Op
             };
             let next = if down.operation.is_some() { "repeat the command" } else { "curator latch status shows it" };
             let remaining = counted.map_err(|error| unknown(error, "it may be counted", next))?;
-            print(&format!("{remaining}\n"))?;
+            print(format!("{remaining}\n")).await?;
             Ok(0)
         }
         Latch::Wait { wait, .. } => {
@@ -195,6 +196,6 @@ async fn status(latch: &CountDownLatch, options: &StatusOptions) -> Result<u8, F
             (shot, format!("{path} is {state}: {count} remain (round {round})"), code)
         }
     };
-    print(&if options.json { line(&shot)? } else { text + "\n" })?;
+    print(if options.json { line(&shot)? } else { text + "\n" }).await?;
     Ok(code)
 }

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::options::LeaderOptions;
 use crate::outages::Outages;
-use crate::show::{Noun, line, lock_of, print};
+use crate::output::print;
+use crate::show::{Noun, line, lock_of};
 use crate::{Failure, check_chroot, tell};
 
 /// The exit status without a leader.
@@ -28,7 +29,7 @@ pub(crate) async fn leader(
     let path = &options.path;
     let election = match election(client, options, chroot).await {
         Err(Failure(NO_LEADER, reason)) if options.json => {
-            print(&line(&Shot { reason: Some(&reason), ..Shot::new(path, "missing") })?)?;
+            print(line(&Shot { reason: Some(&reason), ..Shot::new(path, "missing") })?).await?;
             return Ok(NO_LEADER);
         }
         election => election?,
@@ -42,7 +43,7 @@ pub(crate) async fn leader(
     };
     observer.close().await;
     let leader = leader_of(&observed)?;
-    print(&text(leader, options.all.then_some(&election), options)?)?;
+    print(text(leader, options.all.then_some(&election), options)?).await?;
     Ok(if leader.is_some() { 0 } else { NO_LEADER })
 }
 
@@ -72,7 +73,7 @@ async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Optio
         let is_new = !matches!(observed, Observed::Unknown) && before.as_ref().map(Option::as_ref) != Some(leader);
         if is_new {
             let time = if options.json { String::new() } else { rfc3339(SystemTime::now()) + " " };
-            if !print(&(time + &text(leader, None, options)?))? {
+            if !print(time + &text(leader, None, options)?).await? {
                 return Ok(0);
             }
             before = Some(leader.cloned());

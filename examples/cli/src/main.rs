@@ -14,6 +14,7 @@ mod leader;
 mod members;
 mod options;
 mod outages;
+mod output;
 mod pages;
 mod serve;
 mod show;
@@ -23,7 +24,6 @@ mod watch;
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,7 @@ use curator_recipes::{
 use crate::barrier::Barrier;
 use crate::child::{BECOME, Order};
 use crate::options::{AccessList, Action, Connection, Options, Parsed, Run};
+use crate::output::{print, tell};
 use crate::show::Noun;
 use crate::signals::Signals;
 use crate::waiting::Waiting;
@@ -163,6 +164,13 @@ impl From<std::io::Error> for Failure {
 }
 
 fn main() -> ExitCode {
+    let code = program();
+    output::flush(output::AT_THE_END);
+    ExitCode::from(code)
+}
+
+/// Runs the program, and returns the exit status.
+fn program() -> u8 {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if let [_, word, parent, command @ ..] = arguments.as_slice() {
         if word == BECOME {
@@ -174,7 +182,7 @@ fn main() -> ExitCode {
         Parsed::Refused(error) => error.exit(),
         Parsed::MissingDashes(line) => {
             tell(&format!("the command must stand behind --, as in: {line}"));
-            return ExitCode::from(2);
+            return 2;
         }
     };
     let outcome = match &options.action {
@@ -183,17 +191,12 @@ fn main() -> ExitCode {
         _ => start(options),
     };
     match outcome {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         Err(Failure(code, text)) => {
             tell(&text);
-            ExitCode::from(code)
+            code
         }
     }
-}
-
-/// Prints a message on standard error. A closed standard error is ignored.
-fn tell(text: &str) {
-    let _gone = writeln!(std::io::stderr(), "curator: {text}");
 }
 
 #[tokio::main]
@@ -522,7 +525,7 @@ async fn revoke(client: &CuratorFramework, node: &str) -> Result<u8, Failure> {
         _ => "requested",
     };
     let text = format!("{requested} the release of {node}\n{UNKNOWN_LISTENER}\n");
-    show::print(&text)?;
+    print(text).await?;
     Ok(0)
 }
 

@@ -11,7 +11,8 @@ use serde::{Serialize, Serializer};
 use crate::fields::{DataFields, session, shown_data, shown_session};
 use crate::options::MembersOptions;
 use crate::outages::Outages;
-use crate::show::{Noun, line, print, tell_anew};
+use crate::output::print;
+use crate::show::{Noun, line, tell_anew};
 use crate::{Failure, check_chroot, missing, tell};
 
 /// The exit status without members.
@@ -32,17 +33,18 @@ pub(crate) async fn members(
     let path = &options.path;
     let rows = match found(client, path, chroot).await {
         Err(Failure(NO_MEMBERS, reason)) if options.json => {
-            print(&line(&Shot { path, state: "missing", members: &[], reason: Some(&reason) })?)?;
+            print(line(&Shot { path, state: "missing", members: &[], reason: Some(&reason) })?).await?;
             return Ok(NO_MEMBERS);
         }
         found => found?,
     };
     let state = if rows.is_empty() { "empty" } else { "populated" };
-    print(&match (options.json, rows.is_empty()) {
+    print(match (options.json, rows.is_empty()) {
         (true, _) => line(&Shot { path, state, members: &rows, reason: None })?,
         (false, true) => format!("{path} has no members\n"),
         (false, false) => table(&rows),
-    })?;
+    })
+    .await?;
     Ok(if rows.is_empty() { NO_MEMBERS } else { 0 })
 }
 
@@ -57,7 +59,7 @@ async fn watch(client: &CuratorFramework, options: &MembersOptions, chroot: Opti
         tokio::select! {
             biased;
             change = changes.next() => match change {
-                Some(change) => if !print(&event(change, options.json)?)? {
+                Some(change) => if !print(event(change, options.json)?).await? {
                     return Ok(0);
                 },
                 None => return Err(Error::Closed.into()),

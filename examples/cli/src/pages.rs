@@ -7,12 +7,12 @@ use clap_mangen::Man;
 
 use crate::Failure;
 use crate::options::Options;
-use crate::show::print;
+use crate::output::print_at_once;
 
 pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Options::command(), "curator", &mut script);
-    print(&String::from_utf8_lossy(&script))?;
+    print_at_once(&String::from_utf8_lossy(&script))?;
     Ok(0)
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn manual(command: &[String]) -> Result<u8, Failure> {
     man.render(&mut text)?;
     let mut text = String::from_utf8_lossy(&text).into_owned();
     text.push_str(&section(&notes));
-    print(&text)?;
+    print_at_once(&text)?;
     Ok(0)
 }
 

@@ -1,6 +1,5 @@
 //! `ls` and `status`.
 
-use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime};
 
 use curator_cli::contenders::{Contender, Lock, LockKind, Look, age, created, locks_below, look, shown, table};
@@ -10,6 +9,7 @@ use futures_util::FutureExt as _;
 use serde::Serialize;
 
 use crate::options::{Ls, Status};
+use crate::output::print;
 use crate::{Failure, missing, tell};
 
 /// The exit status for a lock that is held.
@@ -19,16 +19,6 @@ const NO_LOCK: u8 = 1;
 const TOGETHER: Duration = Duration::from_millis(100);
 /// The pause before the next attempt while the servers do not answer.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// Prints text. Returns `false` if the reader of the pipe has closed it.
-pub(crate) fn print(text: &str) -> Result<bool, Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure(70, format!("cannot print: {error}"))),
-    }
-}
 
 /// Prints a problem on standard error, unless it was printed last.
 pub(crate) fn tell_anew(before: &mut Option<String>, problem: String) {
@@ -44,7 +34,7 @@ pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str
         return watch(client, ls, chroot).await;
     }
     let locks = found(client, ls, chroot).await?;
-    print(&text(&locks, ls)?)?;
+    print(text(&locks, ls)?).await?;
     Ok(if ls.exit_code && locks.iter().any(Lock::is_held) { HELD } else { 0 })
 }
 
@@ -170,7 +160,7 @@ async fn watch(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Resu
         let rows: Vec<_> = locks.iter().flat_map(|lock| &lock.contenders).map(fact).collect();
         if before.as_ref() != Some(&rows) {
             let gap = if before.is_some() && !ls.json { "\n" } else { "" };
-            if !print(&(gap.to_owned() + &text(&locks, ls)?))? {
+            if !print(gap.to_owned() + &text(&locks, ls)?).await? {
                 return Ok(0);
             }
             before = Some(rows);
@@ -192,15 +182,15 @@ pub(crate) async fn status(client: &CuratorFramework, status: &Status, chroot: O
     client.session().await?;
     let lock = match one(client, &status.path, status.leases, chroot).await {
         Err(Failure(NO_LOCK, text)) if status.json => {
-            print(&line(&Missing { path: &status.path, state: "missing", reason: &text })?)?;
+            print(line(&Missing { path: &status.path, state: "missing", reason: &text })?).await?;
             return Ok(NO_LOCK);
         }
         lock => lock?,
     };
     if status.json {
-        print(&line(&lock)?)?;
+        print(line(&lock)?).await?;
     } else {
-        print(&(summary(&lock).join("\n") + "\n"))?;
+        print(summary(&lock).join("\n") + "\n").await?;
     }
     Ok(if lock.is_held() { HELD } else { 0 })
 }

@@ -11,7 +11,8 @@ use serde::Serialize;
 use crate::fields::{DataFields, session, shown_data, shown_session};
 use crate::options::WatchOptions;
 use crate::outages::Outages;
-use crate::show::{line, print, tell_anew};
+use crate::output::print;
+use crate::show::{line, tell_anew};
 use crate::{Failure, check_chroot, tell};
 
 /// The exit status of `--once` without nodes.
@@ -37,7 +38,7 @@ pub(crate) async fn watch(
     let cache = CuratorCache::with_options(client.clone(), &options.path, scope)?;
     let (mut states, mut outages) = (cache.watch(), Outages::of(client));
     let mut view = View::new(&cache, options);
-    let mut flow = view.loads()?;
+    let mut flow = view.loads().await?;
     cache.start()?;
     loop {
         if let ControlFlow::Break(code) = flow {
@@ -45,10 +46,10 @@ pub(crate) async fn watch(
         }
         flow = tokio::select! {
             biased;
-            event = view.events.next() => view.event(event.ok_or(Error::Closed)?)?,
+            event = view.events.next() => view.event(event.ok_or(Error::Closed)?).await?,
             Ok(()) = states.changed() => {
                 let state = states.borrow_and_update().clone();
-                view.state(state)?
+                view.state(state).await?
             }
             // After the load the state of the cache reports it.
             is_connected = outages.change(), if !view.is_complete => {
@@ -85,13 +86,13 @@ impl<'a> View<'a> {
     }
 
     /// Prints that all nodes follow, for the first time or again.
-    fn loads(&mut self) -> Flow {
+    async fn loads(&mut self) -> Flow {
         (self.nodes, self.is_complete, self.is_fresh) = (Some(0), false, false);
-        self.report(&State::new("loading"), || format!("loads {}", self.options.path))
+        self.report(&State::new("loading"), || format!("loads {}", self.options.path)).await
     }
 
     /// Begins again with the present nodes, because events were dropped.
-    fn reset(&mut self) -> Flow {
+    async fn reset(&mut self) -> Flow {
         // The state is read before the nodes, so the nodes are not older than it.
         self.loaded = match self.cache.state() {
             CacheState::Fresh { zxid } => Some(zxid),
@@ -99,24 +100,27 @@ impl<'a> View<'a> {
         };
         self.events = self.cache.events();
         tell("changes came faster than they were printed: all nodes follow");
-        self.loads()
+        self.loads().await
     }
 
     /// Prints an event.
-    fn event(&mut self, event: CacheEvent) -> Flow {
+    async fn event(&mut self, event: CacheEvent) -> Flow {
         match event {
             CacheEvent::Created(node) => {
                 let is_present = !self.is_complete;
                 self.nodes = self.nodes.map(|nodes| nodes + usize::from(is_present));
-                self.change(if is_present { "present" } else { "created" }, &node)
+                self.change(if is_present { "present" } else { "created" }, &node).await
             }
-            CacheEvent::Changed { new, .. } => self.change("changed", &new),
-            CacheEvent::Deleted(node) => self.change("deleted", &node),
+            CacheEvent::Changed { new, .. } => self.change("changed", &new).await,
+            CacheEvent::Deleted(node) => self.change("deleted", &node).await,
             CacheEvent::Initialized => {
                 self.is_complete = true;
-                self.loaded.take().map_or(GO_ON, |zxid| self.fresh(zxid))
+                match self.loaded.take() {
+                    Some(zxid) => self.fresh(zxid).await,
+                    None => GO_ON,
+                }
             }
-            CacheEvent::Reset => self.reset(),
+            CacheEvent::Reset => self.reset().await,
             CacheEvent::Failed { path, error } if path != self.options.path => {
                 tell(&format!("{} is left out: {error}", shown(path.as_bytes())));
                 GO_ON
@@ -126,21 +130,22 @@ impl<'a> View<'a> {
         }
     }
 
-    fn change(&self, word: &'static str, node: &ChildData) -> Flow {
-        flow(print(&change(word, node, self.options.json)?)?)
+    async fn change(&self, word: &'static str, node: &ChildData) -> Flow {
+        flow(print(change(word, node, self.options.json)?).await?)
     }
 
     /// Prints that all changes up to a transaction are printed.
-    fn fresh(&mut self, zxid: i64) -> Flow {
+    async fn fresh(&mut self, zxid: i64) -> Flow {
         self.is_fresh = true;
         let (path, nodes) = (&self.options.path, self.nodes.take());
         let state = State { zxid: Some(zxid), nodes, ..State::new("fresh") };
-        let flow = self.report(&state, || match nodes {
+        let text = || match nodes {
             None => format!("the connection is back: all changes up to zxid {zxid} are printed"),
             Some(0) => format!("{path} does not exist: its nodes are printed when they are created"),
             Some(1) => format!("1 node at zxid {zxid}, changes follow"),
             Some(nodes) => format!("{nodes} nodes at zxid {zxid}, changes follow"),
-        })?;
+        };
+        let flow = self.report(&state, text).await?;
         match (self.options.once, nodes) {
             (true, Some(0)) => Err(Failure(NO_NODES, format!("no node {path}"))),
             (true, _) => Ok(ControlFlow::Break(0)),
@@ -149,9 +154,9 @@ impl<'a> View<'a> {
     }
 
     /// Prints a state of the cache, after the changes that precede it.
-    fn state(&mut self, state: CacheState) -> Flow {
+    async fn state(&mut self, state: CacheState) -> Flow {
         while let Some(event) = self.events.try_next() {
-            let flow = self.event(event)?;
+            let flow = self.event(event).await?;
             if flow.is_break() {
                 return Ok(flow);
             }
@@ -159,14 +164,14 @@ impl<'a> View<'a> {
         match state {
             CacheState::Fresh { zxid } => {
                 self.problem = None;
-                if self.is_complete && !self.is_fresh { self.fresh(zxid) } else { GO_ON }
+                if self.is_complete && !self.is_fresh { self.fresh(zxid).await } else { GO_ON }
             }
             CacheState::Stale { since, zxid } if self.is_fresh => {
                 self.is_fresh = false;
                 let since = rfc3339(SystemTime::now() - since.elapsed());
                 let text =
                     format!("no connection since {since}: changes behind zxid {zxid} are printed when it is back");
-                self.report(&State { zxid: Some(zxid), since: Some(since), ..State::new("stale") }, || text)
+                self.report(&State { zxid: Some(zxid), since: Some(since), ..State::new("stale") }, || text).await
             }
             // Before the first load the error ends the program, as in the other commands.
             CacheState::Failed(error) if !self.is_complete => Err(error.into()),
@@ -179,9 +184,9 @@ impl<'a> View<'a> {
     }
 
     /// Prints a state: as JSON among the changes, otherwise on standard error.
-    fn report(&self, state: &State, text: impl FnOnce() -> String) -> Flow {
+    async fn report(&self, state: &State, text: impl FnOnce() -> String) -> Flow {
         if self.options.json {
-            return flow(print(&line(state)?)?);
+            return flow(print(line(state)?).await?);
         }
         if !self.options.once {
             tell(&text());

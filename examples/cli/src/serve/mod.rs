@@ -14,8 +14,7 @@ mod names;
 mod page;
 mod tree;
 
-use std::future::Future;
-use std::io::Write as _;
+use std::future::{Future, pending};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +29,7 @@ use self::access::Access;
 use self::follow::{Link, Snapshot, now};
 use self::history::History;
 use crate::Failure;
+use crate::output::print;
 
 /// The longest time that open connections get to end.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -110,12 +110,16 @@ pub(crate) async fn run(
     let server = axum::serve(listener, app).with_graceful_shutdown(async move {
         let _gone = stopped.wait_for(|stop| *stop).await;
     });
-    // The reader of a pipe may have closed it.
-    let _gone = writeln!(std::io::stdout(), "the locks at and below {path} are at http://{address}/");
     let server = tokio::spawn(server.into_future());
+    let announced = async {
+        // The page needs no reader of this line.
+        let _gone = print(format!("the locks at and below {path} are at http://{address}/\n")).await;
+        pending().await
+    };
     let is_following = tokio::select! {
         _ = end => true,
         _ = &mut following => false,
+        never = announced => never,
     };
     stop.send_replace(true);
     // A connection that does not read its answer does not end by itself.

@@ -14,7 +14,16 @@ pub(crate) fn on_a_terminal(
     options: &str,
     script: &str,
 ) -> (Child, BufReader<ChildStdout>, String) {
-    let mut terminal = Command::new("script")
+    let mut terminal = terminal(server, options, script);
+    let mut out = BufReader::new(terminal.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    (terminal, out, line.trim().to_owned())
+}
+
+/// Runs a script under `/lock` on a terminal of its own.
+pub(crate) fn terminal(server: &TestingServer, options: &str, script: &str) -> Child {
+    Command::new("script")
         .args(["-q", "-e", "-c", &format!("exec \"$CURATOR\" lock {options} /lock -- sh -c \"$SCRIPT\""), "/dev/null"])
         .env("CURATOR", env!("CARGO_BIN_EXE_curator"))
         .env("CURATOR_CONNECT", server.connect_string())
@@ -22,11 +31,7 @@ pub(crate) fn on_a_terminal(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
-    let mut out = BufReader::new(terminal.stdout.take().unwrap());
-    let mut line = String::new();
-    out.read_line(&mut line).unwrap();
-    (terminal, out, line.trim().to_owned())
+        .unwrap()
 }
 
 pub(crate) fn type_in(terminal: &mut Child, keys: &str) {

@@ -22,7 +22,8 @@ fn a_lost_session_stops_the_command() {
     assert_eq!(rest, "stopped\n");
     let (code, text) = end(child);
     assert_eq!(code, Some(74));
-    assert!(text.starts_with("curator: the lock is lost: the session"), "{text}");
+    // The shell may report the end of its `sleep` before.
+    assert!(text.contains("curator: the lock is lost: the session"), "{text}");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod advice;
 mod barring;
+mod blocked;
 mod commands;
 mod counting;
 mod credentials;

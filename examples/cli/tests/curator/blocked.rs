@@ -304,3 +304,19 @@ async fn signal_ends_a_program_whose_output_is_not_read() {
         assert_eq!(end(child).0, Some(143));
     }
 }
+
+#[cfg(curator_mutants)]
+#[test]
+fn message_that_waits_for_its_reader_is_found() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let (holder, _out, _) = begin(&servers, &[], "echo; exec sleep 600");
+    let lock = ["lock", "-v", "/lock", "--", "echo", "granted"];
+    let stuck = Stuck::start_with(&servers, &lock, &[("CURATOR_MUTANT", "print-in-the-loop")]);
+    is_blocked(stuck.child.id(), STDERR);
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
+    until("the next holder", || nodes(&server) == 1);
+    assert_eq!(run(&servers, &["lock", "--timeout", "1s", "/lock", "--", "true"]).status.code(), Some(75));
+    assert!(stuck.lines.try_recv().is_err());
+}

@@ -455,9 +455,11 @@ async fn check(
         LockKind::LeaderLatch => ("leader election", "curator elect"),
     };
     if found == LockKind::Semaphore {
-        let count =
-            async |child| client.get_children().for_path(&make_path(path, child)).await.map_or(0, |all| all.len());
-        if count("leases").await + count("locks").await == 0 {
+        let count = async |child| match client.get_children().for_path(&make_path(path, child)).await {
+            Err(Error::NoNode { .. }) => Ok(0),
+            all => all.map(|all| all.len()),
+        };
+        if count("leases").await? + count("locks").await? == 0 {
             return Ok(());
         }
     }

@@ -215,7 +215,7 @@ pub(crate) struct Ls {
     /// Print again on each change, until interrupted; needs ZooKeeper 3.6
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_WATCH")]
     pub(crate) watch: bool,
-    /// End with status 3 if a listed lock is held
+    /// End with status 3 if a listed lock is held, and with 77 if none is, but not all could be read
     #[arg(long, value_parser = BoolishValueParser::new(), env = "CURATOR_EXIT_CODE")]
     pub(crate) exit_code: bool,
     /// The lock's path

@@ -2,19 +2,22 @@
 
 use std::time::{Duration, SystemTime};
 
-use curator_cli::contenders::{Contender, Lock, LockKind, Look, age, created, locks_below, look, shown, table};
+use curator_cli::contenders::{Below, Contender, Lock, LockKind, Look, age, created, locks_below, look, shown, table};
 use curator_framework::{AddWatchMode, CuratorFramework, Error};
 use curator_recipes::LockError;
 use futures_util::FutureExt as _;
 use serde::Serialize;
 
 use crate::options::{Ls, Status};
+use crate::outages::Outages;
 use crate::output::print;
 use crate::{Failure, missing, tell};
 
 /// The exit status for a lock that is held.
 const HELD: u8 = 3;
 const NO_LOCK: u8 = 1;
+/// The exit status if no listed lock is held, and not all locks could be read.
+const NOT_ALL: u8 = 77;
 /// The time for which changes are collected before they are printed.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// The pause before the next attempt while the servers do not answer.
@@ -33,26 +36,33 @@ pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str
     if ls.watch {
         return watch(client, ls, chroot).await;
     }
-    let locks = found(client, ls, chroot).await?;
-    print(text(&locks, ls)?).await?;
-    Ok(if ls.exit_code && locks.iter().any(Lock::is_held) { HELD } else { 0 })
+    let Below { locks, refused } = found(client, ls, chroot).await?;
+    print(text(&locks, &refused, None, ls)?).await?;
+    tell_refused(&refused);
+    match ls.exit_code {
+        true if locks.iter().any(Lock::is_held) => Ok(HELD),
+        true if !refused.is_empty() => {
+            Err(Failure(NOT_ALL, "no listed lock is held, but not all could be read".to_owned()))
+        }
+        _ => Ok(0),
+    }
 }
 
 /// Returns the locks that the options ask for.
-async fn found(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<Vec<Lock>, Failure> {
+async fn found(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<Below, Failure> {
     if !ls.recursive {
-        return Ok(vec![one(client, &ls.path, ls.leases, chroot).await?]);
+        return Ok(Below { locks: vec![one(client, &ls.path, ls.leases, chroot).await?], ..Below::default() });
     }
-    let below = match locks_below(client, &ls.path).await {
-        Err(LockError::Framework(Error::NoNode { .. })) => {
-            return Err(missing(client, &ls.path, chroot, Noun::Lock).await?);
-        }
-        below => below?,
-    };
-    for node in below.refused {
+    match locks_below(client, &ls.path).await {
+        Err(LockError::Framework(Error::NoNode { .. })) => Err(missing(client, &ls.path, chroot, Noun::Lock).await?),
+        below => Ok(below?),
+    }
+}
+
+fn tell_refused(refused: &[String]) {
+    for node in refused {
         tell(&format!("not authorized for {node}: it is left out"));
     }
-    Ok(below.locks)
 }
 
 /// The word for what a command shows.
@@ -105,10 +115,11 @@ pub(crate) async fn lock_of(
     Err(Failure(NO_LOCK, text))
 }
 
-fn text(locks: &[Lock], ls: &Ls) -> Result<String, Failure> {
+/// Formats the locks. The locks below the nodes of `left_out` are missing, or not up to date for a `reason`.
+fn text(locks: &[Lock], left_out: &[String], reason: Option<&str>, ls: &Ls) -> Result<String, Failure> {
     if ls.json {
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-        return line(&Shot { time, locks });
+        return line(&Shot { time, complete: left_out.is_empty(), left_out, reason, locks });
     }
     Ok(table(locks.iter().flat_map(|lock| &lock.contenders)).join("\n") + "\n")
 }
@@ -117,6 +128,10 @@ fn text(locks: &[Lock], ls: &Ls) -> Result<String, Failure> {
 #[derive(Serialize)]
 struct Shot<'a> {
     time: String,
+    complete: bool,
+    left_out: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
     locks: &'a [Lock],
 }
 
@@ -137,37 +152,49 @@ pub(crate) fn line(value: &impl Serialize) -> Result<String, Failure> {
 /// Prints the locks now and after each change, until the reader of the pipe closes it.
 async fn watch(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<u8, Failure> {
     let mut watcher = client.add_watch(&ls.path, AddWatchMode::PersistentRecursive).await?;
-    let (mut before, mut silent) = (None, false);
+    let (mut before, mut outages) = (None::<Below>, Outages::of(client));
+    // The last known locks are printed as such, once in an outage.
+    let mut is_stale = false;
     loop {
-        let locks = match found(client, ls, chroot).await {
-            Ok(locks) => Some(locks),
+        let below = match found(client, ls, chroot).await {
             // A lock's node may come, and go while the lock is free.
-            Err(Failure(NO_LOCK, _)) => Some(Vec::new()),
+            Err(Failure(NO_LOCK, _)) => Below::default(),
             // The client connects again.
             Err(Failure(69, text)) if before.is_some() => {
-                if !silent {
+                if let Some(Below { locks, .. }) = before.as_ref().filter(|_| !is_stale) {
                     tell(&text);
+                    let left_out = std::slice::from_ref(&ls.path);
+                    if ls.json && !print(self::text(locks, left_out, Some(&text), ls)?).await? {
+                        return Ok(0);
+                    }
                 }
-                None
+                is_stale = true;
+                tokio::time::sleep(AGAIN).await;
+                continue;
             }
-            Err(failure) => return Err(failure),
+            found => found?,
         };
-        silent = locks.is_none();
-        let Some(locks) = locks else {
-            tokio::time::sleep(AGAIN).await;
-            continue;
-        };
-        let rows: Vec<_> = locks.iter().flat_map(|lock| &lock.contenders).map(fact).collect();
-        if before.as_ref() != Some(&rows) {
+        let facts =
+            |below: &Below| -> Vec<_> { below.locks.iter().flat_map(|lock| &lock.contenders).map(fact).collect() };
+        let is_known = before.as_ref().is_some_and(|before| before.refused == below.refused);
+        if !is_known || is_stale && ls.json || before.as_ref().map(facts) != Some(facts(&below)) {
             let gap = if before.is_some() && !ls.json { "\n" } else { "" };
-            if !print(gap.to_owned() + &text(&locks, ls)?).await? {
+            if !print(gap.to_owned() + &text(&below.locks, &below.refused, None, ls)?).await? {
                 return Ok(0);
             }
-            before = Some(rows);
         }
-        match watcher.next().await {
-            Err(error) if !error.is_retryable() => return Err(error.into()),
-            _event_or_outage => tokio::time::sleep(TOGETHER).await,
+        if !is_known {
+            tell_refused(&below.refused);
+        }
+        (before, is_stale) = (Some(below), false);
+        tokio::select! {
+            biased;
+            event = watcher.next() => match event {
+                Err(error) if !error.is_retryable() => return Err(error.into()),
+                _event_or_outage => tokio::time::sleep(TOGETHER).await,
+            },
+            // The next read shows whether the connection is back in time.
+            _is_connected = outages.change() => {}
         }
         while let Some(Ok(_)) = watcher.next().now_or_never() {}
     }

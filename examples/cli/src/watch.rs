@@ -1,5 +1,6 @@
 //! `watch`: the nodes at and below a path, and their changes.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
@@ -76,13 +77,26 @@ struct View<'a> {
     is_complete: bool,
     /// The newest line about the state says that all changes are printed.
     is_fresh: bool,
+    /// The nodes that could not be read.
+    left_out: BTreeSet<String>,
     problem: Option<String>,
 }
 
 impl<'a> View<'a> {
     fn new(cache: &'a CuratorCache, options: &'a WatchOptions) -> Self {
         let (events, nodes) = (cache.events(), Some(0));
-        Self { cache, options, events, nodes, loaded: None, is_complete: false, is_fresh: false, problem: None }
+        let left_out = BTreeSet::new();
+        Self {
+            cache,
+            options,
+            events,
+            nodes,
+            loaded: None,
+            is_complete: false,
+            is_fresh: false,
+            left_out,
+            problem: None,
+        }
     }
 
     /// Prints that all nodes follow, for the first time or again.
@@ -122,15 +136,20 @@ impl<'a> View<'a> {
             }
             CacheEvent::Reset => self.reset().await,
             CacheEvent::Failed { path, error } if path != self.options.path => {
-                tell(&format!("{} is left out: {error}", shown(path.as_bytes())));
-                GO_ON
+                let reason = error.to_string();
+                tell(&format!("{} is left out: {reason}", shown(path.as_bytes())));
+                let state = State { path: Some(&path), reason: Some(&reason), ..State::new("left_out") };
+                let flow = if self.options.json { flow(print(line(&state)?).await?) } else { GO_ON };
+                self.left_out.insert(path);
+                flow
             }
             // The state reports the failure of the path itself.
             _ => GO_ON,
         }
     }
 
-    async fn change(&self, word: &'static str, node: &ChildData) -> Flow {
+    async fn change(&mut self, word: &'static str, node: &ChildData) -> Flow {
+        self.left_out.remove(&node.path);
         flow(print(change(word, node, self.options.json)?).await?)
     }
 
@@ -138,7 +157,8 @@ impl<'a> View<'a> {
     async fn fresh(&mut self, zxid: i64) -> Flow {
         self.is_fresh = true;
         let (path, nodes) = (&self.options.path, self.nodes.take());
-        let state = State { zxid: Some(zxid), nodes, ..State::new("fresh") };
+        let (complete, left_out) = (Some(self.left_out.is_empty()), Some(&self.left_out));
+        let state = State { zxid: Some(zxid), nodes, complete, left_out, ..State::new("fresh") };
         let text = || match nodes {
             None => format!("the connection is back: all changes up to zxid {zxid} are printed"),
             Some(0) => format!("{path} does not exist: its nodes are printed when they are created"),
@@ -184,7 +204,7 @@ impl<'a> View<'a> {
     }
 
     /// Prints a state: as JSON among the changes, otherwise on standard error.
-    async fn report(&self, state: &State, text: impl FnOnce() -> String) -> Flow {
+    async fn report(&self, state: &State<'_>, text: impl FnOnce() -> String) -> Flow {
         if self.options.json {
             return flow(print(line(state)?).await?);
         }
@@ -242,8 +262,8 @@ impl<'a> NodeFields<'a> {
 }
 
 /// The JSON of a state.
-#[derive(Serialize)]
-struct State {
+#[derive(Serialize, Default)]
+struct State<'a> {
     time: String,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -252,10 +272,18 @@ struct State {
     since: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     zxid: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<&'a BTreeSet<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
-impl State {
+impl State<'_> {
     fn new(state: &'static str) -> Self {
-        Self { time: now(), state, nodes: None, since: None, zxid: None }
+        Self { time: now(), state, ..Self::default() }
     }
 }

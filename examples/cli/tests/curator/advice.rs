@@ -171,3 +171,14 @@ fn without_a_server_the_line_tells_where_it_was_looked_for() {
     let output = run("127.0.0.1:1", &["--connect-timeout", "300ms", "ls", "/lock"]);
     assert!(!stderr(&output).contains("CURATOR_CONNECT"), "{output:?}");
 }
+
+#[tokio::test]
+async fn semaphore_that_cannot_be_read_is_not_taken_for_an_unused_path() {
+    let server = TestingServer::start().unwrap();
+    let client = crate::watching::writer(&server);
+    crate::showing::create_unreadable(&client, "/pool/leases").await;
+    let output = run(&server.connect_string(), &["lock", "/pool", "--", "echo", "never"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
+    assert!(stderr(&output).starts_with("curator: not authorized for /pool/leases"), "{output:?}");
+    client.close().await;
+}

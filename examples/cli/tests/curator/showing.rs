@@ -2,8 +2,8 @@
 
 use std::io::{BufRead as _, BufReader};
 
-use curator_framework::CreateMode;
-use curator_test::TestingServer;
+use curator_framework::{Acl, CreateMode, CuratorFramework, Permission};
+use curator_test::{FaultProxy, TestingServer};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -132,6 +132,69 @@ async fn ls_watches_and_prints_again_on_each_change() {
         create.for_path("/lock/_c_0d7a4a45-3b5d-4b5c-a9a0-000000000000-lock-").await.unwrap();
     };
     assert_eq!(end_without_reader(text_watch, change).await, (Some(0), String::new()));
+    client.close().await;
+}
+
+/// Creates a node that clients without credentials can neither list nor read.
+pub(crate) async fn create_unreadable(client: &CuratorFramework, path: &str) {
+    let unreadable = vec![Acl::new(Permission::ADMIN, "world", "anyone")];
+    client.create().creating_parents_if_needed().with_acl(unreadable).for_path(path).await.unwrap();
+}
+
+const LEFT_OUT: &str = "curator: not authorized for /sec: it is left out\n";
+
+#[tokio::test]
+async fn ls_does_not_take_an_unreadable_subtree_for_an_empty_one() {
+    let server = TestingServer::start().unwrap();
+    let (servers, client) = (server.connect_string(), writer(&server));
+    let exit_code = ["ls", "-r", "--exit-code", "--json", "/"];
+    let facts = |output: &std::process::Output| {
+        let seen = parsed(&stdout(output));
+        let locks = seen["locks"].as_array().unwrap().len();
+        json!([output.status.code(), seen["complete"], seen["left_out"], locks])
+    };
+    assert_eq!(facts(&run(&servers, &exit_code)), json!([0, true, [], 0]));
+    create_unreadable(&client, "/sec").await;
+    let output = run(&servers, &["ls", "-r", "--json", "/"]);
+    assert_eq!((facts(&output), stderr(&output).as_str()), (json!([0, false, ["/sec"], 0]), LEFT_OUT));
+    let output = run(&servers, &exit_code);
+    assert_eq!(facts(&output), json!([77, false, ["/sec"], 0]));
+    let why = "curator: no listed lock is held, but not all could be read; give credentials with --auth-file or CURATOR_AUTH\n";
+    assert_eq!(stderr(&output), LEFT_OUT.to_owned() + why);
+    // A held lock answers the question.
+    let (holder, _out, _) = begin(&servers, &[], "echo; exec sleep 600");
+    let output = run(&servers, &exit_code);
+    assert_eq!((facts(&output), stderr(&output).as_str()), (json!([3, false, ["/sec"], 1]), LEFT_OUT));
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
+    client.close().await;
+}
+
+#[tokio::test]
+async fn ls_marks_the_last_known_locks_during_an_outage() {
+    let server = TestingServer::start().unwrap();
+    let client = writer(&server);
+    create_unreadable(&client, "/sec").await;
+    let (holder, _out, _) = begin(&server.connect_string(), &[], "echo; exec sleep 600");
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let ls = ["--session-timeout", "40s", "--connect-timeout", "1s", "ls", "-r", "--watch", "--json", "/"];
+    let mut child = curator(&proxy.connect_string(), &ls).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut facts = lines.map(|line| {
+        let seen = parsed(&line.unwrap());
+        json!([seen["complete"], seen["left_out"], seen["locks"][0]["path"], seen["reason"].is_string()])
+    });
+    assert_eq!(facts.next(), Some(json!([false, ["/sec"], "/lock", false])));
+    proxy.refuse();
+    proxy.reset();
+    assert_eq!(facts.next(), Some(json!([false, ["/"], "/lock", true])));
+    proxy.accept();
+    assert_eq!(facts.next(), Some(json!([false, ["/sec"], "/lock", false])));
+    signal(&child, Signal::TERM);
+    let (code, told) = end(child);
+    assert_eq!((code, told.matches(LEFT_OUT).count()), (Some(143), 1), "{told}");
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
     client.close().await;
 }
 

@@ -237,6 +237,23 @@ async fn watch_tells_of_nodes_that_it_may_not_read() {
     let output = run(&servers, &["watch", "--once", "/config"]);
     assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(0), 1), "{output:?}");
     assert!(stderr(&output).starts_with("curator: /config/secret is left out: "), "{output:?}");
+    let output = run(&servers, &["watch", "--once", "--json", "/config"]);
+    let lines: Vec<Value> = stdout(&output).lines().map(parsed).collect();
+    let states: Vec<&Value> = lines.iter().map(|line| &line["state"]).collect();
+    assert_eq!(json!(states), json!(["loading", null, "left_out", "fresh"]), "{output:?}");
+    assert_eq!(lines[2]["path"], "/config/secret");
+    assert!(lines[2]["reason"].as_str().unwrap().contains("not authorized"), "{output:?}");
+    assert_eq!(json!([lines[3]["complete"], lines[3]["left_out"]]), json!([false, ["/config/secret"]]));
+    // It may be read from now on.
+    client
+        .set_acl()
+        .with_acl(vec![Acl::new(Permission::ALL, "world", "anyone")])
+        .for_path("/config/secret")
+        .await
+        .unwrap();
+    let output = run(&servers, &["watch", "--once", "--json", "/config"]);
+    let fresh = parsed(stdout(&output).lines().last().unwrap());
+    assert_eq!(json!([fresh["complete"], fresh["left_out"]]), json!([true, []]));
     client.set_acl().with_acl(unreadable()).for_path("/config").await.unwrap();
     let output = run(&servers, &["watch", "/config"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");

@@ -170,6 +170,18 @@ async fn ls_does_not_take_an_unreadable_subtree_for_an_empty_one() {
     client.close().await;
 }
 
+#[cfg(curator_mutants)]
+#[tokio::test]
+async fn subtree_that_is_taken_for_an_empty_one_is_found() {
+    let server = TestingServer::start().unwrap();
+    let client = writer(&server);
+    create_unreadable(&client, "/sec").await;
+    let mut ls = curator(&server.connect_string(), &["ls", "-r", "--exit-code", "/"]);
+    let output = ls.env("CURATOR_MUTANT", "free-if-not-read").output().unwrap();
+    assert_ne!(output.status.code(), Some(77), "{output:?}");
+    client.close().await;
+}
+
 #[tokio::test]
 async fn ls_marks_the_last_known_locks_during_an_outage() {
     let server = TestingServer::start().unwrap();

@@ -210,7 +210,7 @@ async fn start(options: Options) -> Result<u8, Failure> {
         Action::Ls(ls) => unless_ended(&mut signals, show::list(&client, ls, chroot)).await,
         Action::Status(status) => unless_ended(&mut signals, show::status(&client, status, chroot)).await,
         Action::Revoke { node } => unless_ended(&mut signals, revoke(&client, node)).await,
-        Action::Serve(options) => serve::run(&client, options, signals.end()).await,
+        Action::Serve(options) => serve::run(&client, options, &connection, signals.end()).await,
         Action::Lock(run) => under(&client, Kind::Lock, run, chroot, &mut signals).await,
         Action::Semaphore { leases, run } => under(&client, Kind::Semaphore(*leases), run, chroot, &mut signals).await,
         Action::Read(run) => under(&client, Kind::Read, run, chroot, &mut signals).await,

@@ -13,19 +13,27 @@ const HOLDERS: usize = 16;
 /// The state of the connection, at the top of each answer.
 #[derive(Debug, Serialize)]
 struct Head<'a> {
+    servers: &'a str,
     connected: bool,
     connection_since_ms: i64,
+    cause: Option<&'a str>,
+    exists: Option<bool>,
     complete: bool,
+    left_out: Vec<&'a str>,
     as_of_ms: i64,
     problems: &'a [String],
 }
 
 impl<'a> Head<'a> {
-    fn new(snapshot: &'a Snapshot, link: &Link) -> Self {
+    fn new(snapshot: &'a Snapshot, link: &'a Link) -> Self {
         Self {
+            servers: &link.servers,
             connected: link.is_connected(),
             connection_since_ms: link.since,
-            complete: snapshot.complete && snapshot.problems.is_empty(),
+            cause: link.cause.as_deref(),
+            exists: snapshot.is_known().then_some(snapshot.missing.is_none()),
+            complete: page::is_complete(snapshot),
+            left_out: snapshot.left_out.keys().map(String::as_str).collect(),
             as_of_ms: snapshot.at,
             problems: &snapshot.problems,
         }
@@ -137,4 +145,15 @@ pub(crate) fn lock(snapshot: &Snapshot, link: &Link, lock: &Lock, history: &[Cha
         contenders: shown.map(|node| ContenderJson::new(node)).collect(),
         history: history.iter().map(ChangeJson::new).collect(),
     })
+}
+
+/// Returns the answer to `/api/locks/{path}` without a lock.
+pub(crate) fn no_lock(snapshot: &Snapshot, link: &Link, error: &str) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        error: &'a str,
+        #[serde(flatten)]
+        head: Head<'a>,
+    }
+    serde_json::to_string(&Answer { error, head: Head::new(snapshot, link) })
 }

@@ -1,6 +1,6 @@
 //! Follows the nodes below the served path, with one watch for all browsers, and publishes the locks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::Shared;
 use super::names::{child, contender};
 use super::tree::{Detail, Event, Locks, Tree};
+use crate::tell;
 
 /// Changes within this time are applied together.
 const BURST: Duration = Duration::from_millis(100);
@@ -41,6 +42,29 @@ pub(crate) struct Snapshot {
     pub(crate) complete: bool,
     /// The reasons for which locks may be missing.
     pub(crate) problems: Vec<String>,
+    /// The nodes that could not be read, with the reasons. The locks at and below them are not known.
+    pub(crate) left_out: Arc<BTreeMap<String, String>>,
+    /// The served path as the servers know it, if it does not exist.
+    pub(crate) missing: Option<String>,
+}
+
+impl Snapshot {
+    /// Returns `true` once the nodes have been read.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.at != 0
+    }
+
+    /// Returns the reason for which it is not known whether a lock is at a path.
+    pub(crate) fn unknown(&self, path: &str) -> Option<&str> {
+        if !self.is_known() {
+            return Some("not known yet");
+        }
+        self.left_out.iter().find(|(node, _)| is_at_or_below(path, node)).map(|(_, reason)| reason.as_str())
+    }
+}
+
+fn is_at_or_below(path: &str, node: &str) -> bool {
+    node == "/" || path.strip_prefix(node).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Returns the milliseconds since 1970.
@@ -63,8 +87,8 @@ struct Follower {
     tree: Tree,
     /// The nodes below the root were listed once.
     loaded: bool,
-    /// The paths that the server does not let this client read.
-    forbidden: HashSet<String>,
+    /// The nodes that the server does not let this client read, with the reasons.
+    forbidden: Arc<BTreeMap<String, String>>,
     is_full: bool,
     /// The watches on directories, where the server has no recursive watch.
     watches: Option<FuturesUnordered<Fired>>,
@@ -84,7 +108,7 @@ pub(crate) async fn follow(
         snapshots,
         tree: Tree::default(),
         loaded: false,
-        forbidden: HashSet::new(),
+        forbidden: Arc::default(),
         is_full: false,
         watches: None,
     };
@@ -172,7 +196,7 @@ impl Follower {
 
     /// Lists all nodes and reads all contenders anew.
     async fn load(&mut self) -> Result<(), Error> {
-        self.forbidden.clear();
+        self.forbidden = Arc::default();
         self.is_full = false;
         let listings = self.explore(vec![self.root.clone()], true).await?;
         let mut events = self.differences(&listings);
@@ -205,8 +229,7 @@ impl Follower {
                 let (path, listed) = answer;
                 let (names, watch) = match listed {
                     Err(error @ (Error::NoAuth { .. } | Error::SchemaViolation { .. })) => {
-                        self.shared.read_errors.fetch_add(1, Ordering::Relaxed);
-                        self.forbidden.insert(format!("{error}"));
+                        self.leave_out(path, &error);
                         continue;
                     }
                     listed => listed?,
@@ -257,6 +280,7 @@ impl Follower {
             Event::Changed(_) => true,
         });
         self.is_full |= is_full;
+        self.forget_deleted(&events);
         let is_contender = |path: &str| path.rsplit('/').next().is_some_and(|name| contender(name).is_some());
         let paths: HashSet<&String> = events
             .iter()
@@ -273,10 +297,7 @@ impl Follower {
                 Ok(detail) => drop(details.insert(path, detail)),
                 // A deletion event follows, or the next listing lacks it.
                 Err(Error::NoNode { .. }) => {}
-                Err(error @ Error::NoAuth { .. }) => {
-                    self.shared.read_errors.fetch_add(1, Ordering::Relaxed);
-                    self.forbidden.insert(format!("{error}"));
-                }
+                Err(error @ Error::NoAuth { .. }) => self.leave_out(path, &error),
                 Err(error) => return Err(error),
             }
         }
@@ -285,6 +306,28 @@ impl Follower {
         self.shared.history().extend(changes);
         self.publish(None);
         Ok(())
+    }
+
+    /// Leaves out a node that could not be read.
+    fn leave_out(&mut self, path: String, error: &Error) {
+        self.shared.read_errors.fetch_add(1, Ordering::Relaxed);
+        Arc::make_mut(&mut self.forbidden).insert(path, error.to_string());
+    }
+
+    /// Forgets the unreadable nodes that were deleted.
+    fn forget_deleted(&mut self, events: &[Event]) {
+        for event in events {
+            let Event::Deleted(path) = event else { continue };
+            if self.forbidden.keys().any(|node| is_at_or_below(node, path)) {
+                Arc::make_mut(&mut self.forbidden).retain(|node, _| !is_at_or_below(node, path));
+            }
+        }
+    }
+
+    /// Returns the served path as the servers know it, if it does not exist.
+    fn missing(&self) -> Option<String> {
+        let is_missing = self.loaded && !self.tree.is_directory(&self.root) && !self.forbidden.contains_key(&self.root);
+        is_missing.then(|| self.shared.full_root.clone())
     }
 
     /// Marks the snapshot as outdated, until the next one.
@@ -297,8 +340,7 @@ impl Follower {
 
     fn publish(&self, error: Option<&Error>) {
         let at = if error.is_some() { self.snapshots.borrow().at } else { now() };
-        let mut problems: Vec<String> = self.forbidden.iter().take(3).cloned().collect();
-        problems.sort();
+        let mut problems: Vec<String> = self.forbidden.values().take(3).cloned().collect();
         if self.forbidden.len() > 3 {
             problems.push(format!("{} more paths cannot be read", self.forbidden.len() - 3));
         }
@@ -308,8 +350,12 @@ impl Follower {
         // The state of the connection tells of these.
         let other = error.filter(|e| !matches!(e, Error::ConnectionLoss { .. } | Error::SessionExpired { .. }));
         problems.extend(other.map(|error| format!("cannot read the locks: {error}")));
-        let locks = self.tree.locks().clone();
-        self.snapshots.send_replace(Arc::new(Snapshot { locks, at, complete: error.is_none(), problems }));
+        let (locks, left_out, missing) = (self.tree.locks().clone(), Arc::clone(&self.forbidden), self.missing());
+        let snapshot = Snapshot { locks, at, complete: error.is_none(), problems, left_out, missing };
+        let before = self.snapshots.send_replace(Arc::new(snapshot));
+        if let Some(path) = self.missing().filter(|_| before.missing.is_none()) {
+            tell(&format!("{path} does not exist: its locks are shown when it is created"));
+        }
     }
 }
 
@@ -370,41 +416,78 @@ async fn read(client: CuratorFramework, path: String) -> (String, Result<Detail,
 }
 
 /// The state of the connection to ZooKeeper.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Link {
+    /// The connect string.
+    pub(crate) servers: Arc<str>,
     pub(crate) state: Option<curator_framework::ConnectionState>,
     /// The time of the newest change between connected and not, in milliseconds since 1970.
     pub(crate) since: i64,
+    /// The reason for which no connection exists, if it is known.
+    pub(crate) cause: Option<String>,
 }
 
 impl Link {
+    /// Creates the state before the first connection.
+    pub(crate) fn new(servers: &str) -> Self {
+        Self { servers: servers.into(), state: None, since: now(), cause: None }
+    }
+
     pub(crate) fn is_connected(&self) -> bool {
         self.state.is_some_and(curator_framework::ConnectionState::is_connected)
     }
 }
 
-/// Publishes each state of the connection, until the client is dropped.
+/// Publishes each state of the connection, until the client is dropped. Prints a line for each loss and each return.
 pub(crate) async fn follow_connection(
     client: CuratorFramework,
     links: watch::Sender<Link>,
     reconnects: Arc<AtomicU64>,
 ) {
     let mut states = client.watch_connection_state();
+    // The time of a loss that was printed.
+    let mut lost = None;
     loop {
         let state = *states.borrow_and_update();
         links.send_if_modified(|link| {
-            let next = Link { state, since: now() };
+            let next = Link { state, ..link.clone() };
             let changed = link.is_connected() != next.is_connected();
             if changed && next.is_connected() {
                 reconnects.fetch_add(1, Ordering::Relaxed);
             }
-            let since = if changed { next.since } else { link.since };
-            let is_new = link.state != state;
-            *link = Link { state, since };
+            let since = if changed { now() } else { link.since };
+            let cause = if next.is_connected() { None } else { cause(&client) };
+            let is_new = link.state != state || link.cause != cause;
+            *link = Link { since, cause, ..next };
             is_new
         });
-        if states.changed().await.is_err() {
-            return;
+        let link = links.borrow().clone();
+        match (&link.cause, lost) {
+            (Some(cause), None) => {
+                tell(&format!("no connection to ZooKeeper at {}: {cause}", link.servers));
+                lost = Some(link.since);
+            }
+            (None, Some(since)) if link.is_connected() => {
+                let seconds = link.since.saturating_sub(since) / 1000;
+                tell(&format!("the connection to ZooKeeper at {} is back after {seconds} s", link.servers));
+                lost = None;
+            }
+            _ => {}
         }
+        tokio::select! {
+            changed = states.changed() => if changed.is_err() {
+                return;
+            },
+            // Each attempt may fail for another reason.
+            () = sleep(PAUSE), if !link.is_connected() => {}
+        }
+    }
+}
+
+/// Returns the reason of the newest failure to connect.
+fn cause(client: &CuratorFramework) -> Option<String> {
+    match client.no_answer("the connection") {
+        Error::ConnectionLoss { cause: Some(cause), .. } => Some(cause.to_string()),
+        _ => None,
     }
 }

@@ -55,7 +55,7 @@ impl Served {
     }
 
     fn present(&self) -> (Arc<Snapshot>, Link) {
-        (Arc::clone(&self.snapshots.borrow()), *self.links.borrow())
+        (Arc::clone(&self.snapshots.borrow()), self.links.borrow().clone())
     }
 }
 
@@ -147,8 +147,17 @@ async fn list(State(served): State<Served>) -> Response {
 
 fn lock_page(served: &Served, path: &str) -> Response {
     let (snapshot, link) = served.present();
-    let status = if snapshot.locks.contains_key(path) { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    let status = if snapshot.locks.contains_key(path) { StatusCode::OK } else { status_without(&snapshot, path) };
     html(status, page::lock(path, &snapshot, &link, frozen(&link).unwrap_or_else(now)))
+}
+
+/// Returns the status of an answer about a path without a lock.
+fn status_without(snapshot: &Snapshot, path: &str) -> StatusCode {
+    match snapshot.unknown(path) {
+        None => StatusCode::NOT_FOUND,
+        Some(_) if snapshot.is_known() => StatusCode::FORBIDDEN,
+        Some(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
 }
 
 async fn api_locks(State(served): State<Served>) -> Response {
@@ -160,8 +169,8 @@ async fn api_lock(State(served): State<Served>, path: Path<String>) -> Response 
     let path = rooted(path);
     let (snapshot, link) = served.present();
     let Some(lock) = snapshot.locks.get(&path) else {
-        let kind = [(header::CONTENT_TYPE, "application/json")];
-        return (StatusCode::NOT_FOUND, kind, r#"{"error":"no lock at this path"}"#).into_response();
+        let error = snapshot.unknown(&path).unwrap_or("no lock at this path");
+        return (status_without(&snapshot, &path), json(api::no_lock(&snapshot, &link, error))).into_response();
     };
     let (mut changes, _) = served.shared.history().since(0, &path);
     changes.drain(..changes.len().saturating_sub(MOST_CHANGES));
@@ -183,13 +192,17 @@ async fn metrics(State(served): State<Served>) -> Response {
 async fn health(State(served): State<Served>) -> Response {
     let (snapshot, link) = served.present();
     if page::is_live(&snapshot, &link) {
-        return "ok\n".into_response();
+        let missing = snapshot.missing.as_ref().map(|path| format!("{path} does not exist"));
+        let problems: Vec<&str> = missing.iter().chain(&snapshot.problems).map(String::as_str).collect();
+        let but = if problems.is_empty() { String::new() } else { format!(", but {}", problems.join("; ")) };
+        return format!("ok{but}\n").into_response();
     }
     let seconds = now().saturating_sub(link.since) / 1000;
     let text = if link.is_connected() {
         "the locks are not read yet\n".to_owned()
     } else {
-        format!("no connection to ZooKeeper for {seconds} s\n")
+        let cause = link.cause.as_ref().map_or_else(String::new, |cause| format!(": {cause}"));
+        format!("no connection to ZooKeeper for {seconds} s, at {}{cause}\n", link.servers)
     };
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
@@ -247,6 +260,8 @@ struct Update {
     live: bool,
     notice: String,
     summary: String,
+    /// The text in place of rows.
+    empty: String,
     /// The rows are all that there are.
     all: bool,
     rows: Vec<Row>,
@@ -289,26 +304,26 @@ impl Viewer {
             waited = wait => waited?,
         }
         let snapshot = Arc::clone(&snapshots.borrow_and_update());
-        let link = *links.borrow_and_update();
+        let link = links.borrow_and_update().clone();
         self.next_at = Instant::now() + PACE;
-        let update = self.update(&snapshot, link);
+        let update = self.update(&snapshot, &link);
         let id = format!("{}-{}", self.served.shared.started, self.from);
         self.sent = Some(snapshot);
         Some(Event::default().id(id).data(serde_json::to_string(&update).unwrap_or_default()))
     }
 
-    fn update(&mut self, snapshot: &Snapshot, link: Link) -> Update {
-        let time = frozen(&link).unwrap_or_else(now);
+    fn update(&mut self, snapshot: &Snapshot, link: &Link) -> Update {
+        let time = frozen(link).unwrap_or_else(now);
         let sent = self.sent.as_deref();
         let mut history = (Vec::new(), false);
-        let (summary, rows, gone) = match &self.lock {
+        let (summary, empty, rows, gone) = match &self.lock {
             None => {
                 let is_sent = |(path, lock)| sent.is_some_and(|sent| sent.locks.get(path) == Some(lock));
                 let rows =
                     snapshot.locks.iter().filter(|pair| !is_sent(*pair)).map(|(_, lock)| page::lock_row(lock, time));
                 let sent = sent.into_iter().flat_map(|sent| sent.locks.keys());
                 let gone = sent.filter(|path| !snapshot.locks.contains_key(*path)).cloned().collect();
-                (page::list_summary(snapshot), rows.collect(), gone)
+                (page::list_summary(snapshot), page::empty_list(snapshot), rows.collect(), gone)
             }
             Some(path) => {
                 let changes = self.served.shared.history();
@@ -318,15 +333,16 @@ impl Viewer {
                 let lock = snapshot.locks.get(path);
                 let was = sent.and_then(|sent| sent.locks.get(path));
                 let (rows, gone) = rows_of_contenders(was, lock, time);
-                (page::lock_summary(lock.map(|lock| &**lock)), rows, gone)
+                (page::lock_summary(snapshot, path), page::empty_queue(snapshot, path).to_owned(), rows, gone)
             }
         };
         Update {
             now: now(),
-            frozen: frozen(&link),
-            live: page::is_live(snapshot, &link),
-            notice: page::notice(snapshot, &link),
+            frozen: frozen(link),
+            live: page::is_live(snapshot, link),
+            notice: page::notice(snapshot, link),
             summary,
+            empty,
             all: sent.is_none(),
             rows,
             gone,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use curator_framework::ConnectionState;
 
 use super::follow::{Link, Snapshot};
-use super::page::is_live;
+use super::page::{is_complete, is_live};
 use super::tree::Lock;
 
 /// The most locks with series of their own.
@@ -47,6 +47,10 @@ pub(crate) fn text(snapshot: &Snapshot, link: &Link, labels: &mut Labels, counts
     };
     single("curator_connected", "gauge", "1 if connected to ZooKeeper, else 0.", u64::from(link.is_connected()));
     single("curator_up_to_date", "gauge", "1 if no change is missing, else 0.", u64::from(is_live(snapshot, link)));
+    single("curator_complete", "gauge", "1 if all locks are known, else 0.", u64::from(is_complete(snapshot)));
+    if snapshot.is_known() {
+        single("curator_left_out", "gauge", "Nodes that could not be read.", snapshot.left_out.len() as u64);
+    }
     single("curator_connects_total", "counter", "Times that a connection to ZooKeeper was made.", counts.connects);
     single("curator_read_errors_total", "counter", "Requests to ZooKeeper that failed.", counts.read_errors);
     single("curator_event_streams", "gauge", "Pages that are kept up to date.", counts.streams as u64);

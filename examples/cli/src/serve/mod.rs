@@ -29,6 +29,7 @@ use self::access::Access;
 use self::follow::{Link, Snapshot, now};
 use self::history::History;
 use crate::Failure;
+use crate::options::Connection;
 use crate::output::print;
 
 /// The longest time that open connections get to end.
@@ -41,7 +42,7 @@ needs a token of at least 16 characters: requests then have it in `Authorization
 
 /            the locks                 /api/locks         the same as JSON
 /locks/PATH  one lock, its queue       /api/locks/PATH    the same as JSON
-/metrics     for Prometheus            /healthz           200 if connected and all locks are read, else 503
+/metrics     for Prometheus            /healthz           200 if connected and no change is missing, else 503
 
 INT and TERM end the program with status 0.";
 
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     /// The start of this process in milliseconds since 1970, which tells its numbers from those of another.
     started: i64,
     root: String,
+    /// The root behind the chroot, as the servers know it.
+    full_root: String,
     access: Access,
     history: Mutex<History>,
     labels: Mutex<metrics::Labels>,
@@ -83,6 +86,7 @@ impl Shared {
 pub(crate) async fn run(
     client: &CuratorFramework,
     options: &Serve,
+    connection: &Connection,
     end: impl Future<Output: Send> + Send,
 ) -> Result<u8, Failure> {
     let Serve { listen, token, path } = options;
@@ -94,6 +98,10 @@ pub(crate) async fn run(
     let shared = Arc::new(Shared {
         started: now(),
         root: path.clone(),
+        full_root: match connection.chroot() {
+            Some(chroot) if path == "/" => chroot,
+            chroot => chroot.unwrap_or_default() + path,
+        },
         access,
         history: Mutex::default(),
         labels: Mutex::default(),
@@ -101,7 +109,7 @@ pub(crate) async fn run(
         connects: Arc::default(),
     });
     let (snapshots, seen) = watch::channel(Arc::new(Snapshot::default()));
-    let (links, link) = watch::channel(Link { state: None, since: now() });
+    let (links, link) = watch::channel(Link::new(&connection.servers()));
     let (stop, stopping) = watch::channel(false);
     let mut following = tokio::spawn(follow::follow(client.clone(), path.clone(), Arc::clone(&shared), snapshots));
     let watching = tokio::spawn(follow::follow_connection(client.clone(), links, Arc::clone(&shared.connects)));

@@ -14,6 +14,8 @@ use super::tree::{Contender, Detail, Lock, Recipe};
 
 /// The one page, with a mark `{{name}}` for each part that is filled in.
 const PAGE: &str = include_str!("page.html");
+/// The state above a page before the nodes have been read.
+const NOT_KNOWN_YET: &str = r#"<span class="state gone">not known yet</span>"#;
 /// The most holders that a row of the list names.
 const NAMED: usize = 3;
 /// The most characters of data that are shown.
@@ -258,19 +260,23 @@ pub(crate) fn notice(snapshot: &Snapshot, link: &Link) -> String {
     let mut notice = String::new();
     let clock = |at: i64| format!(r#"<time class="clock" data-at="{at}">{}</time>"#, utc(at));
     if !link.is_connected() {
-        let shows = if snapshot.at == 0 { "" } else { " The page shows the state of that moment." };
+        let shows =
+            if snapshot.is_known() { "The page shows the state of that moment." } else { "Nothing is known yet." };
+        let cause = link.cause.as_ref().map_or_else(String::new, |cause| format!(": {cause}"));
         let _written = write!(
             notice,
-            r#"<p class="alarm"><strong>No connection to ZooKeeper since {}.</strong>{shows}</p>"#,
-            clock(link.since)
+            r#"<p class="alarm"><strong>No connection to ZooKeeper since {}.</strong> {shows}<br>ZooKeeper at {}</p>"#,
+            clock(link.since),
+            escape(&visible(&format!("{}{cause}", link.servers)))
         );
-    } else if snapshot.at == 0 && snapshot.problems.is_empty() {
+    } else if !snapshot.is_known() && snapshot.problems.is_empty() {
         notice.push_str(r"<p>Reading the locks …</p>");
     } else if !snapshot.complete {
         let _written =
             write!(notice, r#"<p class="alarm"><strong>Not up to date since {}.</strong></p>"#, clock(snapshot.at));
     }
-    for problem in &snapshot.problems {
+    let missing = snapshot.missing.as_ref().map(|path| format!("{path} does not exist."));
+    for problem in missing.iter().chain(&snapshot.problems) {
         let _written = write!(notice, r#"<p class="alarm">{}</p>"#, escape(&visible(problem)));
     }
     notice
@@ -288,6 +294,9 @@ fn count(number: usize, one: &str, many: &str) -> String {
 
 /// Returns the counts above the list.
 pub(crate) fn list_summary(snapshot: &Snapshot) -> String {
+    if !snapshot.is_known() {
+        return NOT_KNOWN_YET.to_owned();
+    }
     let held = snapshot.locks.values().filter(|lock| lock.holders().next().is_some()).count();
     let waiters = snapshot.locks.values().map(|lock| lock.waiters()).sum();
     format!(
@@ -298,9 +307,34 @@ pub(crate) fn list_summary(snapshot: &Snapshot) -> String {
     )
 }
 
+/// Returns the text in place of an empty list.
+pub(crate) fn empty_list(snapshot: &Snapshot) -> String {
+    let appears = "A lock appears here as soon as a client asks for it.";
+    match &snapshot.missing {
+        _ if !snapshot.is_known() => "Not known yet.".to_owned(),
+        Some(path) => format!("{} does not exist. {appears}", visible(path)),
+        None if snapshot.left_out.is_empty() => format!("No locks. {appears}"),
+        None => format!("No locks among the nodes that could be read. {appears}"),
+    }
+}
+
+/// Returns the text in place of an empty queue.
+pub(crate) fn empty_queue(snapshot: &Snapshot, path: &str) -> &'static str {
+    match snapshot.unknown(path) {
+        Some(_) if !snapshot.locks.contains_key(path) => "Not known.",
+        _ => "No contenders.",
+    }
+}
+
 /// Returns the state above the queue of a lock.
-pub(crate) fn lock_summary(lock: Option<&Lock>) -> String {
-    let Some(lock) = lock else {
+pub(crate) fn lock_summary(snapshot: &Snapshot, path: &str) -> String {
+    let Some(lock) = snapshot.locks.get(path) else {
+        if !snapshot.is_known() {
+            return NOT_KNOWN_YET.to_owned();
+        }
+        if let Some(reason) = snapshot.unknown(path) {
+            return format!(r#"<span class="state gone">not known</span> {}"#, escape(&visible(reason)));
+        }
         return r#"<span class="state gone">no lock here</span> The node does not exist, or has had no contenders."#
             .to_owned();
     };
@@ -328,8 +362,9 @@ pub(crate) fn list(root: &str, snapshot: &Snapshot, link: &Link, now: i64) -> St
 <th scope="col">State</th><th scope="col">Holder</th><th scope="col" class="wide">Session</th>
 <th scope="col" class="number">Held for</th><th scope="col" class="number">Waiting</th></tr></thead>
 <tbody id="rows">{rows}</tbody></table>
-<p class="empty">No locks. A lock appears here as soon as a client asks for it.</p>"#,
+<p class="empty" id="empty">{empty}</p>"#,
         title = escape(&title),
+        empty = escape(&empty_list(snapshot)),
         summary = list_summary(snapshot),
     );
     fill(&title, "/events", &notice(snapshot, link), snapshot, link, &main)
@@ -351,10 +386,11 @@ pub(crate) fn lock(path: &str, snapshot: &Snapshot, link: &Link, now: i64) -> St
 <table class="queue"><thead><tr><th scope="col" class="number">Position</th><th scope="col">State</th>
 <th scope="col">Client and node</th><th scope="col">Session</th><th scope="col" class="number">For</th></tr></thead>
 <tbody id="rows">{rows}</tbody></table>
-<p class="empty">No contenders.</p></section></div>
+<p class="empty" id="empty">{empty}</p></section></div>
 <noscript><p>The history needs JavaScript.</p></noscript>"#,
         title = escape(&title),
-        summary = lock_summary(lock.map(|lock| &**lock)),
+        summary = lock_summary(snapshot, path),
+        empty = empty_queue(snapshot, path),
     );
     fill(&title, &format!("/events{}", encode(path)), &notice(snapshot, link), snapshot, link, &main)
 }
@@ -379,6 +415,11 @@ fn fill(title: &str, events: &str, notice: &str, snapshot: &Snapshot, link: &Lin
         page.push_str(rest);
     }
     page
+}
+
+/// Returns `true` if no lock is missing.
+pub(crate) fn is_complete(snapshot: &Snapshot) -> bool {
+    snapshot.complete && snapshot.problems.is_empty()
 }
 
 /// Returns whether the page shows the present state.
@@ -416,7 +457,7 @@ mod tests {
 
     #[test]
     fn marks_within_data_are_not_filled_in() {
-        let page = lock("/{{main}}", &Snapshot::default(), &Link { state: None, since: 0 }, 0);
+        let page = lock("/{{main}}", &Snapshot::default(), &Link::new("zk"), 0);
         assert!(page.contains("<title>/{{main}} · curator</title>"), "{page}");
     }
 }

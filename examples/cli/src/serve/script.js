@@ -75,6 +75,7 @@ function apply(update) {
   frozen = update.frozen;
   if ($("notice").innerHTML !== update.notice) $("notice").innerHTML = update.notice;
   $("summary").innerHTML = update.summary;
+  put($("empty"), update.empty);
   const known = new Map(Array.from(rows.children, (row) => [row.dataset.id, row]));
   if (update.all) {
     const named = new Set(update.rows.map((row) => row.id));

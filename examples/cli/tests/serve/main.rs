@@ -7,6 +7,7 @@ mod browser;
 mod following;
 mod old_server;
 mod pages;
+mod unknown;
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -58,10 +59,14 @@ impl Answer {
 
 impl Web {
     fn start(connect: &str, arguments: &[&str]) -> Self {
+        Self::start_with(connect, arguments, Stdio::inherit())
+    }
+
+    fn start_with(connect: &str, arguments: &[&str], stderr: Stdio) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_curator"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--session-timeout", "4s"]).args(arguments);
         command.env("CURATOR_CONNECT", connect).env_remove("CURATOR_AUTH").env_remove("CURATOR_TOKEN");
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit_once("http://").expect("the address").1.trim_end_matches('/').to_owned();

@@ -1,0 +1,141 @@
+//! The page never shows an unknown as empty.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, channel};
+
+use curator_framework::{Acl, Permission};
+use serde_json::json;
+
+use crate::{Clients, PATIENCE, Web, in_process, until};
+
+/// The messages of a program.
+struct Told(Receiver<String>);
+
+impl Told {
+    fn next(&self) -> String {
+        self.0.recv_timeout(PATIENCE).expect("a message")
+    }
+}
+
+fn start(connect: &str, arguments: &[&str]) -> (Web, Told) {
+    let mut web = Web::start_with(connect, arguments, Stdio::piped());
+    let (sender, told) = channel();
+    let lines = BufReader::new(web.child.stderr.take().unwrap()).lines();
+    std::thread::spawn(move || lines.map_while(Result::ok).all(|line| sender.send(line).is_ok()));
+    (web, Told(told))
+}
+
+#[test]
+fn page_without_a_server_says_that_nothing_is_known_and_why() {
+    let (web, told) = start("127.0.0.1:1", &[]);
+    let line = told.next();
+    assert!(line.starts_with("curator: no connection to ZooKeeper at 127.0.0.1:1: "), "{line}");
+    assert!(line.contains("Connection refused"), "{line}");
+    let page = web.get("/").body;
+    for part in ["not known yet", "ZooKeeper at 127.0.0.1:1", "Connection refused"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    for part in ["<b>0</b>", "No locks"] {
+        assert!(!page.contains(part), "{part}: {page}");
+    }
+    let health = web.get("/healthz");
+    assert_eq!(health.status, 503);
+    assert!(health.body.contains("127.0.0.1:1") && health.body.contains("Connection refused"), "{}", health.body);
+    let seen = web.get("/api/locks").json();
+    assert_eq!(json!([seen["complete"], seen["exists"], seen["servers"]]), json!([false, null, "127.0.0.1:1"]));
+    assert!(seen["cause"].as_str().unwrap().contains("Connection refused"), "{seen}");
+    let lock = web.get("/api/locks/jobs/a");
+    assert_eq!((lock.status, lock.json()["error"].clone()), (503, json!("not known yet")));
+    let lock = web.get("/locks/jobs/a");
+    assert_eq!(lock.status, 503);
+    assert!(lock.body.contains("not known yet"), "{}", lock.body);
+    for part in ["no lock here", "No contenders"] {
+        assert!(!lock.body.contains(part), "{part}: {}", lock.body);
+    }
+    for path in ["/events", "/events/jobs/a"] {
+        let update = web.stream(path).next().unwrap();
+        assert!(update["summary"].as_str().unwrap().contains("not known yet"), "{update}");
+        assert!(update["empty"].as_str().unwrap().starts_with("Not known"), "{update}");
+    }
+    let metrics = web.get("/metrics").body;
+    assert!(metrics.contains("\ncurator_complete 0\n") && !metrics.contains("curator_locks "), "{metrics}");
+}
+
+#[test]
+fn each_loss_and_each_return_of_the_connection_is_one_line() {
+    let server = in_process();
+    let (web, told) = start(&server.connect_string(), &[]);
+    web.wait_for_health(200);
+    for _ in 0..2 {
+        server.stop();
+        let line = told.next();
+        let lost = format!("curator: no connection to ZooKeeper at {}: ", server.connect_string());
+        assert!(line.starts_with(&lost), "{line}");
+        server.restart().unwrap();
+        let line = told.next();
+        let back = format!("curator: the connection to ZooKeeper at {} is back after ", server.connect_string());
+        assert!(line.starts_with(&back), "{line}");
+    }
+    assert_eq!(web.get("/api/locks").json()["cause"], json!(null));
+}
+
+#[test]
+fn page_says_that_the_served_path_does_not_exist() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    let (web, told) = start(&server.connect_string(), &["/jobs/nope"]);
+    let line = told.next();
+    assert_eq!(line, "curator: /jobs/nope does not exist: its locks are shown when it is created");
+    let says = "/jobs/nope does not exist";
+    web.wait_for_health(200);
+    assert_eq!(web.get("/healthz").body, format!("ok, but {says}\n"));
+    assert_eq!(web.get("/api/locks").json()["exists"], json!(false));
+    let page = web.get("/").body;
+    assert!(page.contains(says) && !page.contains("No locks."), "{page}");
+    let mut stream = web.stream("/events");
+    assert!(stream.next().unwrap()["empty"].as_str().unwrap().starts_with(says));
+    clients.contend(&client, "/jobs/nope", "lock-", "one");
+    web.counts("/jobs/nope", 1, 0);
+    assert_eq!(web.get("/api/locks").json()["exists"], json!(true));
+    assert!(!web.get("/").body.contains(says));
+    assert_eq!(web.get("/healthz").body, "ok\n");
+}
+
+#[test]
+fn missing_chroot_is_named_with_the_path() {
+    let server = in_process();
+    let (_web, told) = start(&format!("{}/prod", server.connect_string()), &["/jobs"]);
+    let line = told.next();
+    assert!(line.starts_with("curator: /prod/jobs does not exist: "), "{line}");
+}
+
+#[test]
+fn subtree_that_may_not_be_read_is_left_out_and_named() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    let acl = |permission| vec![Acl::new(permission, "world", "anyone")];
+    let create = client.create().with_acl(acl(Permission::ADMIN));
+    let create = create.creating_parents_if_needed();
+    clients.runtime.block_on(create.for_path("/app/sec")).unwrap();
+    let web = Web::start_live(&server.connect_string(), &[]);
+    let seen = web.get("/api/locks").json();
+    assert_eq!(json!([seen["complete"], seen["left_out"]]), json!([false, ["/app/sec"]]), "{seen}");
+    let page = web.get("/").body;
+    assert!(page.contains("not authorized for /app/sec") && !page.contains("No locks."), "{page}");
+    assert_eq!(web.get("/healthz").body, "ok, but not authorized for /app/sec\n");
+    let metrics = web.get("/metrics").body;
+    assert!(metrics.contains("\ncurator_complete 0\n") && metrics.contains("\ncurator_left_out 1\n"), "{metrics}");
+    for path in ["/app/sec", "/app/sec/a"] {
+        let lock = web.get(&format!("/api/locks{path}"));
+        assert_eq!((lock.status, lock.json()["error"].clone()), (403, json!("not authorized for /app/sec")));
+        let lock = web.get(&format!("/locks{path}"));
+        assert!(lock.status == 403 && !lock.body.contains("no lock here"), "{}", lock.body);
+    }
+    assert_eq!(web.get("/api/locks/app/second").status, 404);
+    // A deleted node hides nothing. Its own deletion is not notified, because it may not be read.
+    clients.delete(&client, "/app");
+    until("a complete page", || (web.get("/api/locks").json()["complete"] == true).then_some(()));
+}

@@ -63,7 +63,18 @@ impl Web {
     }
 
     fn start_with(connect: &str, arguments: &[&str], stderr: Stdio) -> Self {
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_curator")), connect, arguments, stderr)
+    }
+
+    /// Starts the program with a deliberate break.
+    #[cfg(curator_mutants)]
+    fn start_broken(connect: &str, name: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_curator"));
+        command.env("CURATOR_MUTANT", name);
+        Self::spawn(command, connect, &[], Stdio::inherit())
+    }
+
+    fn spawn(mut command: Command, connect: &str, arguments: &[&str], stderr: Stdio) -> Self {
         command.args(["serve", "--listen", "127.0.0.1:0", "--session-timeout", "4s"]).args(arguments);
         command.env("CURATOR_CONNECT", connect).env_remove("CURATOR_AUTH").env_remove("CURATOR_TOKEN");
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();

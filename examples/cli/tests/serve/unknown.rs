@@ -139,3 +139,11 @@ fn subtree_that_may_not_be_read_is_left_out_and_named() {
     clients.delete(&client, "/app");
     until("a complete page", || (web.get("/api/locks").json()["complete"] == true).then_some(()));
 }
+
+#[cfg(curator_mutants)]
+#[test]
+fn page_that_is_empty_before_the_first_connection_is_found() {
+    let web = Web::start_broken("127.0.0.1:1", "nothing-is-empty");
+    let page = web.get("/").body;
+    assert!(page.contains("No locks.") && !page.contains("not known yet"), "{page}");
+}

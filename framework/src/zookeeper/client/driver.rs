@@ -67,6 +67,8 @@ struct Link {
     writer: Option<Writer>,
     read_only: bool,
     driver: Option<Waker>,
+    /// The stream did not take all output, and wakes the driver when it can take more.
+    is_full: bool,
     /// The error of a caller's write, for the driver.
     broken: Option<Violation>,
     /// The number of callers that are submitting several requests: `flush` writes nothing meanwhile.
@@ -135,9 +137,11 @@ impl Link {
                 }
                 self.protocol.output().is_empty()
             }
+            // A failed write loses the output. When the runtime ends, the driver still finishes a half-written request.
+            _ if self.is_full => true,
             (Some(writer), Some(driver)) => {
-                // The stream wakes the driver when it takes the rest.
                 self.broken = write(&mut self.protocol, writer, &mut Context::from_waker(driver)).err();
+                self.is_full = !self.protocol.output().is_empty();
                 self.broken.is_none()
             }
             _ => false,
@@ -326,6 +330,7 @@ pub(super) async fn connect(opener: Opener, config: &ConnectConfig) -> Result<Co
             writer: None,
             read_only: false,
             driver: None,
+            is_full: false,
             broken: None,
             gathering: 0,
         }),
@@ -649,7 +654,7 @@ impl Driver {
             let mut link = self.shared.link.lock();
             link.protocol.open(self.shared.clock.now(), self.shared.randomness.next());
             link.writer = Some(writer);
-            link.broken = None;
+            (link.is_full, link.broken) = (false, None);
         }
         match std::future::poll_fn(|cx| self.poll_link(cx)).await {
             Step::Connected(attached) => Ok(attached),
@@ -773,7 +778,7 @@ impl Driver {
     fn carry(&mut self, received: usize, cx: &mut Context<'_>) -> Result<Option<Duration>, Violation> {
         let now = self.shared.clock.now();
         let mut link = self.shared.link.lock();
-        let Link { protocol, writer, driver, broken, .. } = &mut *link;
+        let Link { protocol, writer, driver, is_full, broken, .. } = &mut *link;
         match driver {
             Some(waker) => waker.clone_from(cx.waker()),
             None => *driver = Some(cx.waker().clone()),
@@ -787,6 +792,7 @@ impl Driver {
         }
         if let (Ok(()), Some(writer)) = (&carried, writer) {
             carried = write(protocol, writer, cx);
+            *is_full = !protocol.output().is_empty();
         }
         self.told.extend(std::iter::from_fn(|| protocol.next_event()));
         carried?;

@@ -17,6 +17,8 @@ use curator_integration::env::{PATIENCE, builder, connected, eventually};
 use curator_recipes::{InterProcessMutex, LockError, MutexGuard};
 use curator_test::{FaultProxy, TestingServer};
 use futures_util::FutureExt as _;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -271,6 +273,57 @@ fn lock_is_kept_while_a_task_that_gave_up_a_wait_computes() {
         .await;
         (waiting, holder)
     });
+}
+
+/// Takes a lock away from a client with troubles that the generator chooses, at a moment that it chooses.
+fn loss_among_troubles(mut random: StdRng) {
+    let stage = Stage::new();
+    let (is_driven, gate, is_full) = (random.random_bool(0.7), Gate::default(), Arc::new(AtomicBool::new(false)));
+    let log = tracing::Dispatch::new(FullPipe { gate: gate.clone(), is_full: Arc::clone(&is_full) });
+    let mut of_client = if is_driven { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    of_client.worker_threads(4).enable_all();
+    of_client.on_thread_start(move || LOG.set(Some(tracing::dispatcher::set_default(&log))));
+    let of_client = of_client.build().unwrap();
+    let _open = OpenAtEnd(gate.clone());
+    let ((client, guard), watch) = of_client.block_on(async {
+        let (client, guard) = client_and_guard(stage.proxy.address()).await;
+        let watched = client.session().await.unwrap().get_data_watched("/").await.unwrap();
+        ((client, guard), watched.watch)
+    });
+    is_full.store(random.random_bool(0.5), Ordering::SeqCst);
+    let computes = random.random_range(0..4);
+    of_client.spawn(async move {
+        match computes {
+            0 => return,
+            1 => drop(watch),
+            2 => drop(client.delete().guaranteed().for_path("/none").now_or_never()),
+            _ => drop(InterProcessMutex::new(client, PATH).unwrap().acquire().now_or_never()),
+        }
+        gate.pass();
+    });
+    std::thread::sleep(Duration::from_millis(random.random_range(0..500)));
+    let troubles = (is_driven, is_full.load(Ordering::SeqCst), computes);
+    let (lost, reason, granted) = stage.loss_and_next_grant(&guard);
+    assert!(lost < granted, "{troubles:?}: {reason} {:?} after the next grant", lost - granted);
+}
+
+/// `CURATOR_STORM_SECONDS` makes it longer.
+#[test]
+fn losses_come_in_time_in_a_storm_of_blocked_tasks() {
+    let seconds = std::env::var("CURATOR_STORM_SECONDS").map_or(4, |seconds| seconds.parse().unwrap());
+    let seed = rand::random::<u64>();
+    println!("seed {seed}, {seconds} s");
+    let mut random = StdRng::seed_from_u64(seed);
+    let (until, mut losses) = (Instant::now() + Duration::from_secs(seconds), 0);
+    while Instant::now() < until {
+        let generators: Vec<_> = (0..8).map(|_| StdRng::from_rng(&mut random)).collect();
+        losses += generators.len();
+        let threads = generators.into_iter().map(|random| std::thread::spawn(|| loss_among_troubles(random)));
+        for thread in threads.collect::<Vec<_>>() {
+            thread.join().unwrap();
+        }
+    }
+    println!("{losses} losses, each before the next grant");
 }
 
 /// Connects by a stream that is not a plain socket to the client, as TLS is not.

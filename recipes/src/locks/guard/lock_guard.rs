@@ -11,11 +11,11 @@ use crate::locks::error::{LockError, Result};
 use crate::locks::guard::hold::{HoldShare, Release};
 use crate::locks::guard::protect::while_held;
 
-/// The guard of any lock: all other guards dereference to it. Dropping it releases the lock in the background;
-/// [`release`](Self::release) waits for the reply and returns the outcome.
+/// The guard of any lock: all other guards dereference to it. Dropping it sends the delete of the lock's node at once,
+/// from the thread that drops it. [`release`](Self::release) waits for the reply and returns the outcome.
 ///
-/// The background is a task of the client. If the runtime ends first, as at the end of `main`, its drop closes the
-/// session of the default client, which releases all locks of the client at once.
+/// A task of the client repeats a delete that fails. If the runtime ends first, as at the end of `main`, its drop closes
+/// the session of the default client, which releases all locks of the client at once.
 /// [`CuratorFramework::run`](curator_framework::CuratorFramework::run) closes the client on every path. After
 /// `process::exit` or an abort the lock stays until the session times out:
 /// [`CuratorFramework`](curator_framework::CuratorFramework#the-end-of-a-program) lists the cases.
@@ -112,6 +112,10 @@ impl LockGuard {
 
     /// Resolves with the reason when the lock, or any of several [parts](Self::parts), is lost. Never resolves for a
     /// lock that was released before.
+    ///
+    /// A loss by the clock depends on no other task. It is reported in time while a log blocks, a task computes, or no
+    /// thread drives the runtime of the client. Only the runtime that awaits this future must be driven. Logs and metrics
+    /// of the loss follow on another thread.
     ///
     /// # Cancel safety
     ///

@@ -47,10 +47,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
         // Owned nodes are marked as lost first; only then can a next session start.
         session.finish(end);
+        // The thread of the deadlines may have ended it first. Then the handle reports that it was closed.
+        let end = session.end_reason().unwrap_or(end);
         shared.is_closing(&**session.handle());
         shared.publish(None);
-        let (session_id, reason) = (session.shown_id(), session.end_reason().unwrap_or(end));
-        report(move || tracing::info!(session = number, session_id, %reason, "session ended"));
+        let session_id = session.shown_id();
+        report(move || tracing::info!(session = number, session_id, reason = %end, "session ended"));
         if end == SessionEnd::Closed {
             return;
         }

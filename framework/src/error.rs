@@ -193,12 +193,13 @@ pub enum Error {
 
 impl Error {
     /// Returns `true` if the same request may succeed later: after `ConnectionLoss` and `SessionExpired`, as in
-    /// Curator's `RetryPolicy.allowRetry`, and after ZooKeeper's operation timeout and moved session.
+    /// Curator's `RetryPolicy.allowRetry`, and after ZooKeeper's operation timeout, moved session and throttled request.
+    /// A server that throttles has not carried out the request.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::ConnectionLoss { .. } | Self::SessionExpired { .. } => true,
-            Self::ZooKeeper { code, .. } => matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED),
+            Self::ZooKeeper { code, .. } => matches!(*code, OPERATION_TIMEOUT | SESSION_MOVED | THROTTLED),
             _ => false,
         }
     }
@@ -312,6 +313,8 @@ fn named(code: i32) -> String {
 pub(crate) const OPERATION_TIMEOUT: i32 = -7;
 /// ZooKeeper's code for a session that has moved to another server.
 pub(crate) const SESSION_MOVED: i32 = -118;
+/// ZooKeeper's code for a request that the server did not carry out, because it has too many.
+const THROTTLED: i32 = ErrorCode::ThrottledOp.code();
 
 /// The failure of each server to which no session could be established.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -367,6 +370,13 @@ mod tests {
         assert!(!Error::NoNode { path: "/a".into() }.is_retryable());
         assert!(!Error::ZooKeeper { code: -6, request: "multi".into() }.is_retryable());
         assert!(!Error::Closed.is_retryable());
+    }
+
+    #[test]
+    fn throttled_request_is_retried_and_was_not_applied() {
+        let error = Error::of_code("/a", -127, "", || "create /a".into());
+        assert!(error.is_retryable() && !error.outcome_unknown() && error.is_answer() && !error.is_answer_of_leader());
+        assert_eq!(error.to_string(), "the server answered ThrottledOp (-127) to create /a");
     }
 
     #[test]

@@ -192,6 +192,8 @@ error_codes! {
     ReconfigDisabled = -123;
     /// The server requires a login by SASL and has closed the session, which had none.
     SessionClosedRequireSaslAuth = -124;
+    /// The server has too many requests and did not carry this one out: try it again.
+    ThrottledOp = -127;
 }
 
 impl ErrorCode {

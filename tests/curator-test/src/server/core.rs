@@ -112,6 +112,8 @@ pub(super) struct Core {
     /// All changes so far, if a simulation needs them.
     pub(super) published: Option<Vec<Change>>,
     pub(super) stale: Option<Stale>,
+    /// The operations of the next requests that are refused, each with its error.
+    pub(super) refusals: Vec<(OpCode, ErrorCode)>,
     outputs: Vec<Output>,
 }
 
@@ -130,6 +132,7 @@ impl Core {
             changes: Vec::new(),
             published: None,
             stale: None,
+            refusals: Vec::new(),
             outputs: Vec::new(),
             settings,
         }
@@ -324,7 +327,11 @@ impl Core {
             self.sessions.touch(caller.session, self.now);
         }
         let path = path_of(header.op, body.rest());
-        let result = self.perform(caller, header.op, body);
+        let refusal = self.refusals.iter().position(|(op, _)| *op == header.op);
+        let result = match refusal.map(|index| self.refusals.remove(index)) {
+            Some((_, error)) => Err(error.into()),
+            None => self.perform(caller, header.op, body),
+        };
         if is_write(header.op) {
             self.publish(Some(caller.session));
         }

@@ -30,6 +30,7 @@ pub use self::builder::TestingServerBuilder;
 use self::core::Core;
 use self::front::{Command, Front, Port, serve};
 pub use self::log::{LoggedRequest, Traffic};
+use crate::wire::{ErrorCode, OpCode};
 
 /// Apache's default `znode.container.checkIntervalMs`.
 const DEFAULT_CONTAINER_CHECK_INTERVAL: Duration = Duration::from_secs(60);
@@ -194,6 +195,18 @@ impl TestingServer {
     /// methods for tests, such as [`children`](Self::children), never lag.
     pub fn stale_reads(&self, stale: bool) {
         self.front.set_stale_reads(stale);
+    }
+
+    /// Answers the next requests of this operation with an error, and does not carry them out. An overloaded server
+    /// answers so with [`ErrorCode::ThrottledOp`].
+    pub fn refuse(&self, op: OpCode, times: usize, error: ErrorCode) {
+        self.front.with_core(|core| core.refusals.extend(std::iter::repeat_n((op, error), times)));
+    }
+
+    /// Returns the number of requests that are still to be [refused](Self::refuse).
+    #[must_use]
+    pub fn refusals_left(&self) -> usize {
+        self.front.with_core(|core| core.refusals.len())
     }
 
     /// Halts the server, as `SIGSTOP` does: the system accepts connections and bytes for it, but the server neither

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::DEFAULT_CONTAINER_CHECK_INTERVAL;
 use super::core::{ConnectionId, Core, Output, Settings};
-use crate::wire::{ConnectRequest, OpCode, RequestHeader, Stat, Writer};
+use crate::wire::{ConnectRequest, ErrorCode, OpCode, Reader, RequestHeader, Stat, Writer};
 
 /// The name of a simulated connection.
 pub(crate) type Connection = ConnectionId;
@@ -81,6 +81,16 @@ impl SimulatedServer {
         // The log of a simulation has no reader, and would make clones expensive.
         self.core.log().clear();
         outputs
+    }
+
+    /// Answers a request as a server that has too many, if such a server would.
+    pub(crate) fn throttle(&mut self, connection: Connection, bytes: &[u8], now: Duration) -> Option<Vec<Delivery>> {
+        let op = RequestHeader::decode(&mut Reader::new(bytes)).ok()?.op;
+        if matches!(op, OpCode::Ping | OpCode::Auth | OpCode::Sasl | OpCode::CloseSession) {
+            return None;
+        }
+        self.core.refusals.push((op, ErrorCode::ThrottledOp));
+        Some(self.frame(connection, bytes, now))
     }
 
     /// Renews the time of a session that is reported to live.

@@ -112,6 +112,12 @@ impl SimulatedEnsemble {
         self.world.drop_reply(client);
     }
 
+    /// Has the client's server refuse one request in four as throttled, without carrying it out, until a
+    /// [`repair`](Self::repair).
+    pub fn throttle(&self, client: ClientId) {
+        self.world.throttle(client);
+    }
+
     /// Ends a session at once, by the servers.
     pub fn kill_session(&self, session: i64) {
         self.world.kill_session(session);

@@ -102,6 +102,8 @@ struct Client {
     cut_off: bool,
     /// The reply to its next write is lost, with the connection.
     drops_reply: bool,
+    /// Its server has too many requests, and carries out only some.
+    throttled: bool,
     /// The newest state of the servers that it can reach.
     lagging: Option<SimulatedServer>,
     skipped: Arc<Mutex<Duration>>,
@@ -211,6 +213,7 @@ impl World {
             let healed = state.clients.entry(client).or_default();
             healed.partitioned = false;
             healed.drops_reply = false;
+            healed.throttled = false;
             if std::mem::take(&mut healed.cut_off) {
                 // It is another server from now on, without sessions to report.
                 healed.touched.take();
@@ -233,6 +236,10 @@ impl World {
                 state.break_link(link);
             }
         });
+    }
+
+    pub(super) fn throttle(&self, client: ClientId) {
+        self.change(|state, _| state.clients.entry(client).or_default().throttled = true);
     }
 
     pub(super) fn lag(&self, client: ClientId, cut_off: bool) {
@@ -409,6 +416,15 @@ impl State {
                 let is_write = is_greeting || goes_through_leader(&bytes);
                 if let Some(session) = self.server.session_of(link.connection) {
                     client.touched.note(session, now, self.half_tick, &mut self.random);
+                }
+                if client.throttled && !is_greeting && self.random.random_ratio(1, 4) {
+                    let server = link.behind.as_mut().map_or(&mut self.server, |behind| &mut behind.server);
+                    if let Some(outputs) = server.throttle(link.connection, &bytes, now) {
+                        for output in outputs {
+                            self.post(parcel_of(output, id), now);
+                        }
+                        return;
+                    }
                 }
                 if let Some(behind) = &mut link.behind {
                     if !is_write {

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -36,8 +37,10 @@ const AT_ONCE: usize = 16;
 const LEAST_TO_CLEAR: usize = 32;
 /// The part of the session timeout after which the task looks for jobs without being woken.
 const LOOKS: u32 = 16;
-/// The pause before a job is tried again on a connection that is up.
+/// The pause before a job is tried again for the first time. Each further pause is twice as long.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause is this part of the session timeout.
+const LONGEST_PAUSE: u32 = 8;
 
 /// A node that is to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +74,11 @@ impl PendingDelete {
             Self::OwnEphemeral { .. } | Self::Marked { .. } => true,
             Self::Guaranteed { .. } => false,
         }
+    }
+
+    /// Returns `true` if the error shows that the delete is not asked for any more: its caller would get it too.
+    fn is_over(&self, error: &Error) -> bool {
+        matches!((self, error), (Self::Guaranteed { .. }, Error::BadVersion { .. } | Error::NotEmpty { .. }))
     }
 }
 
@@ -128,6 +136,7 @@ pub(crate) fn catch_panic(call: impl FnOnce()) {
 }
 
 /// The job to do for an owned node.
+#[derive(Debug)]
 enum HeldTask {
     Watch,
     /// Runs the callback that the node keeps.
@@ -271,6 +280,7 @@ impl Background {
             waiting: VecDeque::new(),
             running: FuturesUnordered::new(),
             begun: FuturesUnordered::new(),
+            pausing: FuturesUnordered::new(),
         };
         (Self { started, runtime: Handle::current(), attending, cleaning, leftovers }, task)
     }
@@ -283,10 +293,7 @@ impl Background {
         }
         self.cleaning.begin();
         let inherited = (!remains.goes_with_session()).then(|| remains.clone());
-        // The paths are those of the server, and an owned node outlives the connection.
-        let session = session.in_namespace(Namespace::default()).unpinned();
-        let job = Box::pin(clean(session, remains, Arc::clone(&self.cleaning)));
-        if !self.started.start(&self.runtime, job) {
+        if !self.start(session, DueJob::Delete(remains)) {
             self.cleaning.done();
             if let Some(remains) = inherited {
                 self.leftovers.add(remains);
@@ -309,9 +316,21 @@ impl Background {
         }
     }
 
-    /// Schedules a watch on a node for `due`.
-    pub(crate) fn watch_from(&self, now: Duration, due: Duration, node: Weak<KnownNode>) {
-        self.attending.push(now, due, node, HeldTask::Watch);
+    /// Starts a job on the thread of the caller. Returns `false` if the task has ended.
+    fn start(&self, session: &Session, job: DueJob) -> bool {
+        // The paths are those of the server, and an owned node outlives the connection.
+        let session = session.in_namespace(Namespace::default()).unpinned();
+        let attempt = attempt_once(session, Attempt::first(job), Arc::clone(&self.cleaning));
+        self.started.start(&self.runtime, Box::pin(attempt))
+    }
+
+    /// Sets a watch on a node now, or schedules it for `due`.
+    pub(crate) fn watch_from(&self, session: &Session, now: Duration, due: Duration, node: Weak<KnownNode>) {
+        if due > now {
+            return self.attending.push(now, due, node, HeldTask::Watch);
+        }
+        // Nothing is left to watch in a session that has ended.
+        let _started = self.start(session, DueJob::Held(node, HeldTask::Watch));
     }
 
     /// Schedules the callback of a node for `due`, if the node is still held then.
@@ -319,9 +338,13 @@ impl Background {
         self.attending.push(now, due, node, HeldTask::Call);
     }
 
-    /// Schedules a write of a node's data for `due`, if the node is still held then.
-    pub(crate) fn touch(&self, now: Duration, due: Duration, node: Weak<KnownNode>, data: Vec<u8>) {
-        self.attending.push(now, due, node, HeldTask::Touch(data));
+    /// Writes a node's data, or schedules that if its delete has an unknown outcome.
+    pub(crate) fn touch(&self, session: &Session, now: Duration, node: Weak<KnownNode>, data: Vec<u8>) {
+        if node.upgrade().is_some_and(|node| node.is_being_deleted()) {
+            return self.attending.push(now, now, node, HeldTask::Touch(data));
+        }
+        // The end of a session wakes the successors too.
+        let _started = self.start(session, DueJob::Held(node, HeldTask::Touch(data)));
     }
 
     /// Resolves when no node is left to delete.
@@ -338,11 +361,13 @@ pub(crate) struct BackgroundTask {
     cleaning: Arc<OpenDeletes>,
     leftovers: Arc<DeleteBacklog>,
     reaper: Arc<ContainerReaper>,
-    /// The nodes to delete next.
-    waiting: VecDeque<PendingDelete>,
+    /// The attempts to start next, before those that become due.
+    waiting: VecDeque<Attempt>,
     running: FuturesUnordered<Running>,
     /// The jobs that callers have started. Apart from `running`: they must not take its slots from the others.
     begun: FuturesUnordered<Running>,
+    /// Apart from `running`, for the same reason.
+    pausing: FuturesUnordered<Pin<Box<dyn Future<Output = Attempt> + Send>>>,
 }
 
 impl Drop for BackgroundTask {
@@ -354,29 +379,42 @@ impl Drop for BackgroundTask {
 }
 
 /// A job that is due.
+#[derive(Debug)]
 enum DueJob {
     Delete(PendingDelete),
     Held(Weak<KnownNode>, HeldTask),
     Reap(IdleParent),
 }
 
-/// A running job. It resolves with a node that could not be deleted.
-type Running = Pin<Box<dyn Future<Output = Option<NotDeleted>> + Send>>;
-
-/// A node that could not be deleted.
-struct NotDeleted {
-    remains: PendingDelete,
-    /// The server refused the delete, so it is not tried again at once.
-    refused: bool,
+/// The next attempt at a job.
+#[derive(Debug)]
+struct Attempt {
+    job: DueJob,
+    /// The number of attempts that failed.
+    failures: u32,
 }
 
-/// Waits before a refused delete is tried again, no longer than the session lasts.
-async fn wait_after_refusal(session: Session, remains: PendingDelete) -> Option<NotDeleted> {
+/// A running job. It resolves with an attempt that has failed.
+type Running = Pin<Box<dyn Future<Output = Option<Attempt>> + Send>>;
+
+/// Returns the pause behind this number of failed attempts.
+fn pause_behind(failures: u32, session_timeout: Duration) -> Duration {
+    let doubled = RETRY_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(20));
+    doubled.min(session_timeout / LONGEST_PAUSE)
+}
+
+/// Waits before the next attempt at a job, no longer than until the next connection or the end of the session.
+async fn pause(session: Session, attempt: Attempt) -> Attempt {
+    let epoch = session.epoch();
     tokio::select! {
         _ = session.ended() => {}
-        () = tokio::time::sleep(session.timeout() / 8) => {}
+        () = session.epoch_above(epoch) => {}
+        () = tokio::time::sleep(pause_behind(attempt.failures, session.timeout())) => {
+            // The end of the session ends the wait too, and then the attempt fails.
+            let _connected = session.connected().await;
+        }
     }
-    Some(NotDeleted { remains, refused: false })
+    attempt
 }
 
 impl BackgroundTask {
@@ -393,8 +431,9 @@ impl BackgroundTask {
             tokio::select! {
                 biased;
                 _ = session.ended() => break,
-                Some(left) = self.running.next() => self.on_finished(&session, left),
-                Some(left) = self.begun.next() => self.on_finished(&session, left),
+                Some(failed) = self.running.next() => self.pause(&session, failed),
+                Some(failed) = self.begun.next() => self.pause(&session, failed),
+                Some(attempt) = self.pausing.next() => self.waiting.push_back(attempt),
                 () = self.started.woken.notified() => {}
                 () = self.attending.earlier.notified() => {}
                 () = tokio::time::sleep(until.saturating_sub(now)) => {}
@@ -406,51 +445,43 @@ impl BackgroundTask {
     /// Starts the jobs that are due, as long as a slot is free.
     fn start_due(&mut self, session: &Session, now: Duration) {
         while self.running.len() < AT_ONCE {
-            let Some(job) = self.take_due(now) else { return };
-            self.running.extend(self.start(session, now, job));
+            let Some(attempt) = self.take_due(now) else { return };
+            self.running.extend(self.start(session, now, attempt));
         }
     }
 
-    fn take_due(&mut self, now: Duration) -> Option<DueJob> {
-        let delete = self.waiting.pop_front().map(DueJob::Delete);
-        delete
-            .or_else(|| self.attending.pop_due(now).map(|(node, how)| DueJob::Held(node, how)))
-            .or_else(|| self.reaper.take_due(now).map(DueJob::Reap))
+    fn take_due(&mut self, now: Duration) -> Option<Attempt> {
+        let due = || self.attending.pop_due(now).map(|(node, how)| DueJob::Held(node, how));
+        let job = || due().or_else(|| self.reaper.take_due(now).map(DueJob::Reap));
+        self.waiting.pop_front().or_else(|| job().map(Attempt::first))
     }
 
-    /// Starts a job. Returns `None` if nothing of it is left to run.
-    fn start(&self, session: &Session, now: Duration, job: DueJob) -> Option<Running> {
+    /// Starts an attempt. Returns `None` if nothing of it is left to run.
+    fn start(&self, session: &Session, now: Duration, attempt: Attempt) -> Option<Running> {
         let session = session.clone();
+        let Attempt { job, failures } = attempt;
         match job {
-            DueJob::Delete(remains) => Some(Box::pin(clean(session, remains, Arc::clone(&self.cleaning)))),
-            DueJob::Held(node, HeldTask::Watch) => Some(Box::pin(watch_held_node(session, node))),
             DueJob::Held(node, HeldTask::Call) => {
                 if let Some(call) = node.upgrade().and_then(|node| node.take_call()) {
                     catch_panic(call);
                 }
                 None
             }
-            DueJob::Held(node, HeldTask::Touch(data)) => {
-                let held = node.upgrade()?;
-                if held.is_being_deleted() {
+            DueJob::Held(node, HeldTask::Touch(data)) if node.upgrade()?.is_being_deleted() => {
+                if !node.upgrade()?.is_given_up() {
                     // The outcome of the delete is not known yet, so look again later.
                     self.attending.push(now, now.saturating_add(RETRY_PAUSE), node, HeldTask::Touch(data));
-                    return None;
                 }
-                Some(Box::pin(touch(session, Arc::clone(&held.path), data)))
+                None
             }
-            DueJob::Reap(idle) => Some(Box::pin(reap(session, idle, Arc::clone(&self.reaper)))),
+            DueJob::Reap(idle) => Some(reap(session, idle, Arc::clone(&self.reaper)).boxed()),
+            job => Some(attempt_once(session, Attempt { job, failures }, Arc::clone(&self.cleaning)).boxed()),
         }
     }
 
-    fn on_finished(&mut self, session: &Session, left: Option<NotDeleted>) {
-        match left {
-            // Apart from `running`, so that refused deletes do not take its slots.
-            Some(NotDeleted { remains, refused: true }) => {
-                self.begun.push(Box::pin(wait_after_refusal(session.clone(), remains)));
-            }
-            left => self.waiting.extend(left.map(|left| left.remains)),
-        }
+    /// Has a failed attempt repeated after a pause.
+    fn pause(&mut self, session: &Session, failed: Option<Attempt>) {
+        self.pausing.extend(failed.map(|failed| pause(session.clone(), failed).boxed()));
     }
 
     /// Ends the jobs of a session that is over: the server deletes its ephemeral nodes, and the next session deletes
@@ -459,13 +490,24 @@ impl BackgroundTask {
         self.running.extend(std::mem::take(&mut self.begun));
         let started = self.started.jobs.lock().take();
         self.running.extend(started.into_iter().flatten());
-        while let Some(left) = self.running.next().await {
-            self.waiting.extend(left.map(|left| left.remains));
+        while let Some(failed) = self.running.next().await {
+            self.waiting.extend(failed);
         }
-        for remains in std::mem::take(&mut self.waiting) {
-            self.cleaning.done();
-            self.leftovers.inherit(remains);
+        while let Some(attempt) = self.pausing.next().await {
+            self.waiting.push_back(attempt);
         }
+        for attempt in std::mem::take(&mut self.waiting) {
+            if let DueJob::Delete(remains) = attempt.job {
+                self.cleaning.done();
+                self.leftovers.inherit(remains);
+            }
+        }
+    }
+}
+
+impl Attempt {
+    fn first(job: DueJob) -> Self {
+        Self { job, failures: 0 }
     }
 }
 
@@ -509,7 +551,7 @@ impl DueQueue {
 
 /// Deletes an idle parent if it is empty. A create below it at the same time is safe: it either comes first, and the
 /// parent is not empty, or it finds the parent missing and creates it again.
-async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) -> Option<NotDeleted> {
+async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) -> Option<Attempt> {
     let deleted = match session.exists(&idle.path).await {
         // A node with another czxid is not the one that this client created.
         Ok(stat) if stat.is_none_or(|stat| stat.czxid != idle.czxid) => {
@@ -532,25 +574,49 @@ async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) 
     None
 }
 
-/// Deletes the node, or returns it if that is not possible now.
-async fn clean(session: Session, remains: PendingDelete, cleaning: Arc<OpenDeletes>) -> Option<NotDeleted> {
-    match try_clean(&session, &remains).await {
-        Ok(()) => {}
-        Err(error) if error.is_retryable() || session.end_reason().is_some() => {
-            if session.connected().await.is_ok() {
-                tokio::time::sleep(RETRY_PAUSE).await;
+/// Makes an attempt at a job. Returns it for another attempt after every error that does not show the job to be done. A
+/// permission may be given back, and an unknown code may stand for a passing state.
+async fn attempt_once(session: Session, attempt: Attempt, cleaning: Arc<OpenDeletes>) -> Option<Attempt> {
+    let Attempt { job, failures } = attempt;
+    let outcome = match &job {
+        DueJob::Delete(remains) => try_clean(&session, remains).await,
+        DueJob::Held(node, HeldTask::Touch(data)) => touch(&session, node, data).await,
+        DueJob::Held(node, _) => watch_held_node(&session, node).await,
+        DueJob::Reap(_) => Ok(()),
+    };
+    let is_delete = matches!(job, DueJob::Delete(_));
+    let error = match outcome {
+        Err(error) if is_delete || session.end_reason().is_none() => error,
+        _ => {
+            if is_delete {
+                cleaning.done();
             }
-            return Some(NotDeleted { remains, refused: false });
+            return None;
         }
-        Err(error) if remains.goes_with_session() => {
-            // The node blocks every contender behind it until the session ends, so the delete is tried again.
+    };
+    // The first refusal is reported, and not the repetitions.
+    let is_refused = !error.is_retryable() && session.end_reason().is_none();
+    match &job {
+        DueJob::Delete(remains) if is_refused && remains.is_over(&error) => {
+            tracing::warn!(%error, ?remains, tried_again = false, "a node cannot be deleted");
+            cleaning.done();
+            return None;
+        }
+        _ if !is_refused || failures > 0 => {}
+        // The node blocks every contender behind it until it is deleted.
+        DueJob::Delete(remains) => {
             tracing::warn!(%error, ?remains, tried_again = true, "a node cannot be deleted");
-            return Some(NotDeleted { remains, refused: true });
         }
-        Err(error) => tracing::warn!(%error, ?remains, tried_again = false, "a node cannot be deleted"),
+        DueJob::Held(node, how) => {
+            let path = node.upgrade()?.path.clone();
+            match how {
+                HeldTask::Touch(_) => tracing::warn!(%error, path = &*path, "a successor cannot be signalled"),
+                _ => tracing::warn!(%error, path = &*path, "the node that is held cannot be watched"),
+            }
+        }
+        DueJob::Reap(_) => {}
     }
-    cleaning.done();
-    None
+    Some(Attempt { job, failures: failures.saturating_add(1) })
 }
 
 async fn try_clean(session: &Session, remains: &PendingDelete) -> Result<()> {
@@ -617,26 +683,17 @@ async fn delete_if_there(session: &Session, path: &str, delete: Delete) -> Resul
 }
 
 /// Writes a node's data, unless it was written since the create.
-async fn touch(session: Session, path: Arc<str>, data: Vec<u8>) -> Option<NotDeleted> {
-    loop {
-        match session.set_data(&path, data.clone(), Some(0)).await {
-            Err(error) if error.is_retryable() => {
-                session.connected().await.ok()?;
-                tokio::time::sleep(RETRY_PAUSE).await;
-            }
-            // Written now or before, or deleted: each of these fires the watches.
-            Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => return None,
-            Err(error) => {
-                if session.end_reason().is_none() {
-                    tracing::warn!(%error, path = &*path, "a successor cannot be signalled");
-                }
-                return None;
-            }
-        }
+async fn touch(session: &Session, node: &Weak<KnownNode>, data: &[u8]) -> Result<()> {
+    let Some(path) = node.upgrade().map(|node| Arc::clone(&node.path)) else { return Ok(()) };
+    match session.set_data(&path, data.to_vec(), Some(0)).await {
+        // Written now or before, or deleted: each of these fires the watches.
+        Ok(_) | Err(Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
-/// Marks an owned node as deleted when its watch says so, and else sets the watch anew.
+/// Marks an owned node as deleted when its watch says so, and else sets a watch on it. The watch is on the node, or on
+/// the children of its parent, which cannot be deleted before the node.
 pub(crate) fn rearm_watch(session: Session, node: &Weak<KnownNode>, watch: Watch) {
     let Some(turn) = node.upgrade().map(|node| node.next_turn()) else { return };
     let node = Weak::clone(node);
@@ -646,55 +703,48 @@ pub(crate) fn rearm_watch(session: Session, node: &Weak<KnownNode>, watch: Watch
             // Another node may have been deleted at an exact path, so that is read again.
             WakeReason::Event(EventType::NodeDeleted) if !held.is_exact => held.set_deleted(),
             WakeReason::SessionEnded(_) => {}
-            // A newer watch on the node takes care of it.
-            _ if !held.is_turn(turn) => {}
+            // A newer watch on the node takes care of it. If the owner's delete fails, the node is watched again.
+            _ if !held.is_turn(turn) || held.is_being_deleted() => {}
             _ => {
                 let now = session.clock().now();
-                session.background().watch_from(now, now, node);
+                session.background().watch_from(&session, now, now, node);
             }
         }
     });
 }
 
 /// Sets a watch on an owned node, or marks it as deleted if it does not exist.
-async fn watch_held_node(session: Session, node: Weak<KnownNode>) -> Option<NotDeleted> {
-    let path = node.upgrade()?.path.clone();
+async fn watch_held_node(session: &Session, node: &Weak<KnownNode>) -> Result<()> {
+    let Some(path) = node.upgrade().map(|node| Arc::clone(&node.path)) else { return Ok(()) };
+    // The barrier holds for one connection.
+    let at = session.pinned();
     let mut certain = false;
     loop {
-        match session.get_data_watched(&path).await {
+        let read = at.get_data_watched(&path).await;
+        let Some(held) = node.upgrade() else { return Ok(()) };
+        match read {
+            Ok(WatchedData { stat, .. }) if held.is_followed_by(&stat) => {
+                held.set_deleted();
+                return Ok(());
+            }
             Ok(WatchedData { data, stat, watch }) => {
-                let held = node.upgrade()?;
-                if held.is_followed_by(&stat) {
-                    held.set_deleted();
-                    return None;
-                }
                 held.was_read(&data, &stat);
-                drop(held);
-                rearm_watch(session, &node, watch);
-                return None;
+                rearm_watch(session.clone(), node, watch);
+                return Ok(());
             }
             // The owner has deleted it.
-            Err(Error::NoNode { .. }) if node.upgrade()?.is_being_deleted() => return None,
+            Err(Error::NoNode { .. }) if held.is_being_deleted() => return Ok(()),
+            Err(Error::NoNode { .. }) if certain => {
+                held.set_deleted();
+                return Ok(());
+            }
             // A server that lags may not have the node yet; after an answered write it has.
-            Err(Error::NoNode { .. }) if !certain => certain = session.write_barrier().await.is_ok(),
-            Err(Error::NoNode { .. }) => {
-                node.upgrade()?.set_deleted();
-                return None;
-            }
-            Err(error) if error.is_retryable() => {
-                certain = false;
-                session.connected().await.ok()?;
-                tokio::time::sleep(RETRY_PAUSE).await;
-            }
-            Err(_) if session.end_reason().is_some() => return None,
-            Err(error) => {
-                tracing::warn!(%error, %path, "the node that is held cannot be watched");
-                return None;
-            }
+            Err(Error::NoNode { .. }) => {}
+            Err(error) => return Err(error),
         }
-        if session.end_reason().is_some() || node.strong_count() == 0 {
-            return None;
-        }
+        drop(held);
+        at.write_barrier().await?;
+        certain = true;
     }
 }
 

@@ -89,6 +89,8 @@ enum DeleteState {
     Outstanding,
     /// The leader has deleted the node for its owner.
     Done,
+    /// The owner was dropped, and the background task deletes the node.
+    Left,
 }
 
 /// Resets the state unless a reply has confirmed the delete.
@@ -203,6 +205,11 @@ impl KnownNode {
     /// Returns `true` if the owner has begun to delete the node.
     pub(crate) fn is_being_deleted(&self) -> bool {
         self.deleting.load(Ordering::SeqCst)
+    }
+
+    /// Returns `true` if the owner needs the node no more: it is deleted, or will be in any case.
+    pub(crate) fn is_given_up(&self) -> bool {
+        matches!(self.owner_delete.get(), DeleteState::Done | DeleteState::Left)
     }
 
     /// Marks the node as deleted, unless its owner is deleting it, and reports the loss.
@@ -441,6 +448,10 @@ impl OwnedNode {
             Err(error) => {
                 self.delete_sent = tried || error.outcome_unknown();
                 node.deleting.store(self.delete_sent, Ordering::SeqCst);
+                if !self.delete_sent {
+                    // The node is held on, and events that came meanwhile were taken for those of this delete.
+                    self.watch_node(Duration::ZERO);
+                }
                 return Err(error);
             }
         };
@@ -492,7 +503,8 @@ impl OwnedNode {
     pub fn watch_node(&self, after: Duration) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
-            self.session.background().watch_from(now, now.saturating_add(after), Arc::downgrade(node));
+            let due = now.saturating_add(after);
+            self.session.background().watch_from(&self.session, now, due, Arc::downgrade(node));
         }
     }
 
@@ -529,7 +541,7 @@ impl OwnedNode {
     pub fn signal_successor(&self, data: Vec<u8>) {
         if let Some(node) = &self.node {
             let now = self.session.clock().now();
-            self.session.background().touch(now, now, Arc::downgrade(node), data);
+            self.session.background().touch(&self.session, now, Arc::downgrade(node), data);
         }
     }
 
@@ -540,10 +552,15 @@ impl OwnedNode {
         self.node.clone().map(OwnerDelete)
     }
 
-    /// Watches the node as [`watch_node`](Self::watch_node) does, with a watch on it that is set already.
+    /// Watches the node as [`watch_node`](Self::watch_node) does, with a watch that is set already: on the node, or on the
+    /// children of its parent by a listing that shows the node. The first event of the children that is not caused by
+    /// the owner's delete costs a read, which sets a watch on the node.
     pub fn watch_node_with(&self, watch: Watch) {
-        if let Some(node) = &self.node {
-            rearm_watch(self.session.clone(), &Arc::downgrade(node), watch);
+        match &self.node {
+            // The observer's watch is on the node already, and only the newest one is set anew.
+            Some(node) if node.observer.get().is_some() => watch.leave(),
+            Some(node) => rearm_watch(self.session.clone(), &Arc::downgrade(node), watch),
+            None => {}
         }
     }
 
@@ -573,6 +590,11 @@ impl Drop for OwnedNode {
         self.session.reaper().touch_parent(&parent, self.session.clock().now());
         let may_exist = self.outcome_unknown || self.node.is_some();
         if may_exist && !self.cleaned_up {
+            if let Some(node) = &self.node {
+                // A guard that outlives its node must not take this delete for a loss.
+                node.deleting.store(true, Ordering::SeqCst);
+                node.owner_delete.replace(DeleteState::Left);
+            }
             self.session.background().clean(
                 &self.session,
                 match self.is_exact {

@@ -167,13 +167,19 @@ impl Waiters {
         wake(self.take(&event.path, kinds), woken, calls);
     }
 
-    fn remove(&mut self, path: &str, id: u64) -> Option<Waiter> {
+    /// Removes a waiter, and leaves its watch set.
+    fn take_out(&mut self, path: &str, id: u64) -> Option<Waiter> {
         let list = self.by_path.get_mut(path)?;
         let index = list.iter().position(|waiter| waiter.id == id)?;
         let waiter = list.swap_remove(index);
         if list.is_empty() {
             self.by_path.remove(path);
         }
+        Some(waiter)
+    }
+
+    fn remove(&mut self, path: &str, id: u64) -> Option<Waiter> {
+        let waiter = self.take_out(path, id)?;
         self.left(path, waiter.kind);
         Some(waiter)
     }
@@ -431,6 +437,30 @@ impl Watch {
         }
     }
 
+    /// Returns a further waiter for the same watch, or `None` if it has fired.
+    #[must_use]
+    pub fn another(&self) -> Option<Self> {
+        let registry = self.registry.upgrade()?;
+        let mut waiters = registry.lock();
+        waiters.find(&self.path, self.id)?;
+        let (id, receiver) = waiters.add(&self.path, self.kind, self.found);
+        drop(waiters);
+        let (registry, path) = (Weak::clone(&self.registry), Arc::clone(&self.path));
+        Some(Self { registry, path, kind: self.kind, found: self.found, id, receiver, fired_in: None, is_set: true })
+    }
+
+    /// Drops the watch without a request: the server keeps it until it fires, which wakes no task. Use it if the watch
+    /// certainly fires, such as one on the parent of a node that the caller deletes.
+    pub fn leave(mut self) {
+        // Closed first: a dropped sender would wake the task that runs here.
+        self.receiver.close();
+        let registry = std::mem::take(&mut self.registry);
+        if let Some(registry) = registry.upgrade() {
+            let waiter = registry.lock().take_out(&self.path, self.id);
+            drop(waiter);
+        }
+    }
+
     /// Calls `callback` when the watch fires, instead of resolving; at once if it has fired.
     pub(crate) fn on_fire(mut self, callback: impl FnOnce(WakeReason) + Send + 'static) {
         // No waiter has the id 0, so dropping `self` leaves the callback in the registry.
@@ -617,6 +647,26 @@ mod tests {
         assert_eq!(registry.len(), 1);
         drop(second);
         assert_eq!(registry.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_is_left_is_not_forgotten() {
+        let (sender, forgotten) = mpsc::channel();
+        let registry = WatchRegistry::forgetting(move |path, _| sender.send(path.to_owned()).unwrap());
+        registry.attached(1, || {});
+        let first = registry.register(&"/a".into(), WatchKind::Children);
+        let second = first.another().unwrap();
+        first.leave();
+        assert!(forgotten.try_recv().is_err());
+        registry.dispatch(event(EventType::NodeChildrenChanged, "/a"), 1);
+        assert!(second.another().is_none(), "it has fired");
+        assert_eq!(second.await, WakeReason::Event(EventType::NodeChildrenChanged));
+        let third = registry.register(&"/a".into(), WatchKind::Children);
+        let fourth = third.another().unwrap();
+        fourth.leave();
+        assert!(forgotten.try_recv().is_err());
+        drop(third);
+        assert_eq!((registry.len(), forgotten.try_recv().as_deref()), (0, Ok("/a")));
     }
 
     /// Calls a callback once in every interleaving.

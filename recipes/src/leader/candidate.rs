@@ -15,7 +15,7 @@ use crate::leader::record_io::{self, Found};
 use crate::leader::term::Term;
 use crate::locks::LockOptions;
 use crate::locks::engine::candidacy::{Candidacy, LATCH_NAME, LatchDriver, Record};
-use crate::locks::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire, retry_in_session};
+use crate::locks::engine::{Acquired, LockInternals, LockSpec, WaitMode, acquire, passes_in_session, retry_in_session};
 use crate::locks::guard::hold::{HoldShare, Release};
 use crate::locks::reentrancy::caller::Caller;
 use crate::standing::{Pauses, Stop};
@@ -285,7 +285,7 @@ impl Candidate {
                     Ok(Some(LossReason::ConnectionError)) => {
                         self.internals.client().no_answer("asking for the node of a leader")
                     }
-                    Err(error @ Error::ConnectionLoss { .. }) => error,
+                    Err(error) if passes_in_session(&error) => error,
                     verified => return verified,
                 };
                 retry_in_session(error, &session, &mut retries).await?;
@@ -297,8 +297,8 @@ impl Candidate {
             resumed = resumed => resumed,
         };
         match resumed {
-            Ok(None) => Ok(self.internals.acquired_from(owned)),
-            Err(error @ Error::ConnectionLoss { .. }) => Err(Attempt::Failed(error.into())),
+            Ok(None) => Ok(self.internals.acquired_from(owned, None)),
+            Err(error) if passes_in_session(&error) => Err(Attempt::Failed(error.into())),
             _ => Err(Attempt::Led),
         }
     }

@@ -128,7 +128,8 @@ pub(super) struct Shared {
 /// | --- | --- |
 /// | the connection is lost, and a server is back before the session's deadline | is kept |
 /// | the deadline passes: silent network, frozen server, server cut off from its leader | ends before another candidate can lead |
-/// | the node is deleted, the session is killed on the server | ends with the first event, reconnect or heartbeat |
+/// | the node is deleted | ends after one event and at most three requests, or at the reconnect |
+/// | the session is killed on the server | ends with the first event, reconnect or heartbeat |
 /// | the machine was asleep | ends when it wakes |
 /// | process paused between a check and its write, server data restored from a backup | ends too late, or never: use [`term`](Leadership::term) as a fencing token |
 ///
@@ -202,7 +203,7 @@ pub(super) struct Shared {
 /// | --- | --- |
 /// | join an empty queue | 3 in 2 round trips: create and listing, then a read of the path's data |
 /// | join behind others | 3 in 2 round trips: create and listing, then a watch on the candidate ahead |
-/// | lead for more than a tenth of the session timeout | 1 more: a watch on the own node |
+/// | the first other candidate joins, leaves or moves beside a leader without a watch on its own node | 1 more: that watch |
 /// | wait for more than a tenth of the session timeout | 3 more: watches on the own node and for a call; the term's begin removes the latter |
 /// | the candidate ahead leaves without having led | 3 in 2 round trips: listing and read, then a watch on the next one |
 /// | hand-off | 3: delete, then listing and a read of the path's data in one round trip (Curator 5.4: 2, later 3) |

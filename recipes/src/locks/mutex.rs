@@ -42,8 +42,16 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// | --- | --- |
 /// | silent network, frozen server, server cut off from its leader | before another client can acquire the lock |
 /// | machine asleep | when the machine wakes |
-/// | killed session, deleted node, server that confuses sessions | soon: after one event, reconnect or heartbeat |
+/// | deleted node | soon: after one event and at most three requests, or at the reconnect |
+/// | killed session, server that confuses sessions | soon: after one event, reconnect or heartbeat |
 /// | process paused between a check and its write, server data restored from a backup | too late, or never |
+///
+/// If a server refuses the read that watches the node, such as a server with too many requests, the session repeats it
+/// while the lock is held. One transaction of another client may delete the nodes of the holder and of the next waiter,
+/// if both have different sessions. Their notifications are two messages, and the first of them grants the lock. So the
+/// waiter may hold a lock without a node until it receives the second one, or reconnects, or its session's deadline
+/// passes. [`verify`](crate::LockGuard::verify) and a [guarded transaction](crate::MutexGuard::transaction) fail from the
+/// beginning.
 ///
 /// For the last two cases, send the [`fencing_token`](crate::LockGuard::fencing_token) to the resource. The resource
 /// refuses a smaller token than one it has seen: see [fencing](crate::choosing#fencing). For a picture of a loss, see
@@ -131,10 +139,12 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// | no contention | 3 in 2 round trips: create and listing, then delete |
 /// | one contender ahead, or a predecessor in the same session | 2 more: watch the predecessor and the own node |
 /// | several contenders ahead | 4 more: watch the second node ahead; after its deletion, list and watch as above |
-/// | lock held for more than a tenth of the session timeout | 1 more, unless the own node is watched already |
+/// | the first other contender joins behind a holder that did not wait | 1 more: the holder watches its node |
 /// | acquire by an owner that holds the lock | 0 |
 ///
-/// A grant to a waiter is one event. A waiter watches its own node after a tenth of the session timeout at the latest.
+/// A holder that did not wait is watched by its listing: each change of the lock's children notifies it, and its own
+/// delete is the last. That costs no request, and one notification for each acquire. A grant to a waiter is one event. A
+/// waiter watches its own node after a tenth of the session timeout at the latest.
 /// A watch that the session already has costs no request: in a queue of one session, a hand-off sends only the delete.
 /// A listing takes 55 bytes for each contender.
 #[derive(Clone)]

@@ -90,7 +90,7 @@ const WRITE_NAME: &str = "__WRIT__";
 /// # Cost
 ///
 /// Acquire and release cost as much as those of the [mutex](crate::InterProcessMutex#cost). A downgrade sends one
-/// create, two requests that check the write lock, and one delete in the background.
+/// create, two requests that check the write lock, a read that watches the new node, and one delete in the background.
 #[derive(Clone)]
 pub struct InterProcessReadWriteLock {
     halves: Arc<Halves>,
@@ -404,7 +404,7 @@ impl Halves {
             return Err(lost);
         }
         let Some(owned) = created? else { return Ok(None) };
-        let acquired = Acquired { fencing_token: writing.fencing_token(), ..internals.acquired_from(owned) };
+        let acquired = Acquired { fencing_token: writing.fencing_token(), ..internals.acquired_from(owned, None) };
         Ok(Some(HoldShare::first(internals.hold(writing.lock_path(), acquired, *writing.origin()))))
     }
 

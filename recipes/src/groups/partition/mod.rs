@@ -155,7 +155,7 @@ pub struct Share {
 /// | case | requests |
 /// | --- | --- |
 /// | a member joins, leaves or follows the others | those of a [`GroupMember`] |
-/// | an item is acquired and given up | those of a [mutex](crate::InterProcessMutex#cost): 3 in 2 round trips if it has no owner |
+/// | an item is acquired and given up | those of a [mutex](crate::InterProcessMutex#cost): 3 in 2 round trips if it has no owner, and 1 more when another member asks for it |
 /// | the items that do not move, and idle members | 0 |
 ///
 /// Each settled change of the members costs a computation: a sort of (items × members) pairs of 24 bytes, some 50 ms for

@@ -14,7 +14,6 @@ use tokio::sync::watch;
 pub(crate) use self::record::Record;
 use crate::locks::engine::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 use crate::locks::engine::plan::Input;
-use crate::locks::engine::queue_node::children_of;
 use crate::locks::engine::run::Contender;
 use crate::locks::engine::same_session::Entry;
 
@@ -57,9 +56,9 @@ impl Candidacy {
         self.read.lock().take()
     }
 
-    /// Lists, and reads the path's data in the same write: a listing behind a deletion nearly always grants.
-    pub(super) async fn list(&self, at: &Session, base_path: &str) -> Result<Vec<String>, Error> {
-        let both = futures_util::future::join(children_of(at, base_path), at.get_data(base_path));
+    /// Lists with a watch, and reads the path's data in the same write: a listing behind a deletion nearly always grants.
+    pub(super) async fn list(&self, at: &Session, base_path: &str) -> Result<(Vec<String>, Watch), Error> {
+        let both = futures_util::future::join(at.get_children_watched(base_path), at.get_data(base_path));
         let (children, read) = at.in_one_write(both).await;
         *self.read.lock() = read.ok();
         children

@@ -33,7 +33,9 @@ use std::panic::Location;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use curator_framework::{Acl, CuratorFramework, Error, NodeSpec, OwnedNode, RetryLoop, Session, report, validate_path};
+use curator_framework::{
+    Acl, CuratorFramework, Error, NodeSpec, OwnedNode, RetryLoop, Session, Watch, report, validate_path,
+};
 use parking_lot::Mutex;
 
 pub(crate) use self::acquire::{AcquireOnce, acquire, no_end};
@@ -41,7 +43,7 @@ use self::candidacy::Candidacy;
 use self::driver::{LockInternalsDriver, Predicate, SortedChildren, StandardLockInternalsDriver};
 pub(crate) use self::limit::Limit;
 use self::plan::Rules;
-pub(crate) use self::queue_node::{adopt, children_of, retry_in_session};
+pub(crate) use self::queue_node::{adopt, children_of, passes_in_session, retry_in_session};
 pub(crate) use self::same_session::Entry;
 use self::sequence_wrap::{CreationOrder, by_creation};
 pub(crate) use self::wait_mode::{Contention, WaitMode};
@@ -254,9 +256,10 @@ impl LockInternals {
         is_new
     }
 
-    /// Returns the grant of a node that did not have to wait. From now on its deletion is noticed.
-    pub(crate) fn acquired_from(&self, owned: OwnedNode) -> Acquired {
-        owned.watch_node(owned.session().timeout() / 10);
+    /// Returns the grant of a node that did not have to wait. From now on its deletion is noticed: by a watch on the
+    /// children that a listing with the node has set, or else by a read.
+    pub(crate) fn acquired_from(&self, owned: OwnedNode, listing: Option<Watch>) -> Acquired {
+        waits::watch_held(&owned, listing);
         let (fencing_token, revocation) = (owned.czxid().unwrap_or_default(), self.revocation(&owned));
         Acquired { owned, entry: None, fencing_token, revocation, queue_position: 0 }
     }

@@ -36,13 +36,15 @@ impl Contender<'_> {
         let at = self.session.pinned();
         let both = futures_util::future::join(
             self.lock.create(&mut self.owned, retries),
-            at.get_children(self.lock.base_path()),
+            at.get_children_watched(self.lock.base_path()),
         );
-        let (created, children) = at.in_one_write(both).await;
+        let (created, listed) = at.in_one_write(both).await;
         let created = created?;
-        let has_own =
-            |children: &Vec<String>| self.owned.node_name().is_some_and(|own| children.iter().any(|name| name == own));
-        self.early = children.ok().filter(has_own).map(|children| Prefetched { epoch: at.epoch(), children });
+        let own = self.owned.node_name().unwrap_or_default();
+        if let Some((children, watch)) = listed.ok().filter(|(children, _)| children.iter().any(|name| name == own)) {
+            self.early = Some(Prefetched { epoch: at.epoch(), children });
+            self.listing = Some(Box::new(watch));
+        }
         Ok(created)
     }
 }

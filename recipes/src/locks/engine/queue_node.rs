@@ -77,7 +77,8 @@ pub(crate) async fn adopt(owned: &mut OwnedNode, base_path: &str, children: &[St
     owned.adopt(&oldest, &stat, &others).await
 }
 
-/// Waits out a lost connection in the same session, as the retry policy allows. Returns every other error.
+/// Waits out a lost connection or a throttled request in the same session, as the retry policy allows. Returns every
+/// other error.
 ///
 /// Boxed: a rare branch must not enlarge every waiter's future.
 pub(crate) fn retry_in_session<'a>(
@@ -86,7 +87,7 @@ pub(crate) fn retry_in_session<'a>(
     retries: &'a mut RetryLoop,
 ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>> {
     Box::pin(async move {
-        while matches!(error, Error::ConnectionLoss { .. }) {
+        while passes_in_session(&error) {
             retries.failed(error).await?;
             match retries.reconnected(session).await {
                 Ok(()) => return Ok(()),
@@ -95,6 +96,11 @@ pub(crate) fn retry_in_session<'a>(
         }
         Err(error)
     })
+}
+
+/// Returns whether the request may succeed later in the same session.
+pub(crate) fn passes_in_session(error: &Error) -> bool {
+    error.is_retryable() && !matches!(error, Error::SessionExpired { .. })
 }
 
 /// Returns the children of a lock. Its node cannot be deleted before its children: without it the own node is gone too.

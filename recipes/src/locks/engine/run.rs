@@ -9,10 +9,10 @@ use crate::locks::engine::driver::SortedChildren;
 use crate::locks::engine::limit::LimitWatch;
 use crate::locks::engine::plan::{Action, Arm, Armed, Epoch, Input, Listing, Plan, Rules, WaitSet, Watched};
 use crate::locks::engine::prefetch::Prefetched;
-use crate::locks::engine::queue_node::{adopt, children_of, retry_in_session};
+use crate::locks::engine::queue_node::{adopt, children_of, passes_in_session, retry_in_session};
 use crate::locks::engine::same_session::{self, Contenders, Entry};
 use crate::locks::engine::sequence_wrap::{CreationOrder, by_creation};
-use crate::locks::engine::waits::{deleted_by, first, own_event, resolved, watch_node, watched};
+use crate::locks::engine::waits::{deleted_by, first, own_event, resolved, watch_held, watch_node, watched};
 use crate::locks::engine::{Acquired, Contention, LockInternals, WaitMode};
 use crate::locks::guard::revocation::Revocation;
 
@@ -24,7 +24,10 @@ pub(super) struct Contender<'a> {
     pub(super) owned: OwnedNode,
     pub(super) early: Option<Prefetched>,
     creation_order: CreationOrder,
-    /// The watch on the awaited node, or on the children.
+    /// The watch on the children that the newest listing has set.
+    // Boxed: few contenders keep it while they wait.
+    pub(super) listing: Option<Box<Watch>>,
+    /// The watch on the awaited node.
     awaited: Option<Watch>,
     /// The facts of the contender of this session that owns the awaited node.
     awaited_owner: Option<Arc<same_session::SharedFacts>>,
@@ -66,11 +69,12 @@ pub(super) async fn contend(
         let outcome = match action {
             Action::Grant { signals, .. } => return contender.granted(&plan, signals).map(Some),
             Action::Refuse => {
+                contender.leave_listing();
                 // Wait for the reply: the next contender must not find this node ahead of its own.
                 return match contender.owned.delete().await {
                     // The refusal is certain all the same, and the session deletes the node later.
-                    Ok(_) | Err(Error::ConnectionLoss { .. }) => Ok(None),
-                    Err(error) => Err(error),
+                    Err(error) if !passes_in_session(&error) => Err(error),
+                    _ => Ok(None),
                 };
             }
             Action::Rejoin => return Err(contender.is_gone()),
@@ -115,6 +119,7 @@ impl<'a> Contender<'a> {
             session,
             early: None,
             creation_order: None,
+            listing: None,
             awaited: None,
             awaited_owner: None,
             own: None,
@@ -205,18 +210,21 @@ impl<'a> Contender<'a> {
                 self.lock.spec.candidacy.iter().for_each(|candidacy| drop(candidacy.take_read()));
                 children
             }
-            _ if watched => match at.get_children_watched(base_path).await {
-                Ok((children, watch)) => {
-                    self.awaited = Some(watch);
-                    children
+            _ => {
+                let listed = match &self.lock.spec.candidacy {
+                    Some(candidacy) if !watched => candidacy.list(&at, base_path).await,
+                    _ => at.get_children_watched(base_path).await,
+                };
+                match listed {
+                    Ok((children, watch)) => {
+                        self.listing = Some(Box::new(watch));
+                        children
+                    }
+                    // The node of a lock cannot be deleted before its children: without it the own node is gone too.
+                    Err(Error::NoNode { .. }) => Vec::new(),
+                    Err(error) => return Err(error),
                 }
-                Err(Error::NoNode { .. }) => Vec::new(),
-                Err(error) => return Err(error),
-            },
-            _ => match &self.lock.spec.candidacy {
-                Some(candidacy) => candidacy.list(&at, base_path).await?,
-                None => children_of(&at, base_path).await?,
-            },
+            }
         };
         Ok(Outcome::Listed(self.in_order(&at, children).await?))
     }
@@ -233,6 +241,7 @@ impl<'a> Contender<'a> {
     /// Sets the watches and lists in one write. The watches are first: then a node is missing from the listing, or its
     /// deletion is notified.
     async fn arm(&mut self, arm: Arm) -> Result<Outcome, Error> {
+        self.leave_listing();
         let at = self.session.pinned();
         let base_path = &self.lock.base_path;
         if let Some(name) = &arm.node {
@@ -270,6 +279,14 @@ impl<'a> Contender<'a> {
         self.calls = Calls::default();
     }
 
+    /// Drops the watch of the newest listing, which did not grant the lock. It costs no request: the delete of the own
+    /// node uses it up at the latest.
+    fn leave_listing(&mut self) {
+        if let Some(watch) = self.listing.take() {
+            watch.leave();
+        }
+    }
+
     /// Waits for the first event of a set.
     async fn wait(&mut self, set: &WaitSet) -> Result<Outcome, Error> {
         let owner = set.node.as_deref().zip(self.awaited_owner.as_deref());
@@ -280,8 +297,11 @@ impl<'a> Contender<'a> {
             input = self.calls.next() => input,
             // Polled before the holder's deletion, which then needs no listing.
             () = first(owner.filter(|_| set.hears_holder)) => Input::HolderIsFirst,
-            reason = resolved(&mut self.awaited) => match (reason, self.awaited.take()) {
-                _ if set.node.is_none() => Input::QueueChanged,
+            _ = resolved(self.listing.as_deref_mut()), if set.node.is_none() => {
+                self.listing = None;
+                Input::QueueChanged
+            }
+            reason = resolved(self.awaited.as_mut()), if set.node.is_some() => match (reason, self.awaited.take()) {
                 (Some(WakeReason::Event(EventType::NodeDeleted)), Some(watch)) => {
                     let by = Box::pin(deleted_by(self.session, &watch, owner)).await;
                     match self.own.take_if(|own| own.has_fired()) {
@@ -306,17 +326,14 @@ impl<'a> Contender<'a> {
         if self.owned.loss_signal().loss() == Some(LossReason::NodeDeleted) {
             return Err(self.is_gone());
         }
-        let Self { lock, owned, own, entry, revocation, .. } = self;
+        let Self { lock, owned, own, listing, entry, revocation, .. } = self;
         if !owned.session().is_alive() {
             return Err(expired(owned.session()));
         }
         if signals {
             owned.signal_successor(lock.stored_data()?.into_owned());
         }
-        match own {
-            Some(watch) => owned.watch_node_with(watch),
-            None => owned.watch_node(owned.session().timeout() / 10),
-        }
+        watch_held(&owned, own.or(listing.map(|watch| *watch)));
         if lock.spec.is_queue {
             entry.is_first();
         }

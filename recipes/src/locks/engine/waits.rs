@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use curator_framework::{Error, EventType, Session, WakeReason, Watch};
+use curator_framework::{Error, EventType, OwnedNode, Session, WakeReason, Watch};
 
 use crate::locks::engine::plan::{DeletedBy, Input, Watched};
 use crate::locks::engine::same_session::SharedFacts;
@@ -17,6 +17,14 @@ pub(super) async fn watch_node(at: &Session, path: Option<&str>) -> Result<Optio
         Ok(read) => Ok(Some(read.watch)),
         Err(Error::NoNode { .. }) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// Has the deletion of a held node noticed, with a watch that is set on it or on its siblings, or else with a read.
+pub(super) fn watch_held(owned: &OwnedNode, watch: Option<Watch>) {
+    match watch {
+        Some(watch) => owned.watch_node_with(watch),
+        None => owned.watch_node(Duration::ZERO),
     }
 }
 
@@ -44,7 +52,7 @@ pub(super) async fn own_event(own: &mut Option<Watch>, looks_after: Duration) ->
 }
 
 /// Resolves with the event of a watch. Resolves at once without a watch, which the caller then sets again.
-pub(super) async fn resolved(watch: &mut Option<Watch>) -> Option<WakeReason> {
+pub(super) async fn resolved(watch: Option<&mut Watch>) -> Option<WakeReason> {
     match watch {
         Some(watch) => Some(watch.await),
         None => None,

@@ -8,7 +8,7 @@
 //! Until a refused try has deleted its node, a queued client may count one lease too many. A stream of tries would
 //! starve the queue. So a client creates no lease node before it has seen the path free or has joined the queue.
 
-use curator_framework::{CreateMode, Error, LossReason, NodeSpec, OwnedNode, RetryLoop, Session};
+use curator_framework::{CreateMode, Error, LossReason, NodeSpec, OwnedNode, RetryLoop, Session, Watch};
 use futures_util::future::{join, join_all};
 
 use crate::locks::engine::driver::SortedChildren;
@@ -35,6 +35,8 @@ pub(super) enum LastLook {
 /// The leases and the state of the queue, from two reads on one connection.
 struct Look {
     leases: Vec<String>,
+    /// The watch that the listing of the leases has set, if it was to.
+    watch: Option<Watch>,
     is_queue_empty: bool,
 }
 
@@ -94,7 +96,7 @@ impl LeaseAttempt<'_> {
 
     /// Returns whether no contender is queued and enough leases are free.
     async fn is_free(&self) -> Result<bool, Error> {
-        let Look { leases, is_queue_empty } = self.look(&self.session.pinned()).await?;
+        let Look { leases, is_queue_empty, .. } = self.look(&self.session.pinned(), false).await?;
         let limit = self.semaphore.leases.limit().get();
         Ok(is_queue_empty && limit.checked_sub(leases.len()).is_some_and(|left| self.wanted <= left))
     }
@@ -104,7 +106,7 @@ impl LeaseAttempt<'_> {
         let (leases, session) = (&self.semaphore.leases, self.session);
         let new_node = || session.owned_node(leases.base_path(), LEASE_NAME, CreateMode::EphemeralSequential);
         let mut nodes: Vec<OwnedNode> = (0..self.wanted).map(|_| new_node()).collect();
-        let Look { leases: listed, is_queue_empty } = match self.create_and_look(&mut nodes, retries).await? {
+        let Look { leases: listed, watch, is_queue_empty } = match self.create_and_look(&mut nodes, retries).await? {
             Some(look) => look,
             None => self.look_for_own(&mut nodes, retries).await?,
         };
@@ -120,6 +122,8 @@ impl LeaseAttempt<'_> {
             && !nodes.iter().any(is_gone);
         *self.semaphore.last_look.lock() = if is_granted { LastLook::Free } else { LastLook::TooFew };
         if !is_granted {
+            // The deletes of the refused nodes use it up.
+            watch.into_iter().for_each(Watch::leave);
             if !nodes.iter().any(is_gone) {
                 self.contention.is_shown();
             }
@@ -128,7 +132,8 @@ impl LeaseAttempt<'_> {
         if !session.is_alive() {
             return Err(session.closed_error("taking leases").into());
         }
-        let granted = nodes.into_iter().map(|node| leases.acquired_from(node));
+        let another = || watch.as_ref().and_then(Watch::another);
+        let granted = nodes.into_iter().map(|node| leases.acquired_from(node, another()));
         Ok(FirstTry::Granted(granted.collect()))
     }
 
@@ -143,7 +148,7 @@ impl LeaseAttempt<'_> {
             // Looks after the reply: the node of a just-dropped guard may be in an earlier look.
             (creates.await, None)
         } else {
-            let (created, look) = at.in_one_write(join(creates, self.look(&at))).await;
+            let (created, look) = at.in_one_write(join(creates, self.look(&at, true))).await;
             (created, look.ok())
         };
         let (mut is_sure, mut failed) = (true, None);
@@ -164,11 +169,22 @@ impl LeaseAttempt<'_> {
         Ok(look.filter(|look| is_sure && has_own(look)))
     }
 
-    /// Reads the leases and the queue, in one write.
-    async fn look(&self, at: &Session) -> Result<Look, Error> {
+    /// Reads the leases, if need be with a watch, and the queue, in one write.
+    async fn look(&self, at: &Session, watched: bool) -> Result<Look, Error> {
         let (leases, queue) = (self.semaphore.leases.base_path(), self.semaphore.lock.base_path());
-        let (leases, queue) = at.in_one_write(join(children_of(at, leases), at.exists(queue))).await;
-        Ok(Look { leases: leases?, is_queue_empty: queue?.is_none_or(|queue| queue.num_children == 0) })
+        let listing = async {
+            if !watched {
+                return Ok((children_of(at, leases).await?, None));
+            }
+            match at.get_children_watched(leases).await {
+                Ok((children, watch)) => Ok((children, Some(watch))),
+                Err(Error::NoNode { .. }) => Ok((Vec::new(), None)),
+                Err(error) => Err(error),
+            }
+        };
+        let (listed, queue) = at.in_one_write(join(listing, at.exists(queue))).await;
+        let (leases, watch) = listed?;
+        Ok(Look { leases, watch, is_queue_empty: queue?.is_none_or(|queue| queue.num_children == 0) })
     }
 
     /// Looks after the creates, and adopts the nodes of creates that lost their replies.
@@ -185,7 +201,7 @@ impl LeaseAttempt<'_> {
         if nodes.iter().any(OwnedNode::is_uncertain) {
             at.write_barrier().await?;
         }
-        let mut look = self.look(at).await?;
+        let mut look = self.look(at, true).await?;
         for node in nodes.iter_mut().filter(|node| node.is_uncertain()) {
             adopt(node, self.semaphore.leases.base_path(), &look.leases).await?;
             look.forget_deleted(node);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use curator_framework::{Error, NodeSpec, Permission, RetryLoop, Session, Watch, make_path};
+use curator_framework::{Acl, Error, NodeSpec, Permission, RetryLoop, Session, Watch, make_path};
 
 use crate::locks::engine::LockInternals;
 use crate::locks::error::{LockError, Result};
@@ -90,13 +90,27 @@ impl Inner {
     }
 
     fn check_writable(&self, session: &Session) -> Result<()> {
-        let acl = session.acl_for(&make_path(self.leases.base_path(), LEASE_NAME));
-        if acl.iter().any(|entry| entry.permissions.contains(Permission::WRITE)) {
-            return Ok(());
+        match self.writers(session).is_empty() {
+            true => Err(Self::is_not_writable()),
+            false => Ok(()),
         }
+    }
+
+    /// Returns the entries of a lease's access control list that allow a write.
+    fn writers(&self, session: &Session) -> Vec<Acl> {
+        let acl = session.acl_for(&make_path(self.leases.base_path(), LEASE_NAME));
+        acl.into_iter().filter(|entry| entry.permissions.contains(Permission::WRITE)).collect()
+    }
+
+    /// Returns whether the client may certainly write its leases: every client may, or the creator.
+    pub(super) fn is_open(&self, session: &Session) -> bool {
+        self.writers(session).iter().any(|entry| ["world", "auth"].contains(&&*entry.scheme))
+    }
+
+    pub(super) fn is_not_writable() -> LockError {
         let reason =
             "leases of the direct protocol must be writable: a client that is granted one signals to its successor";
-        Err(LockError::invalid("access control list", reason))
+        LockError::invalid("access control list", reason)
     }
 
     async fn mark_of(&self, session: &Session, part: &LockInternals) -> Result<Mark> {

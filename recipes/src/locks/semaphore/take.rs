@@ -57,6 +57,7 @@ impl AcquireOnce for LeaseRequest<'_> {
         let &LeaseRequest { semaphore, wanted } = self;
         let attempt = LeaseAttempt { semaphore, wanted, session, mode, contention };
         let Some(leases) = attempt.take(retries).await? else { return Ok(None) };
+        attempt.check_signals(&leases, retries).await?;
         if !semaphore.is_protocol_known() {
             loop {
                 // A client of the other protocol may have created the path meanwhile. One write for both: a lease that
@@ -161,6 +162,25 @@ impl LeaseAttempt<'_> {
             Some(lost) => Err(Error::NoNode { path: lost.path().into() }.into()),
             None => Ok(()),
         }
+    }
+
+    /// Fails if the server would refuse the signal of a lease to its successor, which would wait beside a free lease
+    /// then. Only the server knows the identities of the connection. So it is asked, unless every client may write, by a
+    /// write that names a version which the node does not have.
+    async fn check_signals(&self, leases: &[Acquired], retries: &mut RetryLoop) -> Result<()> {
+        if self.semaphore.protocol != SemaphoreProtocol::Direct || self.semaphore.is_open(self.session) {
+            return Ok(());
+        }
+        for lease in leases {
+            loop {
+                match self.session.set_data(lease.path(), Vec::new(), Some(i32::MAX)).await {
+                    Err(Error::NoAuth { .. }) => return Err(Inner::is_not_writable()),
+                    Ok(_) | Err(Error::BadVersion { .. }) => break,
+                    Err(error) => retry_in_session(error, self.session, retries).await?,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Ends the turn, and records whether the leases were free.

@@ -91,13 +91,45 @@ async fn a_hand_over_between_two_needs_no_listing() {
         let mutex = mutex.clone();
         tokio::spawn(async move { mutex.acquire().await.unwrap() })
     };
-    // Both of its watches are set: on the node ahead and on its own.
-    watched(&[client], 2).await;
+    // Both of its watches are set, on the node ahead and on its own, and the holder's on its own node.
+    watched(&[client], 3).await;
     server.clear_requests();
     guard.release().await.unwrap();
     let next = waiter.await.unwrap();
     assert_eq!(requests(&server, "/lock"), [OpCode::Delete]);
     next.release().await.unwrap();
+}
+
+/// A holder that did not wait is watched by its listing until another contender joins.
+#[tokio::test]
+async fn holder_watches_its_node_once_when_others_join() {
+    let server = server();
+    let holder = client(&server).await;
+    let mutex = InterProcessMutex::new(holder.clone(), "/lock").unwrap();
+    for _ in 0..2 {
+        server.clear_requests();
+        let guard = mutex.acquire().await.unwrap();
+        let session = holder.session().await.unwrap().id();
+        let mut waiters = Vec::new();
+        for joined in 1..=3 {
+            let other = InterProcessMutex::new(client(&server).await, "/lock").unwrap();
+            waiters.push(tokio::spawn(async move { other.acquire().await.unwrap() }));
+            let queued = async || server.children("/lock").is_some_and(|nodes| nodes.len() == joined + 1);
+            eventually("it waits", queued).await;
+            answered(std::slice::from_ref(&holder)).await;
+        }
+        waiters.iter().for_each(JoinHandle::abort);
+        let alone = async || server.children("/lock").is_some_and(|nodes| nodes.len() == 1);
+        eventually("they have left", alone).await;
+        guard.release().await.unwrap();
+        let its = |logged: &&curator_test::LoggedRequest| Some(logged.session_id) == session;
+        let below =
+            |logged: &&curator_test::LoggedRequest| logged.path.as_deref().is_some_and(|at| at.starts_with("/lock"));
+        let asked: Vec<OpCode> = server.requests().iter().filter(its).filter(below).map(|logged| logged.op).collect();
+        assert_eq!(asked.last(), Some(&OpCode::Delete));
+        let known: Vec<OpCode> = asked.into_iter().rev().skip(1).take(3).collect();
+        assert_eq!(known, [OpCode::GetData, OpCode::GetChildren, OpCode::Create2]);
+    }
 }
 
 /// One holds the lock, and the others wait in their order, each of these clients in a session of its own. How many
@@ -114,7 +146,8 @@ async fn line(
         let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
         clients.push(client);
         line.push(tokio::spawn(async move { mutex.acquire().await.unwrap() }));
-        watched(&clients, joined + 1).await;
+        // The first one has made the holder watch its node.
+        watched(&clients, joined + 2).await;
     }
     server.clear_requests();
     (guard, line, clients)
@@ -175,8 +208,8 @@ async fn a_departure_wakes_one_waiter_of_many() {
         let mutex = mutex.clone();
         waiters.spawn(async move { mutex.acquire().await.unwrap() });
     }
-    // A watch each, on the node ahead. The first one, whom that tells all, watches its own as well.
-    watched(&[client], 31).await;
+    // A watch each, on the node ahead. The first one, which needs no listing then, and the holder watch their own too.
+    watched(&[client], 32).await;
     server.clear_requests();
     guard.release().await.unwrap();
     let next = waiters.join_next().await.unwrap().unwrap();
@@ -198,7 +231,7 @@ async fn a_queue_of_one_process_is_drained_without_a_listing() {
         let mutex = mutex.clone();
         waiters.spawn(async move { mutex.acquire().await.unwrap().release().await.unwrap() });
     }
-    watched(&[client], WAITERS + 1).await;
+    watched(&[client], WAITERS + 2).await;
     server.clear_requests();
     guard.release().await.unwrap();
     while let Some(released) = waiters.join_next().await {

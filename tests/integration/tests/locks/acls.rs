@@ -72,5 +72,6 @@ async fn a_refused_contender_has_no_node_to_search_for() {
     assert!(matches!(refused, Err(LockError::Framework(Error::NoAuth { .. }))), "{refused:?}");
     client.close().await;
     let sent: Vec<OpCode> = server.requests().into_iter().map(|one| one.op).filter(|op| *op != OpCode::Ping).collect();
-    assert_eq!(sent, [OpCode::Create2, OpCode::GetChildren, OpCode::CloseSession]);
+    // The last but one is for the watch of the listing.
+    assert_eq!(sent, [OpCode::Create2, OpCode::GetChildren, OpCode::RemoveWatches, OpCode::CloseSession]);
 }

@@ -201,11 +201,11 @@ fn a_loss_is_warned_of_once_though_no_task_awaits_it() {
         let mut logged = lost().split_off(1);
         nodes.sort_unstable();
         logged.sort_unstable_by(|one, other| one[1].cmp(&other[1]));
-        let expired = "the session expired";
-        assert_eq!(
-            logged,
-            [["/killed", nodes[0], expired], ["/leases", nodes[1], expired], ["/leases", nodes[2], expired]]
-        );
+        // The event of a lease's deletion may come before the end of the session is known.
+        let reasons: Vec<String> = logged.iter_mut().map(|row| std::mem::take(&mut row[2])).collect();
+        let of_deletion = "the node was deleted, but not by its owner";
+        assert!(reasons.iter().all(|reason| reason == "the session expired" || reason == of_deletion), "{reasons:?}");
+        assert_eq!(logged, [["/killed", nodes[0], ""], ["/leases", nodes[1], ""], ["/leases", nodes[2], ""]]);
         drop(guard);
         drop(leases);
         assert_eq!(listener.of("lock released", ["outcome"]).concat(), ["lost", "released", "lost", "lost", "lost"]);

@@ -46,6 +46,8 @@ pub(super) struct Weather {
     pub(super) namespace: bool,
     /// Some clients give up what they hold with each lost connection.
     pub(super) gives_up: bool,
+    /// Servers have too many requests now and then, and throttle them.
+    pub(super) throttles: bool,
     /// The smallest session timeout is two ticks.
     pub(super) tick: Duration,
 }
@@ -63,6 +65,7 @@ impl Weather {
             reaps: (seed % 17 < 5).then_some(Duration::from_secs(2 + seed % 3)),
             namespace: seed % 19 < 4,
             gives_up: false,
+            throttles: seed % 4 == 3,
             tick: if seed % 13 == 0 { SESSION / 6 } else { SESSION / 2 },
         }
     }
@@ -174,7 +177,27 @@ pub(super) async fn nemeses(field: &impl Field, weather: Weather, seed: u64, ran
             nemesis(field, weather, &mut other).await;
         }
     };
-    tokio::join!(nemesis(field, weather, random), two);
+    let mut third = StdRng::seed_from_u64(seed ^ 303 << 32);
+    let throttling = async {
+        if weather.throttles && !weather.calm {
+            throttle(field, &mut third).await;
+        }
+    };
+    tokio::join!(nemesis(field, weather, random), two, throttling);
+}
+
+/// Has the servers throttle their requests now and then.
+async fn throttle(field: &impl Field, random: &mut StdRng) {
+    for _ in 0..random.random_range(2..6) {
+        sleep(Duration::from_millis(random.random_range(0..5000))).await;
+        let client = ClientId(random.random_range(0..CLIENTS));
+        let lasting = Duration::from_millis(random.random_range(500..8000));
+        field.fault(format_args!("the server of {client:?} throttles for {lasting:?}"), lasting);
+        field.ensemble().throttle(client);
+        sleep(lasting).await;
+        // That ends other faults of the client too.
+        field.ensemble().repair(client);
+    }
 }
 
 /// Waits for all workers. Returns whether they end.

@@ -121,8 +121,8 @@ on_every_server! {
             line.push_back(tokio::spawn(async move { joining.acquire().await.unwrap() }));
             env.wait_for_children(&client, mutex.path(), place + 1).await;
         }
-        // A watch each, and the first one's on its own node.
-        curator_integration::env::eventually("all wait", async || client.watchers() == 4).await;
+        // A watch each, and those of the first one and of the holder on their own nodes.
+        curator_integration::env::eventually("all wait", async || client.watchers() == 5).await;
         guard.release().await.unwrap();
         let first = in_time(line.pop_front().unwrap()).await.unwrap();
         let mut nodes = curator_integration::env::children(&client, mutex.path()).await;

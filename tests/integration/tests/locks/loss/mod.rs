@@ -4,6 +4,7 @@ mod both_clients;
 mod one_session;
 mod other_tasks;
 mod players;
+mod refused;
 mod silence;
 mod silence_on_apache;
 mod stopped_process;

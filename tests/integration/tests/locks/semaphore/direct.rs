@@ -182,8 +182,8 @@ async fn a_departure_wakes_no_herd() {
         let semaphore = semaphore.clone();
         waiters.spawn(async move { semaphore.acquire().await.unwrap() });
     }
-    // The semaphore watches its path too.
-    eventually("all wait", async || client.watchers() == 31).await;
+    // The semaphore watches its path too, and the holders their nodes.
+    eventually("all wait", async || client.watchers() == 33).await;
     client.check_exists().for_path("/").await.unwrap();
     server.clear_requests();
     held[0].release().await.unwrap();
@@ -210,7 +210,7 @@ async fn foreign_write_to_a_waiting_node_causes_no_request_loop() {
     for number in 0..3 {
         let semaphore = semaphore.clone();
         waiters.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
-        eventually("it waits", async || client.watchers() == number + 2).await;
+        eventually("it waits", async || client.watchers() == number + 3).await;
     }
     let waiting = semaphore.participants().await.unwrap();
     let before = server.requests().len();
@@ -218,7 +218,7 @@ async fn foreign_write_to_a_waiting_node_causes_no_request_loop() {
         Revoker::attempt_revoke(&client, &one.path).await.unwrap();
     }
     // Each of those behind looks once, and watches the children from then on.
-    eventually("all wait again", async || client.watchers() == 4).await;
+    eventually("all wait again", async || client.watchers() == 5).await;
     for _ in 0..20 {
         client.check_exists().for_path("/").await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;

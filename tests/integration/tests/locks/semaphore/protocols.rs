@@ -63,6 +63,25 @@ async fn leases_that_cannot_be_written_are_refused() {
     drop(in_time(InterProcessSemaphoreV2::new(client, "/s", 2).unwrap().acquire()).await.unwrap());
 }
 
+/// The list lets another identity write, which only the server can tell: a waiter would wait beside a free lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_that_another_identity_may_write_are_refused() {
+    let server = server();
+    let others = Permission::READ | Permission::CREATE | Permission::DELETE;
+    let acl = vec![
+        Acl::new(others, "world", "anyone"),
+        Acl::new(Permission::ALL, "digest", "admin:x1nq8J5GOJVPY6zgzhtTtA9izLc="),
+    ];
+    let client = connected(options(&server).acl_provider(acl.clone())).await;
+    let refused = in_time(direct(client.clone(), 2).acquire()).await;
+    let Err(LockError::InvalidArgument { argument, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(argument, "access control list");
+    eventually("its node is deleted", async || server.children("/s/leases").is_none_or(|leases| leases.is_empty()))
+        .await;
+    let admin = connected(options(&server).acl_provider(acl).authorization("digest", "admin:admin")).await;
+    in_time(in_time(direct(admin, 2).acquire()).await.unwrap().release()).await.unwrap();
+}
+
 /// A path that was deleted, and that a direct client has created again, is refused to a client that has used it with Curator's
 /// protocol before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

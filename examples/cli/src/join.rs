@@ -106,7 +106,7 @@ impl Report<'_> {
                 is_connected = outages.change() => {
                     if is_connected {
                         tell("the connection is back");
-                    } else if matches!(self.member.node.state(), NodeState::Standing(_)) {
+                    } else if self.member.node.state().standing().is_some() {
                         tell(&format!("no connection: {} has the member until its session ends", self.member.group));
                     } else {
                         tell("no connection");
@@ -124,6 +124,9 @@ impl Report<'_> {
                 format!("joined {group} as {id} (session {:#x}, czxid {})", node.session, node.czxid)
             }
             NodeState::TakenBy { session, .. } => format!("{}: waits until it leaves", self.member.taken_by(session)),
+            NodeState::Stale { cause, .. } => {
+                format!("joined {group} as {id}, as far as is known: {cause}; tries again")
+            }
             NodeState::Failed(error) => format!("not a member of {group}: {error}; tries again"),
             // The first attempt needs no line.
             NodeState::Creating if !told.is_empty() => format!("not a member of {group} at present: joins again"),

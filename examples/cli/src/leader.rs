@@ -81,7 +81,12 @@ async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Optio
         tokio::select! {
             biased;
             change = changes.next() => match change {
-                Some(Change::Item(next)) => observed = next,
+                Some(Change::Item(next)) => {
+                    if let Observed::Stale { cause, .. } = &next {
+                        tell(&format!("the leader may have changed, the election cannot be read: {cause}"));
+                    }
+                    observed = next;
+                }
                 Some(Change::Dropped(count)) => tell(&format!("{count} changes came faster than they were printed")),
                 None => return Err(Error::Closed.into()),
             },
@@ -95,7 +100,7 @@ async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Optio
 /// Returns the leader, if the election has one.
 fn leader_of(observed: &Observed) -> Result<Option<&Leader>, Failure> {
     match observed {
-        Observed::Leader(leader) => Ok(Some(leader)),
+        Observed::Leader(_) | Observed::Stale { .. } => Ok(observed.leader()),
         Observed::Failed(error) => Err(error.clone().into()),
         _ => Ok(None),
     }

@@ -70,6 +70,9 @@ async fn watch(client: &CuratorFramework, options: &MembersOptions, chroot: Opti
                     // The first look has the exit status of the other commands.
                     GroupState::Failed(error) if !was_known => return Err(error.into()),
                     GroupState::Failed(error) => tell_anew(&mut problem, format!("the group cannot be read: {error}")),
+                    GroupState::Stale { cause, .. } => {
+                        tell_anew(&mut problem, format!("the members may have changed, the group cannot be read: {cause}"));
+                    }
                     GroupState::Known(members) => {
                         if !was_known && members.is_empty() {
                             tell(&format!("{} has no members", options.path));

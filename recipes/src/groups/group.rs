@@ -121,13 +121,11 @@ impl Group {
         self.owner.client.no_answer("join")
     }
 
-    /// Returns the members; `None` in every other [state](GroupState).
+    /// Returns the last known members, also while they are [stale](GroupState::Stale); `None` before the first read, and
+    /// once the group is closed.
     #[must_use]
     pub fn members(&self) -> Option<Members> {
-        match &*self.owner.state.borrow() {
-            GroupState::Known(members) => Some(members.clone()),
-            _ => None,
-        }
+        self.owner.state.borrow().members().cloned()
     }
 
     /// Returns the state as a channel. It may skip states.
@@ -250,7 +248,13 @@ impl Follower {
             let pause = self.pauses.after(may_pass);
             if !may_pass {
                 tracing::warn!(%error, path = self.path, pause_s = pause.as_secs_f64(), "a group cannot be read");
-                self.state.send_replace(GroupState::Failed(error.into()));
+                self.state.send_modify(|state| {
+                    let known = state.members().cloned();
+                    *state = match known {
+                        Some(members) => GroupState::Stale { members, cause: error.into() },
+                        None => GroupState::Failed(error.into()),
+                    };
+                });
             }
             sleep(pause).await;
         }

@@ -203,12 +203,12 @@ impl GroupMember {
         let is_seen = |state: &GroupState| match state {
             GroupState::Known(members) => members.get(&self.owner.id).is_some_and(|member| member.czxid >= czxid),
             GroupState::Unknown => false,
-            GroupState::Failed(_) | GroupState::Closed => true,
+            GroupState::Stale { .. } | GroupState::Failed(_) | GroupState::Closed => true,
         };
         tokio::select! {
             biased;
             _ = group.wait_for(is_seen) => {}
-            _ = node.wait_for(|state| !matches!(state, NodeState::Standing(_))) => return None,
+            _ = node.wait_for(|state| state.standing().is_none()) => return None,
         }
         Some(Member { id: self.owner.id.clone(), data: self.owner.node.data(), session, czxid })
     }

@@ -101,11 +101,30 @@ pub enum GroupState {
     /// The members. They stay during a lost connection: see
     /// [`CuratorFramework::is_connected`](curator_framework::CuratorFramework::is_connected).
     Known(Members),
-    /// The server refuses a read, for example for a missing permission. The task tries again, with growing pauses of up
-    /// to 30 s.
+    /// The last known members, which may have changed since: the server refuses a read. The task tries again, with
+    /// growing pauses of up to 30 s.
+    Stale {
+        /// The members.
+        members: Members,
+        /// The error of the read.
+        cause: NodeError,
+    },
+    /// The server refuses a read, for example for a missing permission, and no members are known. The task tries again,
+    /// with growing pauses of up to 30 s.
     Failed(NodeError),
     /// The group object or its client was closed, or its runtime has ended.
     Closed,
+}
+
+impl GroupState {
+    /// Returns the last known members, even if they are stale.
+    #[must_use]
+    pub const fn members(&self) -> Option<&Members> {
+        match self {
+            Self::Known(members) | Self::Stale { members, .. } => Some(members),
+            Self::Unknown | Self::Failed(_) | Self::Closed => None,
+        }
+    }
 }
 
 /// A change of a group's members.
@@ -149,7 +168,7 @@ impl MemberChanges {
             self.states.changed().await.ok()?;
             let known = match &*self.states.borrow_and_update() {
                 GroupState::Known(members) => members.clone(),
-                GroupState::Unknown | GroupState::Failed(_) => continue,
+                GroupState::Unknown | GroupState::Stale { .. } | GroupState::Failed(_) => continue,
                 GroupState::Closed => return None,
             };
             self.pending = known.changes_since(&self.seen);

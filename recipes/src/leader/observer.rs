@@ -55,17 +55,47 @@ pub enum Observed {
     /// The candidate at the head of the queue. With a
     /// [delay](crate::LeaderLatchOptions::delay_after_unclean_loss) it leads when the delay has passed.
     Leader(Leader),
-    /// The server refuses a read, for example for a missing permission. The observer tries again, with growing pauses
-    /// of up to 30 s.
+    /// The last known leader, which may have changed since: the server refuses a read. The observer tries again, with
+    /// growing pauses of up to 30 s.
+    Stale {
+        /// The leader; `None` if the election had no candidates.
+        leader: Option<Leader>,
+        /// The error of the read.
+        cause: LeaderError,
+    },
+    /// The server refuses a read, for example for a missing permission, and the election was not read before. The
+    /// observer tries again, with growing pauses of up to 30 s.
     Failed(LeaderError),
     /// The observer or its client was closed, or the runtime of the observer has ended.
     Closed,
 }
 
 impl Observed {
+    /// Returns the last known leader, even if it is stale.
+    #[must_use]
+    pub const fn leader(&self) -> Option<&Leader> {
+        match self {
+            Self::Leader(leader) | Self::Stale { leader: Some(leader), .. } => Some(leader),
+            _ => None,
+        }
+    }
+
+    /// Returns the state behind a refused read: the last known leader is not forgotten.
+    fn refused(self, cause: LeaderError) -> Self {
+        match self {
+            Self::Leader(leader) => Self::Stale { leader: Some(leader), cause },
+            Self::NoLeader => Self::Stale { leader: None, cause },
+            Self::Stale { leader, .. } => Self::Stale { leader, cause },
+            Self::Unknown | Self::Failed(_) | Self::Closed => Self::Failed(cause),
+        }
+    }
+
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Leader(one), Self::Leader(other)) => one == other,
+            (Self::Stale { leader, cause }, Self::Stale { leader: other, cause: others }) => {
+                leader == other && cause.to_string() == others.to_string()
+            }
             (Self::Failed(one), Self::Failed(other)) => one.to_string() == other.to_string(),
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
@@ -156,13 +186,11 @@ impl LeaderObserver {
         &self.owner.path
     }
 
-    /// Returns the newest leader that the observer knows; `None` in every other [state](Observed).
+    /// Returns the newest leader that the observer knows, also while it is [stale](Observed::Stale); `None` in every other
+    /// [state](Observed).
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
-        match self.owner.observed.newest() {
-            Observed::Leader(leader) => Some(leader),
-            _ => None,
-        }
+        self.owner.observed.newest().leader().cloned()
     }
 
     /// Returns the newest state as a channel. It may skip states; [`changes`](Self::changes) does not.
@@ -266,7 +294,7 @@ async fn observe(internals: &LockInternals, published: &Published<Observed>) {
         let pause = pauses.after(may_pass);
         if !may_pass {
             tracing::warn!(%error, path = internals.base_path(), "an election cannot be observed");
-            let failed = Observed::Failed(error.into());
+            let failed = published.newest().refused(error.into());
             if !failed.is_same(&published.newest()) {
                 published.publish(failed);
             }
@@ -334,10 +362,10 @@ fn leader(
 ) -> Leader {
     let id = internals.client().from_stored(&path, data.clone(), None).unwrap_or(data);
     let created = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
-    let (term, data) = match (found.record_by(node_from_path(&path)), known) {
+    let (term, data) = match (found.record_by(node_from_path(&path)), known.leader()) {
         (Some(record), _) => (record.term(&found.stat), record.data.clone()),
         // In a hand-over, the candidate writes its record while the leader still leads.
-        (None, Observed::Leader(known)) if known.path == path => (known.term, known.data.clone()),
+        (None, Some(known)) if known.path == path => (known.term, known.data.clone()),
         (None, _) => (stat.czxid, None),
     };
     Leader {

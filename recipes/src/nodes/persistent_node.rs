@@ -206,7 +206,7 @@ impl PersistentNode {
         loop {
             let state = states.borrow_and_update().clone();
             match state {
-                NodeState::Standing(node) => return Ok(node),
+                NodeState::Standing(node) | NodeState::Stale { node, .. } => return Ok(node),
                 NodeState::Creating | NodeState::TakenBy { .. } => {}
                 NodeState::Latent => return Err(NodeError::NotStarted { path: self.path_text() }),
                 NodeState::Failed(error) => return Err(error),
@@ -237,7 +237,7 @@ impl PersistentNode {
         match timeout_at(end, self.created()).await {
             Ok(created) => created,
             Err(_elapsed) => match self.state() {
-                NodeState::Standing(node) => Ok(node),
+                NodeState::Standing(node) | NodeState::Stale { node, .. } => Ok(node),
                 NodeState::TakenBy { session, .. } => Err(NodeError::TakenBy { path: self.path_text(), session }),
                 _ => Err(self.owner.client.no_answer("create").into()),
             },
@@ -266,7 +266,7 @@ impl PersistentNode {
     #[must_use]
     pub fn owner(&self) -> Option<Owner> {
         match self.state() {
-            NodeState::Standing(_) => Some(Owner::Us),
+            NodeState::Standing(_) | NodeState::Stale { .. } => Some(Owner::Us),
             NodeState::TakenBy { session, .. } => Some(Owner::Other(session)),
             _ => None,
         }

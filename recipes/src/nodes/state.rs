@@ -37,6 +37,14 @@ pub enum NodeState {
     Creating,
     /// The node stands. The state stays during a lost connection, until the session ends.
     Standing(StandingNode),
+    /// The node stands, as far as is known: the server refuses a request about it. The node tries again, with growing
+    /// pauses of up to 30 s. Its session lives; a deletion by another client is noticed with the next reply.
+    Stale {
+        /// The node, as it was last known.
+        node: StandingNode,
+        /// The error of the request.
+        cause: NodeError,
+    },
     /// Another node is at the path: an ephemeral one of another session or of another object of this client, or one of
     /// the other kind, ephemeral or not. It is not touched. This node is created when that node is deleted.
     TakenBy {
@@ -53,9 +61,21 @@ pub enum NodeState {
 }
 
 impl NodeState {
+    /// Returns the node that stands, even if that is stale.
+    #[must_use]
+    pub const fn standing(&self) -> Option<&StandingNode> {
+        match self {
+            Self::Standing(node) | Self::Stale { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Standing(one), Self::Standing(other)) => one == other,
+            (Self::Stale { node, cause }, Self::Stale { node: other, cause: others }) => {
+                node == other && cause.to_string() == others.to_string()
+            }
             // Servers that have lost their data give out the same transactions again.
             (Self::TakenBy { session, czxid }, Self::TakenBy { session: other, czxid: others }) => {
                 (session, czxid) == (other, others)

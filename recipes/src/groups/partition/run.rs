@@ -68,13 +68,13 @@ where
 /// Returns what this member sees; `None` before the first look of its group.
 fn look(id: &str, members: &GroupState, node: &NodeState) -> NodeResult<Option<View>> {
     let own = match node {
-        NodeState::Standing(node) => Some(node.czxid),
+        NodeState::Standing(node) | NodeState::Stale { node, .. } => Some(node.czxid),
         NodeState::Failed(error) => return Err(error.clone()),
         NodeState::Closed => return Err(Error::Closed.into()),
         _ => None,
     };
     let members = match members {
-        GroupState::Known(members) => members,
+        GroupState::Known(members) | GroupState::Stale { members, .. } => members,
         GroupState::Failed(error) => return Err(error.clone()),
         GroupState::Closed => return Err(Error::Closed.into()),
         _ => return Ok(None),

@@ -149,7 +149,7 @@ impl Keeper {
     }
 
     fn stands(&self) -> bool {
-        matches!(self.shared.state.newest(), NodeState::Standing(_))
+        self.shared.state.newest().standing().is_some()
     }
 
     fn fill_in_default_data(&self) {
@@ -175,9 +175,21 @@ impl Keeper {
         if may_pass {
             tracing::debug!(%error, path, pause_s, "a node is created later");
         } else {
-            tracing::warn!(%error, path, pause_s, "a node cannot be created");
-            self.shared.publish(NodeState::Failed(error.clone()));
-            self.report(self.tried, Some(error));
+            let standing = self.shared.state.newest().standing().cloned();
+            self.shared.publish(match standing {
+                // The request that has failed shows nothing of the node.
+                Some(node) => {
+                    tracing::warn!(%error, path, pause_s, "a node that stands cannot be read");
+                    NodeState::Stale { node, cause: error.clone() }
+                }
+                None => {
+                    tracing::warn!(%error, path, pause_s, "a node cannot be created");
+                    NodeState::Failed(error.clone())
+                }
+            });
+            if self.written != self.tried {
+                self.report(self.tried, Some(error));
+            }
         }
         tokio::select! {
             () = sleep(pause) => {}

@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
-use curator_framework::{Acl, ConnectionState, Permission, RetryNTimes};
+use curator_framework::{Acl, ConnectionState, CreateMode, Error, Permission, RetryNTimes};
 use curator_integration::connection_stage::comes_to;
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server};
-use curator_recipes::{Group, GroupMember, GroupState, Members, NodeState};
-use curator_test::wire::OpCode;
+use curator_recipes::{
+    Group, GroupMember, GroupState, MemberChange, Members, NodeError, NodeState, Owner, PersistentNode,
+};
+use curator_test::wire::{ErrorCode, OpCode};
 use curator_test::{FaultProxy, LoggedRequest, TestingServer};
 
 use crate::stage::{LONG, MODES, SHORT, stands, started, take_down, through};
@@ -168,6 +170,48 @@ async fn group_that_may_not_be_read_is_told_and_followed_later() {
     has(member.group(), |members| members.contains("ann")).await;
 }
 
+/// The last known members stay while the server refuses a read, with the error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_stay_known_while_reads_are_refused() {
+    let server = server();
+    let (client, admin) = (client(&server).await, client(&server).await);
+    let group = Group::observe(client.clone(), "/group").unwrap();
+    let _ann = joined(&admin, "/group", "ann").await;
+    has(&group, |members| members.contains("ann")).await;
+    let mut changes = group.changes();
+    let mut state = group.watch();
+    server.refuse(OpCode::GetChildren, 1, ErrorCode::NoAuth);
+    admin.create().for_path("/group/bob").await.unwrap();
+    let stale = |state: &GroupState| matches!(state, GroupState::Stale { members, cause: NodeError::Framework(Error::NoAuth { .. }) } if members.contains("ann"));
+    in_time(state.wait_for(stale)).await.unwrap();
+    assert!(group.members().is_some_and(|members| members.contains("ann")));
+    has(&group, |members| members.contains("bob")).await;
+    for id in ["ann", "bob"] {
+        let change = in_time(changes.next()).await;
+        assert!(matches!(&change, Some(MemberChange::Joined(member)) if member.id == id), "{change:?}");
+    }
+}
+
+/// A node stands as far as is known while a read of it is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_stands_while_reads_of_it_are_refused() {
+    let server = server();
+    let (client, admin) = (client(&server).await, client(&server).await);
+    let node = PersistentNode::new(client, CreateMode::Ephemeral, "/node", "ours").unwrap();
+    node.start().unwrap();
+    let standing = in_time(node.created()).await.unwrap();
+    for error in [ErrorCode::NoAuth, ErrorCode::RuntimeInconsistency] {
+        server.refuse(OpCode::Exists, 1, error);
+        server.refuse(OpCode::GetData, 1, error);
+        server.refuse(OpCode::Create2, 1, error);
+        admin.set_data().for_path("/node", "theirs").await.unwrap();
+        let stale = |state: &NodeState| matches!(state, NodeState::Stale { node, .. } if node.czxid == standing.czxid);
+        in_time(node.watch().wait_for(stale)).await.unwrap();
+        assert_eq!(node.owner(), Some(Owner::Us), "{error:?}");
+        in_time(node.watch().wait_for(|state| matches!(state, NodeState::Standing(_)))).await.unwrap();
+    }
+}
+
 /// A closed group and a closed member leave no watch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closed_groups_leave_no_watch_and_no_node() {
@@ -187,4 +231,26 @@ async fn closed_groups_leave_no_watch_and_no_node() {
         eventually("no watch is left", async || client.watchers() == 0 && server.watch_count() == 0).await;
         eventually("no node is left", async || server.children("/group").is_none_or(|nodes| nodes.is_empty())).await;
     }
+}
+
+#[cfg(curator_mutants)]
+#[test]
+fn group_that_forgets_its_members_is_found() {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server = server();
+            let (client, admin) = (client(&server).await, client(&server).await);
+            let group = Group::observe(client.clone(), "/group").unwrap();
+            let _ann = joined(&admin, "/group", "ann").await;
+            has(&group, |members| members.contains("ann")).await;
+            server.refuse(OpCode::GetChildren, 1, ErrorCode::NoAuth);
+            admin.create().for_path("/group/bob").await.unwrap();
+            let mut state = group.watch();
+            let is_refused = |state: &GroupState| matches!(state, GroupState::Stale { .. } | GroupState::Failed(_));
+            let refused = in_time(state.wait_for(is_refused)).await.unwrap().clone();
+            refused.members().is_none()
+        })
+    };
+    assert!(curator_framework::mutants::with("forget-the-known-members", run), "the members are forgotten");
 }

@@ -14,7 +14,7 @@ pub async fn observe(scribe: Scribe, mut states: watch::Receiver<Observed>) {
             Observed::NoLeader => Report::NoLeader,
             Observed::Leader(leader) => Report::Leader(leader.term, name(&leader.path).to_owned()),
             Observed::Closed => break,
-            Observed::Failed(error) => {
+            Observed::Stale { cause: error, .. } | Observed::Failed(error) => {
                 scribe.error(error);
                 Report::Unknown
             }

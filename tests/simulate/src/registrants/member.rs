@@ -91,7 +91,7 @@ pub async fn observe(scribe: Scribe, mut states: watch::Receiver<GroupState>, mu
         let event = match &*states.borrow_and_update() {
             GroupState::Known(members) => Event::Shows(watcher, members.iter().map(node_of).collect()),
             GroupState::Closed => break,
-            GroupState::Failed(error) => {
+            GroupState::Stale { cause: error, .. } | GroupState::Failed(error) => {
                 scribe.wrong(format!("{watcher:?} fails: {error}"));
                 Event::Unknown(watcher)
             }

@@ -122,7 +122,7 @@ pub(super) async fn follow(scribe: Scribe, registration: Registration, place: Pl
                 foreign: node.foreign_data,
             },
             Change::Item(NodeState::TakenBy { session, czxid }) => State::TakenBy { session, czxid },
-            Change::Item(NodeState::Failed(error)) => {
+            Change::Item(NodeState::Stale { cause: error, .. } | NodeState::Failed(error)) => {
                 scribe.wrong(format!("{registration:?} fails: {error}"));
                 State::Absent
             }

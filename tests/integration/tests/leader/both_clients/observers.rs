@@ -61,6 +61,26 @@ on_every_server! {
         sees(&mut observed, |leader| leader.term == leadership.term()).await;
     }
 
+    /// The last known leader stays, with the error.
+    async fn leader_stays_known_while_reads_are_refused(env) {
+        let (admin, other, path) = (env.client().await, env.client().await, env.path("latch"));
+        let latch = named(&admin, &path, "ann");
+        let leadership = leads(&latch).await;
+        let observer = LeaderObserver::start(other, &path).unwrap();
+        let mut observed = observer.watch();
+        sees(&mut observed, |leader| leader.term == leadership.term()).await;
+        let hidden = vec![Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, "world", "anyone")];
+        admin.set_acl().with_acl(hidden).for_path(&path).await.unwrap();
+        let waiting = named(&admin, &path, "bob");
+        admin.delete().for_path(&observer.leader().unwrap().path).await.unwrap();
+        let stale = |seen: &Observed| matches!(seen, Observed::Stale { leader: Some(leader), .. } if leader.id == "ann");
+        in_time(observed.wait_for(stale)).await.unwrap();
+        assert_eq!(observer.leader().map(|leader| leader.id).as_deref(), Some("ann"));
+        admin.set_acl().with_acl(Acl::open_unsafe()).for_path(&path).await.unwrap();
+        sees(&mut observed, |leader| leader.term != leadership.term()).await;
+        in_time(waiting.close()).await;
+    }
+
     /// No change is missed over outages, and an observer has no node.
     async fn observer_goes_on_over_outages_and_leaves_nothing(env) {
         let (proxy, direct, path) = (env.proxy(), env.client().await, env.path("latch"));

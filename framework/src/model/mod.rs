@@ -21,6 +21,7 @@ pub mod zk_paths;
 
 pub use types::{
     Acl, AddWatchMode, AuthInfo, CreateMode, EventType, Permission, PersistentEvent, Stat, WatchKind, WatchedEvent,
+    owning_session,
 };
 
 /// A read with or without a watch.

@@ -30,7 +30,7 @@ pub struct Stat {
     pub cversion: i32,
     /// The number of changes of the access control list.
     pub aversion: i32,
-    /// The session that owns the node, 0 if it is not ephemeral.
+    /// The session that owns the node, 0 if it is not ephemeral. See [`owning_session`].
     pub ephemeral_owner: i64,
     /// The length of the data in bytes.
     pub data_length: i32,
@@ -55,6 +55,19 @@ impl From<curator_wire::Stat> for Stat {
             num_children: stat.num_children,
             pzxid: stat.pzxid,
         }
+    }
+}
+
+/// Returns the session that owns a node, by the `ephemeral_owner` of its stat; `None` for a node that is not ephemeral.
+/// Some servers send a mark there for a container, and for a node with a time to live.
+#[must_use]
+pub const fn owning_session(ephemeral_owner: i64) -> Option<i64> {
+    const CONTAINER: i64 = i64::MIN;
+    const TIME_TO_LIVE: u8 = 0xff;
+    match ephemeral_owner {
+        0 | CONTAINER => None,
+        owner if owner.to_be_bytes()[0] == TIME_TO_LIVE => None,
+        owner => Some(owner),
     }
 }
 
@@ -298,6 +311,15 @@ pub enum AddWatchMode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sessions_own_ephemeral_nodes_alone() {
+        let time_to_live = i64::from_be_bytes([0xff, 0, 0, 0, 0, 0, 0x13, 0x88]);
+        assert_eq!([0, i64::MIN, time_to_live].map(owning_session), [None; 3]);
+        // The id of a server is the first byte of its sessions.
+        let of_servers = [0x1000_17d8_29d0_01f0, i64::MIN + 1, i64::from_be_bytes([0xfe, 0, 0, 0, 0, 0, 0, 1])];
+        assert_eq!(of_servers.map(owning_session), of_servers.map(Some));
+    }
 
     #[test]
     fn credentials_are_not_printed() {

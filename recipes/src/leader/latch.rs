@@ -15,9 +15,8 @@ use crate::leader::options::{CloseMode, LeaderLatchOptions};
 use crate::leader::term::Leadership;
 use crate::locks::engine::LockInternals;
 use crate::locks::engine::candidacy::{Candidacy, Place};
-use crate::locks::engine::driver::Predicate;
 use crate::locks::guard::hold::Release;
-use crate::locks::participants::{Participant, ParticipantKind, Standing};
+use crate::locks::participants::{Participant, ParticipantKind};
 use crate::standing::StandingTask;
 use crate::standing::changes::{Changes, Published};
 use crate::standing::listeners::Listeners;
@@ -403,7 +402,7 @@ impl LeaderLatch {
         place.map(|place| make_path(&self.owner.path, &place.own))
     }
 
-    /// Returns the leader as the server lists it; `None` without candidates (Curator returns a participant without an
+    /// Returns the leader as the server lists it; `None` if no candidate leads (Curator returns a participant without an
     /// id). Costs a listing and one read for each candidate. An [observer](Self::observe) costs less.
     ///
     /// # Errors
@@ -414,7 +413,7 @@ impl LeaderLatch {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn leader(&self) -> LeaderResult<Option<Participant>> {
-        Ok(self.participants().await?.into_iter().next())
+        Ok(self.participants().await?.into_iter().find(|candidate| candidate.holds))
     }
 
     /// Returns the candidates in order, the leader first: Curator's `getParticipants`.
@@ -532,13 +531,8 @@ impl LeaderLatch {
 
 /// Reads the candidates of a queue, in order.
 pub(super) async fn candidates(internals: &LockInternals) -> LeaderResult<Vec<Participant>> {
-    let standing = |sorted: &_, name: &str| {
-        Some(Standing {
-            kind: ParticipantKind::Candidate,
-            holds: internals.decide(sorted, name) == Predicate::Acquired,
-        })
-    };
-    Ok(internals.participants(standing).await?)
+    let holds = |sorted: &_, name: &str| internals.is_granted(sorted, name);
+    Ok(internals.participants(|_| Some(ParticipantKind::Candidate), holds).await?)
 }
 
 impl fmt::Debug for LeaderLatch {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use curator_framework::{CuratorFramework, Error, Session, Stat, Watch, make_path, node_from_path};
+use curator_framework::{CuratorFramework, Error, Session, Stat, Watch, WatchedData, make_path, node_from_path};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -13,6 +13,7 @@ use crate::leader::error::{LeaderError, LeaderResult};
 use crate::leader::record_io::Found;
 use crate::locks::LockOptions;
 use crate::locks::engine::candidacy::LATCH_NAME;
+use crate::locks::engine::driver::standard_sequence;
 use crate::locks::engine::{LockInternals, LockSpec};
 use crate::locks::mutex::LOCK_NAME;
 use crate::standing::changes::{Changes, Published};
@@ -50,7 +51,7 @@ impl Leader {
 pub enum Observed {
     /// The observer has not read the election yet.
     Unknown,
-    /// The election has no candidates.
+    /// The election has no candidates, or a persistent node with the name of a candidate's blocks them.
     NoLeader,
     /// The candidate at the head of the queue. With a
     /// [delay](crate::LeaderLatchOptions::delay_after_unclean_loss) it leads when the delay has passed.
@@ -145,6 +146,7 @@ impl Observed {
 /// | case | requests |
 /// | --- | --- |
 /// | new leader, or new data | 3: a listing, and reads of the leader's node and of the path, with watches |
+/// | persistent nodes with the name of a candidate's, ahead of it | 2 more for each |
 /// | no candidates | 2: a listing, and one with a watch, or a watch for the path's creation |
 /// | start, new session | 1 more, so that the observer does not return to an earlier leader: `sync`, or a write over `zookeeper-async` |
 /// | a candidate joins or leaves behind the leader | 0 |
@@ -333,23 +335,46 @@ async fn look(internals: &LockInternals, session: &Session, known: &Observed) ->
         Err(error) => return Err(error),
     };
     let queue = internals.in_order(session, children).await?;
-    let Some(first) = queue.get(0) else {
-        let (children, watch) = match session.get_children_watched(path).await {
-            Err(Error::NoNode { .. }) => return Ok(None),
-            read => read?,
+    // The watches on persistent nodes ahead of all candidates.
+    let mut persistent = Vec::new();
+    for name in queue.names() {
+        let node_path = make_path(path, name);
+        let both = futures_util::future::join(session.get_data_watched(&node_path), session.get_data_watched(path));
+        let (node, record) = match session.in_one_write(both).await {
+            (Err(Error::NoNode { .. }), _) | (_, Err(Error::NoNode { .. })) => return Ok(None),
+            (node, record) => (node?, record?),
         };
-        return Ok(internals.sort(children).is_empty().then(|| Look::without_leader(watch)));
+        if !internals.is_contender(node.stat.ephemeral_owner) {
+            persistent.push((lock_name_of(name), node.watch));
+            continue;
+        }
+        // A candidate waits for the nodes with its own recipe's name alone.
+        persistent.retain(|(lock_name, _)| *lock_name == lock_name_of(name));
+        if !persistent.is_empty() {
+            let watches = persistent.into_iter().map(|(_, watch)| watch).chain([node.watch]).collect();
+            return Ok(Some(Look { observed: Observed::NoLeader, is_early: false, watches }));
+        }
+        return Ok(Some(led(internals, node_path, node, record, known)));
+    }
+    let (children, watch) = match session.get_children_watched(path).await {
+        Err(Error::NoNode { .. }) => return Ok(None),
+        read => read?,
     };
-    let node_path = make_path(path, first);
-    let both = futures_util::future::join(session.get_data_watched(&node_path), session.get_data_watched(path));
-    let (node, record) = match session.in_one_write(both).await {
-        (Err(Error::NoNode { .. }), _) | (_, Err(Error::NoNode { .. })) => return Ok(None),
-        (node, record) => (node?, record?),
-    };
-    let (found, watches) = (Found::new(&record.data, record.stat), vec![node.watch, record.watch]);
+    let is_same = internals.in_order(session, children).await? == queue;
+    Ok(is_same.then(|| Look::without_leader(watch)))
+}
+
+/// Returns the name of the recipe that orders a node.
+fn lock_name_of(name: &str) -> &'static str {
+    if standard_sequence(name, LATCH_NAME).is_some() { LATCH_NAME } else { LOCK_NAME }
+}
+
+/// Returns the look that has found a leader's node, and the path's data.
+fn led(internals: &LockInternals, node_path: String, node: WatchedData, record: WatchedData, known: &Observed) -> Look {
+    let found = Found::new(&record.data, record.stat);
     let leader = leader(internals, node_path, node.data, &node.stat, &found, known);
     let is_early = leader.term < found.highest_term();
-    Ok(Some(Look { observed: Observed::Leader(leader), is_early, watches }))
+    Look { observed: Observed::Leader(leader), is_early, watches: vec![node.watch, record.watch] }
 }
 
 fn leader(

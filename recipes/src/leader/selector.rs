@@ -352,7 +352,7 @@ impl LeaderSelector {
         self.inner.internals.base_path()
     }
 
-    /// Returns the leader as the server lists it; `None` without candidates. Costs a listing and one read for each
+    /// Returns the leader as the server lists it; `None` if no candidate leads. Costs a listing and one read for each
     /// candidate. An [observer](Self::observe) costs less.
     ///
     /// # Errors
@@ -363,7 +363,7 @@ impl LeaderSelector {
     ///
     /// Nothing is lost when the future is dropped.
     pub async fn leader(&self) -> LeaderResult<Option<Participant>> {
-        Ok(self.participants().await?.into_iter().next())
+        Ok(self.participants().await?.into_iter().find(|candidate| candidate.holds))
     }
 
     /// Returns the candidates in order, the leader first: Curator's `getParticipants`.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use curator_framework::CuratorFramework;
 
 use crate::locks::acquire_methods::{acquire_methods, owner_methods};
-use crate::locks::engine::driver::{LockInternalsDriver, Predicate};
+use crate::locks::engine::driver::LockInternalsDriver;
 use crate::locks::engine::{LockInternals, LockSpec, WaitMode};
 use crate::locks::error::Result;
 use crate::locks::guard::lock_guard::{define_guard, reenter, transaction};
 use crate::locks::options::LockOptions;
-use crate::locks::participants::{Participant, ParticipantKind, Standing};
+use crate::locks::participants::{Participant, ParticipantKind};
 use crate::locks::reentrancy::caller::Caller;
 use crate::locks::reentrancy::owner::LockOwner;
 use crate::locks::reentrancy::reentrant::Reentrant;
@@ -116,8 +116,15 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// # Differences from Curator
 ///
 /// The guard holds the lock, not a thread: any task that has the guard may release it. The guard reports a loss.
-/// Children that are not contenders are ignored; in Curator they block. A revocable lock stays revocable; in Curator it
+/// Children without the name of a contender are ignored; in Curator they block. A revocable lock stays revocable; in Curator it
 /// must be made revocable before each acquire.
+///
+/// # Persistent nodes with the name of a contender
+///
+/// A persistent child such as `lock-1` or `report-lock-2024` blocks the contenders after it, as in Curator, until it is
+/// deleted. Do not name a lock `lock-N` below the path of another lock. A waiter behind such a node logs a warning, and
+/// [`participants`](Self::participants) shows it in [`blocked_by`](Participant::blocked_by). The same applies to all locks
+/// and elections, with the names of their own nodes.
 ///
 /// # Beside other clients
 ///
@@ -215,7 +222,8 @@ impl InterProcessMutex {
         Ok(self.lock.acquire_for(caller, mode).await?.map(MutexGuard::new))
     }
 
-    /// Returns the paths of all contenders, holder first: Curator's `getParticipantNodes`.
+    /// Returns the paths of all contenders, holder first: Curator's `getParticipantNodes`. Goes by the names of the nodes:
+    /// persistent nodes with the name of a contender are among them.
     ///
     /// # Errors
     ///
@@ -229,7 +237,8 @@ impl InterProcessMutex {
         self.lock.internals().participant_nodes().await
     }
 
-    /// Returns the holder and the waiters, in order. Costs a listing and one read for each contender.
+    /// Returns the holder and the waiters, in order. Leaves out persistent nodes with the name of a contender. Costs a
+    /// listing and one read for each node with such a name.
     ///
     /// # Errors
     ///
@@ -240,10 +249,7 @@ impl InterProcessMutex {
     /// Nothing is lost when the future is dropped.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         let internals = self.lock.internals();
-        let standing = |sorted: &_, name: &str| {
-            Some(Standing { kind: ParticipantKind::Lock, holds: internals.decide(sorted, name) == Predicate::Acquired })
-        };
-        internals.participants(standing).await
+        internals.participants(|_| Some(ParticipantKind::Lock), |sorted, name| internals.is_granted(sorted, name)).await
     }
 }
 

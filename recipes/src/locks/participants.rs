@@ -1,9 +1,10 @@
 //! The holders and the waiters of a lock.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
-use curator_framework::{Error, make_path};
+use curator_framework::{Error, Stat, make_path};
 
 use crate::locks::engine::LockInternals;
 use crate::locks::engine::driver::SortedChildren;
@@ -25,7 +26,8 @@ pub enum ParticipantKind {
     Candidate,
 }
 
-/// One contender of a lock, as read from its node.
+/// One contender of a lock, as read from its node. A persistent node with the name of a contender's is not one: see
+/// [`LockInternalsDriver::is_contender`](crate::LockInternalsDriver::is_contender).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
@@ -35,12 +37,16 @@ pub struct Participant {
     pub kind: ParticipantKind,
     /// The number that the server gave the node.
     pub sequence: i64,
-    /// Its position in the order, from 0.
+    /// Its position in the order, from 0. Counts persistent nodes with the name of a contender's, as grants do.
     pub position: usize,
     /// `true` for a holder, `false` for a waiter.
     pub holds: bool,
     /// The node's data.
     pub data: Vec<u8>,
+    /// The path of a persistent node with the name of a contender's, which blocks this waiter until it is deleted.
+    /// `None` for a holder. The participants of one half of a read-write lock are blocked by nodes of the other half too,
+    /// which only the participants of both halves show.
+    pub blocked_by: Option<String>,
     /// The ZooKeeper session that owns the node; 0 if the node is persistent.
     pub session: i64,
     /// The transaction that created the node: the holder's fencing token.
@@ -63,54 +69,70 @@ impl Participant {
     }
 }
 
-/// The kind and the state of one contender in a listing.
-pub(crate) struct Standing {
-    pub(crate) kind: ParticipantKind,
-    pub(crate) holds: bool,
-}
-
 impl LockInternals {
-    /// Reads the contenders' nodes, one after the other. Leaves out nodes that are deleted meanwhile.
+    /// Reads the nodes of some kinds, one after the other. Leaves out nodes that are deleted meanwhile, and persistent
+    /// nodes with the name of a contender's.
     pub(crate) async fn participants(
         &self,
-        standing: impl Fn(&SortedChildren, &str) -> Option<Standing>,
+        kind: impl Fn(&str) -> Option<ParticipantKind>,
+        holds: impl Fn(&SortedChildren, &str) -> bool,
     ) -> Result<Vec<Participant>> {
-        let sorted = self.sorted().await?;
-        let mut participants = Vec::with_capacity(sorted.len());
+        let listed = self.sorted().await?;
+        let (mut read, mut others, mut deleted) = (HashMap::new(), Vec::new(), HashSet::new());
+        for name in listed.names().filter(|name| kind(name).is_some()) {
+            match self.read(&make_path(self.base_path(), name)).await? {
+                Some((_, stat)) if !self.is_contender(stat.ephemeral_owner) => others.push(name),
+                Some(node) => drop(read.insert(name, node)),
+                None => drop(deleted.insert(name)),
+            }
+        }
+        // Grants wait for all nodes with the name of a contender's, so the order has them all.
+        let sorted = listed.only(|name| !deleted.contains(name));
+        let mut participants = Vec::with_capacity(read.len());
         for (position, name) in sorted.names().enumerate() {
             // The server's number: near the end of the counter, `numbered` returns the creation instead.
-            let Some(sequence) = self.sequence(name) else { continue };
-            let Some(Standing { kind, holds }) = standing(&sorted, name) else { continue };
-            let path = make_path(self.base_path(), name);
-            let (data, stat) = match self.client().get_data().for_path(&path).await {
-                Ok(read) => read,
-                Err(Error::NoNode { .. }) => continue,
-                // Clients may differ in compression: the stored bytes are better than an error.
-                Err(Error::Compression { .. }) => {
-                    match self.client().get_data().undecompressed().for_path(&path).await {
-                        Err(Error::NoNode { .. }) => continue,
-                        read => read?,
-                    }
-                }
-                Err(error) => return Err(error.into()),
+            let (Some(sequence), Some(kind)) = (self.sequence(name), kind(name)) else { continue };
+            let Some((data, stat)) = read.remove(name) else { continue };
+            let holds_it = holds(&sorted, name);
+            // A persistent lease takes one of several places.
+            let blocks = |other: &&&str| {
+                let pair = || sorted.only(|one| one == name || one == **other);
+                kind == ParticipantKind::Lease || !holds(&pair(), name)
             };
+            let mut ahead = others.iter().filter(|other| sorted.position(other).is_some_and(|at| at < position));
+            let blocked_by = if holds_it { None } else { ahead.find(blocks) };
             let since_1970 = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or_default());
             participants.push(Participant {
+                path: make_path(self.base_path(), name),
                 kind,
                 sequence,
                 position,
-                holds,
+                holds: holds_it,
                 data,
+                blocked_by: blocked_by.map(|other| make_path(self.base_path(), other)),
                 session: stat.ephemeral_owner,
                 czxid: stat.czxid,
                 created: SystemTime::UNIX_EPOCH + since_1970,
-                path,
             });
         }
         Ok(participants)
     }
 
-    /// Returns the paths of the contenders' nodes, in order.
+    /// Reads a contender's node; `None` if it is deleted.
+    async fn read(&self, path: &str) -> Result<Option<(Vec<u8>, Stat)>> {
+        let read = match self.client().get_data().for_path(path).await {
+            // Clients may differ in compression: the stored bytes are better than an error.
+            Err(Error::Compression { .. }) => self.client().get_data().undecompressed().for_path(path).await,
+            read => read,
+        };
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(Error::NoNode { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the paths of the nodes with the names of contenders', in order.
     pub(crate) async fn participant_nodes(&self) -> Result<Vec<String>> {
         Ok(self.sorted().await?.names().map(|name| make_path(self.base_path(), name)).collect())
     }

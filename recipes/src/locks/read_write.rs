@@ -14,7 +14,7 @@ use crate::locks::error::{LockError, Result};
 use crate::locks::guard::hold::{Hold, HoldShare};
 use crate::locks::guard::lock_guard::{LockGuard, define_guard, reenter, transaction};
 use crate::locks::options::LockOptions;
-use crate::locks::participants::{Participant, ParticipantKind, Standing};
+use crate::locks::participants::{Participant, ParticipantKind};
 use crate::locks::reentrancy::caller::{Caller, Origin};
 use crate::locks::reentrancy::owner::LockOwner;
 use crate::locks::reentrancy::reentrant::{OwnerState, Reentrant};
@@ -409,14 +409,12 @@ impl Halves {
     }
 
     async fn participants(&self, wanted: impl Fn(ParticipantKind) -> bool) -> Result<Vec<Participant>> {
-        let standing = |sorted: &SortedChildren, name: &str| {
-            let kind = kind_of(name);
-            let half = if kind == ParticipantKind::Write { &self.write } else { &self.read };
-            let first = first_of_its_number(sorted, name);
-            wanted(kind)
-                .then(|| Standing { kind, holds: half.internals().decide(sorted, first) == Predicate::Acquired })
+        let kind = |name: &str| Some(kind_of(name)).filter(|kind| wanted(*kind));
+        let holds = |sorted: &SortedChildren, name: &str| {
+            let half = if kind_of(name) == ParticipantKind::Write { &self.write } else { &self.read };
+            half.internals().is_granted(sorted, first_of_its_number(sorted, name))
         };
-        self.write.internals().participants(standing).await
+        self.write.internals().participants(kind, holds).await
     }
 }
 

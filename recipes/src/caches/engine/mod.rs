@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use curator_framework::{EventType, Stat};
+use curator_framework::{EventType, Stat, owning_session};
 
 use self::freshness::Freshness;
 pub(super) use self::scope::Scope;
@@ -549,9 +549,9 @@ impl Engine {
     }
 }
 
-/// Returns `false` for ephemeral nodes. The owner in the stat of container and TTL nodes is negative.
+/// Returns `false` for ephemeral nodes.
 const fn may_have_children(stat: &Stat) -> bool {
-    stat.ephemeral_owner <= 0
+    owning_session(stat.ephemeral_owner).is_none()
 }
 
 fn cached(path: &str, stat: &Stat, data: &[u8]) -> Cached {

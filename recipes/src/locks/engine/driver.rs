@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use curator_framework::CreateMode;
+use curator_framework::{CreateMode, owning_session};
 
 /// From this number on contenders are ordered by the transaction that created them.
 const NEAR_THE_END: i64 = (1 << 31) - (1 << 20);
@@ -64,6 +64,11 @@ impl SortedChildren {
         let mut children: Vec<_> = self.children.into_iter().filter_map(ordered).collect();
         children.sort();
         Self { children }
+    }
+
+    /// Returns the contenders that `keeps` returns `true` for, in the same order.
+    pub(crate) fn only(&self, keeps: impl Fn(&str) -> bool) -> Self {
+        Self { children: self.children.iter().filter(|(_, name)| keeps(name)).cloned().collect() }
     }
 
     /// Returns the names, in order.
@@ -137,6 +142,13 @@ pub trait LockInternalsDriver: Send + Sync + fmt::Debug + 'static {
     /// they come after all others, in the order of creation.
     fn sequence(&self, name: &str, lock_name: &str) -> Option<i64> {
         standard_sequence(name, lock_name)
+    }
+
+    /// Returns whether a node that has a [`sequence`](Self::sequence) is a contender, by the `ephemeral_owner` of its
+    /// stat. A name is not evidence: unless [`create_mode`](Self::create_mode) says otherwise, contenders are ephemeral.
+    /// Any other node blocks the contenders after it, as in Curator, but is not a participant.
+    fn is_contender(&self, ephemeral_owner: i64) -> bool {
+        !self.create_mode().is_ephemeral() || owning_session(ephemeral_owner).is_some()
     }
 
     /// Returns the mode of the lock's nodes. A persistent node outlives its session: no other contender is granted the
@@ -272,6 +284,24 @@ mod tests {
     fn foreign_children_are_not_contenders() {
         let children = sorted(&["0", "readme", "lock-", "lock-x1", "_c_a-lease-0000000001", "_c_a-lock-0000000001"]);
         assert_eq!(children.names().collect::<Vec<_>>(), ["_c_a-lock-0000000001"]);
+    }
+
+    #[test]
+    fn contenders_are_ephemeral_unless_the_driver_creates_other_nodes() {
+        #[derive(Debug)]
+        struct Outliving;
+        impl LockInternalsDriver for Outliving {
+            fn create_mode(&self) -> CreateMode {
+                CreateMode::PersistentSequential
+            }
+
+            fn gets_the_lock(&self, _: &SortedChildren, _: &str, _: usize) -> Predicate {
+                Predicate::Acquired
+            }
+        }
+        let session = 0x1000_17d8_29d0_01f0;
+        assert_eq!([session, 0, i64::MIN].map(|owner| DRIVER.is_contender(owner)), [true, false, false]);
+        assert_eq!([session, 0, i64::MIN].map(|owner| Outliving.is_contender(owner)), [true; 3]);
     }
 
     #[test]

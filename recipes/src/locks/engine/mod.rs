@@ -319,6 +319,16 @@ impl LockInternals {
         alone.numbered().next().map(|(number, _)| number)
     }
 
+    /// Returns whether a node with the name of a contender's is one, by the owner in its stat.
+    pub(crate) fn is_contender(&self, ephemeral_owner: i64) -> bool {
+        self.spec.driver.is_contender(ephemeral_owner)
+    }
+
+    /// Returns whether a contender of a listing holds the lock.
+    pub(crate) fn is_granted(&self, sorted: &SortedChildren, name: &str) -> bool {
+        self.decide(sorted, name) == Predicate::Acquired
+    }
+
     /// Returns the next action of a contender of a listing.
     pub(crate) fn decide(&self, sorted: &SortedChildren, name: &str) -> Predicate {
         self.spec.driver.gets_the_lock(sorted, name, self.spec.limit.get())

@@ -31,6 +31,8 @@ pub(super) struct Contender<'a> {
     awaited: Option<Watch>,
     /// The facts of the contender of this session that owns the awaited node.
     awaited_owner: Option<Arc<same_session::SharedFacts>>,
+    /// The persistent node that was warned of.
+    blocker: Option<Box<str>>,
     /// The watch on the own node.
     own: Option<Watch>,
     limit: LimitWatch,
@@ -122,6 +124,7 @@ impl<'a> Contender<'a> {
             listing: None,
             awaited: None,
             awaited_owner: None,
+            blocker: None,
             own: None,
             limit: lock.spec.limit.follow(),
             entry: Entry::new(&contenders, &owned),
@@ -256,8 +259,9 @@ impl<'a> Contender<'a> {
             Some(children) => Some(self.in_order(&at, children).await?),
             None => None,
         };
-        if node.is_some() {
+        if let Some(node) = &node {
             self.awaited = node_watch?;
+            self.warn_of_a_blocker(node);
         }
         if arm.own {
             self.own = own_watch?;
@@ -271,6 +275,24 @@ impl<'a> Contender<'a> {
         let node = if node.is_some() { watched(&self.awaited) } else { Watched::NotAsked };
         let own = if arm.own { watched(&self.own) } else { Watched::NotAsked };
         Ok(Outcome::Armed { node, own, listed })
+    }
+
+    /// Logs a warning once if the awaited node is not a contender. Such a node blocks the lock, as in Curator, but no client
+    /// will delete it.
+    fn warn_of_a_blocker(&mut self, node: &str) {
+        let found = self.awaited.as_ref().and_then(Watch::found);
+        if found.is_none_or(|found| self.lock.is_contender(found.ephemeral_owner))
+            || self.blocker.as_deref() == Some(node)
+        {
+            return;
+        }
+        self.blocker = Some(node.into());
+        let path = self.lock.base_path();
+        tracing::warn!(
+            path,
+            node,
+            "a persistent node with the name of a contender blocks the lock: delete or rename it"
+        );
     }
 
     /// Drops the watches on the own node and on its predecessor: the contender has another node.

@@ -8,7 +8,7 @@ use curator_framework::{CuratorFramework, Error, OwnedNode, SafeNotifyExecutor, 
 use tokio::sync::watch;
 
 use crate::locks::engine::candidacy::LATCH_NAME;
-use crate::locks::engine::driver::standard_sequence;
+use crate::locks::engine::driver::{LockInternalsDriver as _, StandardLockInternalsDriver, standard_sequence};
 use crate::locks::error::{LockError, Result};
 
 /// The data that requests the release of a node, as in Curator.
@@ -89,7 +89,7 @@ impl Revoker {
 
 /// Returns the reason why a node cannot be that of a contender.
 fn not_a_contender(path: &str, stat: &Stat) -> Option<&'static str> {
-    if stat.ephemeral_owner == 0 {
+    if !StandardLockInternalsDriver.is_contender(stat.ephemeral_owner) {
         return Some("it is not ephemeral");
     }
     if standard_sequence(node_from_path(path), LATCH_NAME).is_some() {
@@ -187,7 +187,10 @@ mod tests {
             "/l/0000000007",
         ] {
             assert_eq!(not_a_contender(path, &ephemeral), None, "{path}");
-            assert_eq!(not_a_contender(path, &Stat::default()), Some("it is not ephemeral"));
+            let container = Stat { ephemeral_owner: i64::MIN, ..Stat::default() };
+            for persistent in [Stat::default(), container] {
+                assert_eq!(not_a_contender(path, &persistent), Some("it is not ephemeral"));
+            }
         }
         for path in ["/", "/l/lock", "/l/lock-7", "/l/000000007", "/l/lock-00000000x7", "/l/üüüüü1", "/l/a----------"]
         {

@@ -18,14 +18,14 @@ pub use self::lease_set::LeaseSet;
 pub use self::protocol::SemaphoreProtocol;
 use self::take::LeaseRequest;
 use crate::locks::acquire_methods::acquire_methods;
-use crate::locks::engine::driver::{LeaseDriver, Predicate};
+use crate::locks::engine::driver::LeaseDriver;
 use crate::locks::engine::{Limit, LockInternals, LockSpec, WaitMode, acquire, no_end};
 use crate::locks::error::{LockError, Result};
 use crate::locks::guard::hold::HoldShare;
 use crate::locks::guard::lock_guard::{LockGuard, define_guard};
 use crate::locks::mutex::LOCK_NAME;
 use crate::locks::options::LockOptions;
-use crate::locks::participants::{Participant, ParticipantKind, Standing};
+use crate::locks::participants::{Participant, ParticipantKind};
 use crate::locks::reentrancy::caller::Caller;
 use crate::shared::{CountObserver, SharedCount, SharedError, VersionedValue};
 
@@ -385,6 +385,7 @@ impl InterProcessSemaphoreV2 {
     }
 
     /// Returns the names of the nodes that hold a lease or wait for one, in order: Curator's `getParticipantNodes`.
+    /// Goes by the names: persistent nodes with the name of a lease are among them.
     ///
     /// # Errors
     ///
@@ -411,13 +412,12 @@ impl InterProcessSemaphoreV2 {
     /// Nothing is lost when the future is dropped.
     pub async fn participants(&self) -> Result<Vec<Participant>> {
         let Inner { lock, leases, .. } = &*self.inner;
-        let lease = |sorted: &_, name: &str| {
-            Some(Standing { kind: ParticipantKind::Lease, holds: leases.decide(sorted, name) == Predicate::Acquired })
-        };
-        let mut participants = leases.participants(lease).await?;
+        let holds = |sorted: &_, name: &str| leases.is_granted(sorted, name);
+        let mut participants = leases.participants(|_| Some(ParticipantKind::Lease), holds).await?;
         // The holder of the mutex waits for a lease.
-        let waits = |_: &_, _: &str| Some(Standing { kind: ParticipantKind::Lock, holds: false });
-        participants.extend(lock.participants(waits).await?);
+        let turns =
+            lock.participants(|_| Some(ParticipantKind::Lock), |sorted, name| lock.is_granted(sorted, name)).await?;
+        participants.extend(turns.into_iter().map(|turn| Participant { holds: false, ..turn }));
         Ok(participants)
     }
 }

@@ -24,6 +24,7 @@ mod node_cancellation;
 mod operations;
 mod owners;
 mod participants;
+mod persistent_names;
 mod public_methods;
 mod quiet_logs;
 mod read_write;

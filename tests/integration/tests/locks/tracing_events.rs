@@ -169,6 +169,33 @@ fn are_seconds(values: &[String]) -> bool {
 }
 
 #[test]
+fn waiter_warns_of_a_persistent_predecessor_without_a_further_request() {
+    run(async |listener| {
+        let server = TestingServer::start().unwrap();
+        let client = connected(builder(server.address())).await;
+        client.create().creating_parents_if_needed().for_path("/lock/lock-0").await.unwrap();
+        server.clear_requests();
+        let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
+        let waiting = {
+            let mutex = mutex.clone();
+            tokio::spawn(async move { mutex.acquire().await.unwrap() })
+        };
+        let message = "a persistent node with the name of a contender blocks the lock: delete or rename it";
+        let warned = || listener.of(message, ["path", "node"]);
+        eventually("the warning", async || !warned().is_empty()).await;
+        let behind = tokio::spawn(async move { mutex.acquire().await.unwrap() });
+        eventually("both wait", async || server.children("/lock").unwrap().len() == 3).await;
+        let reads = server.requests().iter().filter(|request| request.path.as_deref() == Some("/lock/lock-0")).count();
+        assert_eq!(reads, 1, "the watch alone");
+        client.delete().for_path("/lock/lock-0").await.unwrap();
+        in_time(waiting).await.unwrap().release().await.unwrap();
+        in_time(behind).await.unwrap().release().await.unwrap();
+        assert_eq!(warned(), [["/lock", "/lock/lock-0"]]);
+        assert_eq!(listener.warnings().len(), 1, "{:?}", listener.warnings());
+    });
+}
+
+#[test]
 fn a_loss_is_warned_of_once_though_no_task_awaits_it() {
     run(async |listener| {
         let server = TestingServer::start().unwrap();

@@ -81,6 +81,36 @@ on_every_server! {
         in_time(waiting.close()).await;
     }
 
+    async fn persistent_node_with_the_name_of_another_recipe_hides_no_leader(env) {
+        let (client, other, path) = (env.client().await, env.client().await, env.path("latch"));
+        other.create().creating_parents_if_needed().for_path(&format!("{path}/lock-0")).await.unwrap();
+        let latch = named(&client, &path, "ann");
+        let leadership = leads(&latch).await;
+        let observer = LeaderObserver::start(other.clone(), &path).unwrap();
+        let mut observed = observer.watch();
+        sees(&mut observed, |leader| leader.term == leadership.term()).await;
+        in_time(latch.close()).await;
+        in_time(observed.wait_for(|observed| matches!(observed, Observed::NoLeader))).await.unwrap();
+    }
+
+    async fn persistent_node_ahead_of_all_candidates_is_not_a_leader(env) {
+        let (client, other, path) = (env.client().await, env.client().await, env.path("latch"));
+        let blocker = format!("{path}/latch-0");
+        other.create().creating_parents_if_needed().for_path(&blocker).await.unwrap();
+        let observer = LeaderObserver::start(other.clone(), &path).unwrap();
+        let mut observed = observer.watch();
+        in_time(observed.wait_for(|observed| !matches!(observed, Observed::Unknown))).await.unwrap();
+        let latch = named(&client, &path, "ann");
+        eventually("a candidate", async || latch.participants().await.unwrap().len() == 1).await;
+        assert_eq!(in_time(latch.leader()).await.unwrap(), None);
+        let candidate = latch.participants().await.unwrap().remove(0);
+        assert_eq!((candidate.holds, candidate.blocked_by.as_deref()), (false, Some(blocker.as_str())));
+        assert!(matches!(*observed.borrow(), Observed::NoLeader), "{:?}", *observed.borrow());
+        other.delete().for_path(&blocker).await.unwrap();
+        let leader = sees(&mut observed, |leader| leader.id == "ann").await;
+        assert_eq!(leader.term, in_time(latch.leading()).await.unwrap().term());
+    }
+
     /// No change is missed over outages, and an observer has no node.
     async fn observer_goes_on_over_outages_and_leaves_nothing(env) {
         let (proxy, direct, path) = (env.proxy(), env.client().await, env.path("latch"));

@@ -1,13 +1,15 @@
 //! Finds locks of any kind, and lists their holders and waiters.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use curator_framework::{CuratorFramework, Error, make_path, node_from_path, parent_of};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreV2, LeaderError, LeaderLatch, LockError,
-    Participant, ParticipantKind, standard_sequence,
+    LockInternalsDriver as _, Participant, ParticipantKind, StandardLockInternalsDriver, standard_sequence,
 };
-use futures_util::stream::{self, StreamExt as _};
+use futures_util::future::ready;
+use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use serde::{Serialize, Serializer};
 
 /// The number of listings that are under way at the same time.
@@ -23,7 +25,7 @@ pub struct Contender {
     pub state: &'static str,
 }
 
-/// The kind of a lock, as the names of its nodes show it.
+/// The kind of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockKind {
@@ -87,6 +89,12 @@ impl Lock {
         self.contenders.iter().filter(|one| matches!(one.state, "waits" | "turn")).count() - twice
     }
 
+    /// Returns the path of a persistent node that blocks the waiters.
+    #[must_use]
+    pub fn blocker(&self) -> Option<&str> {
+        self.contenders.iter().find_map(|one| one.participant.blocked_by.as_deref())
+    }
+
     /// Returns `true` if a contender holds the lock, or a lease of it.
     #[must_use]
     pub fn is_held(&self) -> bool {
@@ -137,6 +145,8 @@ struct ContenderFields<'a> {
     age: f64,
     sequence: i64,
     fencing_token: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked_by: Option<&'a str>,
 }
 
 impl Serialize for Contender {
@@ -152,24 +162,32 @@ impl Serialize for Contender {
             age: seconds(one.age()),
             sequence: one.sequence,
             fencing_token: one.czxid,
+            blocked_by: one.blocked_by.as_deref(),
         }
         .serialize(serializer)
     }
 }
 
-/// Returns the kind of the lock that these children are nodes of; `None` if they do not show one.
+/// Returns the kind of the lock that these children are nodes of, by their names alone; `None` if they do not show one.
 #[must_use]
 pub fn kind_of(children: &[String]) -> Option<LockKind> {
-    if children.iter().any(|name| is_named(name, "__READ__") || is_named(name, "__WRIT__")) {
-        Some(LockKind::ReadWrite)
-    } else if children.iter().any(|name| is_named(name, "lock-")) {
-        Some(LockKind::Mutex)
-    } else if children.iter().any(|name| is_candidate(name)) {
-        Some(LockKind::LeaderLatch)
-    } else if children.iter().any(|name| name == "leases") {
-        Some(LockKind::Semaphore)
-    } else {
-        None
+    kinds_of(children).next()
+}
+
+/// Returns the kinds of locks that may have these children, by their names. The stat of a node decides whether it is a
+/// contender: a persistent node may have any name.
+pub fn kinds_of(children: &[String]) -> impl Iterator<Item = LockKind> {
+    let has_nodes = |kind: &LockKind| children.iter().any(|name| is_of(*kind, name));
+    [LockKind::ReadWrite, LockKind::Mutex, LockKind::LeaderLatch, LockKind::Semaphore].into_iter().filter(has_nodes)
+}
+
+/// Returns `true` if a child of a lock has the name that shows this kind.
+fn is_of(kind: LockKind, child: &str) -> bool {
+    match kind {
+        LockKind::ReadWrite => is_named(child, "__READ__") || is_named(child, "__WRIT__"),
+        LockKind::Mutex => is_named(child, "lock-"),
+        LockKind::LeaderLatch => is_candidate(child),
+        LockKind::Semaphore => child == "leases",
     }
 }
 
@@ -188,40 +206,156 @@ fn is_contender(child: &str) -> bool {
     ["lock-", "lease-", "latch-", "__READ__", "__WRIT__"].iter().any(|name| is_named(child, name))
 }
 
+/// Returns the path of the lock, if a path has the name that a server has given to a contender's node: it ends in a
+/// number of ten characters. A user may have named a lock `lock-7`.
+#[must_use]
+pub fn lock_of_contender(path: &str) -> Option<&str> {
+    let name = node_from_path(path);
+    let number = name.len().checked_sub(10).and_then(|begin| name.get(begin..))?;
+    let is_number = number.strip_prefix('-').unwrap_or(number).bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && is_contender(name)).then(|| whole_of(path))
+}
+
+/// Returns the path of the lock that a contender's node belongs to.
+fn whole_of(path: &str) -> &str {
+    let parent = parent_of(path);
+    if is_named(node_from_path(path), "lease-") { parent_of(parent) } else { parent }
+}
+
+/// Returns the message about a persistent node with the name of a contender's.
+#[must_use]
+pub fn not_a_contender(node: &str) -> String {
+    format!("{node} is a persistent node, not a contender: delete or rename it")
+}
+
+/// Returns the children with the names of contenders' nodes that are contenders (`true`), or are not (`false`). Reads
+/// their stats one after the other.
+fn judged<'a>(
+    client: &'a CuratorFramework,
+    path: &'a str,
+    children: &'a [String],
+) -> impl Stream<Item = Result<(String, bool), Error>> {
+    let named = children.iter().filter(|child| is_contender(child)).map(|child| make_path(path, child));
+    stream::iter(named).then(async |node| Ok((client.check_exists().for_path(&node).await?, node))).try_filter_map(
+        async |(stat, node)| Ok(stat.map(|stat| (node, StandardLockInternalsDriver.is_contender(stat.ephemeral_owner)))),
+    )
+}
+
+/// Returns the kind of a lock that has contenders at a path with these children, other than the kind that is `wanted`.
+/// Reads a node only if its name shows another kind.
+///
+/// # Errors
+///
+/// Those of reading the nodes.
+pub async fn other_kind(
+    client: &CuratorFramework,
+    path: &str,
+    children: &[String],
+    wanted: Option<LockKind>,
+) -> Result<Option<LockKind>, Error> {
+    for kind in kinds_of(children).filter(|kind| Some(*kind) != wanted) {
+        for (queue, nodes) in queues_of(client, path, kind, children).await? {
+            let judged = judged(client, &queue, &nodes).try_filter(|(_, is_contender)| ready(*is_contender));
+            if std::pin::pin!(judged).try_next().await?.is_some() {
+                return Ok(Some(kind));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the paths of the queues of a lock with these children, each with the nodes that have the names of contenders.
+/// Lists both queues of a semaphore.
+async fn queues_of(
+    client: &CuratorFramework,
+    path: &str,
+    kind: LockKind,
+    children: &[String],
+) -> Result<Vec<(String, Vec<String>)>, Error> {
+    if kind != LockKind::Semaphore {
+        let nodes = children.iter().filter(|child| is_of(kind, child)).cloned().collect();
+        return Ok(vec![(path.to_owned(), nodes)]);
+    }
+    let list = async |queue| {
+        let queue = make_path(path, queue);
+        match client.get_children().for_path(&queue).await {
+            Err(Error::NoNode { .. }) => Ok((queue, Vec::new())),
+            children => Ok((queue, children?)),
+        }
+    };
+    Ok(vec![list("leases").await?, list("locks").await?])
+}
+
+/// Returns the path of a persistent node that blocks a lock of this kind, if the lock has no holder.
+///
+/// # Errors
+///
+/// Those of [`look`].
+pub async fn blocker(client: &CuratorFramework, path: &str, kind: LockKind) -> Result<Option<String>, LockError> {
+    if contenders_of(client, path, kind, None).await?.iter().any(Contender::holds) {
+        return Ok(None);
+    }
+    for (queue, nodes) in queues_of(client, path, kind, &client.get_children().for_path(path).await?).await? {
+        let others = judged(client, &queue, &nodes).try_filter(|(_, is_contender)| ready(!is_contender));
+        if let Some((node, _)) = std::pin::pin!(others).try_next().await? {
+            return Ok(Some(node));
+        }
+    }
+    Ok(None)
+}
+
 /// Looks at the node at a path, and at the contenders of a lock.
 ///
 /// # Errors
 ///
 /// Those of [`InterProcessMutex::participants`].
 pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usize>) -> Result<Look, LockError> {
-    Ok(match glance(client, path).await? {
-        Look::Lock(Lock { path, kind: Some(kind), .. }) => {
-            let contenders = contenders_of(client, &path, kind, max_leases).await?;
-            Look::Lock(Lock { path, kind: Some(kind), contenders })
-        }
-        other => other,
-    })
+    let mut children = match client.get_children().for_path(path).await {
+        Err(Error::NoNode { .. }) => return Ok(Look::Missing),
+        children => children?,
+    };
+    if let Some((kind, contenders)) = found(client, path, &children, max_leases).await? {
+        return Ok(Look::Lock(Lock { path: path.to_owned(), kind: Some(kind), contenders }));
+    }
+    // The nodes that are left have gone since, or are not contenders.
+    let others = judged(client, path, &children).try_filter(|(_, is_contender)| ready(!is_contender));
+    let others: HashSet<String> = others.map_ok(|(node, _)| node).try_collect().await?;
+    children.retain(|child| !others.contains(&make_path(path, child)));
+    if children.is_empty() && !others.is_empty() {
+        return Ok(Look::Other);
+    }
+    Ok(seen(client, path, &children).await?)
 }
 
-/// Looks at the node at a path, with one request: a lock has no contenders in the result.
+/// Looks at the node at a path, without its contenders: the names of its children alone show its kind.
 ///
 /// # Errors
 ///
 /// Those of listing the children.
 pub async fn glance(client: &CuratorFramework, path: &str) -> Result<Look, Error> {
-    let children = match client.get_children().for_path(path).await {
-        Err(Error::NoNode { .. }) => return Ok(Look::Missing),
-        children => children?,
-    };
+    match client.get_children().for_path(path).await {
+        Err(Error::NoNode { .. }) => Ok(Look::Missing),
+        children => seen(client, path, &children?).await,
+    }
+}
+
+/// Returns the node at a path, by the names of its children. Reads it if its own name is that of a contender's node.
+async fn seen(client: &CuratorFramework, path: &str, children: &[String]) -> Result<Look, Error> {
     let name = node_from_path(path);
-    let kind = kind_of(&children);
+    let kind = kind_of(children);
     Ok(match kind {
         None if name == "leases" && children.iter().any(|child| is_named(child, "lease-")) => {
             Look::PartOf(parent_of(path).to_owned())
         }
         None if !children.is_empty() => Look::Other,
-        None if is_named(name, "lease-") => Look::PartOf(parent_of(parent_of(path)).to_owned()),
-        None if is_contender(name) => Look::PartOf(parent_of(path).to_owned()),
+        None if is_contender(name) => {
+            let stat = client.check_exists().for_path(path).await?;
+            match stat.map(|stat| StandardLockInternalsDriver.is_contender(stat.ephemeral_owner)) {
+                Some(true) => Look::PartOf(whole_of(path).to_owned()),
+                Some(false) => Look::Lock(Lock { path: path.to_owned(), kind, contenders: Vec::new() }),
+                None => Look::Missing,
+            }
+        }
         kind => Look::Lock(Lock { path: path.to_owned(), kind, contenders: Vec::new() }),
     })
 }
@@ -233,37 +367,42 @@ pub async fn glance(client: &CuratorFramework, path: &str) -> Result<Look, Error
 /// `NoNode`: the path does not exist. Otherwise those of [`InterProcessMutex::participants`].
 pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below, LockError> {
     let mut below = Below::default();
-    let mut found = Vec::new();
+    let (mut known, mut semaphores) = (HashSet::new(), HashSet::new());
     let mut level = vec![path.to_owned()];
     while !level.is_empty() {
         let list = |node: String| async move { (client.get_children().for_path(&node).await, node) };
         let listed: Vec<_> = stream::iter(level.drain(..)).map(list).buffered(AT_ONCE).collect().await;
         for (children, node) in listed {
-            match children {
-                Ok(children) => {
-                    found.extend(kind_of(&children).map(|kind| (node.clone(), kind)));
-                    let inner = children.iter().filter(|child| !is_contender(child));
-                    level.extend(inner.map(|child| make_path(&node, child)));
+            let mut children = match children {
+                Ok(children) => children,
+                Err(Error::NoNode { .. }) if node != path => continue,
+                Err(Error::NoAuth { .. }) if node != path => {
+                    below.refused.push(node);
+                    continue;
                 }
-                Err(Error::NoNode { .. }) if node != path => {}
-                Err(Error::NoAuth { .. }) if node != path => below.refused.push(node),
                 Err(error) => return Err(error.into()),
+            };
+            let is_the_queue_of_a_semaphore = node_from_path(&node) == "locks" && semaphores.contains(parent_of(&node));
+            // The leases of the semaphore have been read with its queue.
+            let names = if is_the_queue_of_a_semaphore { &[][..] } else { &children };
+            let lock = match found(client, &node, names, None).await {
+                Err(LockError::Framework(Error::NoAuth { path })) => {
+                    below.refused.push(path.to_string());
+                    children.retain(|child| !is_contender(child));
+                    None
+                }
+                lock => lock?,
+            };
+            let kind = lock.as_ref().map(|(kind, _)| *kind);
+            if kind.is_none_or(|kind| kind == LockKind::Semaphore) && children.iter().any(|child| child == "leases") {
+                semaphores.insert(node.clone());
             }
-        }
-    }
-    let is_the_queue_of_a_semaphore = |path: &str| {
-        let parent = parent_of(path);
-        node_from_path(path) == "locks" && found.contains(&(parent.to_owned(), LockKind::Semaphore))
-    };
-    for (path, kind) in &found {
-        if is_the_queue_of_a_semaphore(path) {
-            continue;
-        }
-        match contenders_of(client, path, *kind, None).await {
-            Ok(contenders) if contenders.is_empty() => {}
-            Ok(contenders) => below.locks.push(Lock { path: path.clone(), kind: Some(*kind), contenders }),
-            Err(LockError::Framework(Error::NoAuth { path })) => below.refused.push(path.to_string()),
-            Err(error) => return Err(error),
+            if let Some((_, contenders)) = lock {
+                known.extend(contenders.iter().map(|one| one.participant.path.clone()));
+                below.locks.push(Lock { path: node.clone(), kind, contenders });
+            }
+            // A node with the name of a contender's that is not a contender may have locks below it.
+            level.extend(children.iter().map(|child| make_path(&node, child)).filter(|child| !known.contains(child)));
         }
     }
     below.locks.sort_by(|one, other| one.path.cmp(&other.path));
@@ -282,7 +421,24 @@ pub async fn contenders(
     max_leases: Option<usize>,
 ) -> Result<Vec<Contender>, LockError> {
     let children = client.get_children().for_path(path).await?;
-    contenders_of(client, path, kind_of(&children).unwrap_or(LockKind::Mutex), max_leases).await
+    Ok(found(client, path, &children, max_leases).await?.map(|(_, contenders)| contenders).unwrap_or_default())
+}
+
+/// Returns the contenders of the first kind that has some, among the kinds that the names of the children show.
+async fn found(
+    client: &CuratorFramework,
+    path: &str,
+    children: &[String],
+    max_leases: Option<usize>,
+) -> Result<Option<(LockKind, Vec<Contender>)>, LockError> {
+    // The root cannot be a lock.
+    for kind in kinds_of(children).filter(|_| path != "/") {
+        let contenders = contenders_of(client, path, kind, max_leases).await?;
+        if !contenders.is_empty() {
+            return Ok(Some((kind, contenders)));
+        }
+    }
+    Ok(None)
 }
 
 async fn contenders_of(

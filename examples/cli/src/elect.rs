@@ -10,7 +10,7 @@ use crate::child::{self, Order};
 use crate::options::Elect;
 use crate::signals::Signals;
 use crate::waiting::Waiting;
-use crate::{Failure, LOST, check, first_session, give_back, own_id, tell, unless_ended};
+use crate::{Failure, LOST, check, first_session, give_back, own_id, refused_by, tell, unless_ended};
 
 /// Runs the command in each term, and returns the exit status.
 pub(crate) async fn elect(
@@ -50,7 +50,8 @@ async fn terms(
     loop {
         let left = elect.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
         let Some((term, grace)) = unless_ended(signals, lead(client, latch, elect, left)).await? else {
-            tell(&format!("another candidate leads {0}: curator leader {0} shows it", elect.path));
+            let other = format!("another candidate leads {0}: curator leader {0} shows it", elect.path);
+            tell(&unless_ended(signals, refused_by(client, &elect.path, LockKind::LeaderLatch, other)).await?);
             return Ok(elect.conflict_exit_code);
         };
         let (command, foreground) = (&elect.work.command, elect.work.setting.foreground);

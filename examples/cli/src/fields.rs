@@ -1,6 +1,7 @@
 //! The data and the session of a node, for people and for programs.
 
 use curator_cli::contenders::shown;
+use curator_framework::owning_session;
 use serde::Serialize;
 
 /// The longest data, in bytes, that is shown as hexadecimal digits if it is not text.
@@ -18,8 +19,7 @@ pub(crate) fn shown_data(data: &[u8]) -> String {
 /// Formats the session that owns a node; `None` for a node that is not ephemeral. Container nodes and nodes with a time
 /// to live have a mark in place of the session.
 pub(crate) fn session(owner: i64) -> Option<String> {
-    let is_ephemeral = owner != 0 && owner != i64::MIN && owner.to_be_bytes()[0] != 0xff;
-    is_ephemeral.then(|| format!("{owner:#x}"))
+    owning_session(owner).map(|session| format!("{session:#x}"))
 }
 
 /// Formats the session that owns a node as text.

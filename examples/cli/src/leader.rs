@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use curator_cli::contenders::{Contender, Lock, LockKind, age, glance, look, rfc3339, seconds, shown, table};
+use curator_cli::contenders::{Contender, Lock, LockKind, Look, age, glance, look, rfc3339, seconds, shown, table};
 use curator_framework::{CuratorFramework, Error};
 use curator_recipes::{Change, Leader, LeaderObserver, Observed};
 use serde::Serialize;
@@ -50,7 +50,14 @@ pub(crate) async fn leader(
 /// Returns the election, of latches or of selectors, with its candidates if they are to be printed.
 async fn election(client: &CuratorFramework, options: &LeaderOptions, chroot: Option<&str>) -> Result<Lock, Failure> {
     let path = &options.path;
-    let found = if options.all { look(client, path, None).await? } else { glance(client, path).await? };
+    let found = match glance(client, path).await? {
+        // A persistent node may have the name of another kind, beside the candidates.
+        Look::Lock(Lock { kind: Some(LockKind::Semaphore | LockKind::ReadWrite), .. }) => {
+            look(client, path, None).await?
+        }
+        _ if options.all => look(client, path, None).await?,
+        found => found,
+    };
     let lock = lock_of(found, client, path, chroot, Noun::Election).await?;
     match lock.kind {
         Some(LockKind::Semaphore | LockKind::ReadWrite) => {

@@ -27,12 +27,11 @@ use std::future::Future;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use curator_cli::contenders::{LockKind, is_candidate, kind_of};
+use curator_cli::contenders::{LockKind, blocker, is_candidate, lock_of_contender, not_a_contender, other_kind};
 #[cfg(feature = "tls")]
 use curator_framework::TlsOptions;
 use curator_framework::{
-    ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, Session, SessionEnd, make_path,
-    node_from_path,
+    ConnectError, CuratorFramework, Error, ExponentialBackoffRetry, SaslDigest, Session, SessionEnd, node_from_path,
 };
 use curator_recipes::{
     BarrierError, CacheError, CounterError, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock,
@@ -358,7 +357,8 @@ async fn under(
 ) -> Result<u8, Failure> {
     let lock = Lock::new(client, kind, run)?;
     let Some((guard, grace)) = unless_ended(signals, acquire(client, &lock, kind, run, chroot)).await? else {
-        tell(&format!("another contender has {0}: curator status {0} shows it", run.path));
+        let other = format!("another contender has {0}: curator status {0} shows it", run.path);
+        tell(&unless_ended(signals, refused_by(client, &run.path, kind.of_its_nodes(), other)).await?);
         return Ok(run.conflict_exit_code);
     };
     let (command, foreground) = (&run.work.command, run.work.setting.foreground);
@@ -434,36 +434,42 @@ async fn first_session(client: &CuratorFramework, budget: Option<Duration>) -> R
 }
 
 /// Refuses a path that has the nodes of another kind of lock, before the first write: there the lock would exclude
-/// nothing, or fail. A group is not a lock, so its kind is `None`.
+/// nothing, or fail. A group is not a lock, so its kind is `None`. Refuses the node of a contender too: a node that is
+/// created there, or below it, would block the lock.
 async fn check(
     client: &CuratorFramework,
     kind: Option<LockKind>,
     path: &str,
     chroot: Option<&str>,
 ) -> Result<(), Failure> {
+    if let Some(whole) = lock_of_contender(path) {
+        let noun = if is_candidate(node_from_path(path)) { Noun::Election } else { Noun::Lock };
+        return Err(Failure(2, show::part_of(path, whole, noun)));
+    }
     let children = match client.get_children().for_path(path).await {
         Ok(children) => children,
         Err(Error::NoNode { .. }) => return check_chroot(client, chroot).await,
         // The acquire reports other errors.
         Err(_reported) => return Ok(()),
     };
-    let Some(found) = kind_of(&children).filter(|found| Some(*found) != kind) else { return Ok(()) };
+    // A part that cannot be read may have contenders.
+    let Some(found) = other_kind(client, path, &children, kind).await? else { return Ok(()) };
     let (name, right) = match found {
         LockKind::Mutex => ("mutex", "curator lock"),
         LockKind::ReadWrite => ("read-write lock", "curator read or curator write"),
         LockKind::Semaphore => ("semaphore", "curator semaphore"),
         LockKind::LeaderLatch => ("leader election", "curator elect"),
     };
-    if found == LockKind::Semaphore {
-        let count = async |child| match client.get_children().for_path(&make_path(path, child)).await {
-            Err(Error::NoNode { .. }) => Ok(0),
-            all => all.map(|all| all.len()),
-        };
-        if count("leases").await? + count("locks").await? == 0 {
-            return Ok(());
-        }
-    }
     Err(Failure(2, format!("{path} is a {name} with contenders: use {right}, or another path")))
+}
+
+/// Returns the reason of a refusal: a persistent node with the name of a contender's, or `other`.
+async fn refused_by(client: &CuratorFramework, path: &str, kind: LockKind, other: String) -> Result<String, Failure> {
+    let blocker = tokio::time::timeout(RELEASE, blocker(client, path, kind)).await;
+    Ok(match blocker {
+        Ok(Ok(Some(node))) => not_a_contender(&node),
+        _ => other,
+    })
 }
 
 /// Fails if the chroot does not exist.

@@ -123,14 +123,17 @@ async fn found(client: &CuratorFramework, path: &str, chroot: Option<&str>) -> R
         Err(Error::NoNode { .. }) => return Err(missing(client, path, chroot, Noun::Group).await?),
         ids => ids?,
     };
-    if kind_of(&ids).is_some() {
-        let text = format!("{path} is not a group, but a lock or an election: curator status {path} shows it");
-        return Err(Failure(NO_MEMBERS, text));
-    }
     ids.sort();
     let read: Vec<_> = stream::iter(ids).map(|id| read(client, path, id)).buffered(AT_ONCE).collect().await;
     let rows = read.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
-    if !rows.is_empty() && rows.iter().all(|row| row.session == 0) {
+    // A persistent node may have the name of a contender's. The node above the leases of a semaphore is persistent.
+    let shows_a_lock = |row: &&Row| session(row.session).is_some() || row.id == "leases";
+    let names: Vec<String> = rows.iter().filter(shows_a_lock).map(|row| row.id.clone()).collect();
+    if kind_of(&names).is_some() {
+        let text = format!("{path} is not a group, but a lock or an election: curator status {path} shows it");
+        return Err(Failure(NO_MEMBERS, text));
+    }
+    if !rows.is_empty() && rows.iter().all(|row| session(row.session).is_none()) {
         let text = format!("{path} is not a group, because its children are not members: no session owns them");
         let is_partition = ["items", "members"].iter().all(|part| rows.iter().any(|row| row.id == *part));
         let inner = if is_partition { format!("; try: curator members {path}/members") } else { String::new() };

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use curator_cli::contenders::{Below, Contender, Lock, LockKind, Look, age, created, locks_below, look, shown, table};
+use curator_cli::contenders::{
+    Below, Contender, Lock, LockKind, Look, age, created, locks_below, look, not_a_contender, shown, table,
+};
 use curator_framework::{AddWatchMode, CuratorFramework, Error};
 use curator_recipes::LockError;
 use futures_util::FutureExt as _;
@@ -37,6 +39,7 @@ pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str
         return watch(client, ls, chroot).await;
     }
     let Below { locks, refused } = found(client, ls, chroot).await?;
+    locks.iter().filter_map(Lock::blocker).for_each(|node| tell(&not_a_contender(node)));
     print(text(&locks, &refused, None, ls)?).await?;
     tell_refused(&refused);
     match ls.exit_code {
@@ -106,13 +109,19 @@ pub(crate) async fn lock_of(
     let text = match look {
         Look::Lock(lock) => return Ok(lock),
         Look::Missing => return Err(missing(client, path, chroot, noun).await?),
-        Look::PartOf(whole) => format!("{path} is part of {a} {word}: name the {word} itself, {whole}"),
+        Look::PartOf(whole) => part_of(path, &whole, noun),
         Look::Other => format!(
             "{path} is not {a} {word}, because its children are not {participants}: list the {word}s below it with: \
              curator ls --recursive {path}"
         ),
     };
     Err(Failure(NO_LOCK, text))
+}
+
+/// Returns the message about a path that names a part of a lock or an election.
+pub(crate) fn part_of(path: &str, whole: &str, noun: Noun) -> String {
+    let (a, word, _) = noun.words();
+    format!("{path} is part of {a} {word}: name the {word} itself, {whole}")
 }
 
 /// Formats the locks. The locks below the nodes of `left_out` are missing, or not up to date for a `reason`.
@@ -229,9 +238,10 @@ fn summary(lock: &Lock) -> Vec<String> {
         Some(LockKind::LeaderLatch) => ("has no leader", "led", "leads"),
         _ => ("is free", "held", "holds"),
     };
+    let blocked = lock.blocker().map(not_a_contender);
     if !lock.is_held() {
         let wait = if lock.waiting() > 0 { format!(": {} wait", lock.waiting()) } else { String::new() };
-        return vec![format!("{path} {free}{wait}")];
+        return [format!("{path} {free}{wait}")].into_iter().chain(blocked).collect();
     }
     let mut lines = vec![format!("{path} is {held}: {} {holds}, {} wait", lock.holding(), lock.waiting())];
     for one in lock.contenders.iter().filter(|one| one.holds()).map(|one| &one.participant) {
@@ -241,5 +251,6 @@ fn summary(lock: &Lock) -> Vec<String> {
             one.session, one.path
         ));
     }
+    lines.extend(blocked);
     lines
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use curator_cli::contenders::{Contender, age, contenders, shown};
+use curator_cli::contenders::{Contender, age, contenders, not_a_contender, shown};
 use curator_framework::CuratorFramework;
 use curator_recipes::{BarrierError, LockError, ParticipantKind};
 
@@ -168,6 +168,12 @@ impl Place {
                 one.path
             );
             key += &format!("{more} {}", one.path);
+        }
+        if let Some(node) = queue.iter().filter(|one| is_own(one)).find_map(|one| one.participant.blocked_by.as_deref())
+        {
+            let blocked = format!("; {}", not_a_contender(node));
+            text += &blocked;
+            key += &blocked;
         }
         Some(Self { key, text })
     }

@@ -80,6 +80,8 @@ struct LockJson<'a> {
     waiters: usize,
     held_since_ms: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    blocked_by: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     first_holders: Option<Vec<ContenderJson<'a>>>,
 }
 
@@ -91,6 +93,7 @@ impl<'a> LockJson<'a> {
             holders: lock.holders().count(),
             waiters: lock.waiters(),
             held_since_ms: lock.held_since(),
+            blocked_by: lock.blocked_by.as_deref(),
             first_holders: None,
         }
     }

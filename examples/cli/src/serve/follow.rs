@@ -165,7 +165,7 @@ impl Follower {
                 self.outdate();
                 self.load().await?;
             } else {
-                self.apply(events).await?;
+                self.apply(events, false).await?;
             }
         }
     }
@@ -190,7 +190,7 @@ impl Follower {
             let changed: Vec<String> = changed.into_iter().collect();
             let listings = self.explore(changed, false).await?;
             let events = self.differences(&listings);
-            self.apply(events).await?;
+            self.apply(events, false).await?;
         }
     }
 
@@ -199,13 +199,19 @@ impl Follower {
         self.forbidden = Arc::default();
         self.is_full = false;
         let listings = self.explore(vec![self.root.clone()], true).await?;
-        let mut events = self.differences(&listings);
+        let events = self.all(&listings);
+        self.apply(events, true).await
+    }
+
+    /// Returns the differences, and a change of each contender.
+    fn all(&self, listings: &Listings) -> Vec<Event> {
+        let mut events = self.differences(listings);
         let known = |(directory, names): &(String, Option<Vec<String>>)| -> Vec<Event> {
             let names = names.iter().flatten().filter(|name| contender(name).is_some());
             names.map(|name| Event::Changed(child(directory, name))).collect()
         };
         events.extend(listings.iter().flat_map(known));
-        self.apply(events).await
+        events
     }
 
     fn differences(&self, listings: &Listings) -> Vec<Event> {
@@ -256,13 +262,40 @@ impl Follower {
         Ok(listings)
     }
 
-    /// Reads the nodes of the events, applies the events, and publishes the locks.
-    async fn apply(&mut self, mut events: Vec<Event>) -> Result<(), Error> {
+    /// Reads the nodes of the events, applies the events, and publishes the locks. Explores the persistent nodes with
+    /// the names of contenders': `all`, or those that are new and not covered by a recursive watch.
+    async fn apply(&mut self, events: Vec<Event>, all: bool) -> Result<(), Error> {
+        let mut events = self.within_the_limit(events, 0);
+        let mut details = self.read_all(&events).await?;
+        let mut explored = HashSet::new();
+        loop {
+            let is_new = |path: &String| !explored.contains(path) && (all || !self.tree.is_directory(path));
+            let found = details.iter().filter(|(path, detail)| detail.is_persistent() && is_new(path));
+            let found: Vec<String> = found.map(|(path, _)| path.clone()).collect();
+            if found.is_empty() || !(all || self.watches.is_some()) {
+                break;
+            }
+            explored.extend(found.iter().cloned());
+            let listings = self.explore(found, all).await?;
+            let inner = if all { self.all(&listings) } else { self.differences(&listings) };
+            let inner = self.within_the_limit(inner, events.len());
+            details.extend(self.read_all(&inner).await?);
+            events.extend(inner);
+        }
+        let changes = self.tree.apply(&events, &details, now(), !self.loaded);
+        self.loaded = true;
+        self.shared.history().extend(changes);
+        self.publish(None);
+        Ok(())
+    }
+
+    /// Leaves out ZooKeeper's own nodes, and nodes above the limit, which counts `more` nodes too.
+    fn within_the_limit(&mut self, mut events: Vec<Event>, more: usize) -> Vec<Event> {
         events.retain(|event| {
             let (Event::Created(path) | Event::Deleted(path) | Event::Changed(path)) = event;
             path != "/zookeeper" && !path.starts_with("/zookeeper/")
         });
-        let mut nodes = self.tree.len();
+        let mut nodes = self.tree.len() + more;
         let mut is_full = false;
         events.retain(|event| match event {
             Event::Created(_) if nodes >= MOST_NODES => {
@@ -281,6 +314,11 @@ impl Follower {
         });
         self.is_full |= is_full;
         self.forget_deleted(&events);
+        events
+    }
+
+    /// Reads the nodes of events that have the names of contenders'.
+    async fn read_all(&mut self, events: &[Event]) -> Result<HashMap<String, Detail>, Error> {
         let is_contender = |path: &str| path.rsplit('/').next().is_some_and(|name| contender(name).is_some());
         let paths: HashSet<&String> = events
             .iter()
@@ -301,11 +339,7 @@ impl Follower {
                 Err(error) => return Err(error),
             }
         }
-        let changes = self.tree.apply(&events, &details, now(), !self.loaded);
-        self.loaded = true;
-        self.shared.history().extend(changes);
-        self.publish(None);
-        Ok(())
+        Ok(details)
     }
 
     /// Leaves out a node that could not be read.

@@ -1,7 +1,6 @@
 //! Recognizes the nodes of locks by their names.
 
-use curator_framework::ProtectedId;
-use curator_framework::protected::PROTECTED_PREFIX_WITH_UUID_LENGTH;
+use curator_recipes::standard_sequence;
 
 /// The part that a contender's node has in its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +39,10 @@ const CURATORS: [(&str, Role); 5] = [
 ];
 const KAZOOS: [(&str, Role); 2] = [("__lock__", Role::Lock), ("__rlock__", Role::Read)];
 
-/// Returns the role and the sequence number of a contender's node, or `None` for any other node.
-///
-/// The server pads a sequence number to ten characters, so `lock-7` is a path that a user has chosen.
+/// Returns the role and the sequence number of a node with the name of a contender's, or `None` for any other node. The
+/// locks order all nodes with such a name. The stat shows whether the node is a contender.
 pub(crate) fn contender(name: &str) -> Option<(Role, i64)> {
-    let own = if ProtectedId::of(name).is_some() { &name[PROTECTED_PREFIX_WITH_UUID_LENGTH..] } else { name };
-    let curators = || CURATORS.iter().find_map(|(mark, role)| Some((*role, sequence(own.strip_prefix(mark)?)?)));
+    let curators = || CURATORS.iter().find_map(|(mark, role)| Some((*role, standard_sequence(name, mark)?)));
     let kazoos = || {
         let (id, rest) = name.split_at_checked(32)?;
         let is_id = id.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -86,9 +83,10 @@ mod tests {
             ("__WRIT__-000000003", Some((Role::Write, -3))),
             ("0123456789abcdef0123456789abcdef__lock__0000000001", Some((Role::Lock, 1))),
             ("0123456789abcdef0123456789abcdef__rlock__0000000001", Some((Role::Read, 1))),
-            ("lock-7", None),
+            ("lock-7", Some((Role::Lock, 7))),
+            ("report-lock-2024", Some((Role::Lock, 2024))),
             ("lock-000000000x", None),
-            ("door-lock-0000000007", None),
+            ("0123456789abcdef0123456789abcdef__lock__7", None),
             ("é123456789abcdef0123456789abcdef__lock__0000000001", None),
             ("leases", None),
             ("", None),

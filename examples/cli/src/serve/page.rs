@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curator_cli::contenders::age;
+use curator_cli::contenders::{age, not_a_contender};
 use serde::Serialize;
 
 use super::follow::{Link, Snapshot};
@@ -340,7 +340,9 @@ pub(crate) fn lock_summary(snapshot: &Snapshot, path: &str) -> String {
     };
     let (class, state) = state_of(lock);
     let waiters = count(lock.waiters(), "contender waits", "contenders wait");
-    format!(r#"<span class="state {class}">{state}</span> {} · {waiters}"#, lock.recipe.word())
+    let blocked = lock.blocked_by.as_deref().map(|node| format!(" · {}", escape(&visible(&not_a_contender(node)))));
+    let (kind, blocked) = (lock.recipe.word(), blocked.unwrap_or_default());
+    format!(r#"<span class="state {class}">{state}</span> {kind} · {waiters}{blocked}"#)
 }
 
 /// Returns the rows of the queue of a lock.

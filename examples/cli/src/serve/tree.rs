@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use curator_recipes::{LockInternalsDriver as _, StandardLockInternalsDriver};
+
 use super::history::{Change, ChangeKind};
 use super::names::{Role, child, contender, split};
 
@@ -58,6 +60,11 @@ pub(crate) struct Detail {
 }
 
 impl Detail {
+    /// Returns `true` for a node that is not a contender, whatever its name.
+    pub(crate) fn is_persistent(&self) -> bool {
+        !StandardLockInternalsDriver.is_contender(self.session)
+    }
+
     pub(crate) fn asks_to_release(&self) -> bool {
         self.data == REVOKE
     }
@@ -115,6 +122,8 @@ pub(crate) struct Lock {
     pub(crate) path: String,
     pub(crate) recipe: Recipe,
     pub(crate) contenders: Vec<Arc<Contender>>,
+    /// The path of a persistent node with the name of a contender's, if one blocks the waiters.
+    pub(crate) blocked_by: Option<String>,
 }
 
 impl Lock {
@@ -147,6 +156,8 @@ pub(crate) enum Event {
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     directories: BTreeMap<String, BTreeMap<String, Contender>>,
+    /// The persistent nodes with the names of contenders', in each directory. They are directories too, and block.
+    persistent: BTreeMap<String, BTreeMap<String, (Role, i64)>>,
     /// The recipes of the locks that had contenders: a free lock has no node that shows it.
     recipes: BTreeMap<String, Recipe>,
     locks: Locks,
@@ -247,9 +258,16 @@ impl Tree {
 
     fn create(&mut self, path: &str, detail: Option<Detail>) {
         let found = split(path).and_then(|(parent, name)| Some((parent, name, contender(name)?)));
-        let Some((parent, name, (role, sequence))) = found else {
-            self.directories.entry(path.to_owned()).or_default();
-            return;
+        let is_persistent = detail.as_ref().map_or_else(|| self.is_directory(path), Detail::is_persistent);
+        let (parent, name, (role, sequence)) = match found {
+            Some(found) if !is_persistent => found,
+            _ => {
+                if let Some((parent, name, order)) = found {
+                    self.persistent.entry(parent.to_owned()).or_default().insert(name.to_owned(), order);
+                }
+                self.directories.entry(path.to_owned()).or_default();
+                return;
+            }
         };
         let nodes = self.directories.entry(parent.to_owned()).or_default();
         match nodes.get_mut(name) {
@@ -274,7 +292,8 @@ impl Tree {
         let Some((parent, name)) = split(path) else { return };
         let czxid = |detail: &Option<Detail>| detail.as_ref().map(|detail| detail.czxid);
         let known = self.contender(path).and_then(|node| czxid(&node.detail));
-        if known.zip(czxid(&detail)).is_some_and(|(known, found)| known != found) {
+        let is_of_another_kind = detail.as_ref().is_some_and(|found| found.is_persistent() != self.is_directory(path));
+        if is_of_another_kind || known.zip(czxid(&detail)).is_some_and(|(known, found)| known != found) {
             // Another node with the same name, since nodes were last listed.
             self.delete(path, gone, now, changes);
             self.create(path, detail);
@@ -304,8 +323,10 @@ impl Tree {
                 changes.push(Change { at: now, lock: directory.to_owned(), kind, contender: None });
             }
             self.locks.remove(directory);
+            self.persistent.remove(directory);
         }
         if let Some((parent, name)) = split(path) {
+            self.persistent.get_mut(parent).and_then(|nodes| nodes.remove(name));
             self.delete_contender(parent, name, gone, now, changes);
         }
     }
@@ -370,10 +391,17 @@ impl Tree {
         session.is_some_and(|session| gone.contains_key(&session))
     }
 
-    /// A semaphore's `leases` and `locks` have no directories below them, other than a path with such a name may have.
+    /// A semaphore's `leases` and `locks` have no directories below them, other than a path with such a name may have:
+    /// only nodes with the names of contenders'.
     fn is_semaphore(&self, path: &str) -> bool {
         let (leases, locks) = (child(path, "leases"), child(path, "locks"));
-        let is_leaf = |path: &String| self.is_directory(path) && self.below(path).next().is_none();
+        let is_in_a_contenders_place = |directory: &str, inner: &str| {
+            let name = inner.get(directory.len() + 1..).and_then(|rest| rest.split('/').next());
+            name.zip(self.persistent.get(directory)).is_some_and(|(name, nodes)| nodes.contains_key(name))
+        };
+        let is_leaf = |path: &String| {
+            self.is_directory(path) && self.below(path).all(|inner| is_in_a_contenders_place(path, inner))
+        };
         let has_a_lease = |path: &String| {
             self.directories.get(path).is_some_and(|nodes| nodes.values().any(|node| node.role == Role::Lease))
         };
@@ -408,7 +436,7 @@ impl Tree {
     fn settle(&mut self, lock: &str, now: i64, mut changes: Option<&mut Vec<Change>>) {
         let Some(recipe) = self.recipe(lock) else { return };
         self.recipes.insert(lock.to_owned(), recipe);
-        let verdicts = states(recipe, &self.in_order(lock));
+        let verdicts = states(recipe, &self.in_order(lock), &|node| self.blocker(lock, recipe, node).is_some());
         for (path, state) in verdicts {
             let Some((parent, name)) = split(&path) else { continue };
             let Some(node) = self.directories.get_mut(parent).and_then(|nodes| nodes.get_mut(name)) else { continue };
@@ -446,6 +474,23 @@ impl Tree {
         sorted(lock)
     }
 
+    /// Returns the path of a persistent node ahead of a contender, if such a node blocks it.
+    fn blocker(&self, lock: &str, recipe: Recipe, node: &Contender) -> Option<String> {
+        let (directory, _) = split(&node.path)?;
+        let blocks = |role: Role| match recipe {
+            Recipe::Semaphore => directory != lock,
+            Recipe::Mutex => role == Role::Lock,
+            Recipe::Latch => role == Role::Latch,
+            Recipe::ReadWrite => role == Role::Write || (role == Role::Read && node.role != Role::Read),
+        };
+        let persistent = self.persistent.get(directory).into_iter().flatten();
+        let mut ahead = persistent.filter(|(_, (role, _))| blocks(*role)).map(|(name, (_, number))| (*number, name));
+        ahead.find_map(|(number, name)| {
+            let path = child(directory, name);
+            ((number, path.as_str()) < node.order()).then_some(path)
+        })
+    }
+
     /// Brings the lock at a path up to date, if a lock is there.
     fn show(&mut self, path: &str) {
         let is_lock = self.lock_of(path) == path && self.is_directory(path);
@@ -461,21 +506,23 @@ impl Tree {
             Some(same) if ***same == *node => Arc::clone(same),
             _ => Arc::new(node.clone()),
         };
-        let contenders = self.in_order(path).into_iter().map(shared).collect();
-        self.locks.insert(path.to_owned(), Arc::new(Lock { path: path.to_owned(), recipe, contenders }));
+        let contenders: Vec<_> = self.in_order(path).into_iter().map(shared).collect();
+        let mut waiters = contenders.iter().filter(|node| !node.holds());
+        let blocked_by = waiters.find_map(|waiter| self.blocker(path, recipe, waiter));
+        self.locks.insert(path.to_owned(), Arc::new(Lock { path: path.to_owned(), recipe, contenders, blocked_by }));
     }
 }
 
 /// Returns the contenders with a state other than before.
-fn states(recipe: Recipe, nodes: &[&Contender]) -> Vec<(String, State)> {
+fn states(recipe: Recipe, nodes: &[&Contender], is_blocked: &dyn Fn(&Contender) -> bool) -> Vec<(String, State)> {
     let holds = |holds: bool| if holds { State::Holds } else { State::Waits };
     let leases = nodes.iter().filter(|node| node.role == Role::Lease).count();
     let head = nodes.get(leases).and_then(|node| node.session());
     let first_writer = nodes.iter().position(|node| node.role != Role::Read).unwrap_or(nodes.len());
     let state = |(index, node): (usize, &&Contender)| {
         let state = match recipe {
-            Recipe::Mutex | Recipe::Latch => holds(index == 0),
-            Recipe::ReadWrite => holds(index == 0 || index < first_writer),
+            Recipe::Mutex | Recipe::Latch => holds(index == 0 && !is_blocked(node)),
+            Recipe::ReadWrite => holds((index == 0 || index < first_writer) && !is_blocked(node)),
             Recipe::Semaphore if node.role != Role::Lease => State::Waits,
             // The first of the queue creates its lease, and waits for a free one under its turn.
             Recipe::Semaphore if index + 1 == leases && head.is_some() && node.session() == head && !node.holds() => {
@@ -572,7 +619,7 @@ mod tests {
     #[test]
     fn readers_hold_up_to_the_first_writer() {
         let mut test = Test::default();
-        let read = |number| format!("+/w/__READ__000000000{number} {number}");
+        let read = |number| format!("+/w/__READ__000000000{number} 1{number}");
         test.apply(&[&read(0), &read(1), &format!("+{WRITE} 9"), &read(3)]);
         assert_eq!(test.lock("/w"), ("read-write lock", 2, 2));
         let changes = test.apply(&["-/w/__READ__0000000000", "-/w/__READ__0000000001"]);
@@ -632,6 +679,44 @@ mod tests {
                 "granted lock-0000000002",
             ]
         );
+    }
+
+    #[test]
+    fn persistent_node_with_the_name_of_a_contender_is_a_path() {
+        let mut test = Test::default();
+        test.apply(&["+/m", "+/m/lock-0 0", "+/m/lock-0/lock-0000000000 1"]);
+        assert_eq!(test.tree.locks().keys().collect::<Vec<_>>(), ["/m/lock-0"]);
+        // It blocks a lock above it.
+        let mut changes = test.apply(&["+/m/lock-0000000001 2"]);
+        assert_eq!((changes.remove(0).as_str(), test.lock("/m")), ("waits lock-0000000001", ("mutex", 0, 1)));
+        assert_eq!(test.tree.locks()["/m"].blocked_by.as_deref(), Some("/m/lock-0"));
+        let changes = test.apply(&["-/m/lock-0/lock-0000000000", "-/m/lock-0"]);
+        assert_eq!(changes, ["released lock-0000000000", "lock_deleted ", "granted lock-0000000001"]);
+        assert_eq!(test.tree.locks()["/m"].blocked_by, None);
+        // Readers wait for writers alone.
+        test.apply(&["+/w", "+/w/__READ__0000000000 0", "+/w/__READ__0000000001 1", &format!("+{WRITE} 2")]);
+        assert_eq!(test.lock("/w"), ("read-write lock", 1, 1));
+        assert_eq!(test.tree.locks()["/w"].blocked_by.as_deref(), Some("/w/__READ__0000000000"));
+    }
+
+    #[test]
+    fn persistent_lease_hides_no_semaphore() {
+        let mut test = Test::default();
+        test.apply(&["+/s", "+/s/locks", "+/s/leases", "+/s/leases/lease-0 0", "+/s/leases/lease-0000000001 1"]);
+        assert_eq!(test.lock("/s"), ("semaphore", 1, 0));
+    }
+
+    #[test]
+    fn contender_in_place_of_a_persistent_node_is_seen() {
+        let mut test = Test::default();
+        test.apply(&["+/m", "+/m/lock-0000000000 0"]);
+        let path = "/m/lock-0000000000".to_owned();
+        test.details.insert(path.clone(), Detail { session: 2, czxid: 99, ..Detail::default() });
+        test.tree.apply(&[Event::Changed(path.clone())], &test.details, 1, false);
+        assert_eq!(test.lock("/m"), ("mutex", 1, 0));
+        test.details.insert(path.clone(), Detail { session: 0, czxid: 100, ..Detail::default() });
+        test.tree.apply(&[Event::Changed(path)], &test.details, 1, false);
+        assert_eq!(test.lock("/m"), ("mutex", 0, 0));
     }
 
     #[test]

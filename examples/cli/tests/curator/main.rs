@@ -17,6 +17,7 @@ mod latching;
 mod leading;
 mod losing;
 mod pages;
+mod persistent;
 mod settings;
 mod showing;
 mod telling;

@@ -49,6 +49,37 @@ fn five_hundred_contenders_cost_one_read_for_each_change() {
     assert_eq!(reads.len(), 2, "{reads:?}");
 }
 
+/// Persistent nodes with the names of contenders are paths: those of the first look, and those that come later.
+pub(crate) fn locks_below_persistent_nodes_are_shown(clients: &Clients, start: impl FnOnce() -> Web) {
+    let client = clients.client();
+    clients.create(&client, "/jobs/lock-0", "");
+    let below = clients.contend(&client, "/jobs/lock-0", "lock-", "below");
+    let web = start();
+    assert_eq!(data_of(&web.counts("/jobs/lock-0", 1, 0), "holds"), ["below"]);
+    clients.contend(&client, "/jobs/lock-0/report-lock-2024", "lock-", "later");
+    assert_eq!(data_of(&web.counts("/jobs/lock-0/report-lock-2024", 1, 0), "holds"), ["later"]);
+    let paths: Vec<Value> = web.locks().as_array().unwrap().iter().map(|lock| lock["path"].clone()).collect();
+    assert_eq!(paths, ["/jobs/lock-0", "/jobs/lock-0/report-lock-2024"]);
+    // They block a lock above them.
+    clients.contend(&client, "/jobs", "lock-", "next");
+    clients.contend(&client, "/jobs", "lock-", "blocked");
+    let lock = web.counts("/jobs", 0, 2);
+    assert_eq!((data_of(&lock, "waits").len(), &lock["blocked_by"]), (2, &json!("/jobs/lock-0")), "{lock}");
+    let text = "/jobs/lock-0 is a persistent node, not a contender: delete or rename it";
+    assert!(web.get("/locks/jobs").body.contains(text));
+    clients.delete(&client, &below);
+    clients.delete(&client, "/jobs/lock-0");
+    let lock = web.counts("/jobs", 1, 1);
+    assert_eq!((data_of(&lock, "holds"), &lock["blocked_by"]), (vec!["next".to_owned()], &Value::Null), "{lock}");
+}
+
+#[test]
+fn locks_below_a_node_with_the_name_of_a_contender_are_shown() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    locks_below_persistent_nodes_are_shown(&clients, || Web::start_live(&server.connect_string(), &["/"]));
+}
+
 #[test]
 fn election_is_followed_over_a_hand_over() {
     let apache = Apache::start();

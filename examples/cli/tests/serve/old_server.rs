@@ -7,7 +7,8 @@ use std::thread;
 use curator_framework::{Acl, Permission};
 use rustix::process::Signal;
 
-use crate::{Apache, Clients, Web, until};
+use crate::following::locks_below_persistent_nodes_are_shown;
+use crate::{Apache, Clients, Web, in_process, until};
 
 const ADD_WATCH: i32 = 106;
 const UNKNOWN: i32 = 999;
@@ -46,6 +47,14 @@ fn pass_requests(mut client: TcpStream, mut server: &TcpStream) -> std::io::Resu
         is_connect = false;
         server.write_all(&[&length, &frame[..]].concat())?;
     }
+}
+
+#[test]
+fn locks_below_a_node_with_the_name_of_a_contender_are_followed() {
+    let server = in_process();
+    let proxy = start(server.address());
+    let clients = Clients::new(&server.connect_string());
+    locks_below_persistent_nodes_are_shown(&clients, || Web::start_live(&proxy.to_string(), &["/"]));
 }
 
 #[test]

@@ -18,7 +18,7 @@ async fn listed(count: usize, list: impl AsyncFn() -> Vec<Participant>) -> Vec<P
     list().await
 }
 
-/// A mutex whose nodes outlive their sessions.
+/// Orders the contenders of a mutex with persistent nodes.
 #[derive(Debug)]
 struct Persistent;
 

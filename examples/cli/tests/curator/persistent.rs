@@ -1,0 +1,136 @@
+//! Persistent nodes with the names of contenders'.
+
+use std::io::{BufRead as _, BufReader};
+
+use curator_framework::CuratorFramework;
+use curator_test::TestingServer;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::advice::create;
+use crate::showing::parsed;
+use crate::watching::writer;
+use crate::{begin, curator, end, nodes, run, signal, stderr, stdout, until};
+
+async fn delete(client: &CuratorFramework, path: &str) {
+    client.delete().for_path(path).await.unwrap();
+}
+
+#[test]
+fn ls_shows_the_locks_below_a_node_with_the_name_of_a_contender() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let listed = |output| {
+        let seen = parsed(&stdout(&output));
+        let lock = |lock: &serde_json::Value| json!([lock["path"], lock["kind"], lock["holding"], lock["waiting"]]);
+        seen["locks"].as_array().unwrap().iter().map(lock).collect::<Vec<_>>()
+    };
+    let script = "$CURATOR ls -r --json /jobs; $CURATOR status /jobs; echo $?";
+    let output = run(&servers, &["lock", "/jobs/lock-1", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    let (json, status) = text.split_once('\n').unwrap();
+    assert_eq!(parsed(json)["locks"].as_array().unwrap().len(), 1, "{json}");
+    assert_eq!(status, "1\n", "{text}");
+    for path in ["/jobs/lock-1", "/lock-1"] {
+        let output = run(&servers, &["lock", path, "--", "sh", "-c", "$CURATOR ls -r --json /"]);
+        assert_eq!(listed(output), [json!([path, "mutex", 1, 0])]);
+    }
+    let output = run(&servers, &["ls", "-r", "--exit-code", "/jobs"]);
+    assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(0), 1), "{output:?}");
+    // The lock itself is free.
+    let output = run(&servers, &["status", "/jobs/lock-1"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "/jobs/lock-1 is free\n"));
+}
+
+#[tokio::test]
+async fn names_of_persistent_nodes_do_not_show_the_kind_of_a_lock() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    create(&server, &["/a/latch-3", "/b/a__WRIT__0000000001", "/c/lock-2024", "/d/leases/lease-1", "/e/lock-7"]).await;
+    for (path, action) in [("/a", "lock"), ("/b", "elect"), ("/c", "read"), ("/d", "write"), ("/e", "elect")] {
+        let output = run(&servers, &[action, path, "--", "true"]);
+        assert_eq!(output.status.code(), Some(0), "{path}: {}", stderr(&output));
+    }
+    assert_eq!(run(&servers, &["count", "--add", "1", "/a"]).status.code(), Some(0));
+    // The leader is found beside a node with the name of a writer's.
+    let script = "$CURATOR leader /b && $CURATOR leader --all /b";
+    let output = run(&servers, &["elect", "--id", "ann", "/b", "--", "sh", "-c", script]);
+    let text = stdout(&output);
+    assert_eq!((output.status.code(), text.matches("/b is led by ann").count()), (Some(0), 2), "{text}{output:?}");
+    // Nodes of another kind that are ephemeral are refused as before.
+    let script = "$CURATOR elect /c -- true; $CURATOR read /c -- true; $CURATOR count /c";
+    let output = run(&servers, &["lock", "/c", "--", "sh", "-c", script]);
+    assert_eq!(stderr(&output).matches("/c is a mutex with contenders: use curator lock").count(), 3, "{output:?}");
+}
+
+#[tokio::test]
+async fn waiter_names_the_persistent_node_that_blocks_it() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    create(&server, &["/lock/lock-0"]).await;
+    let hint = "/lock/lock-0 is a persistent node, not a contender: delete or rename it";
+    let output = run(&servers, &["lock", "--timeout", "0", "/lock", "--", "true"]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(75), format!("curator: {hint}\n")));
+    // The node of another kind of lock does not block an election.
+    assert_eq!(run(&servers, &["elect", "/lock", "--", "true"]).status.code(), Some(0));
+    create(&server, &["/election/latch-0", "/pool/locks/lock-0", "/pool/leases"]).await;
+    for (command, blocker) in [
+        (&["elect", "--timeout", "300ms", "/election", "--", "true"][..], "/election/latch-0"),
+        (&["semaphore", "-n", "1", "--timeout", "300ms", "/pool", "--", "true"], "/pool/locks/lock-0"),
+    ] {
+        let output = run(&servers, command);
+        let text = format!("curator: {blocker} is a persistent node, not a contender: delete or rename it\n");
+        assert_eq!((output.status.code(), stderr(&output)), (Some(75), text));
+    }
+    let mut waiter = curator(&servers, &["lock", "-v", "/lock", "--", "true"]).spawn().unwrap();
+    let mut lines = BufReader::new(waiter.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.next(), Some(format!("curator: waits for /lock: 0 ahead; {hint}")));
+    let output = run(&servers, &["status", "/lock"]);
+    assert_eq!(stdout(&output), format!("/lock is free: 1 wait\n{hint}\n"));
+    assert_eq!(output.status.code(), Some(0));
+    let output = run(&servers, &["ls", "--json", "/lock"]);
+    let contenders = &parsed(&stdout(&output))["locks"][0]["contenders"];
+    assert_eq!(contenders[0]["blocked_by"], "/lock/lock-0", "{output:?}");
+    assert_eq!((contenders.as_array().unwrap().len(), stderr(&output)), (1, format!("curator: {hint}\n")));
+    delete(&writer(&server), "/lock/lock-0").await;
+    assert!(lines.any(|line| line.starts_with("curator: has /lock after ")));
+    assert_eq!(end(waiter).0, Some(0));
+}
+
+#[test]
+fn node_of_a_contender_is_not_the_path_of_another_lock() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let (holder, _out, node) = begin(&servers, &[], "echo $CURATOR_NODE; exec sleep 600");
+    let part = format!("{node} is part of a lock: name the lock itself, /lock");
+    let refuses = |when: &str| {
+        let commands: [&[&str]; 9] = [
+            &["lock", &node, "--", "true"],
+            &["semaphore", "-n", "1", &node, "--", "true"],
+            &["read", &node, "--", "true"],
+            &["write", &node, "--", "true"],
+            &["elect", &node, "--", "true"],
+            &["join", &node, "--", "true"],
+            &["count", "--add", "1", &node],
+            &["barrier", "hold", &node, "--", "true"],
+            &["latch", "set", &node, "1"],
+        ];
+        for command in commands {
+            let output = run(&servers, command);
+            let expected = (Some(2), format!("curator: {part}\n"));
+            assert_eq!((output.status.code(), stderr(&output)), expected, "{when} {command:?}");
+        }
+    };
+    refuses("held");
+    assert_eq!(nodes(&server), 1);
+    let output = run(&servers, &["status", &node]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(1), format!("curator: {part}\n")));
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
+    until("the release", || nodes(&server) == 0);
+    refuses("free");
+    assert_eq!(nodes(&server), 0);
+    // A server has not given this name.
+    assert_eq!(run(&servers, &["lock", "/lock/lock-7", "--", "true"]).status.code(), Some(0));
+}

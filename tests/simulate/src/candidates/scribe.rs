@@ -54,8 +54,12 @@ impl Scribe {
         let mut book = self.book.lock();
         let now = self.began.elapsed();
         for (_, change) in self.ensemble.take_changes() {
-            if let Change::Created { path, node } = change {
-                book.event(now, Event::Created { node: name(&path).to_owned(), czxid: node.czxid });
+            match change {
+                // A persistent node is not a candidate's, whatever its name.
+                Change::Created { path, node } if node.session != 0 => {
+                    book.event(now, Event::Created { node: name(&path).to_owned(), czxid: node.czxid });
+                }
+                _ => {}
             }
         }
         write(&mut book, now)

@@ -77,8 +77,9 @@ pub(super) async fn storm(seed: u64, election: Election) -> Outcome {
     scribe.close();
     weather::clean_up(&field, clients, wrong).await;
     let mut rules = Rules::new(PATIENCE).prompt(SESSION).no_loss_in_calm();
-    // There and back of a listing, and of the read of the path's data.
-    rules = rules.on_its_way(latency * 4);
+    // There and back of a listing, and of the read of the path's data, and of a node that is not a candidate's.
+    let persistent = if !weather.calm && players::is_impersonated(seed) { latency * 2 } else { Duration::ZERO };
+    rules = rules.on_its_way(latency * 4 + persistent);
     if weather.loses_data {
         rules = rules.falling_terms();
     }

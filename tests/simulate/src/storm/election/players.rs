@@ -14,6 +14,7 @@ use crate::candidates::{Campaigner, Election};
 use crate::storm::weather::{Field, PATH, SESSION, queue, start_player};
 
 const VISITOR: ClientId = ClientId(111);
+const IMPOSTOR: ClientId = ClientId(112);
 
 /// Lets those play that belong to a seed. Returns their clients, which live until all is cleaned up.
 pub(super) fn play(
@@ -23,8 +24,14 @@ pub(super) fn play(
     workers: &mut JoinSet<()>,
 ) -> Vec<CuratorFramework> {
     let random = StdRng::seed_from_u64(seed ^ 500 << 32);
+    let mut clients = Vec::new();
     if seed % 8 == 7 {
         workers.spawn(betray(field.clone(), StdRng::seed_from_u64(seed ^ 501 << 32)));
+    }
+    if is_impersonated(seed) {
+        let client = start_player(&field.ensemble, IMPOSTOR);
+        workers.spawn(impersonate(field.clone(), election, client.clone(), StdRng::seed_from_u64(seed ^ 502 << 32)));
+        clients.push(client);
     }
     let field = field.clone();
     match seed % 7 {
@@ -41,10 +48,31 @@ pub(super) fn play(
                 workers.spawn(visitor.campaign(election));
             }
             workers.spawn(confuse(field, random));
-            return vec![client];
+            clients.push(client);
         }
     }
-    Vec::new()
+    clients
+}
+
+/// Returns `true` if the path of a seed has a node that is not a candidate's for a while, but has such a name.
+pub(super) const fn is_impersonated(seed: u64) -> bool {
+    matches!(seed % 7, 0 | 3)
+}
+
+/// Creates a persistent node with the name of the other recipe's candidates, ahead of all: it blocks no candidate.
+async fn impersonate(field: Elections, election: Election, client: CuratorFramework, mut random: StdRng) {
+    let name = match election {
+        Election::Latch => "lock-0",
+        Election::Selector => "latch-0",
+    };
+    let path = format!("{PATH}/{name}");
+    for _ in 0..4 {
+        sleep(Duration::from_millis(random.random_range(0..2000))).await;
+        let is_created = client.create().for_path(&path).await.is_ok();
+        field.note(format_args!("{path} is persistent: {is_created}"));
+        sleep(Duration::from_millis(random.random_range(500..5000))).await;
+        field.ensemble.delete(&path);
+    }
 }
 
 /// An administrator that deletes the leader's node, or ends its session, often soon after the term began.

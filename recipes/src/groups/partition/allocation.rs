@@ -13,10 +13,10 @@ use sha1_smol::Sha1;
 
 /// Allocates each item to one member. The order of the names does not count, and a repeated name counts once. The result
 /// is empty without members.
-pub(super) fn allocate<'a>(
-    members: impl IntoIterator<Item = &'a str>,
-    items: impl IntoIterator<Item = &'a str>,
-) -> BTreeMap<&'a str, &'a str> {
+pub(super) fn allocate<'i, 'm>(
+    members: impl IntoIterator<Item = &'m str>,
+    items: impl IntoIterator<Item = &'i str>,
+) -> BTreeMap<&'i str, &'m str> {
     let members: Vec<&str> = members.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
     let items: Vec<&str> = items.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
     let hashes: Vec<u64> = members.iter().map(|member| hash(member)).collect();

@@ -13,8 +13,9 @@ use tokio::sync::{SetOnce, watch};
 use tokio::time::{sleep, timeout};
 
 use super::Inner;
-use crate::locks::engine::{Acquired, LockInternals, WaitMode, acquire};
-use crate::locks::error::LockError;
+use super::settling::Claim;
+use crate::locks::engine::{Acquired, LockInternals, WaitMode, acquire, no_end};
+use crate::locks::error::{LockError, Result as LockResult};
 use crate::locks::guard::guarded_transaction::GuardedTransaction;
 use crate::locks::guard::hold::HoldShare;
 use crate::locks::guard::protect::while_held;
@@ -137,40 +138,48 @@ impl Drop for Tenure<'_> {
 
 /// The wish for one item, which the run may take back and renew.
 #[derive(Debug)]
-pub(super) struct Wish(watch::Receiver<bool>);
+pub(super) struct Wish(watch::Receiver<Option<Claim>>);
 
 impl Wish {
     /// Returns a wish, and its sender.
-    pub(super) fn new() -> (watch::Sender<bool>, Self) {
-        let (sender, receiver) = watch::channel(true);
+    pub(super) fn new(claim: Claim) -> (watch::Sender<Option<Claim>>, Self) {
+        let (sender, receiver) = watch::channel(Some(claim));
         (sender, Self(receiver))
     }
 
-    fn stands(&self) -> bool {
-        *self.0.borrow() && self.0.has_changed().is_ok()
+    fn claim(&self) -> Option<Claim> {
+        self.0.has_changed().ok().and(*self.0.borrow())
     }
 
     /// Resolves when the item is not wanted.
     async fn is_over(&mut self) {
         // An error means that the run has ended, so that the wish does not stand either.
-        drop(self.0.wait_for(|&wanted| !wanted).await);
+        drop(self.0.wait_for(Option::is_none).await);
     }
+}
+
+/// The end of a pursuit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    NotWanted,
+    /// The item is wanted only without contenders, and has some.
+    NotFree,
 }
 
 /// Owns an item again and again while it is wanted: contends for its lock, and runs its work. Fails with an error that
 /// waiting cannot mend.
-pub(super) async fn pursue<W, F>(inner: &Inner, name: &str, mut wish: Wish, work: &Mutex<W>) -> NodeResult<()>
+pub(super) async fn pursue<W, F>(inner: &Inner, name: &str, mut wish: Wish, work: &Mutex<W>) -> NodeResult<End>
 where
     W: FnMut(OwnedItem) -> F,
     F: Future<Output = ()>,
 {
     let internals = inner.lock_of(name)?;
     let mut pauses = Pauses::default();
-    while wish.stands() {
+    while let Some(claim) = wish.claim() {
         let granted = tokio::select! {
             biased;
             () = wish.is_over() => continue,
-            granted = acquire(&inner.client, internals.base_path(), WaitMode::Forever, &internals) => granted,
+            granted = contend(inner, &internals, claim) => granted,
         };
         let error = match granted {
             Ok(Some(acquired)) => {
@@ -179,8 +188,7 @@ where
                 own(tenure, &mut wish, work).await;
                 continue;
             }
-            // Without a budget a grant is the only success.
-            Ok(None) => Error::Closed,
+            Ok(None) => return Ok(End::NotFree),
             Err(LockError::Framework(error)) => error,
             Err(error) => return Err(node_error(error)),
         };
@@ -193,7 +201,21 @@ where
             () = sleep(pauses.after(true)) => {}
         }
     }
-    Ok(())
+    Ok(End::NotWanted)
+}
+
+/// Acquires the lock of an item. Returns `None` if the item is claimed only without contenders, and has some.
+async fn contend(inner: &Inner, internals: &LockInternals, claim: Claim) -> LockResult<Option<Acquired>> {
+    let path = internals.base_path();
+    if claim == Claim::IfFree {
+        // A read instead of a place in the queue: the next owner is the member that the settled view chooses.
+        let parent = inner.client.check_exists().for_path(path).await?;
+        if parent.is_some_and(|parent| parent.num_children > 0) {
+            return Ok(None);
+        }
+    }
+    // Without a budget a grant is the only success.
+    acquire(&inner.client, path, WaitMode::Forever, internals).await?.ok_or_else(no_end).map(Some)
 }
 
 /// Converts the error of an item's lock.
@@ -212,7 +234,7 @@ where
     F: Future<Output = ()>,
 {
     let ownership = Arc::clone(&tenure.ownership);
-    if wish.stands() && ownership.share.is_held() {
+    if wish.claim().is_some() && ownership.share.is_held() {
         let work = (work.lock())(tenure.view());
         let attended = attend(tenure.inner, &ownership, wish, work);
         // The work is dropped here, before the node is deleted. A loss drops it too, at the deadline.

@@ -3,7 +3,7 @@
 //! | file | contents |
 //! | --- | --- |
 //! | [`allocation`] | the items of each member; pure |
-//! | [`settling`] | the wait until the members stay the same; pure |
+//! | [`settling`] | the members that count, and the items that this one claims; pure |
 //! | [`run`] | follows the members, and drives the items |
 //! | [`item`] | one item: its lock, the work under it, its end |
 //! | [`options`] | the options |
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 pub use self::item::OwnedItem;
 pub use self::options::PartitionOptions;
-use self::settling::View;
+use self::settling::{Claim, View};
 use crate::groups::member::{GroupMember, GroupMemberOptions};
 use crate::locks::LockOptions;
 use crate::locks::engine::{LockInternals, LockSpec};
@@ -38,12 +38,12 @@ use crate::standing::runs::Runs;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Share {
-    /// The number of members, as this one sees them.
+    /// The number of members that share the items, as this one sees them.
     pub members: usize,
     /// This partition is one of the members: the node of its id is its own. `false` while an earlier process, or
     /// another one by mistake, has the id.
     pub is_member: bool,
-    /// The items that this member is to own, in order.
+    /// The items that this member is to own, in order. It contends for them, or takes them if they have no contender.
     pub wanted: Vec<String>,
     /// The items that this member owns, in order. Those that are not wanted are about to move.
     pub owned: Vec<String>,
@@ -60,9 +60,11 @@ pub struct Share {
 ///
 /// | event | effect |
 /// | --- | --- |
-/// | a member joins | after the time [`settle`](PartitionOptions::settle) some items move to it, each when its work has returned; all other work goes on |
-/// | a member leaves, or its session ends | after the time `settle` its items move to the others |
-/// | the members change again in that time | the time begins anew |
+/// | a member joins | it takes the free items of its share at once; after the time [`settle`](PartitionOptions::settle) the others move, each when its work has returned |
+/// | a member leaves, or its session ends | its items have no owner for the time `settle`; then the others take them |
+/// | a member leaves and returns within the time `settle` | it takes its items at once, and no other item moves |
+/// | the members change again in that time | items stay with their owners for `settle` after the newest change, but at most three times `settle` after the first one |
+/// | a member restarts in a loop, for three times `settle` | its items move to the others, until it stays for the time `settle` |
 /// | an item is to move | [`OwnedItem::revoked`] resolves; the work has the time [`grace`](PartitionOptions::grace) to return, then it is dropped |
 /// | work returns by itself, also because it has failed | the item stays owned and idle, until it moves: repeat failed work inside of the work |
 /// | the session is silent for three quarters of its timeout | all work is dropped, before another member can own an item |
@@ -156,10 +158,12 @@ pub struct Share {
 /// | --- | --- |
 /// | a member joins, leaves or follows the others | those of a [`GroupMember`] |
 /// | an item is acquired and given up | those of a [mutex](crate::InterProcessMutex#cost): 3 in 2 round trips if it has no owner, and 1 more when another member asks for it |
+/// | a member joins, or takes the items of a member that has left | 1 read more for each item of the share, which shows whether it has a contender |
+/// | the members change before they have settled | 1 read for each item that a member would take and that was not free |
 /// | the items that do not move, and idle members | 0 |
 ///
 /// Each settled change of the members costs a computation: a sort of (items × members) pairs of 24 bytes, some 50 ms for
-/// a million pairs.
+/// a million pairs. A member that joins computes it at each change until it has settled.
 #[derive(Clone)]
 pub struct Partition {
     inner: Arc<Inner>,
@@ -327,13 +331,21 @@ impl Inner {
     }
 
     /// Publishes the items that this member is to own.
-    fn wants(&self, view: &View, wanted: &BTreeSet<&str>) {
-        let (members, is_member, items) = (view.ids.len(), view.is_member, wanted.len());
-        tracing::info!(path = self.path, id = self.id, members, is_member, items, "a partition has settled");
-        self.share.send_modify(|share| {
+    fn wants(&self, view: &View, wanted: &BTreeMap<&str, Claim>, has_settled: bool) {
+        let (members, is_member, items) = (view.ids().count(), view.is_member(), wanted.len());
+        if has_settled {
+            tracing::info!(path = self.path, id = self.id, members, is_member, items, "a partition has settled");
+        }
+        let wanted: Vec<_> = wanted.keys().map(|&item| item.to_owned()).collect();
+        self.share.send_if_modified(|share| {
+            let before = (share.members, share.is_member, std::mem::replace(&mut share.wanted, wanted));
             (share.members, share.is_member) = (members, is_member);
-            share.wanted = wanted.iter().map(|&item| item.to_owned()).collect();
+            before != (members, is_member, share.wanted.clone())
         });
+    }
+
+    fn is_owned(&self, item: &str) -> bool {
+        self.share.borrow().owned.binary_search_by(|known| (**known).cmp(item)).is_ok()
     }
 
     /// Publishes that an item is owned, or not any more.

@@ -35,11 +35,12 @@ impl PartitionOptions {
         Self::default()
     }
 
-    /// Moves items only when the members have stayed the same for this time: kazoo's `time_boundary`. Default: 1 s.
+    /// Takes items from their owners only when the members have stayed the same for this time: kazoo's `time_boundary`.
+    /// Default: 1 s. Members that change more often prolong it to three times this time at most.
     ///
-    /// A member that restarts within this time moves nothing. With a longer time a rolling restart moves fewer items,
-    /// and the items of a crashed member have no owner for longer. Members that change more often keep all items from
-    /// moving. Zero moves items with each change.
+    /// A member that restarts within this time moves nothing, and takes its items back at once. With a longer time a
+    /// rolling restart moves fewer items, and the items of a crashed member have no owner for longer. Zero moves items
+    /// with each change. [`Duration::MAX`] moves no item from its owner.
     pub fn settle(mut self, settle: Duration) -> Self {
         self.settle = settle;
         self

@@ -1,6 +1,6 @@
 //! The run of a partition: it follows the members, and drives the items.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use curator_framework::Error;
@@ -12,9 +12,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Inner;
-use super::allocation::allocate;
-use super::item::{OwnedItem, Wish, pursue};
-use super::settling::{Settling, View};
+use super::item::{End, OwnedItem, Wish, pursue};
+use super::settling::{Claim, Effect, Settling, View};
 use crate::groups::member::GroupMember;
 use crate::groups::members::GroupState;
 use crate::nodes::error::NodeResult;
@@ -29,23 +28,32 @@ where
     let mut items = Items::new(|name, wish| async move { (name, pursue(inner, name, wish, work).await) });
     let outcome = follow(inner, member, &mut items).await;
     inner.share.send_modify(|share| share.wanted.clear());
-    items.want(BTreeSet::new());
+    items.want(BTreeMap::new());
     // The others learn at once that the member leaves, and wait in the queues of its items.
     join(member.close(), items.end()).await;
     outcome
 }
 
-/// Wants the items that the members' newest settled view gives to this one.
+/// Wants the items that the members' views give to this one.
 async fn follow<'a, P, F>(inner: &'a Inner, member: &GroupMember, items: &mut Items<'a, P, F>) -> NodeResult<()>
 where
     P: Fn(&'a str, Wish) -> F,
-    F: Future<Output = (&'a str, NodeResult<()>)>,
+    F: Future<Output = (&'a str, NodeResult<End>)>,
 {
     let (mut members, mut node) = (member.watch(), member.node().watch());
     let mut settling = Settling::new(inner.settle);
     loop {
-        if let Some(view) = look(&inner.id, &members.borrow_and_update(), &node.borrow_and_update())? {
-            settling.see(view, Instant::now());
+        let view = look(&inner.id, &members.borrow_and_update(), &node.borrow_and_update())?;
+        let effect = settling.next(view, Instant::now());
+        if effect != Effect::Nothing {
+            let mut wanted = settling.claims(&inner.id, &inner.items);
+            if effect == Effect::Claims {
+                for (item, claim) in items.wanted().filter(|(item, _)| inner.is_owned(item)) {
+                    wanted.entry(item).or_insert(claim);
+                }
+            }
+            inner.wants(settling.view(), &wanted, effect == Effect::Settled);
+            items.want(wanted);
         }
         tokio::select! {
             biased;
@@ -53,13 +61,7 @@ where
             // Both fail only without a sender, which `member` keeps.
             _ = members.changed() => {}
             _ = node.changed() => {}
-            () = passed(settling.due()) => {
-                if let Some(view) = settling.settle(Instant::now()) {
-                    let wanted = wanted(inner, view);
-                    inner.wants(view, &wanted);
-                    items.want(wanted);
-                }
-            }
+            () = passed(settling.due()) => {}
             ended = items.next() => ended?,
         }
     }
@@ -81,16 +83,7 @@ fn look(id: &str, members: &GroupState, node: &NodeState) -> NodeResult<Option<V
     };
     // Another process may have the id.
     let is_member = own.is_some() && members.get(id).map(|member| member.czxid) == own;
-    Ok(Some(View { ids: members.ids().map(str::to_owned).collect(), is_member }))
-}
-
-/// Returns the items of this member; none if it is not one of the members.
-fn wanted<'a>(inner: &'a Inner, view: &View) -> BTreeSet<&'a str> {
-    if !view.is_member {
-        return BTreeSet::new();
-    }
-    let allocation = allocate(view.ids.iter().map(String::as_str), inner.items.iter().map(String::as_str));
-    inner.items.iter().map(String::as_str).filter(|item| allocation.get(item) == Some(&&*inner.id)).collect()
+    Ok(Some(View::new(members.ids().map(str::to_owned), is_member)))
 }
 
 async fn passed(moment: Option<Instant>) {
@@ -103,45 +96,51 @@ async fn passed(moment: Option<Instant>) {
 /// The items that are wanted, or owned and about to move. Their futures run while the run is polled.
 struct Items<'a, P, F> {
     pursue: P,
-    wishes: BTreeMap<&'a str, watch::Sender<bool>>,
+    wishes: BTreeMap<&'a str, watch::Sender<Option<Claim>>>,
     pursuits: FuturesUnordered<F>,
 }
 
 impl<'a, P, F> Items<'a, P, F>
 where
     P: Fn(&'a str, Wish) -> F,
-    F: Future<Output = (&'a str, NodeResult<()>)>,
+    F: Future<Output = (&'a str, NodeResult<End>)>,
 {
     fn new(pursue: P) -> Self {
         Self { pursue, wishes: BTreeMap::new(), pursuits: FuturesUnordered::new() }
     }
 
+    /// Returns the items that are wanted, with their claims.
+    fn wanted(&self) -> impl Iterator<Item = (&'a str, Claim)> {
+        self.wishes.iter().filter_map(|(item, wish)| Some((*item, (*wish.borrow())?)))
+    }
+
     /// Wants these items, and no others.
-    fn want(&mut self, wanted: BTreeSet<&'a str>) {
+    fn want(&mut self, wanted: BTreeMap<&'a str, Claim>) {
         for (item, wish) in &self.wishes {
-            let stands = wanted.contains(item);
-            wish.send_if_modified(|stood| std::mem::replace(stood, stands) != stands);
+            let claim = wanted.get(item).copied();
+            wish.send_if_modified(|before| std::mem::replace(before, claim) != claim);
         }
-        for item in wanted {
+        for (item, claim) in wanted {
             if !self.wishes.contains_key(item) {
-                self.begin(item);
+                self.begin(item, claim);
             }
         }
     }
 
-    fn begin(&mut self, item: &'a str) {
-        let (sender, wish) = Wish::new();
+    fn begin(&mut self, item: &'a str, claim: Claim) {
+        let (sender, wish) = Wish::new(claim);
         self.wishes.insert(item, sender);
         self.pursuits.push((self.pursue)(item, wish));
     }
 
-    /// Resolves when the pursuit of an item has ended. Begins it anew if the item is wanted again.
+    /// Resolves when the pursuit of an item has ended. Starts it again if the item is wanted again, but an item that is
+    /// not free only with the next claim.
     async fn next(&mut self) -> NodeResult<()> {
         let Some((item, outcome)) = self.pursuits.next().await else { return std::future::pending().await };
         let wish = self.wishes.remove(item);
-        outcome?;
-        if wish.is_some_and(|wish| *wish.borrow()) {
-            self.begin(item);
+        match (outcome?, wish.and_then(|wish| *wish.borrow())) {
+            (_, None) | (End::NotFree, Some(Claim::IfFree)) => {}
+            (_, Some(claim)) => self.begin(item, claim),
         }
         Ok(())
     }

@@ -84,11 +84,10 @@ fn work_that_does_not_return_is_dropped_at_the_end_of_its_grace() {
         let (ledger, moments) = (Ledger::default(), Moments::default());
         let ann = slow(partition(&one, "ann", 6), &ledger, &moments, GRACE * 10);
         become_calm([&ann], 6, &ledger).await;
-        let bob = member(&two, "bob", 6, &ledger);
-        until("bob wants his items", || bob.partition.share().wanted.len() == 3).await;
-        let begun = Instant::now();
-        until("an item is revoked", || !ann.partition.share().wanted.is_empty() && ledger.begun() > 6).await;
-        assert!(begun.elapsed() >= GRACE - MOVE && begun.elapsed() <= GRACE + MOVE, "after {:?}", begun.elapsed());
+        let (bob, begun) = (member(&two, "bob", 6, &ledger), Instant::now());
+        until("an item has moved", || ledger.begun() > 6).await;
+        let expected = SETTLE + GRACE;
+        assert!(begun.elapsed() >= expected && begun.elapsed() <= expected + MOVE, "after {:?}", begun.elapsed());
         become_calm([&ann, &bob], 6, &ledger).await;
         assert_eq!(moments.graces(), [GRACE; 3]);
         assert_eq!(ledger.begun(), 6 + 3, "the items that stay are not disturbed");
@@ -183,6 +182,7 @@ fn a_member_that_restarts_before_the_others_settle_moves_nothing() {
         let ledger = Ledger::default();
         let (ann, bob) = (member(&one, "ann", 10, &ledger), member(&two, "bob", 10, &ledger));
         become_calm([&ann, &bob], 10, &ledger).await;
+        sleep(SETTLE).await;
         let (begun, owners) = (ledger.begun(), ledger.owners());
         bob.close().await.unwrap();
         sleep(SETTLE / 2).await;
@@ -199,6 +199,153 @@ fn a_member_that_restarts_before_the_others_settle_moves_nothing() {
     });
 }
 
+/// The members restart one after the other, each sooner than the others settle.
+#[test]
+fn items_keep_their_owners_in_a_rolling_restart_that_is_faster_than_the_settling() {
+    const COUNT: usize = 24;
+    play(1, async |ensemble| {
+        let (ledger, mut members) = (Ledger::default(), Vec::new());
+        let mut clients = Vec::new();
+        for id in 1..=4 {
+            clients.push(client(&ensemble, ClientId(id)).await);
+        }
+        let options = PartitionOptions::new().settle(SETTLE * 5);
+        let start = |place: usize| {
+            let (client, id) = (clients[place].clone(), format!("member-{place}"));
+            let partition = Partition::with_options(client, PATH, id, items(COUNT), options.clone()).unwrap();
+            Member::run(partition, &ledger)
+        };
+        members.extend((0..4).map(start));
+        become_calm(&members, COUNT, &ledger).await;
+        sleep(SETTLE * 5).await;
+        let (begun, owners) = (ledger.begun(), ledger.owners());
+        for round in 0..8 {
+            let place = round % 4;
+            members.remove(0).close().await.unwrap();
+            sleep(Duration::from_millis(300)).await;
+            assert_eq!(ledger.owners().len(), COUNT - COUNT / 4, "only the items of the member that restarts wait");
+            members.push(start(place));
+            sleep(MOVE).await;
+            assert_eq!(ledger.owners(), owners, "round {round}");
+            sleep(SETTLE).await;
+        }
+        assert_eq!(ledger.begun(), begun + 8 * COUNT / 4, "an item has moved");
+    });
+}
+
+/// One more member joins and leaves again and again, each time sooner than the others settle.
+#[test]
+fn the_items_of_a_member_that_has_left_move_although_another_one_restarts_in_a_loop() {
+    const COUNT: usize = 24;
+    play(1, async |ensemble| {
+        let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+        let ledger = Ledger::default();
+        let [ann, bob, cat] = ["ann", "bob", "cat"].map(|id| member(&one, id, COUNT, &ledger));
+        become_calm([&ann, &bob, &cat], COUNT, &ledger).await;
+        sleep(SETTLE).await;
+        cat.close().await.unwrap();
+        let left = Instant::now();
+        let restarts = async {
+            loop {
+                let dan = member(&two, "dan", COUNT, &ledger);
+                sleep(SETTLE * 7 / 10).await;
+                dan.close().await.unwrap();
+                sleep(SETTLE * 7 / 10).await;
+            }
+        };
+        let of_the_others = || ledger.items_of("ann").len() + ledger.items_of("bob").len();
+        let moved = async {
+            until("the items have moved", || of_the_others() == COUNT).await;
+            assert!(left.elapsed() <= SETTLE + MOVE, "after {:?}", left.elapsed());
+            let begun = ledger.begun();
+            sleep(SETTLE * 20).await;
+            assert_eq!(of_the_others(), COUNT);
+            assert!(ledger.begun() <= begun + COUNT / 3, "{} moves", ledger.begun() - begun);
+        };
+        tokio::select! {
+            () = restarts => {}
+            () = moved => {}
+        }
+        ledger.assert_one_owner_each();
+    });
+}
+
+/// Returns the time until a member has an item of another one, while more members join, each sooner than the others
+/// settle; at most ten times the settling.
+fn time_to_an_item_while_others_join() -> Duration {
+    play(1, async |ensemble| {
+        let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+        let ledger = Ledger::default();
+        let ann = member(&one, "ann", 12, &ledger);
+        become_calm([&ann], 12, &ledger).await;
+        sleep(SETTLE).await;
+        let (bob, begun) = (member(&two, "bob", 12, &ledger), Instant::now());
+        let mut others = Vec::new();
+        while ledger.items_of("bob").is_empty() && begun.elapsed() < SETTLE * 10 {
+            if others.len() < begun.elapsed().div_duration_f64(SETTLE / 2) as usize {
+                others.push(member(&two, &format!("other-{}", others.len()), 12, &ledger));
+            }
+            sleep(MOVE / 10).await;
+        }
+        drop((ann, bob, others));
+        begun.elapsed()
+    })
+}
+
+#[test]
+fn a_member_gets_an_item_within_three_times_the_settling_although_others_join() {
+    let time = time_to_an_item_while_others_join();
+    assert!(time <= SETTLE * 3 + MOVE, "{time:?}");
+}
+
+#[cfg(curator_mutants)]
+#[test]
+fn a_settling_that_others_prolong_without_end_is_found() {
+    let time = curator_framework::mutants::with("settle-without-a-bound", time_to_an_item_while_others_join);
+    assert!(time >= SETTLE * 10, "{time:?}");
+}
+
+/// The session of the member stays, and with it its locks.
+#[test]
+fn an_owner_whose_member_is_deleted_and_returns_keeps_its_items() {
+    play(1, async |ensemble| {
+        let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+        let ledger = Ledger::default();
+        let (ann, bob) = (member(&one, "ann", 10, &ledger), member(&two, "bob", 10, &ledger));
+        become_calm([&ann, &bob], 10, &ledger).await;
+        let begun = ledger.begun();
+        for _ in 0..5 {
+            ensemble.delete(&format!("{PATH}/members/bob"));
+            sleep(SETTLE / 2).await;
+        }
+        sleep(SETTLE * 5).await;
+        assert_eq!(ledger.begun(), begun);
+        assert!(are_calm([&ann, &bob], 10, &ledger));
+    });
+}
+
+#[test]
+fn a_settling_without_end_moves_no_item_from_its_owner() {
+    play(1, async |ensemble| {
+        let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);
+        let ledger = Ledger::default();
+        let with = |client: &CuratorFramework, id: &str, settle: Duration| {
+            let options = PartitionOptions::new().settle(settle);
+            Member::run(Partition::with_options(client.clone(), PATH, id, items(4), options).unwrap(), &ledger)
+        };
+        let ann = with(&one, "ann", Duration::MAX);
+        until("ann owns all", || ledger.items_of("ann").len() == 4).await;
+        let bob = with(&two, "bob", Duration::from_secs(u64::MAX / 2));
+        sleep(SETTLE * 100).await;
+        assert_eq!(ledger.items_of("ann").len(), 4);
+        ann.close().await.unwrap();
+        let cat = with(&one, "cat", SETTLE);
+        until("bob owns his items", || !ledger.items_of("bob").is_empty()).await;
+        ledger.assert_one_owner_each();
+        drop((bob, cat));
+    });
+}
+
 /// The other member leaves before it owns the item.
 #[test]
 fn an_item_that_is_wanted_again_before_its_work_has_returned_stays() {
@@ -208,7 +355,7 @@ fn an_item_that_is_wanted_again_before_its_work_has_returned_stays() {
         let ann = slow(partition(&one, "ann", 6), &ledger, &moments, stays);
         become_calm([&ann], 6, &ledger).await;
         let bob = member(&two, "bob", 6, &ledger);
-        until("bob wants his items", || bob.partition.share().wanted.len() == 3).await;
+        until("ann gives up half of them", || ann.partition.share().wanted.len() == 3).await;
         sleep(SETTLE).await;
         bob.close().await.unwrap();
         until("ann wants all again", || ann.partition.share().wanted.len() == 6).await;

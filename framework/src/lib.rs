@@ -108,6 +108,7 @@
 //! | warn | `a successor cannot be signalled` | `error`, `path` |
 //! | warn | `the node that is held cannot be watched` | `error`, `path` |
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
+//! | error | `code of the program has panicked`: a listener, a closure or a provider; its own request or object fails | `code`, `panic` |
 //!
 //! # Metrics
 //!
@@ -184,6 +185,7 @@ pub use state::connection_state::{
 };
 pub use sync::report::report;
 pub use sync::safe_notify::SafeNotifyExecutor;
+pub use sync::user_code::catch_panic;
 #[cfg(feature = "zookeeper-async")]
 pub use zookeeper::ZooKeeperAsyncFactory;
 #[doc(hidden)]

@@ -10,21 +10,29 @@ use crate::state::connection_state::ConnectionState;
 /// Counts a client that changes its state: from `None` when it starts, to `None` when it ends.
 pub(crate) fn state_changed(before: Option<ConnectionState>, after: Option<ConnectionState>) {
     #[cfg(feature = "metrics")]
-    for (state, change) in [(before, -1.0), (after, 1.0)] {
-        if let Some(state) = state {
-            metrics::gauge!("curator_connection_state", "state" => state.as_str()).increment(change);
+    record(|| {
+        for (state, change) in [(before, -1.0), (after, 1.0)] {
+            if let Some(state) = state {
+                metrics::gauge!("curator_connection_state", "state" => state.as_str()).increment(change);
+            }
         }
-    }
+    });
 }
 
 /// Counts a session that has a new connection.
 pub(crate) fn reconnected() {
     #[cfg(feature = "metrics")]
-    metrics::counter!("curator_reconnects_total").increment(1);
+    record(|| metrics::counter!("curator_reconnects_total").increment(1));
 }
 
 /// Records the time from the send of a request to its reply.
 pub(crate) fn answered(request: &'static str, elapsed: Duration) {
     #[cfg(feature = "metrics")]
-    metrics::histogram!("curator_request_seconds", "request" => request).record(elapsed);
+    record(|| metrics::histogram!("curator_request_seconds", "request" => request).record(elapsed));
+}
+
+/// Calls the program's recorder. Its panic ends no task.
+#[cfg(feature = "metrics")]
+fn record(call: impl FnOnce()) {
+    let _reported = crate::sync::user_code::catch_panic("metrics recorder", call);
 }

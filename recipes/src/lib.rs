@@ -154,6 +154,7 @@
 //! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | debug | `a node is deleted in the background` | `path`, `error` |
+//! | error | `a cache has ended`: a closure of its options has panicked | `path`, `error` |
 //! | warn | `a cache cannot be filled`: the server refuses to show its root, or it is too large for its client | `path`, `error`, `pause_s` |
 //! | warn | `the root of a cache cannot be created`: a cache of children tries again with pauses | `path`, `error`, `pause_s` |
 //! | warn | `a node cannot be cached`: the server refuses to show it, or its data cannot be decompressed | `path`, `error` |

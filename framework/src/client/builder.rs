@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::CuratorFramework;
+use crate::client::contained::Contained;
 use crate::client::listeners::ConnectionStateListenable;
 use crate::core::config::{Config, DefaultData};
 use crate::core::{ClientCore, Shared};
@@ -380,12 +381,13 @@ impl CuratorFrameworkBuilder {
     }
 
     fn construct(self, root: Namespace, chroot: String, retry_policy: Arc<dyn RetryPolicy>) -> CuratorFramework {
+        let randomness: Arc<dyn Randomness> = Arc::new(Contained(self.randomness));
         let listeners = Arc::new(match self.circuit_breaker {
-            Some(policy) => ConnectionStateListenable::circuit_breaking(policy, Arc::clone(&self.randomness)),
+            Some(policy) => ConnectionStateListenable::circuit_breaking(Contained(policy), Arc::clone(&randomness)),
             None => ConnectionStateListenable::new(),
         });
         let config = Config {
-            ensemble: self.ensemble,
+            ensemble: Arc::new(Contained(self.ensemble)),
             ensemble_tracker: self.ensemble_tracker,
             chroot,
             session_timeout: self.session_timeout,
@@ -396,17 +398,17 @@ impl CuratorFrameworkBuilder {
             read_only: self.read_only,
             tls: self.tls,
             sasl: self.sasl,
-            retry_policy,
+            retry_policy: Arc::new(Contained(retry_policy)),
             default_data: self.default_data,
-            factory: self.factory,
+            factory: Arc::new(Contained(self.factory)),
             container_parents: self.container_parents,
-            compression: self.compression,
+            compression: Arc::new(Contained(self.compression)),
             compress: self.compress,
             session: SessionConfig {
                 clock: self.clock,
-                randomness: self.randomness,
-                acl_provider: self.acl_provider,
-                error_policy: self.error_policy,
+                randomness,
+                acl_provider: Arc::new(Contained(self.acl_provider)),
+                error_policy: Arc::new(Contained(self.error_policy)),
                 reaper: Arc::new(ContainerReaper::new(self.reap_interval)),
                 schemas: self.schemas.map(Arc::new),
             },

@@ -1,6 +1,7 @@
 //! The client: its facade, its builder, and the task that keeps it connected.
 
 pub(crate) mod builder;
+mod contained;
 pub(crate) mod ensure_containers;
 pub(crate) mod listeners;
 mod run;

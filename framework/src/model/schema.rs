@@ -8,6 +8,7 @@ use regex::Regex;
 
 use crate::error::{Error, Result};
 use crate::model::{Acl, CreateMode, Reading};
+use crate::sync::user_code::catch_panic;
 
 /// The rule for one property of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -219,8 +220,12 @@ impl Schema {
 
     fn check_content(&self, path: &str, data: &[u8], acl: &[Acl]) -> Result<()> {
         match &self.validator {
-            Some(validator) if !validator(path, data, acl) => self.violation(path, "the validator refuses it"),
-            _ => Ok(()),
+            Some(validator) => match catch_panic("validator", || validator(path, data, acl)) {
+                Ok(true) => Ok(()),
+                Ok(false) => self.violation(path, "the validator refuses it"),
+                Err(panic) => self.violation(path, panic),
+            },
+            None => Ok(()),
         }
     }
 

@@ -29,6 +29,7 @@ use crate::session::delete_tree::delete_tree;
 use crate::session::owned_node::KnownNode;
 use crate::session::watches::{WakeReason, Watch};
 use crate::session::{Session, WatchedData};
+use crate::sync::user_code;
 use crate::sync::watch_cell::WatchCell;
 
 /// The number of jobs that run at once.
@@ -128,11 +129,9 @@ impl DeleteBacklog {
     }
 }
 
-/// Calls user code and catches its panic, which must not end the background task.
+/// Calls the callback of a node that is held. Its panic must not end the background task.
 pub(crate) fn catch_panic(call: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!("what looks after a node that is held panicked");
-    }
+    let _reported = user_code::catch_panic("callback of a held node", call);
 }
 
 /// The job to do for an owned node.

@@ -2,4 +2,5 @@
 
 pub(crate) mod report;
 pub(crate) mod safe_notify;
+pub(crate) mod user_code;
 pub(crate) mod watch_cell;

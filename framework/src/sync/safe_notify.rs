@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+use crate::sync::user_code::catch_panic;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -91,9 +92,7 @@ fn drain(queue: &Mutex<Queue>) {
                 }
             }
         };
-        if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            tracing::error!("a listener panicked");
-        }
+        let _reported = catch_panic("listener", job);
     }
 }
 

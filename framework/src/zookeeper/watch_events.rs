@@ -56,7 +56,8 @@ pub trait Resync: Send + Sync + 'static {
     /// Returns the nodes that the subscriber knows now. The resync ignores those that are not at or below the path of
     /// its subscription. A read that began before this call and is applied after it must be repeated.
     ///
-    /// The session calls this on its event path, under its lock: it must not block, panic, or call the client.
+    /// The session calls this on its event path, under its lock: it must not block, or call the client. After a panic the
+    /// subscription reports [`SubscriptionEvent::Reset`], and the subscriber must read everything again.
     fn known(&self) -> KnownNodes;
 }
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use curator_framework::{KnownNodes, PathText, Resync, Session};
+use curator_framework::{KnownNodes, PathText, Resync, Session, catch_panic};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, SetOnce, watch};
 use tokio::time::Instant;
 
 use super::engine::{Cached, Change, Engine, EngineOptions, Entry, Known, Scope};
@@ -32,6 +32,24 @@ pub(super) struct Shared {
     session: AtomicU64,
     /// The notifications come from watches that are set one by one.
     pub(super) is_one_shot: AtomicBool,
+    faults: Arc<Faults>,
+}
+
+/// The first panic of a closure.
+#[derive(Default)]
+struct Faults {
+    first: SetOnce<CacheError>,
+}
+
+impl Faults {
+    /// Calls a closure of the options. After a panic the cache ends with an error, so the answer is of no effect.
+    fn call(&self, closure: &'static str, path: &PathText, call: impl FnOnce() -> bool) -> bool {
+        catch_panic(closure, call).unwrap_or_else(|panic| {
+            // Fails for all but the first panic.
+            let _first = self.first.set(CacheError::Panicked { path: path.clone(), panic });
+            false
+        })
+    }
 }
 
 struct Contents {
@@ -47,15 +65,17 @@ struct Contents {
 const NOTHING_KNOWN: i64 = 0;
 
 impl Shared {
-    pub(super) fn new(root: String, options: &CuratorCacheOptions) -> Arc<Self> {
-        let relative = |filter: &FullPathFilter| {
-            let (filter, root) = (Arc::clone(filter), root.clone());
-            Arc::new(move |path: &str| filter(&full_path(&root, path))) as Arc<dyn Fn(&str) -> bool + Send + Sync>
+    pub(super) fn new(shown: PathText, root: String, options: &CuratorCacheOptions) -> Arc<Self> {
+        let faults = Arc::new(Faults::default());
+        let relative = |closure: &'static str, filter: &FullPathFilter| {
+            let (filter, root, shown, faults) = (Arc::clone(filter), root.clone(), shown.clone(), Arc::clone(&faults));
+            let calls = move |path: &str| faults.call(closure, &shown, || filter(&full_path(&root, path)));
+            Arc::new(calls) as Arc<dyn Fn(&str) -> bool + Send + Sync>
         };
         let scope = Scope {
             max_depth: options.max_depth,
-            accepts: options.accepts.as_ref().map(relative),
-            descends: options.descends.as_ref().map(relative),
+            accepts: options.accepts.as_ref().map(|filter| relative("filter closure", filter)),
+            descends: options.descends.as_ref().map(|filter| relative("descend closure", filter)),
         };
         let mut engine = Engine::new(EngineOptions { scope, drops_data: options.drops_data, lists_leaves: false });
         let mut known_up_to = NOTHING_KNOWN;
@@ -79,6 +99,7 @@ impl Shared {
             known_up_to: AtomicI64::new(known_up_to),
             session: AtomicU64::new(0),
             is_one_shot: AtomicBool::new(false),
+            faults,
         })
     }
 
@@ -216,6 +237,8 @@ impl Shared {
     pub(super) fn step(&self, handle: impl FnOnce(&mut Engine) -> (Option<i64>, Vec<CacheEvent>)) -> bool {
         let mut contents = self.contents.lock();
         let (zxid, failures) = handle(&mut contents.engine);
+        // A closure that has panicked has left nodes out.
+        let zxid = zxid.filter(|_| !self.faults.first.initialized());
         let fresh = zxid.and_then(|zxid| contents.engine.mark(zxid));
         let is_first = fresh.is_some() && !std::mem::replace(&mut contents.is_initialized, true);
         self.publish(&mut contents, failures.into_iter().chain(is_first.then_some(CacheEvent::Initialized)));
@@ -349,17 +372,28 @@ impl Shared {
         Some(CacheSnapshot { root, max_depth, has_data, zxid, nodes, refused })
     }
 
-    /// Ends the streams, and publishes the last state.
+    /// Resolves when a closure has panicked: the contents may lack nodes.
+    pub(super) async fn has_failed(&self) {
+        self.faults.first.wait().await;
+    }
+
+    /// Ends the streams, and publishes the last state: `Failed` after the panic of a closure.
     pub(super) fn close(&self, keeps_contents: bool) {
         let mut contents = self.contents.lock();
         contents.is_closed = true;
+        let failed = self.faults.first.get();
+        let last = failed.map(|error| CacheEvent::Failed { path: self.root.clone(), error: error.clone() });
+        self.publish(&mut contents, last);
         contents.end_streams();
         if !keeps_contents {
             contents.engine.clear();
             contents.is_initialized = false;
         }
         drop::<MutexGuard<'_, _>>(contents);
-        self.state.send_replace(CacheState::Closed);
+        if let Some(error) = failed {
+            tracing::error!(%error, path = self.root, "a cache has ended");
+        }
+        self.state.send_replace(failed.cloned().map_or(CacheState::Closed, CacheState::Failed));
     }
 }
 

@@ -153,7 +153,7 @@ impl CuratorCache {
             let reason = "a stream needs room for an event".to_owned();
             return Err(CacheError::InvalidArgument { argument: "max_events", reason });
         }
-        let shared = Shared::new(path, &options);
+        let shared = Shared::new(client.path_text(&path), path, &options);
         let owner = Owner { client, options, shared, listeners: ListenerTasks::default(), task: StandingTask::new() };
         Ok(Self { owner: Arc::new(owner) })
     }

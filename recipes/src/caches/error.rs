@@ -43,6 +43,14 @@ pub enum CacheError {
         /// The limit.
         limit: usize,
     },
+    /// A closure of the cache has panicked, so the cache has ended: close it, and create another one.
+    #[error("the cache of {path} has ended: {panic}")]
+    Panicked {
+        /// The path.
+        path: PathText,
+        /// The closure, and the text of its panic.
+        panic: String,
+    },
     /// An invalid argument.
     #[error("invalid {argument}: {reason}")]
     InvalidArgument {

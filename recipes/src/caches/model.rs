@@ -65,6 +65,8 @@ pub enum CacheState {
     /// The server refuses to show the root, or the cache has more nodes than
     /// [`max_watched_nodes`](crate::CuratorCacheOptions::max_watched_nodes). The task tries again, with growing pauses of
     /// up to 30 s. The state stays until the nodes are read.
+    ///
+    /// With [`CacheError::Panicked`] the cache has ended for good: a closure of its options has panicked.
     Failed(CacheError),
     /// The cache or its client was closed, or its runtime has ended.
     Closed,

@@ -63,14 +63,16 @@ impl CuratorCacheOptions {
     }
 
     /// Reads only the paths for which the filter returns `true`, and nothing below the others. The filter gets full
-    /// paths. The cache's own path always belongs to the cache. It must not block: the cache calls it under its lock.
+    /// paths. The cache's own path always belongs to the cache. It must not block: the cache calls it under its lock. A
+    /// panic ends the cache as [`CacheError::Panicked`](crate::CacheError::Panicked).
     pub fn filter(mut self, accepts: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.accepts = Some(Arc::new(accepts));
         self
     }
 
     /// Reads nothing below the paths for which the filter returns `false`. These paths belong to the cache. The filter
-    /// gets full paths, the cache's own included. It must not block: the cache calls it under its lock.
+    /// gets full paths, the cache's own included. It must not block: the cache calls it under its lock. A panic ends the
+    /// cache as [`CacheError::Panicked`](crate::CacheError::Panicked).
     pub fn descend(mut self, descends: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.descends = Some(Arc::new(descends));
         self

@@ -94,6 +94,7 @@ impl CacheTask {
         tokio::select! {
             biased;
             () = stop.requested() => {}
+            () = shared.has_failed() => {}
             // Ahead of the notifications that follow a change of the connection.
             () = connection.tell(), if reports_connection => {}
             () = keep_root(&client, &shared), if keeps_root => {}

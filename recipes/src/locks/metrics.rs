@@ -12,7 +12,7 @@ use crate::locks::label::Label;
 /// Counts an acquire that has ended.
 pub(crate) fn acquire_ended(label: &Label, outcome: &'static str, wait: Duration) {
     #[cfg(feature = "metrics")]
-    {
+    record(|| {
         metrics::histogram!("curator_lock_wait_seconds", "lock" => lock(label), "outcome" => outcome).record(wait);
         match outcome {
             "timeout" => metrics::counter!("curator_lock_timeouts_total", "lock" => lock(label)).increment(1),
@@ -21,28 +21,28 @@ pub(crate) fn acquire_ended(label: &Label, outcome: &'static str, wait: Duration
             // `granted` counts these.
             _ => {}
         }
-    }
+    });
 }
 
 /// Counts a hold that begins.
 pub(crate) fn granted(label: &Label) {
     #[cfg(feature = "metrics")]
-    {
+    record(|| {
         metrics::counter!("curator_locks_granted_total", "lock" => lock(label)).increment(1);
         metrics::gauge!("curator_lock_held", "lock" => lock(label)).increment(1.0);
-    }
+    });
 }
 
 /// Counts a hold that ends: with a reason, by a loss.
 pub(crate) fn ended(label: &Label, loss: Option<LossReason>) {
     #[cfg(feature = "metrics")]
-    {
+    record(|| {
         metrics::gauge!("curator_lock_held", "lock" => lock(label)).decrement(1.0);
         if let Some(reason) = loss {
             let reason = short(reason);
             metrics::counter!("curator_locks_lost_total", "lock" => lock(label), "reason" => reason).increment(1);
         }
-    }
+    });
 }
 
 #[cfg(feature = "metrics")]
@@ -61,4 +61,11 @@ fn short(reason: LossReason) -> &'static str {
         LossReason::Session(SessionEnd::Closed) => "client_closed",
         _ => "session_failed",
     }
+}
+
+/// Calls the program's recorder. Its panic ends no task.
+#[cfg(feature = "metrics")]
+fn record(call: impl FnOnce()) {
+    // The framework has reported it.
+    let _reported = curator_framework::catch_panic("metrics recorder", call);
 }

@@ -17,6 +17,7 @@ use curator_wire::Writer;
 use crate::model::AddWatchMode::{self, Persistent, PersistentRecursive};
 use crate::model::path::parent_of;
 use crate::model::{EventType, WatchKind, WatchedEvent};
+use crate::sync::user_code::catch_panic;
 use crate::zookeeper::{KnownNodes, Resync, SubscriptionEvent, WatchSender};
 
 /// The most bytes of watches that one request sets again, as in Java's client.
@@ -64,6 +65,13 @@ struct Subscriber {
     resync: Option<Arc<dyn Resync>>,
     /// The event that ends the resync of a new subscriber, until it is sent.
     resyncing: Option<SubscriptionEvent>,
+    /// Its known nodes are not known, because its resync has panicked: it must read everything again.
+    is_lost: bool,
+}
+
+/// Calls the code of a subscriber. `None` if it has panicked.
+pub(super) fn known_of(resync: &dyn Resync) -> Option<KnownNodes> {
+    catch_panic("resync", || resync.known()).ok()
 }
 
 impl fmt::Debug for Subscriber {
@@ -210,7 +218,7 @@ impl Armed {
         to: WatchSender,
     ) -> u64 {
         self.next += 1;
-        let subscriber = Subscriber { id: self.next, to, resync, resyncing: None };
+        let subscriber = Subscriber { id: self.next, to, resync, resyncing: None, is_lost: false };
         self.persistent.entry((path.to_owned(), mode)).or_default().push(subscriber);
         self.next
     }
@@ -263,8 +271,9 @@ impl Armed {
     /// Sends `Resynced` to the subscribers that resync, and `Reset` to the others: on the connection with this number
     /// all watches are set.
     pub(super) fn restored(&self, epoch: u64) {
-        for Subscriber { to, resync, .. } in self.persistent.values().flatten() {
-            let event = if resync.is_some() { SubscriptionEvent::Resynced } else { SubscriptionEvent::Reset };
+        for Subscriber { to, resync, is_lost, .. } in self.persistent.values().flatten() {
+            let is_resynced = resync.is_some() && !is_lost;
+            let event = if is_resynced { SubscriptionEvent::Resynced } else { SubscriptionEvent::Reset };
             to.restored(event, epoch);
         }
     }
@@ -279,13 +288,16 @@ impl Armed {
     /// limit; `true` if one needs `setWatches2`. For one-shot watches the server replays the events since `zxid`, for
     /// nodes that subscribers know since the zxid of each, but not from later than `zxid`. The persistent watches come
     /// last: before 3.9 they replace the one-shot watches of their paths.
-    pub(super) fn parts(&self, zxid: i64, max_frame: usize) -> Vec<(bool, Vec<u8>)> {
+    pub(super) fn parts(&mut self, zxid: i64, max_frame: usize) -> Vec<(bool, Vec<u8>)> {
         let longest = PART.min(max_frame).saturating_sub(PART_OVERHEAD);
         let mut parts = Vec::new();
         for ((path, mode), subscriber) in
-            self.persistent.iter().flat_map(|(key, all)| all.iter().map(move |one| (key, one)))
+            self.persistent.iter_mut().flat_map(|(key, all)| all.iter_mut().map(move |one| (key, one)))
         {
-            if let Some(known) = subscriber.resync.as_ref().map(|resync| resync.known()) {
+            let Some(resync) = &subscriber.resync else { continue };
+            let known = known_of(&**resync);
+            subscriber.is_lost = known.is_none();
+            if let Some(known) = known {
                 let entries = entries_of(&known).filter(|(_, known)| covers(path, *mode, known));
                 put(&mut parts, entries, |_| None, known.zxid.min(zxid), longest);
             }

@@ -3,16 +3,19 @@
 use std::fmt;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::blocking_socket::BlockingSocket;
 use crate::environment::randomness::{Randomness, shuffle};
 use crate::error::ConnectError;
+use crate::sync::user_code::{catch_panic, catch_panic_of};
 use crate::zookeeper::ConnectConfig;
 
 /// The bytes to and from one server. An implementation needs no method: `impl ByteStream for MyStream {}`.
@@ -61,6 +64,42 @@ pub trait Connector: Send + Sync + fmt::Debug + 'static {
     ///
     /// An [`io::Error`] that says what is wrong with the server: the client tries the next one.
     async fn connect(&self, server: &str) -> io::Result<Box<dyn ByteStream>>;
+}
+
+/// The stream of a connector. Its panic breaks the connection, not the session's task.
+struct ContainedStream(Box<dyn ByteStream>);
+
+impl ContainedStream {
+    fn poll<T>(&mut self, poll: impl FnOnce(Pin<&mut dyn ByteStream>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let polled = catch_panic("stream of the connector", || poll(Pin::new(&mut *self.0)));
+        polled.unwrap_or_else(|panic| Poll::Ready(Err(io::Error::other(panic))))
+    }
+}
+
+impl AsyncRead for ContainedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for ContainedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll(|stream| stream.poll_write(cx, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_shutdown(cx))
+    }
+}
+
+impl ByteStream for ContainedStream {
+    fn close_blocking(self: Box<Self>, bytes: &[u8], limit: Duration) -> io::Result<()> {
+        catch_panic("stream of the connector", || self.0.close_blocking(bytes, limit)).map_err(io::Error::other)?
+    }
 }
 
 /// An open stream to a server.
@@ -123,7 +162,11 @@ impl Opener {
     /// An [`io::Error`] that says what is wrong with the server.
     pub(super) async fn open(&self, server: &str, address: Option<SocketAddr>) -> io::Result<Stream> {
         match (&self.connector, address) {
-            (Some(connector), _) => connector.connect(server).await.map(Stream::Other),
+            (Some(connector), _) => {
+                let connected = catch_panic_of("connector", || connector.connect(server)).await;
+                let stream = connected.map_err(io::Error::other)??;
+                Ok(Stream::Other(Box::new(ContainedStream(stream))))
+            }
             (None, Some(address)) => {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;

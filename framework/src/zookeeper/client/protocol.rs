@@ -13,7 +13,7 @@ use curator_wire::{
     XID_EVENT, XID_PING, XID_SET_WATCHES,
 };
 
-use super::armed_watches::{Armed, Left, OneShot, parts_of_known};
+use super::armed_watches::{Armed, Left, OneShot, known_of, parts_of_known};
 use super::records;
 use super::sasl::DigestMd5;
 use crate::error::{ConnectError, Error};
@@ -397,7 +397,11 @@ impl<T> Protocol<T> {
             let (request, limit) = (format!("addWatch {path}").into(), self.settings.max_frame);
             return Err((token, Error::RequestTooLarge { request, size, limit }));
         }
-        let known = resync.as_ref().map(|resync| resync.known()).filter(|known| !known.is_empty());
+        // After a panic the subscriber has to read everything.
+        let (known, is_lost) = match resync.as_ref().map(|resync| known_of(&**resync)) {
+            Some(None) => (None, true),
+            known => (known.flatten().filter(|known| !known.is_empty()), false),
+        };
         let parts = known.as_ref().map_or_else(Vec::new, |known| {
             parts_of_known(path, mode, known, |path| self.mode_on_server(path), self.settings.max_frame)
         });
@@ -408,6 +412,9 @@ impl<T> Protocol<T> {
             for (persistent, body) in parts {
                 self.numbered(set_watches(persistent), now, Asked::Known { id, zxid }, |to| _ = to.raw(&body));
             }
+        }
+        if is_lost {
+            self.armed.is_ahead(id);
         }
         let sent = self.armed.mode_at(path).unwrap_or(mode);
         let asked = Asked::AddWatch { path: path.to_owned(), mode, sent, id, token, zxid: self.last_seen };

@@ -88,7 +88,14 @@ pub(super) struct Settling {
 
 impl Settling {
     pub(super) fn new(settle: Duration) -> Self {
-        Self { settle, newest: None, settled: View::default(), changes: BTreeMap::new(), counted: None, has_claimed: false }
+        Self {
+            settle,
+            newest: None,
+            settled: View::default(),
+            changes: BTreeMap::new(),
+            counted: None,
+            has_claimed: false,
+        }
     }
 
     /// Records the newest view, and counts the changes up to now.

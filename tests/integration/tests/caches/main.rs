@@ -12,6 +12,7 @@ mod listeners;
 mod node_cache;
 mod outages;
 mod overload;
+mod panics;
 mod path_children_cache;
 mod resync;
 mod simulated;

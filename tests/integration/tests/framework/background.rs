@@ -74,7 +74,8 @@ on_every_server! {
         let client = connected(builder(env.address()).acl_provider(Faulty)).await;
         let (asker, path) = (client.clone(), env.path("faulty"));
         let create = async move { asker.create().creating_parents_if_needed().for_path(&path).await };
-        assert!(in_time(tokio::spawn(create)).await.unwrap_err().is_panic());
+        let failed = in_time(tokio::spawn(create)).await.unwrap();
+        assert!(matches!(failed, Err(Error::InvalidAcl { .. })), "{failed:?}");
         assert!(client.is_connected());
         let other = env.path("other");
         in_time(client.create().creating_parents_if_needed().for_path(&other)).await.unwrap();

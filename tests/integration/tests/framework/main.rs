@@ -24,6 +24,7 @@ mod lost_replies;
 mod namespaces;
 mod operations;
 mod owned_transactions;
+mod panics;
 mod parents;
 mod protection;
 mod retry_loops;

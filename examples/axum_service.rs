@@ -25,7 +25,7 @@ use axum::routing::{get, post};
 use axum::{Router, serve};
 use clap::Parser;
 use curator_examples::{Outcome, say, started};
-use curator_framework::CuratorFramework;
+use curator_framework::{CuratorFramework, LossReason};
 use curator_recipes::{InterProcessMutex, LockError, LockOptions};
 use curator_test::TestingServer;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -69,6 +69,7 @@ enum Refusal {
     UnknownTenant,
     Busy,
     Unavailable(LockError),
+    Lost(LossReason),
 }
 
 /// Every error of a lock means that ZooKeeper could not grant or keep it.
@@ -78,12 +79,19 @@ impl From<LockError> for Refusal {
     }
 }
 
+impl From<LossReason> for Refusal {
+    fn from(reason: LossReason) -> Self {
+        Self::Lost(reason)
+    }
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         match self {
             Self::UnknownTenant => (StatusCode::NOT_FOUND, "no such tenant\n".to_owned()),
             Self::Busy => (StatusCode::CONFLICT, "another report of this tenant is being made\n".to_owned()),
             Self::Unavailable(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("no lock: {error}\n")),
+            Self::Lost(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("the lock was lost: {reason}\n")),
         }
         .into_response()
     }
@@ -103,7 +111,7 @@ async fn report(State(service): State<Service>, Path(tenant): Path<String>) -> R
     // Stops the work when the lock is lost.
     guard.protect(sleep(service.work)).await?;
     let token = guard.fencing_token();
-    guard.release().await?;
+    guard.release().await?.held()?;
     Ok(format!("the report of {tenant}, made under token {token}\n"))
 }
 

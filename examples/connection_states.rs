@@ -52,7 +52,7 @@ async fn main() -> ExitCode {
         see(&mut told, ConnectionState::Reconnected).await?;
         let guard = mutex.acquire().await?;
         say("in the new session the lock is acquired anew");
-        guard.release().await?;
+        guard.release().await?.held()?;
         Ok(())
     })
     .await

@@ -69,7 +69,7 @@ async fn seller(client: CuratorFramework, options: Options, stock: String) -> Ou
             let guard = mutex.acquire().await?;
             // `protect` drops the future of the sale when the lock is lost.
             let went_well = guard.protect(sell(&client, &stock)).await??;
-            guard.release().await?;
+            guard.release().await?.held()?;
             went_well
         };
         if !went_well {

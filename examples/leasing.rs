@@ -98,7 +98,7 @@ async fn main() -> ExitCode {
         ben_network.repair();
 
         for lease in [ann, cleo, dora] {
-            lease.release().await?;
+            lease.release().await?.held()?;
         }
         if let Release::AlreadyLost(reason) = ben.release().await? {
             say(format!("all leases are given back; ben's was lost: {reason}"));

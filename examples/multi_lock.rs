@@ -33,7 +33,7 @@ async fn main() -> ExitCode {
         say(format!("the transfer holds {} accounts", guard.parts().count()));
         say(format!("another client gets ann: {}", ann.try_acquire().await?.is_some()));
         say(format!("another client gets ben: {}", ben.try_acquire().await?.is_some()));
-        guard.release().await?;
+        guard.release().await?.held()?;
         say("the transfer is done");
 
         let busy = ben.acquire().await?;
@@ -43,8 +43,8 @@ async fn main() -> ExitCode {
         // The transfer held ann while it waited for ben, and released it after the timeout.
         let free = ann.acquire().await?;
         say("ann is free");
-        free.release().await?;
-        busy.release().await?;
+        free.release().await?.held()?;
+        busy.release().await?.held()?;
         Ok(())
     })
     .await

@@ -118,7 +118,7 @@ async fn play(ensemble: &Ensemble, path: &str) -> Outcome<JoinSet<Outcome>> {
         play.spawn(async move {
             let guard = mutex.acquire().await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
-            guard.release().await?;
+            guard.release().await?.held()?;
             Ok(())
         });
         curator_examples::until(|| async { Ok(observer.participant_nodes().await?.len() > number) }).await?;

@@ -55,7 +55,7 @@ async fn main() -> ExitCode {
             .await?;
             say(format!("the writer waits for {} readers", reading.len()));
             for guard in &reading {
-                guard.release().await?;
+                guard.release().await?.held()?;
             }
             Outcome::Ok(())
         };
@@ -64,8 +64,8 @@ async fn main() -> ExitCode {
         let client = ensemble.client().await?;
         let late = InterProcessReadWriteLock::new(client.clone(), &lock)?.read_lock().acquire().await?;
         say(format!("a late reader reads beside the writer {}", read(&client, &config).await?));
-        late.release().await?;
-        guard.release().await?;
+        late.release().await?.held()?;
+        guard.release().await?.held()?;
         writer.delete().deleting_children_if_needed().for_path(&config).await?;
         Ok(())
     })

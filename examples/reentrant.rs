@@ -53,10 +53,10 @@ async fn take_twice(name: &str, mutex: &InterProcessMutex, meanwhile: impl Futur
         let inner = mutex.acquire().await?; // granted without a request
         say(format!("{name} has it again, on the same node: {}", inner.path() == outer.path()));
         meanwhile.await?;
-        inner.release().await?;
+        inner.release().await?.held()?;
         say(format!("{name} released it once and still has it: {}", outer.is_held()));
         say(format!("{name} releases it for good"));
-        outer.release().await?;
+        outer.release().await?.held()?;
         Ok(())
     })
     .await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use curator_examples::{Servers, run, say, until};
-use curator_recipes::{InterProcessMutex, LockOptions, Revoker};
+use curator_recipes::{InterProcessMutex, LockOptions, RevokeOutcome, Revoker};
 
 /// Asks the holder of a lock to release it.
 #[derive(Debug, Parser)]
@@ -39,7 +39,7 @@ async fn main() -> ExitCode {
                 }
             }
             say("the nightly batch was asked to give it back: it saves what it has");
-            guard.release().await?;
+            guard.release().await?.held()?;
             Ok(())
         };
         let asks = async {
@@ -50,14 +50,16 @@ async fn main() -> ExitCode {
                 say(format!("{}: {what}", String::from_utf8_lossy(&one.data)));
             }
             for holder in participants.iter().filter(|one| one.holds) {
-                Revoker::attempt_revoke(&hurry, &holder.path).await?;
+                if Revoker::attempt_revoke(&hurry, &holder.path).await? == RevokeOutcome::NodeGone {
+                    say("the holder has left already");
+                }
             }
             Ok(())
         };
         let waits = async {
             let guard = mutex.acquire().await?;
             say("the urgent report has the lock");
-            guard.release().await?;
+            guard.release().await?.held()?;
             curator_examples::Outcome::Ok(())
         };
         tokio::try_join!(works, asks, waits)?;

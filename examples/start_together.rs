@@ -38,7 +38,7 @@ async fn round(barrier: DistributedDoubleBarrier, number: u64) -> Outcome<Times>
     let began = Instant::now();
     tokio::time::sleep(Duration::from_millis(30 * (5 - number))).await; // the work
     let ended = Instant::now();
-    member.leave().await?;
+    (member.leave().await?.died() == 0).then_some(()).ok_or("a worker has died in the round")?;
     Ok(Times { came, began, ended, left: Instant::now() })
 }
 

@@ -38,13 +38,13 @@ async fn main() -> ExitCode {
             until(|| async { Ok(first.participant_nodes().await?.len() == 2) }).await?;
             say("the framework's own client waits");
             say("the client zookeeper-async releases the lock");
-            held.release().await?;
+            held.release().await?.held()?;
             Outcome::Ok(())
         };
         let (guard, ()) = tokio::try_join!(async { Ok(second.acquire().await?) }, give_back)?;
         let is_greater = guard.fencing_token() > token;
         say(format!("the framework's own client has the lock, with a greater fencing token: {is_greater}"));
-        guard.release().await?;
+        guard.release().await?.held()?;
         Ok(())
     })
     .await

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, ExponentialBackoffRetry};
-use curator_recipes::{InterProcessMutex, Revoker, SharedCount};
+use curator_recipes::{InterProcessMutex, RevokeOutcome, Revoker, SharedCount};
 use tokio::sync::Notify;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -27,7 +27,7 @@ async fn main() -> Result<(), Error> {
         }
     }
     println!("the batch was asked to stop");
-    guard.release().await?;
+    guard.release().await?.held()?;
     reported.await??;
     records.close().await;
     client.close().await;
@@ -49,11 +49,15 @@ async fn report(servers: String) -> Result<(), Error> {
     println!("the report asks for the lock");
     let mutex = InterProcessMutex::new(client.clone(), "/batch/lock")?;
     for holder in mutex.participant_nodes().await? {
-        Revoker::attempt_revoke(&client, &holder).await?;
+        if Revoker::attempt_revoke(&client, &holder).await?
+            == RevokeOutcome::NodeGone
+        {
+            println!("a holder has left already");
+        }
     }
     let guard = mutex.acquire().await?;
     println!("the report has the lock");
-    guard.release().await?;
+    guard.release().await?.held()?;
     records.close().await;
     client.close().await;
     Ok(())

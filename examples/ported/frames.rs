@@ -1,17 +1,18 @@
 //! Renders frames, at most two at once in all processes together.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryNTimes};
-use curator_recipes::{InterProcessSemaphoreV2, LockError};
+use curator_recipes::InterProcessSemaphoreV2;
 use tokio::task::JoinSet;
 
 static WORKING: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let servers = std::env::args().nth(1).ok_or("usage: frames SERVERS")?;
     let retry = RetryNTimes::new(5, Duration::from_millis(500));
     let client = CuratorFramework::new_client(servers, retry)?;
@@ -41,11 +42,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-async fn render(slots: InterProcessSemaphoreV2) -> Result<(), LockError> {
+async fn render(
+    slots: InterProcessSemaphoreV2,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     let lease = slots.acquire().await?;
     MOST.fetch_max(WORKING.fetch_add(1, SeqCst) + 1, SeqCst);
     tokio::time::sleep(Duration::from_millis(50)).await; // the work
     WORKING.fetch_sub(1, SeqCst);
-    lease.release().await?;
+    lease.release().await?.held()?;
     Ok(())
 }

@@ -33,7 +33,7 @@ async fn main() -> Result<(), Error> {
         .acquire_timeout(Duration::from_secs(1))
         .await?; // Java's `false` is `None`
     println!("a second holder: {}", second.is_some());
-    guard.release().await?;
+    guard.release().await?.held()?;
     other.close().await;
     client.close().await;
     Ok(())
@@ -51,7 +51,7 @@ async fn write_two(
         let text = number.to_string();
         client.set_data().for_path(LAST, text).await?;
         println!("invoice {number}");
-        guard.release().await?; // `?` above drops it, which releases too
+        guard.release().await?.held()?; // `?` above drops it, which releases too
     }
     Ok(())
 }

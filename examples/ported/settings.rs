@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let writes = guests.write_lock().acquire_timeout(SHORT).await?;
     println!("a writer beside the reader: {}", writes.is_some());
-    reading.release().await?;
+    reading.release().await?.held()?;
     let writes = guests.write_lock().acquire_timeout(LONG).await?;
     println!("a writer behind the reader: {}", writes.is_some());
     drop(writes);

@@ -66,7 +66,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Err(LockError::Framework(Error::NoAuth { .. })) = refused {
         println!("a stranger may not queue at the till");
     }
-    guard.release().await?;
+    guard.release().await?.held()?;
     stranger.close().await;
     client.close().await;
     Ok(())

@@ -216,7 +216,7 @@ async fn ctrl_c_leaves_nothing_in_the_queue() {
         assert_eq!(server.children(path).unwrap(), [guard.node_name()], "{name}");
         // A client behind a proxy is closed by way of it, which may end first.
         soon(name, || server.sessions().len() == 1);
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
     client.close().await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryForever};
-use curator_recipes::{InterProcessSemaphoreV2, LockError};
+use curator_recipes::{InterProcessSemaphoreV2, LockError, Release};
 use tokio::task::JoinSet;
 
 const LIMIT: usize = 3; // of all processes together
@@ -48,7 +48,9 @@ async fn job(
         match lease.protect(work()).await {
             Ok(()) => {
                 println!("{job} ends");
-                lease.release().await?;
+                if let Release::AlreadyLost(reason) = lease.release().await? {
+                    println!("{job}: its lease was lost: {reason}");
+                }
                 return Ok(());
             }
             Err(LockError::LockLost { reason, .. }) => {

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use curator_framework::{CuratorFramework, RetryForever};
-use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions};
+use curator_recipes::{
+    InterProcessSemaphoreV2, LockError, LockOptions, Release,
+};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::task::JoinSet;
 
@@ -57,7 +59,9 @@ async fn job(
         match lease.protect(work()).await {
             Ok(()) => {
                 println!("{job} ends");
-                lease.release().await?;
+                if let Release::AlreadyLost(reason) = lease.release().await? {
+                    println!("{job}: its lease was lost: {reason}");
+                }
                 return Ok(());
             }
             Err(LockError::LockLost { reason, .. }) => {

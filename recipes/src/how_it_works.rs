@@ -65,7 +65,7 @@
 //! assert_eq!(stat.czxid, guard.fencing_token());
 //! assert_ne!(stat.ephemeral_owner, 0); // it goes with the session
 //!
-//! guard.release().await?;
+//! guard.release().await?.held()?;
 //! assert_eq!(client.get_children().for_path("/locks/printer").await?, [""; 0]);
 //! # client.close().await;
 //! # Ok(())

@@ -63,7 +63,7 @@
 //! match printer.acquire_timeout(Duration::from_secs(10)).await? {
 //!     Some(guard) => {
 //!         guard.protect(print()).await?; // stops when the lock is lost
-//!         guard.release().await?;
+//!         guard.release().await?.held()?;
 //!     }
 //!     None => println!("another client prints"),
 //! }
@@ -89,7 +89,7 @@
 //! // Right: the lock is held in the block.
 //! if let Some(guard) = mutex.acquire_timeout(budget).await? {
 //!     assert!(mutex.is_acquired_in_this_process());
-//!     guard.release().await?;
+//!     guard.release().await?.held()?;
 //! }
 //! // Wrong: the guard is dropped before the block begins.
 //! if mutex.acquire_timeout(budget).await?.is_some() {

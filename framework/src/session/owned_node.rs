@@ -38,6 +38,8 @@ pub enum LossReason {
     ConnectionError,
 }
 
+impl std::error::Error for LossReason {}
+
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -27,6 +27,7 @@ use crate::standing::runs::{Run, Runs};
 
 /// The end of one term of a [`LeaderSelector`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "it says whether the work was done: a loss of the leadership drops it"]
 pub enum TermOutcome<T> {
     /// The work was done, and the leadership held until then.
     Done(T),

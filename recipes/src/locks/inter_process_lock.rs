@@ -30,7 +30,7 @@ use crate::locks::semaphore_mutex::InterProcessSemaphoreMutex;
 ///     Box::new(InterProcessReadWriteLock::new(client, "/locks/settings")?.read_lock()),
 /// ];
 /// for lock in &locks {
-///     lock.acquire().await?.release().await?;
+///     lock.acquire().await?.release().await?.held()?;
 /// }
 /// # Ok(())
 /// # }

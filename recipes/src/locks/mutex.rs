@@ -76,7 +76,7 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 ///     () = shutdown.cancelled() => return Ok(()),
 ///     guard = mutex.acquire() => guard?,
 /// };
-/// # guard.release().await?;
+/// # guard.release().await?.held()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -108,7 +108,7 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// let mutex = InterProcessMutex::new(client, "/locks/printer")?;
 /// let guard = mutex.acquire().await?;
 /// // … the printer is ours …
-/// guard.release().await?;
+/// guard.release().await?.held()?;
 /// # Ok(())
 /// # }
 /// ```

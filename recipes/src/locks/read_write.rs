@@ -66,7 +66,7 @@ const WRITE_NAME: &str = "__WRIT__";
 /// // … change them …
 /// let reading = writing.downgrade().await?;
 /// // … others may read them now too …
-/// reading.release().await?;
+/// reading.release().await?.held()?;
 /// # Ok(())
 /// # }
 /// ```

@@ -40,7 +40,7 @@ use crate::locks::semaphore::InterProcessSemaphoreV2;
 /// let mutex = InterProcessSemaphoreMutex::new(client, "/locks/printer")?;
 /// let guard = mutex.acquire().await?;
 /// assert!(mutex.try_acquire().await?.is_none());
-/// guard.release().await?;
+/// guard.release().await?.held()?;
 /// # Ok(())
 /// # }
 /// ```

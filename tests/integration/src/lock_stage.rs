@@ -144,7 +144,7 @@ impl Stage {
         sleep(QUIET).await;
         tokio::spawn(async move {
             sleep(TURN).await;
-            held.release().await.unwrap();
+            assert!(held.release().await.unwrap().is_released());
         })
     }
 
@@ -154,7 +154,7 @@ impl Stage {
         tokio::spawn(async move {
             sleep(TURN / 2).await;
             for guard in subject.take_all(&client).await {
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().is_released());
             }
         })
     }

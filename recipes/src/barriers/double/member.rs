@@ -265,6 +265,7 @@ impl fmt::Debug for BarrierMember {
 
 /// The end of a round for a member that has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "it says whether members have died in the round"]
 #[non_exhaustive]
 pub struct Departure {
     died: u32,

@@ -21,11 +21,32 @@ use crate::locks::reentrancy::caller::Origin;
 
 /// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use = "it says whether the lock was held until now: work under a lost lock may have met another holder"]
 pub enum Release {
     /// The lock was held until now. The last guard of an owner deletes the node; the others only give up their share.
     Released,
     /// The lock was lost before, for this reason. Another client may have held it meanwhile.
     AlreadyLost(LossReason),
+}
+
+impl Release {
+    /// Returns `Ok` if the lock was held until now, for callers that fail their work otherwise.
+    ///
+    /// # Errors
+    ///
+    /// The reason of the loss: another client may have held the lock during the work.
+    pub const fn held(self) -> Result<(), LossReason> {
+        match self {
+            Self::Released => Ok(()),
+            Self::AlreadyLost(reason) => Err(reason),
+        }
+    }
+
+    /// Returns `true` if the lock was held until now.
+    #[must_use]
+    pub const fn is_released(self) -> bool {
+        matches!(self, Self::Released)
+    }
 }
 
 /// One node that holds the lock, shared by guards.

@@ -236,7 +236,7 @@ impl LockGuard {
     ///         tokio::try_join!(printing, rendering)
     ///     })
     ///     .await??;
-    /// guard.release().await?;
+    /// guard.release().await?.held()?;
     /// # Ok(())
     /// # }
     /// ```

@@ -20,6 +20,7 @@ pub struct Revoker;
 
 /// The outcome of a request to release a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "it says whether the contender was asked for the first time, again, or has left"]
 #[non_exhaustive]
 pub enum RevokeOutcome {
     /// The request was written. The contender may ignore it.

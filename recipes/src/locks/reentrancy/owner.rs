@@ -55,8 +55,8 @@ impl LockOwner {
     /// LockOwner::scope(async {
     ///     let outer = mutex.acquire().await?;
     ///     let inner = mutex.acquire().await?; // at once, no request
-    ///     inner.release().await?;
-    ///     outer.release().await?; // the last one deletes the node
+    ///     inner.release().await?.held()?;
+    ///     outer.release().await?.held()?; // the last one deletes the node
     ///     Ok::<(), LockError>(())
     /// })
     /// .await?;

@@ -30,10 +30,10 @@ define_guard! { of several
     /// let licences = InterProcessSemaphoreV2::new(client, "/licences/solver", 3)?;
     /// let leases = licences.acquire_many(2).await?;
     /// leases.protect(solve()).await?; // stops when either lease is lost
-    /// leases.release().await?;
+    /// leases.release().await?.held()?;
     ///
     /// for lease in licences.acquire_many(3).await? {
-    ///     lease.release().await?; // one by one
+    ///     lease.release().await?.held()?; // one by one
     /// }
     /// # Ok(())
     /// # }

@@ -77,7 +77,7 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 /// let licences = InterProcessSemaphoreV2::new(client, "/licences/solver", 3)?;
 /// let lease = licences.acquire().await?;
 /// // … one of at most three that work with the solver …
-/// lease.release().await?;
+/// lease.release().await?.held()?;
 /// # Ok(())
 /// # }
 /// ```

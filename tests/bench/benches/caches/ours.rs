@@ -67,7 +67,7 @@ async fn cycles(client: CuratorFramework, path: &str, goes_on: impl Fn(usize) ->
             break;
         }
         let began = Instant::now();
-        mutex.acquire().await?.release().await?;
+        assert!(mutex.acquire().await?.release().await?.is_released());
         let blank = if cycle == 0 { "" } else { " " };
         write!(times, "{blank}{}", began.elapsed().as_nanos())?;
     }

@@ -93,7 +93,7 @@ pub(crate) async fn of_waiting(server: SocketAddr) -> Result<Value> {
                     let began = Instant::now();
                     let guard = mutex.acquire().await?;
                     waits.push(began.elapsed().as_secs_f64() * 1e3);
-                    guard.release().await?;
+                    assert!(guard.release().await?.is_released());
                 }
                 Result::Ok(waits)
             });

@@ -50,12 +50,15 @@ impl Contender {
     }
 
     async fn cycle(&self, round: usize) -> Result<()> {
-        match self {
-            Self::Mutex(mutex) => mutex.acquire().await?.release().await?,
-            Self::Semaphore(semaphore) => semaphore.acquire().await?.release().await?,
-            Self::ReadWrite(lock) if round % 10 == 0 => lock.write_lock().acquire().await?.release().await?,
-            Self::ReadWrite(lock) => lock.read_lock().acquire().await?.release().await?,
-        };
+        assert!(
+            match self {
+                Self::Mutex(mutex) => mutex.acquire().await?.release().await?,
+                Self::Semaphore(semaphore) => semaphore.acquire().await?.release().await?,
+                Self::ReadWrite(lock) if round % 10 == 0 => lock.write_lock().acquire().await?.release().await?,
+                Self::ReadWrite(lock) => lock.read_lock().acquire().await?.release().await?,
+            }
+            .is_released()
+        );
         Ok(())
     }
 }
@@ -107,7 +110,7 @@ pub(crate) async fn queue_in(client: CuratorFramework, path: &str, size: usize) 
     for _ in 0..size {
         let mutex = InterProcessMutex::new(client.clone(), path)?;
         waiters.spawn(async move {
-            mutex.acquire().await?.release().await?;
+            assert!(mutex.acquire().await?.release().await?.is_released());
             Ok(())
         });
     }
@@ -131,7 +134,7 @@ impl Queue {
     /// Lets all have their turn.
     pub(crate) async fn drain(mut self) -> Result<Duration> {
         let began = Instant::now();
-        self.held.release().await?;
+        assert!(self.held.release().await?.is_released());
         while let Some(done) = self.waiters.join_next().await {
             done??;
         }
@@ -155,12 +158,12 @@ async fn hand_off(ours: Ours, run: &Run) -> Result<Outcome> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
         let began = Instant::now();
-        held.release().await?;
+        assert!(held.release().await?.is_released());
         let (granted, guard) = waiter.await??;
         times.push(granted - began);
         held = guard;
     }
-    held.release().await?;
+    assert!(held.release().await?.is_released());
     for client in clients {
         client.close().await;
     }

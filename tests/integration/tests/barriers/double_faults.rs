@@ -209,7 +209,7 @@ async fn lost_connection_while_members_wait_keeps_them_waiting() {
     eventually("another connection", async || pair.proxies[0].total_connections() > before + 1).await;
     answered(&pair.clients).await;
     assert!(!leaving.is_finished());
-    in_time(second.leave()).await.unwrap();
+    assert_eq!(in_time(second.leave()).await.unwrap().died(), 0);
     assert_eq!(in_time(&mut leaving).await.unwrap(), [0]);
     pair.has_children(0).await;
 }
@@ -233,7 +233,7 @@ async fn member_without_a_connection_finds_the_open_barrier_and_the_end_of_the_r
     answered(&pair.clients).await;
     pair.proxies[0].refuse();
     pair.proxies[0].reset();
-    in_time(second.leave()).await.unwrap();
+    assert_eq!(in_time(second.leave()).await.unwrap().died(), 0);
     pair.has_children(0).await;
     pair.proxies[0].accept();
     assert_eq!(in_time(leaving).await.unwrap(), [0]);

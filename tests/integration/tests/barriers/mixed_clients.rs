@@ -107,7 +107,7 @@ async fn slow_read_of_the_deaths_does_not_end_a_leave() {
     })
     .await;
     proxy.latency(Duration::from_secs(2));
-    in_time(second.leave()).await.unwrap();
+    assert_eq!(in_time(second.leave()).await.unwrap().died(), 0);
     let left = in_time(leaving).await.unwrap().unwrap();
     assert_eq!(left.map(|departure| departure.died()), Some(0));
 }
@@ -132,7 +132,7 @@ async fn leaver_without_transactions_leaves_the_next_round_open() {
         let other = members.pop().unwrap();
         (members.pop().unwrap(), other)
     };
-    in_time(leaving).await.unwrap().unwrap();
+    assert_eq!(in_time(leaving).await.unwrap().unwrap().died(), 0);
     let left = in_time(next.leave_timeout(Duration::from_millis(500))).await.unwrap();
     assert!(
         other.is_held() && left.is_none(),

@@ -179,13 +179,13 @@ on_every_server! {
                 proxy.reset();
                 eventually("attached again", async || client.check_exists().for_path(&root).await.is_ok()).await;
             }
-            in_time(held.release()).await.unwrap();
+            assert!(in_time(held.release()).await.unwrap().is_released());
             let held = in_time(waiter).await.unwrap().unwrap();
             eventually("the cache shows the holder", async || {
                 caches[0].synced().await.is_ok() && caches[0].children(&lock).is_some_and(|nodes| nodes.len() == 1)
             })
             .await;
-            in_time(held.release()).await.unwrap();
+            assert!(in_time(held.release()).await.unwrap().is_released());
         }
         for cache in &caches {
             in_time(cache.synced()).await.unwrap();

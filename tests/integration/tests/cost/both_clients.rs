@@ -39,10 +39,10 @@ async fn an_uncontended_lock_is_three_requests_and_an_inner_one_none() {
     let server = server();
     let client = client(&server).await;
     let mutex = InterProcessMutex::new(client, "/lock").unwrap();
-    mutex.acquire().await.unwrap().release().await.unwrap();
+    assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
     server.clear_requests();
 
-    mutex.acquire().await.unwrap().release().await.unwrap();
+    assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
     assert_eq!(requests(&server, "/lock"), [OpCode::Create2, OpCode::GetChildren, OpCode::Delete]);
 
     server.clear_requests();
@@ -51,10 +51,10 @@ async fn an_uncontended_lock_is_three_requests_and_an_inner_one_none() {
         let before = requests(&server, "/lock");
         let inner = mutex.acquire().await.unwrap();
         let further = inner.reenter().unwrap();
-        further.release().await.unwrap();
-        inner.release().await.unwrap();
+        assert!(further.release().await.unwrap().is_released());
+        assert!(inner.release().await.unwrap().is_released());
         assert_eq!(requests(&server, "/lock"), before);
-        outer.release().await.unwrap();
+        assert!(outer.release().await.unwrap().is_released());
     })
     .await;
     assert_eq!(requests(&server, "/lock"), [OpCode::Create2, OpCode::GetChildren, OpCode::Delete]);
@@ -68,12 +68,12 @@ async fn an_uncontended_acquire_is_one_round_trip_unless_it_asks_once() {
         let ensemble = SimulatedEnsemble::new(seed, LONGEST);
         let client = connected(ensemble.client(ClientId(1)).retry_policy(RetryOneTime::new(LONGEST))).await;
         let mutex = InterProcessMutex::new(client, "/lock").unwrap();
-        mutex.acquire().await.unwrap().release().await.unwrap();
+        assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
         let began = Instant::now();
         let guard = mutex.acquire().await.unwrap();
         let elapsed = began.elapsed();
         assert!(elapsed <= LONGEST * 2 + Duration::from_millis(2), "seed {seed}: {elapsed:?}");
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         let began = Instant::now();
         assert!(mutex.try_acquire().await.unwrap().is_some());
         longest_try = longest_try.max(began.elapsed());
@@ -94,10 +94,10 @@ async fn a_hand_over_between_two_needs_no_listing() {
     // Both of its watches are set, on the node ahead and on its own, and the holder's on its own node.
     watched(&[client], 3).await;
     server.clear_requests();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().is_released());
     let next = waiter.await.unwrap();
     assert_eq!(requests(&server, "/lock"), [OpCode::Delete]);
-    next.release().await.unwrap();
+    assert!(next.release().await.unwrap().is_released());
 }
 
 /// A holder that did not wait is watched by its listing until another contender joins.
@@ -162,7 +162,7 @@ async fn a_hand_over_between_sessions_needs_no_listing_either() {
     let (mut guard, line, clients) = line(&server, 4).await;
     let last = line.len() - 1;
     for (place, waiter) in line.into_iter().enumerate() {
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         guard = waiter.await.unwrap();
         // The grant itself took no request. Whoever is next but one looks meanwhile.
         let expected: &[OpCode] = if place == last { &[] } else { &A_LOOK };
@@ -172,7 +172,7 @@ async fn a_hand_over_between_sessions_needs_no_listing_either() {
         assert_eq!((after[0], &after[1..]), (OpCode::Delete, expected));
         server.clear_requests();
     }
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().is_released());
 }
 
 #[tokio::test]
@@ -190,11 +190,11 @@ async fn waiter_with_an_early_listing_outlasts_others_that_give_up() {
     let gone = async || server.children("/lock").is_some_and(|children| children.len() == 2);
     eventually("the second one is gone", gone).await;
     server.clear_requests();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().is_released());
     let next = last.await.unwrap();
     // Only this look said that it is its turn. It watched its own node already.
     assert_eq!(requests(&server, "/lock"), [&[OpCode::Delete][..], &A_LOOK[1..]].concat());
-    next.release().await.unwrap();
+    assert!(next.release().await.unwrap().is_released());
 }
 
 #[tokio::test]
@@ -211,12 +211,12 @@ async fn a_departure_wakes_one_waiter_of_many() {
     // A watch each, on the node ahead. The first one, which needs no listing then, and the holder watch their own too.
     watched(&[client], 32).await;
     server.clear_requests();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().is_released());
     let next = waiters.join_next().await.unwrap().unwrap();
     // The one behind it is told by the process itself that it is the next, and its own node is watched already.
     assert_eq!(requests(&server, "/lock"), [OpCode::Delete]);
     waiters.abort_all();
-    next.release().await.unwrap();
+    assert!(next.release().await.unwrap().is_released());
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn a_queue_of_one_process_is_drained_without_a_listing() {
     }
     watched(&[client], WAITERS + 2).await;
     server.clear_requests();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().is_released());
     while let Some(released) = waiters.join_next().await {
         assert_eq!(released.unwrap(), Release::Released);
     }
@@ -249,11 +249,11 @@ async fn a_free_lease_is_four_requests_in_two_round_trips_and_no_queue() {
     let server = server();
     let client = client(&server).await;
     let semaphore = InterProcessSemaphoreV2::new(client, "/semaphore", 2).unwrap();
-    semaphore.acquire().await.unwrap().release().await.unwrap();
+    assert!(semaphore.acquire().await.unwrap().release().await.unwrap().is_released());
     server.clear_requests();
     let lease = semaphore.acquire().await.unwrap();
     assert_eq!(requests(&server, "/semaphore"), [OpCode::Create2, OpCode::GetChildren, OpCode::Exists]);
-    lease.release().await.unwrap();
+    assert!(lease.release().await.unwrap().is_released());
     assert_eq!(requests(&server, "/semaphore").last(), Some(&OpCode::Delete));
     assert_eq!(requests(&server, "/semaphore").len(), 4);
 }
@@ -277,7 +277,7 @@ async fn a_try_creates_nothing_before_a_lease_is_seen_free() {
     first.retain(|op| *op != OpCode::GetData);
     assert_eq!((granted, first), (false, [look, look].concat()), "it has not looked before");
     assert_eq!(asked(&semaphores[1]).await, (false, [look, look].concat()), "it looks, and writes nothing");
-    held.release().await.unwrap();
+    assert!(held.release().await.unwrap().is_released());
     let (granted, after) = asked(&semaphores[1]).await;
     assert!(granted && after.starts_with(&[look[0], look[1], OpCode::Create2]), "{after:?}");
 }

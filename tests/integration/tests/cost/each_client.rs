@@ -32,9 +32,9 @@ async fn work(name: &str, connect: impl AsyncFn(std::net::SocketAddr) -> Curator
     let session = client.session().await.unwrap();
     let connecting = meter.read("connect", name).len();
     let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
-    mutex.acquire().await.unwrap().release().await.unwrap();
+    assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
     meter.read("the first cycle, with parents", name);
-    mutex.acquire().await.unwrap().release().await.unwrap();
+    assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
     let cycle = meter.read("acquire and release", name).len();
     let reset = async || {
         let reconnects = session.epoch();
@@ -54,7 +54,7 @@ async fn work(name: &str, connect: impl AsyncFn(std::net::SocketAddr) -> Curator
     meter.read("acquire", name);
     in_time(reset()).await;
     let holding = meter.read("reconnect with a lock", name).len();
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().is_released());
     meter.read("release", name);
     client.close().await;
     // The server may write it down behind its answer.

@@ -211,7 +211,7 @@ async fn requests_of_hand_offs(way: Way, queue: usize) -> BTreeMap<String, usize
     for done in 0..HAND_OFFS {
         server.clear_requests();
         for guard in holder.iter().rev() {
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
         }
         holder = in_time(waiters.join_next()).await.unwrap().unwrap();
         settled(queue - done, 3).await;

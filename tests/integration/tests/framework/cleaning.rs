@@ -7,7 +7,7 @@ use std::time::Duration;
 use curator_framework::{CompressionProvider, RetryNTimes};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server, simulated};
-use curator_recipes::{InterProcessMutex, LockOptions, Revoker};
+use curator_recipes::{InterProcessMutex, LockOptions, RevokeOutcome, Revoker};
 use curator_test::{ClientId, SimulatedEnsemble};
 
 /// What somebody else has made anew at the path of a parent of ours is not ours to delete.
@@ -16,7 +16,7 @@ async fn reaper_keeps_the_nodes_of_other_clients() {
     let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(1));
     let (one, other) = (simulated(&ensemble, 1).await, simulated(&ensemble, 2).await);
     let mutex = InterProcessMutex::new(one, "/app/a").unwrap();
-    mutex.acquire().await.unwrap().release().await.unwrap();
+    assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
     other.delete().for_path("/app/a").await.unwrap();
     other.create().with_data("settings").for_path("/app/a").await.unwrap();
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -74,7 +74,7 @@ async fn a_provider_that_panics_does_not_stop_the_cleaning() {
     let mutex = InterProcessMutex::with_options(one, "/m", revocable).unwrap();
     let guard = in_time(mutex.acquire()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    Revoker::attempt_revoke(&other, guard.path()).await.unwrap();
+    assert_eq!(Revoker::attempt_revoke(&other, guard.path()).await.unwrap(), RevokeOutcome::Requested);
     tokio::time::sleep(Duration::from_millis(500)).await;
     drop(guard);
     eventually("the node is deleted", async || server.children("/m").unwrap_or_default().is_empty()).await;

@@ -53,7 +53,7 @@ on_every_server! {
         comes_to(&client, Lost).await;
         proxy.accept();
         // The next session has the lock.
-        in_time(waiter).await.unwrap().unwrap().release().await.unwrap();
+        assert!(in_time(waiter).await.unwrap().unwrap().release().await.unwrap().is_released());
         drop(guard);
         assert_eq!(told.all(client).await, [Connected, Suspended, Lost, Reconnected]);
     }

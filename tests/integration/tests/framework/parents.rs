@@ -28,7 +28,7 @@ fn reaping(env: &Env) -> CuratorFrameworkBuilder {
 /// Takes the lock and gives it back.
 async fn use_lock(client: &CuratorFramework, path: &str) {
     let mutex = InterProcessMutex::new(client.clone(), path).unwrap();
-    in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+    assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
 }
 
 async fn is_gone(client: &CuratorFramework, path: &str) {
@@ -65,7 +65,7 @@ on_every_server! {
             a_whole_round(&client, &other, &env.path(&format!("round-{round}"))).await;
             assert!(exists(&other, theirs.path()).await && theirs.is_held());
         }
-        theirs.release().await.unwrap();
+        assert!(theirs.release().await.unwrap().is_released());
         is_gone(&other, &lock).await;
     }
 
@@ -157,7 +157,7 @@ on_every_server! {
                 all.spawn(async move {
                     let mutex = InterProcessMutex::new(client, path).unwrap();
                     for _ in 0..250 {
-                        in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+                        assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
                         let pause = rand::rng().random_range(0..3);
                         tokio::time::sleep(Duration::from_millis(pause)).await;
                     }

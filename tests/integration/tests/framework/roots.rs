@@ -58,7 +58,7 @@ on_every_server! {
             // And the other way round.
             let waiter = tokio::spawn({ let mutex = mutex.clone(); async move { mutex.acquire().await.unwrap() } });
             env.wait_for_children(&outside, &full, 2).await;
-            other.release().await.unwrap();
+            assert!(other.release().await.unwrap().is_released());
             let back = in_time(waiter).await.unwrap();
 
             // Somebody deletes its node, under its other name.
@@ -140,7 +140,7 @@ on_every_server! {
 
         outside.create().creating_parents_if_needed().for_path(&missing).await.unwrap();
         assert_eq!(client.create().creating_parents_if_needed().for_path("/a/b").await.unwrap(), "/a/b");
-        in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
         assert!(exists(&outside, &format!("{missing}/a/b")).await && !exists(&outside, "/a/b").await);
         assert_eq!(client.using_namespace("").unwrap().get_children().for_path("/a").await.unwrap(), ["b"]);
     }

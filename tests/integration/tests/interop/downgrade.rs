@@ -31,7 +31,7 @@ on_every_server! {
         tokio::time::sleep(A_WHILE).await;
         let until = Clock::now();
         assert!(reading.is_held());
-        reading.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
         assert!(Report::of(&mut writer).await.first_grant() > until, "it wrote while we read");
         env.wait_for_children(&client, &path, 0).await;
         java.end().await;
@@ -56,7 +56,7 @@ async fn our_queued_writer_gets_in_over_javas() {
     assert!(writing.is_held());
     assert_eq!(both.ask(&format!("holds read {path}")).await, "true");
     both.release("read", &path).await;
-    writing.release().await.unwrap();
+    assert!(writing.release().await.unwrap().is_released());
     env.wait_for_children(&client, &path, 0).await;
     java.end().await;
 }

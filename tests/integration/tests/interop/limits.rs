@@ -26,7 +26,7 @@ async fn at_a_limit_of_one_java_and_a_direct_client_block_each_other() {
     env.wait_for_children(&client, &leases, 2).await;
     let waiter = tokio::spawn(async move { direct.acquire().await.unwrap() });
     env.wait_for_children(&client, &leases, 3).await;
-    held.release().await.unwrap();
+    assert!(held.release().await.unwrap().is_released());
     env.wait_for_children(&client, &leases, 2).await;
     tokio::time::sleep(A_WHILE).await;
     assert!(thread.is_silent() && !waiter.is_finished(), "the lease is free, and both wait");
@@ -81,13 +81,13 @@ async fn javas_several_leases_and_ours_block_each_other_until_one_gives_up() {
     });
     env.wait_for_children(&client, &locks, 2).await;
     // Java gets one, and stands behind us for the next.
-    both.remove(0).release().await.unwrap();
+    assert!(both.remove(0).release().await.unwrap().is_released());
     eventually("we have the turn", async || {
         children(&client, &leases).await.len() == 3 && children(&client, &locks).await.len() == 2
     })
     .await;
     // We get one.
-    both.remove(0).release().await.unwrap();
+    assert!(both.remove(0).release().await.unwrap().is_released());
     eventually("each has one and waits for another", async || {
         let held = semaphore.participants().await.unwrap();
         held.iter().filter(|one| one.path.starts_with(&leases)).map(|one| one.holds).eq([true, true, false])

@@ -59,7 +59,7 @@ async fn both_see_the_same_contenders_in_the_same_order() {
     assert_eq!(of_whom(&all, session), [("rust", true), ("java", true), ("java", false)]);
     assert_eq!(seen_by_java(&mut asks, "read", &path).await, lock.read_lock().participant_nodes().await.unwrap());
     assert_eq!(seen_by_java(&mut asks, "write", &path).await, lock.write_lock().participant_nodes().await.unwrap());
-    reading.release().await.unwrap();
+    assert!(reading.release().await.unwrap().is_released());
     threads[0].release("read", &path).await;
     threads[1].holds().await;
     threads[1].release("write", &path).await;
@@ -79,7 +79,7 @@ async fn both_see_the_same_contenders_in_the_same_order() {
     theirs.sort();
     ours.sort();
     assert_eq!(theirs, ours);
-    lease.release().await.unwrap();
+    assert!(lease.release().await.unwrap().is_released());
     threads[1].holds().await;
     for thread in &mut threads {
         thread.release("semaphore:2", &path).await;

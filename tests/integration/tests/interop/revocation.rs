@@ -2,7 +2,7 @@
 
 use curator_integration::env::in_time;
 use curator_integration::on_every_server;
-use curator_recipes::{InterProcessMutex, LockOptions, Release, Revoker};
+use curator_recipes::{InterProcessMutex, LockOptions, Release, RevokeOutcome, Revoker};
 
 use crate::peer::Peer;
 
@@ -19,7 +19,7 @@ on_every_server! {
         let token = thread.holds().await;
         let holder = lock.participants().await.unwrap().remove(0);
         assert!(holder.holds && holder.data.is_empty() && holder.czxid == token, "{holder:?}");
-        Revoker::attempt_revoke(&client, &holder.path).await.unwrap();
+        assert_eq!(Revoker::attempt_revoke(&client, &holder.path).await.unwrap(), RevokeOutcome::Requested);
         thread.says("released").await;
 
         let guard = in_time(lock.acquire()).await.unwrap();

@@ -19,7 +19,7 @@ on_every_server! {
         thread.release("mutex", &path).await;
         env.set_next_sequence(&path, i32::MAX - 1).await;
         // The last number that both know how to order.
-        in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
         // We do not get what Java holds, whichever of the two the listing has first.
         for _ in 0..16 {
             thread.acquire("mutex", &path).await;
@@ -37,11 +37,11 @@ on_every_server! {
                 guard.verify().await.unwrap();
                 assert!(guard.is_held(), "both hold it");
                 thread.release("mutex", &path).await;
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().is_released());
                 env.wait_for_children(&client, &path, 0).await;
                 return java.end().await;
             }
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
             env.wait_for_children(&client, &path, 0).await;
         }
         panic!("Java follows: the documentation is to be changed");

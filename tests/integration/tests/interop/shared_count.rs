@@ -80,12 +80,12 @@ async fn a_limit_that_either_changes_counts_for_both() {
     assert_eq!(sets.ask(&format!("count set {limit} 2")).await, "set");
     in_time(count.watch().wait_for(|now| *now.value() == 2)).await.unwrap();
     assert_eq!(sets.ask(&format!("count limits {limit} 2 {path}")).await, "is 2");
-    further.release().await.unwrap();
+    assert!(further.release().await.unwrap().is_released());
     assert!(in_time(semaphore.try_acquire()).await.unwrap().is_none());
     two.begin_to_acquire(&kind, &path);
     env.wait_for_children(&client, &format!("{path}/leases"), 3).await;
     assert!(two.is_silent());
-    ours.release().await.unwrap();
+    assert!(ours.release().await.unwrap().is_released());
     two.holds().await;
     one.release(&kind, &path).await;
     two.release(&kind, &path).await;

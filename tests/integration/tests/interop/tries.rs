@@ -41,7 +41,7 @@ async fn try_over_and_over(client: CuratorFramework, object: Object, grants: Arc
         };
         if let Some(lease) = semaphore.try_acquire().await.unwrap() {
             grants.fetch_add(1, Ordering::SeqCst);
-            lease.release().await.unwrap();
+            assert!(lease.release().await.unwrap().is_released());
         }
     }
 }

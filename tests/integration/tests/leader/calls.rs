@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use curator_integration::env::reports_are_made;
 use curator_integration::in_process::simulated;
-use curator_recipes::LeaderSelector;
+use curator_recipes::{LeaderSelector, TermOutcome};
 use curator_test::{ClientId, SimulatedEnsemble};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -57,7 +57,7 @@ fn a_subscriber_may_ask_the_selector_whose_loss_it_is_told() {
                 ensemble.skip_clock(ClientId(0), Duration::from_secs(100));
                 assert!(!selector.has_leadership());
             });
-            outcome.await.unwrap();
+            assert!(matches!(outcome.await.unwrap(), TermOutcome::Done(_)));
         });
         reports_are_made();
         done.send(call.made.load(Ordering::SeqCst)).unwrap();

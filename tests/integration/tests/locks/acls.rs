@@ -42,8 +42,8 @@ on_every_server! {
         for path in paths {
             assert_eq!(client.get_acl().for_path(path).await.unwrap().0, local(), "{path}");
         }
-        reading.release().await.unwrap();
-        lease.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
+        assert!(lease.release().await.unwrap().is_released());
     }
 
     /// Curator's `TestLockACLs.testACLsCreatingParents`.
@@ -57,7 +57,7 @@ on_every_server! {
         assert_eq!(client.get_acl().for_path(writing.path()).await.unwrap().0, Acl::open_unsafe());
         client.create().creating_parents_if_needed().for_path("/parent/child/node").await.unwrap();
         assert_eq!(client.get_acl().for_path("/parent/child").await.unwrap().0, Acl::open_unsafe());
-        writing.release().await.unwrap();
+        assert!(writing.release().await.unwrap().is_released());
     }
 }
 

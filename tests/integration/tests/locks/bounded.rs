@@ -219,7 +219,7 @@ fn a_waiter_does_not_take_a_deleted_node_for_a_holder() {
                 let session = stage.client.session().await.unwrap();
                 let node = session.get_data_watched(held.path()).await.unwrap().watch;
                 let (_, children) = session.get_children_watched(parent).await.unwrap();
-                held.release().await.unwrap();
+                assert!(held.release().await.unwrap().is_released());
                 // The waiter has its notification at the same moment.
                 tokio::join!(node, children);
                 stage.ensemble.partition(OURS);
@@ -347,7 +347,7 @@ fn from_the_first_reply_on_the_waiter_knows_of_the_holder() {
                     |client: &CuratorFramework| InterProcessSemaphoreV2::new(client.clone(), "/lock", 1).unwrap();
                 let (front, waiter) = (lock(&stage.front), lock(&stage.client));
                 if !is_first {
-                    waiter.acquire().await.unwrap().release().await.unwrap();
+                    assert!(waiter.acquire().await.unwrap().release().await.unwrap().is_released());
                 }
                 let _held = front.acquire().await.unwrap();
                 sleep(QUIET).await;
@@ -375,10 +375,10 @@ fn the_wait_for_ones_own_other_acquire_is_bounded_too() {
                 assert!(lock.try_acquire().await.unwrap().is_none());
                 let took = began.elapsed() - took;
                 assert!(took <= CONNECTION_TIMEOUT + TICK, "{which:?}: {took:?}");
-                held.release().await.unwrap();
+                assert!(held.release().await.unwrap().is_released());
             };
             let (granted, ()) = LockOwner::scope(async { tokio::join!(lock.acquire(), others) }).await;
-            granted.unwrap().release().await.unwrap();
+            assert!(granted.unwrap().release().await.unwrap().is_released());
 
             stage.ensemble.partition(OURS);
             stage.ensemble.reset(OURS);
@@ -400,7 +400,7 @@ fn the_wait_for_ones_own_other_acquire_is_bounded_too() {
 async fn try_without_its_nodes(which: Which, loses_a_reply: bool, moment: Duration) {
     let stage = Stage::new(LATENCY).await;
     let lock = which.lock(&stage.client, ROOT);
-    lock.acquire().await.unwrap().release().await.unwrap();
+    assert!(lock.acquire().await.unwrap().release().await.unwrap().is_released());
     if loses_a_reply {
         // The second create gets the number of the first one.
         assert!(stage.ensemble.set_next_sequence(&which.path(ROOT), i32::MAX));
@@ -437,7 +437,7 @@ on_every_server! {
         let client = connected(options.connection_timeout(Duration::from_secs(2))).await;
         let locks = Which::ALL.map(|which| which.lock(&client, &root));
         for lock in &locks {
-            lock.acquire().await.unwrap().release().await.unwrap();
+            assert!(lock.acquire().await.unwrap().release().await.unwrap().is_released());
         }
         for which in Which::ALL {
             which.wait_until_free(&client, &root).await;

@@ -115,7 +115,7 @@ async fn acquire_and_drop(taking: &Taking, situation: Situation, cut: Cut, what:
         assert!(!guards.is_empty() || (contended && asks_once), "{what}: nothing is granted");
         for guard in guards.iter().rev() {
             assert!(guard.is_held(), "{what}");
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
         }
     }
     stage.assert_nothing_of_ours(what).await;

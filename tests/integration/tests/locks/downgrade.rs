@@ -64,11 +64,11 @@ on_every_server! {
         eventually("the write node is gone", async || children(&ours, &path).await.len() == 3).await;
         tokio::time::sleep(A_WHILE).await;
         assert!(!queued.is_finished() && reading.is_held());
-        early.release().await.unwrap();
+        assert!(early.release().await.unwrap().is_released());
         tokio::time::sleep(A_WHILE).await;
         assert!(!queued.is_finished() && reading.is_held());
-        reading.release().await.unwrap();
-        in_time(queued).await.unwrap().release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
+        assert!(in_time(queued).await.unwrap().release().await.unwrap().is_released());
     }
 
     /// Both orders in which the server may list the read and the write node, which have one number.
@@ -88,11 +88,11 @@ on_every_server! {
                 let nodes = lock.participants().await.unwrap();
                 assert!(nodes[..2].iter().all(|node| node.holds) && !nodes[2].holds, "{nodes:?}");
                 assert_eq!(nodes[2].kind, ParticipantKind::Write);
-                writing.release().await.unwrap();
+                assert!(writing.release().await.unwrap().is_released());
                 assert!(lock.write_lock().participants().await.unwrap().iter().all(|node| !node.holds));
                 assert!(!queued.is_finished() && reading.is_held());
-                reading.release().await.unwrap();
-                in_time(queued).await.unwrap().release().await.unwrap();
+                assert!(reading.release().await.unwrap().is_released());
+                assert!(in_time(queued).await.unwrap().release().await.unwrap().is_released());
             })
             .await;
             if seen == [true; 2] && round >= 3 {
@@ -115,7 +115,7 @@ on_every_server! {
             assert_eq!(again.path(), reading.path());
             // It may write still, since it does.
             let inner = in_time(lock.write_lock().acquire()).await.unwrap();
-            inner.release().await.unwrap();
+            assert!(inner.release().await.unwrap().is_released());
             assert_eq!(writing.release().await.unwrap(), Release::Released);
             assert!(matches!(lock.write_lock().try_acquire().await, Err(LockError::Upgrade { .. })));
             let beside = lock.read_lock().acquire().await.unwrap();
@@ -124,7 +124,7 @@ on_every_server! {
             for guard in [reading, again, beside] {
                 assert_eq!(guard.release().await.unwrap(), Release::Released);
             }
-            in_time(queued).await.unwrap().release().await.unwrap();
+            assert!(in_time(queued).await.unwrap().release().await.unwrap().is_released());
         }))
         .await;
     }
@@ -139,9 +139,9 @@ on_every_server! {
         assert_eq!(inner.path(), reading.path());
         let upgrade = lock.write_lock().acquire_as(&owner).await;
         assert!(matches!(upgrade, Err(LockError::Upgrade { .. })), "{upgrade:?}");
-        reading.release().await.unwrap();
-        inner.release().await.unwrap();
-        in_time(lock.write_lock().acquire_as(&owner)).await.unwrap().release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
+        assert!(inner.release().await.unwrap().is_released());
+        assert!(in_time(lock.write_lock().acquire_as(&owner)).await.unwrap().release().await.unwrap().is_released());
     }
 
     async fn other_write_guards_keep_the_write_lock(env) {
@@ -156,9 +156,9 @@ on_every_server! {
         assert!(other.try_acquire().await.unwrap().is_none(), "somebody writes still");
         let second = in_time(writing.downgrade()).await.unwrap();
         drop(in_time(other.acquire()).await.unwrap());
-        reading.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
         assert!(second.is_held());
-        second.release().await.unwrap();
+        assert!(second.release().await.unwrap().is_released());
         env.wait_for_children(&ours, &path, 0).await;
     }
 
@@ -214,8 +214,8 @@ on_every_server! {
         };
         assert!(polls > 1, "it was dropped at least once");
         assert!(!queued.is_finished() && reading.is_held() && !writing.is_held());
-        reading.release().await.unwrap();
-        in_time(queued).await.unwrap().release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
+        assert!(in_time(queued).await.unwrap().release().await.unwrap().is_released());
         env.wait_for_children(&ours, &path, 0).await;
     }
 
@@ -238,7 +238,7 @@ on_every_server! {
             assert!(!queued.is_finished() && reading.is_held());
             reading.verify().await.unwrap();
             assert_eq!(in_time(reading.release()).await.unwrap(), Release::Released);
-            in_time(queued).await.unwrap().release().await.unwrap();
+            assert!(in_time(queued).await.unwrap().release().await.unwrap().is_released());
             env.wait_for_children(&direct, &path, 0).await;
         }
     }
@@ -261,8 +261,8 @@ on_every_server! {
             })
             .await;
             assert!(!queued.is_finished() && reading.is_held());
-            reading.release().await.unwrap();
-            in_time(queued).await.unwrap().release().await.unwrap();
+            assert!(reading.release().await.unwrap().is_released());
+            assert!(in_time(queued).await.unwrap().release().await.unwrap().is_released());
             env.wait_for_children(&ours, &path, 0).await;
         }
     }
@@ -274,7 +274,7 @@ async fn near_the_end_of_the_sequence_numbers_a_downgrade_keeps_the_writers_node
     let server = TestingServer::start().unwrap();
     let client = connected(builder(server.address())).await;
     let lock = InterProcessReadWriteLock::new(client.clone(), "/lock").unwrap();
-    lock.write_lock().acquire().await.unwrap().release().await.unwrap();
+    assert!(lock.write_lock().acquire().await.unwrap().release().await.unwrap().is_released());
     for (round, next) in [i32::MAX - 5, i32::MAX - 1, i32::MAX - 1].into_iter().enumerate() {
         assert!(server.set_next_sequence("/lock", next));
         let owner = (round == 2).then(LockOwner::new);
@@ -294,10 +294,10 @@ async fn near_the_end_of_the_sequence_numbers_a_downgrade_keeps_the_writers_node
             assert_eq!(inner.path(), reading.path());
             let upgrade = lock.write_lock().acquire_as(owner).await;
             assert!(matches!(upgrade, Err(LockError::Upgrade { .. })), "{upgrade:?}");
-            inner.release().await.unwrap();
+            assert!(inner.release().await.unwrap().is_released());
         }
         assert_eq!(reading.release().await.unwrap(), Release::Released);
-        in_time(queued).await.unwrap().release().await.unwrap();
+        assert!(in_time(queued).await.unwrap().release().await.unwrap().is_released());
         assert_eq!(server.children("/lock").unwrap(), [""; 0]);
     }
 }
@@ -322,12 +322,12 @@ async fn an_owner_that_writes_reads_at_once_however_busy_it_is() {
     }
     for _ in 0..300 {
         let reading = lock.read_lock().acquire_timeout_as(&owner, Duration::from_secs(10)).await.unwrap();
-        reading.expect("it writes, so it may read").release().await.unwrap();
+        assert!(reading.expect("it writes, so it may read").release().await.unwrap().is_released());
         let further = writing.reenter().unwrap();
-        in_time(further.downgrade()).await.unwrap().release().await.unwrap();
+        assert!(in_time(further.downgrade()).await.unwrap().release().await.unwrap().is_released());
     }
     busy.shutdown().await;
-    writing.release().await.unwrap();
+    assert!(writing.release().await.unwrap().is_released());
     assert_eq!(server.children("/lock").unwrap(), [""; 0]);
 }
 

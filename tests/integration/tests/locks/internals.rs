@@ -48,7 +48,7 @@ on_every_server! {
         let failed = in_time(mutex.acquire()).await;
         assert!(matches!(failed, Err(LockError::Framework(Error::NoNode { .. }))), "{failed:?}");
         env.wait_for_children(&client, &path, 0).await;
-        in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
     }
 
     /// With retries the acquire begins anew.
@@ -58,7 +58,7 @@ on_every_server! {
         let mutex = InterProcessMutex::with_driver(client.clone(), &path, Blind::new(|| {})).unwrap();
         let guard = in_time(mutex.acquire()).await.unwrap();
         assert!(guard.node_name().ends_with("-0000000001"), "{guard:?}");
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         env.wait_for_children(&client, &path, 0).await;
     }
 

@@ -94,7 +94,7 @@ on_every_server! {
         for which in Which::ALL {
             let lock = which.lock(&client, &root);
             for _ in 0..10 {
-                in_time(lock.acquire()).await.unwrap().release().await.unwrap();
+                assert!(in_time(lock.acquire()).await.unwrap().release().await.unwrap().is_released());
             }
         }
         eventually("the folders are gone", async || client.check_exists().for_path(&root).await.unwrap().is_none()).await;
@@ -115,7 +115,7 @@ on_every_server! {
                 let outside = which.lock(&plain, &format!("{namespace}/locks"));
                 assert!(outside.try_acquire().await.unwrap().is_none(), "{which:?}");
             }
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
             which.wait_until_free(&plain, &format!("{namespace}/locks")).await;
         }
     }
@@ -136,7 +136,7 @@ on_every_server! {
                     tokio::task::yield_now().await;
                     entries.fetch_add(1, Ordering::SeqCst);
                     inside.store(false, Ordering::SeqCst);
-                    inner.release().await.unwrap();
+                    assert!(inner.release().await.unwrap().is_released());
                     assert_eq!(outer.release().await.unwrap(), Release::Released);
                 }));
             }
@@ -192,8 +192,8 @@ on_every_server! {
                 assert!(lock.try_acquire().await.unwrap().is_none(), "{which:?}");
                 assert!(lock.acquire_timeout(Duration::from_millis(300)).await.unwrap().is_none(), "{which:?}");
                 assert!(lock.is_acquired_in_this_process(), "{which:?}");
-                guard.release().await.unwrap();
-                in_time(lock.acquire()).await.unwrap().release().await.unwrap();
+                assert!(guard.release().await.unwrap().is_released());
+                assert!(in_time(lock.acquire()).await.unwrap().release().await.unwrap().is_released());
             })
             .await;
         }
@@ -217,7 +217,7 @@ on_every_server! {
                 held = in_time(waiter).await.unwrap().unwrap();
                 assert!(held.fencing_token() > token, "{which:?}");
             }
-            held.release().await.unwrap();
+            assert!(held.release().await.unwrap().is_released());
             which.wait_until_free(&first, &root).await;
         }
     }
@@ -259,7 +259,7 @@ on_every_server! {
             // A semaphore watches its path as long as it is there.
             drop(lock);
             eventually("no watch is left", async || waiting.watchers() == 0).await;
-            held.release().await.unwrap();
+            assert!(held.release().await.unwrap().is_released());
         }
     }
 
@@ -270,7 +270,7 @@ on_every_server! {
         let mut dropped = 0;
         for which in Which::exclusive() {
             let lock = which.lock(&waiting, &root);
-            in_time(lock.acquire()).await.unwrap().release().await.unwrap();
+            assert!(in_time(lock.acquire()).await.unwrap().release().await.unwrap().is_released());
             eventually("nobody is there", async || which.nodes(&holding, &root).await.is_empty()).await;
             // A semaphore watches its path as long as it is there.
             let standing = waiting.watchers();
@@ -289,7 +289,7 @@ on_every_server! {
                     let done = match outcome {
                         Some(Polled::Ready(granted)) => {
                             assert!(!is_held, "{which:?} was granted twice");
-                            granted.unwrap().release().await.unwrap();
+                            assert!(granted.unwrap().release().await.unwrap().is_released());
                             true
                         }
                         Some(Polled::Dropped) => false,
@@ -306,10 +306,10 @@ on_every_server! {
                 }
                 if let Some(held) = held {
                     assert!(held.is_held());
-                    held.release().await.unwrap();
+                    assert!(held.release().await.unwrap().is_released());
                 }
             }
-            in_time(lock.acquire()).await.unwrap().release().await.unwrap();
+            assert!(in_time(lock.acquire()).await.unwrap().release().await.unwrap().is_released());
         }
         // No holder was in the way of these. On a busy machine one or the other is granted at its first poll.
         assert!(dropped > 5, "{dropped} in all");
@@ -328,7 +328,7 @@ on_every_server! {
                 waiters.spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
             }
             env.wait_for_children(&client, &which.queue(&root), if which.queue(&root).ends_with("leases") && which != Which::OneDirectLease { 2 } else { 4 }).await;
-            held.release().await.unwrap();
+            assert!(held.release().await.unwrap().is_released());
             while let Some(served) = in_time(waiters.join_next()).await {
                 assert_eq!(served.unwrap(), Release::Released, "{which:?}");
             }
@@ -386,7 +386,7 @@ on_every_server! {
         }
         assert!(matches!(mutex.acquire_as(&owner).await, Err(LockError::LockLost { .. })));
         assert!(matches!(named.release().await.unwrap(), Release::AlreadyLost(_)));
-        in_time(mutex.acquire_as(&owner)).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutex.acquire_as(&owner)).await.unwrap().release().await.unwrap().is_released());
     }
 
     /// The delete of the inner mutex fails after the lease was granted: the lease is not lost, and the mutex goes later.
@@ -403,7 +403,7 @@ on_every_server! {
         assert!(lease.is_held());
         assert_eq!(children(&direct, &format!("{path}/leases")).await, [lease.node_name()]);
         let other = InterProcessSemaphoreV2::new(direct.clone(), &path, 2).unwrap();
-        in_time(other.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(other.acquire()).await.unwrap().release().await.unwrap().is_released());
         assert_eq!(in_time(lease.release()).await.unwrap(), Release::Released);
     }
 
@@ -416,7 +416,7 @@ on_every_server! {
             let client = connected(builder(proxy.address()).session_timeout(Duration::from_secs(30))).await;
             let lock = which.lock(&client, &root);
             // The folders are there.
-            lock.acquire().await.unwrap().release().await.unwrap();
+            assert!(lock.acquire().await.unwrap().release().await.unwrap().is_released());
             proxy.drop_reply(OpCode::Create2, 1);
             proxy.drop_reply(OpCode::Create2, 2);
             let guard = in_time(lock.acquire()).await.unwrap();
@@ -438,7 +438,7 @@ on_every_server! {
         let options = builder(proxy.address()).session_timeout(Duration::from_secs(30)).namespace(&namespace[1..]);
         let client = connected(options).await;
         let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
-        mutex.acquire().await.unwrap().release().await.unwrap();
+        assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
         proxy.refuse();
         proxy.drop_reply(OpCode::Create2, 1);
         let waiter = { let mutex = mutex.clone(); tokio::spawn(async move { mutex.acquire().await }) };
@@ -453,7 +453,7 @@ on_every_server! {
         let stat = direct.check_exists().for_path(&make_path(&folder, guard.node_name())).await.unwrap().unwrap();
         assert_ne!(stat.ephemeral_owner, old_session);
         assert_eq!(children(&direct, &folder).await, [guard.node_name()]);
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 
     /// Children that are no contenders do not count, whichever lock. (Curator's semaphore counts them all.)
@@ -482,8 +482,8 @@ on_every_server! {
             if which != Which::Read {
                 assert!(in_time(lock.try_acquire()).await.unwrap().is_none(), "{which:?}");
             }
-            guard.release().await.unwrap();
-            in_time(lock.acquire()).await.unwrap().release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
+            assert!(in_time(lock.acquire()).await.unwrap().release().await.unwrap().is_released());
             eventually("only the others' are left", async || which.nodes(&client, &root).await.len() == foreign).await;
         }
     }

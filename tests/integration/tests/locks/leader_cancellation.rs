@@ -145,7 +145,7 @@ async fn drop_of_selector(method: &str, cut: Cut, what: &str) -> bool {
         let closed = selector.clone();
         tokio::spawn(async move {
             sleep(TURN).await;
-            holder.release().await.unwrap();
+            assert!(holder.release().await.unwrap().is_released());
             sleep(TURN * 2).await;
             closed.close().await;
         });
@@ -181,7 +181,7 @@ async fn drop_of_selector(method: &str, cut: Cut, what: &str) -> bool {
         None => sleep(TURN * 4).await,
     }
     stage.assert_nothing_of_ours(what).await;
-    timeout(LONG, mutex.acquire()).await.expect(what).unwrap().release().await.unwrap();
+    assert!(timeout(LONG, mutex.acquire()).await.expect(what).unwrap().release().await.unwrap().is_released());
     drop((selector, mutex));
     stage.ensemble.delete(PATH);
     stage.assert_as_before(Vec::new(), &before, what).await;

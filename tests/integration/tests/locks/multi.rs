@@ -116,7 +116,7 @@ on_every_server! {
         assert!(multi.acquire_timeout(Duration::from_millis(300)).await.unwrap().is_none());
         env.wait_for_children(&client, &one, 0).await;
         env.wait_for_children(&client, &two, 1).await;
-        held.release().await.unwrap();
+        assert!(held.release().await.unwrap().is_released());
 
         let guard = in_time(multi.acquire()).await.unwrap();
         let parts: Vec<_> = guard.parts().map(|part| part.path().to_owned()).collect();
@@ -203,11 +203,11 @@ async fn a_multi_lock_is_not_granted_when_a_part_of_it_is_lost() {
     assert!(server.kill_session(owner));
     in_time(session.ended()).await;
     let thief = in_time(thief).await.unwrap();
-    blocker.release().await.unwrap();
+    assert!(blocker.release().await.unwrap().is_released());
     let mut waiter = waiter;
     let early = tokio::time::timeout(Duration::from_millis(300), &mut waiter).await;
     assert!(early.is_err(), "granted while another client has a part of it: {early:?}");
     assert!(thief.is_held());
-    thief.release().await.unwrap();
+    assert!(thief.release().await.unwrap().is_released());
     assert!(in_time(waiter).await.unwrap().unwrap().is_held());
 }

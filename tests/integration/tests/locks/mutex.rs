@@ -44,7 +44,7 @@ on_every_server! {
         env.client().await.create().creating_parents_if_needed().for_path(&env.path("beside")).await.unwrap();
         let client = connected(builder(env.address()).schema_set(SchemaSet::new(schemas, OtherPaths::Refused))).await;
         let mutex = InterProcessMutex::new(client.clone(), &path).unwrap();
-        in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
         // No schema is about another lock.
         let other = InterProcessMutex::new(client, env.path("other")).unwrap();
         let error = in_time(other.acquire()).await.unwrap_err().to_string();
@@ -85,8 +85,8 @@ on_every_server! {
         let nodes = mutex.participants().await.unwrap();
         let seen: Vec<_> = nodes.iter().map(|node| (node.path.as_str(), node.sequence)).collect();
         assert_eq!(seen, [(second.path(), 999), (first.path(), 1000)]);
-        second.release().await.unwrap();
-        first.release().await.unwrap();
+        assert!(second.release().await.unwrap().is_released());
+        assert!(first.release().await.unwrap().is_released());
     }
 
     /// For paths that kazoo's locks use too.
@@ -107,6 +107,6 @@ on_every_server! {
         env.wait_for_children(&client, &path, 2).await;
         assert!(!waiter.is_finished());
         client.delete().for_path(&foreign).await.unwrap();
-        in_time(waiter).await.unwrap().unwrap().release().await.unwrap();
+        assert!(in_time(waiter).await.unwrap().unwrap().release().await.unwrap().is_released());
     }
 }

@@ -11,7 +11,7 @@ use curator_integration::lock_stage::{ROOT, Subject};
 use curator_recipes::{
     InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
     InterProcessSemaphoreV2, Lease, LeaseSet, LockGuard, LockOptions, LockOwner, MultiLockGuard, MutexGuard, ReadGuard,
-    ReadLock, Result, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, WriteGuard, WriteLock,
+    ReadLock, Result, RevokeOutcome, Revoker, SemaphoreMutexGuard, SemaphoreProtocol, WriteGuard, WriteLock,
 };
 use curator_test::SimulatedEnsemble;
 
@@ -262,7 +262,7 @@ pub(crate) fn holding() -> Vec<Holding> {
     }
     for which in Which::ALL {
         case!("LockGuard::release", which, Gone, 1, None, |client| boxed(which, client).await, |guard| {
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
             vec![]
         });
         case!("LockGuard::verify", which, Kept, 1, None, |client| boxed(which, client).await, |guard| {
@@ -298,7 +298,7 @@ pub(crate) fn holding() -> Vec<Holding> {
             }
         );
         case!("Revoker::attempt_revoke", which, Kept, 1, None, |client| boxed(which, client).await, |guard| {
-            Revoker::attempt_revoke(&client, guard.path()).await.unwrap();
+            assert_eq!(Revoker::attempt_revoke(&client, guard.path()).await.unwrap(), RevokeOutcome::Requested);
             vec![]
         });
     }
@@ -339,7 +339,7 @@ pub(crate) fn holding() -> Vec<Holding> {
         None,
         |client| of_one(client, curator).acquire_many(1).await.unwrap(),
         |guard| {
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
             vec![]
         }
     );

@@ -22,7 +22,7 @@ async fn a_writer_may_always_read() {
         tokio::spawn(async move {
             while !stop.load(Ordering::SeqCst) {
                 for _ in 0..1000 {
-                    lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
+                    assert!(lock.acquire_as(&owner).await.unwrap().release().await.unwrap().is_released());
                 }
                 tokio::task::yield_now().await;
             }
@@ -35,7 +35,7 @@ async fn a_writer_may_always_read() {
             waited = Some(round);
             break;
         };
-        reading.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
     }
     stop.store(true, Ordering::SeqCst);
     busy.await.unwrap();

@@ -41,7 +41,7 @@ on_every_server! {
             assert_eq!((stat.ephemeral_owner, stat.czxid), (one.session, one.czxid));
         }
         waiters.shutdown().await;
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 
     async fn both_halves_of_a_read_write_lock_in_one_order(env) {
@@ -60,10 +60,10 @@ on_every_server! {
         let readers = lock.read_lock().participants().await.unwrap();
         assert_eq!(readers.iter().map(|one| one.position).collect::<Vec<_>>(), [0, 1, 3]);
         for guard in reading {
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
         }
-        in_time(writer).await.unwrap().unwrap().release().await.unwrap();
-        in_time(late).await.unwrap().unwrap().release().await.unwrap();
+        assert!(in_time(writer).await.unwrap().unwrap().release().await.unwrap().is_released());
+        assert!(in_time(late).await.unwrap().unwrap().release().await.unwrap().is_released());
     }
 
     async fn semaphore_shows_leases_and_contenders_for_the_mutex(env) {
@@ -86,7 +86,7 @@ on_every_server! {
         assert_eq!(all[..3].iter().map(|one| one.data.clone()).collect::<Vec<_>>(), [b"x"; 3]);
         waiters.shutdown().await;
         for lease in held {
-            lease.release().await.unwrap();
+            assert!(lease.release().await.unwrap().is_released());
         }
 
         let mutex = InterProcessSemaphoreMutex::new(client.clone(), env.path("mutex")).unwrap();
@@ -95,7 +95,7 @@ on_every_server! {
         let all = mutex.participants().await.unwrap();
         assert_eq!(all.iter().map(|one| (one.path.as_str(), one.holds)).collect::<Vec<_>>(), [(guard.path(), true)]);
         assert_eq!(children(&client, &format!("{}/leases", mutex.path())).await.len(), 1);
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 }
 
@@ -105,7 +105,7 @@ async fn near_the_end_of_the_sequence_numbers_the_order_is_that_of_creation() {
     let server = TestingServer::start().unwrap();
     let client = connected(builder(server.address())).await;
     let lock = InterProcessReadWriteLock::new(client.clone(), "/lock").unwrap();
-    lock.read_lock().acquire().await.unwrap().release().await.unwrap();
+    assert!(lock.read_lock().acquire().await.unwrap().release().await.unwrap().is_released());
     assert!(server.set_next_sequence("/lock", i32::MAX - 1));
     let mut held = Vec::new();
     for _ in 0..4 {
@@ -119,6 +119,6 @@ async fn near_the_end_of_the_sequence_numbers_the_order_is_that_of_creation() {
     assert!(numbers.iter().all(|number| i32::try_from(*number).is_ok()), "{numbers:?}");
     assert!(all.iter().all(|one| one.holds && one.kind == ParticipantKind::Read));
     for guard in held {
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 }

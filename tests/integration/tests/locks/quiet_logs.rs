@@ -77,7 +77,7 @@ async fn first_program(builder: CuratorFrameworkBuilder, rest: Duration) {
     let mutex = InterProcessMutex::new(client.clone(), "/locks/printer").unwrap();
     let guard = mutex.acquire().await.unwrap();
     sleep(rest / 2).await;
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().is_released());
     sleep(rest / 2).await;
     client.close().await;
 }
@@ -129,7 +129,7 @@ async fn secretive_program(builder: CuratorFrameworkBuilder, reset: impl FnOnce(
         }
     })
     .await;
-    in_time(guard.release()).await.unwrap();
+    assert!(in_time(guard.release()).await.unwrap().is_released());
     drop(in_time(mutex.acquire()).await.unwrap());
     in_time(client.close()).await;
     session_password(stat.ephemeral_owner).to_vec()

@@ -60,14 +60,14 @@ on_every_server! {
                 assert_eq!(path, lock.path());
             }
             assert_eq!(children(&client, lock.path()).await, [reading.node_name()], "nothing was sent");
-            reading.release().await.unwrap();
-            in_time(lock.write_lock().acquire()).await.unwrap().release().await.unwrap();
+            assert!(reading.release().await.unwrap().is_released());
+            assert!(in_time(lock.write_lock().acquire()).await.unwrap().release().await.unwrap().is_released());
         })
         .await;
         // Nobody in particular waits as anybody.
         let reading = lock.read_lock().acquire().await.unwrap();
         assert!(lock.write_lock().try_acquire().await.unwrap().is_none());
-        reading.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
     }
 
     /// Curator's `TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads`.
@@ -78,10 +78,10 @@ on_every_server! {
         assert!(lock.read_lock().acquire_timeout_as(&bob, Duration::from_millis(200)).await.unwrap().is_none());
         assert!(lock.read_lock().try_acquire().await.unwrap().is_none());
         let reading = in_time(lock.read_lock().acquire_as(&ann)).await.unwrap();
-        writing.release().await.unwrap();
+        assert!(writing.release().await.unwrap().is_released());
         let beside = in_time(lock.read_lock().acquire_as(&bob)).await.unwrap();
-        reading.release().await.unwrap();
-        beside.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
+        assert!(beside.release().await.unwrap().is_released());
     }
 
     /// Curator's `TestInterProcessReadWriteLock.testBasic`.
@@ -136,10 +136,10 @@ on_every_server! {
         assert_eq!(client.get_data().for_path(writing.path()).await.unwrap().0, b"host-7");
         let reading = in_time(writing.downgrade()).await.unwrap();
         assert_eq!(client.get_data().for_path(reading.path()).await.unwrap().0, b"host-7");
-        reading.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
         let reading = in_time(lock.read_lock().acquire()).await.unwrap();
         assert_eq!(client.get_data().for_path(reading.path()).await.unwrap().0, b"host-7");
-        reading.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
     }
 
     /// Curator's `TestInterProcessReadWriteLock.testLockPath`.
@@ -172,16 +172,16 @@ on_every_server! {
         let late = { let read = lock.read_lock(); tokio::spawn(async move { read.acquire().await.unwrap() }) };
         env.wait_for_children(&client, lock.path(), 4).await;
         assert!(!reader.is_finished() && !second.is_finished() && !late.is_finished());
-        first.release().await.unwrap();
+        assert!(first.release().await.unwrap().is_released());
         let reading = in_time(reader).await.unwrap();
         // A later look: whoever was wrongly let in has told by then.
         assert_eq!(lock.participants().await.unwrap().iter().filter(|one| one.holds).count(), 1);
         assert!(!second.is_finished() && !late.is_finished());
-        reading.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
         let writing = in_time(second).await.unwrap();
         assert!(!late.is_finished() && writing.is_held());
-        writing.release().await.unwrap();
-        in_time(late).await.unwrap().release().await.unwrap();
+        assert!(writing.release().await.unwrap().is_released());
+        assert!(in_time(late).await.unwrap().release().await.unwrap().is_released());
     }
 
     async fn a_driver_is_refused(env) {
@@ -197,7 +197,7 @@ on_every_server! {
         let reading = lock.read_lock().acquire().await.unwrap();
         assert_eq!(lock.read_lock().participant_nodes().await.unwrap(), [reading.path()]);
         assert_eq!(lock.write_lock().participant_nodes().await.unwrap(), [""; 0]);
-        reading.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
         eventually("it is free", async || children(&client, lock.path()).await.is_empty()).await;
     }
 }

@@ -41,13 +41,13 @@ on_every_server! {
         let other = InterProcessMutex::new(second.clone(), &path).unwrap();
         let waiter = tokio::spawn(async move { other.acquire().await.unwrap() });
         env.wait_for_children(&second, &path, 2).await;
-        revoke(&second, &nodes[0]).await;
+        assert_eq!(revoke(&second, &nodes[0]).await, RevokeOutcome::Requested);
         assert_eq!(in_time(asked.recv()).await.unwrap(), nodes[0]);
         in_time(guard.revocation_requested()).await;
         assert_eq!(second.get_data().for_path(guard.path()).await.unwrap().0, b"__REVOKE__");
         assert!(guard.is_held() && !waiter.is_finished(), "nothing is forced");
-        guard.release().await.unwrap();
-        in_time(waiter).await.unwrap().release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
+        assert!(in_time(waiter).await.unwrap().release().await.unwrap().is_released());
         assert_eq!(revoke(&second, &nodes[0]).await, RevokeOutcome::NodeGone);
     }
 
@@ -75,11 +75,11 @@ on_every_server! {
             client.set_data().for_path(&node, "something").await.unwrap();
             eventually("it is watched again", async || client.watched_paths().contains(&node)).await;
             assert!(futures_util::FutureExt::now_or_never(asked.as_mut()).is_none());
-            revoke(&client, &node).await;
+            assert_eq!(revoke(&client, &node).await, RevokeOutcome::Requested);
             in_time(asked).await;
             // Who asks later hears it too.
             in_time(guard.revocation_requested()).await;
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
         }
     }
 
@@ -88,9 +88,9 @@ on_every_server! {
         let path = env.path("lock");
         let client = env.client().await;
         let guard = InterProcessMutex::new(client.clone(), &path).unwrap().acquire().await.unwrap();
-        revoke(&client, guard.path()).await;
+        assert_eq!(revoke(&client, guard.path()).await, RevokeOutcome::Requested);
         in_time(guard.revocation_requested()).await;
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
 
         // Between the create of the node and the watch on it.
         let proxy = env.proxy();
@@ -102,13 +102,13 @@ on_every_server! {
         let acquire = tokio::spawn(async move { mutex.acquire().await.unwrap() });
         in_time(proxy.wait_for_faults(1)).await;
         let node = format!("{path}/{}", env.wait_for_children(&client, &path, 1).await[0]);
-        revoke(&client, &node).await;
+        assert_eq!(revoke(&client, &node).await, RevokeOutcome::Requested);
         proxy.accept();
         let guard = in_time(acquire).await.unwrap();
         assert_eq!(in_time(asked.recv()).await.unwrap(), node);
         assert_eq!(guard.path(), node);
         in_time(guard.revocation_requested()).await;
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         assert!(asked.try_recv().is_err(), "one request, told once");
     }
 
@@ -121,17 +121,17 @@ on_every_server! {
         let waiter = { let mutex = mutex.clone(); tokio::spawn(async move { mutex.acquire().await.unwrap() }) };
         env.wait_for_children(&first, &path, 2).await;
         let waiting = mutex.participant_nodes().await.unwrap().pop().unwrap();
-        revoke(&first, &waiting).await;
+        assert_eq!(revoke(&first, &waiting).await, RevokeOutcome::Requested);
         assert_eq!(in_time(asked.recv()).await.unwrap(), waiting);
         assert!(!waiter.is_finished(), "it waits on");
-        held.release().await.unwrap();
+        assert!(held.release().await.unwrap().is_released());
         let guard = in_time(waiter).await.unwrap();
         assert_eq!(guard.path(), waiting);
         in_time(guard.revocation_requested()).await;
         // A further request reaches the holder.
-        revoke(&first, &waiting).await;
+        assert_eq!(revoke(&first, &waiting).await, RevokeOutcome::Requested);
         assert_eq!(in_time(asked.recv()).await.unwrap(), waiting);
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 
     async fn a_repeated_request_is_told_again_and_a_reconnect_is_none(env) {
@@ -145,7 +145,7 @@ on_every_server! {
         let is_watched = async || client.is_connected() && client.watchers() == 1;
         for _ in 0..2 {
             eventually("the node is watched", is_watched).await;
-            revoke(&direct, guard.path()).await;
+            assert_eq!(revoke(&direct, guard.path()).await, RevokeOutcome::Requested);
             assert_eq!(in_time(asked.recv()).await.unwrap(), guard.path());
         }
         for _ in 0..3 {
@@ -155,15 +155,15 @@ on_every_server! {
             eventually("the node is watched again", is_watched).await;
         }
         // Listeners are called in order: had a reconnect been one, it would come before this.
-        revoke(&direct, guard.path()).await;
+        assert_eq!(revoke(&direct, guard.path()).await, RevokeOutcome::Requested);
         assert_eq!(in_time(asked.recv()).await.unwrap(), guard.path());
         assert_eq!(guard.release().await.unwrap(), curator_recipes::Release::Released);
         // The next hold was asked for nothing, and can be.
         let next = mutex.acquire().await.unwrap();
-        revoke(&direct, next.path()).await;
+        assert_eq!(revoke(&direct, next.path()).await, RevokeOutcome::Requested);
         assert_eq!(in_time(asked.recv()).await.unwrap(), next.path(), "the lock stays revocable");
         assert!(asked.try_recv().is_err());
-        next.release().await.unwrap();
+        assert!(next.release().await.unwrap().is_released());
     }
 
     async fn a_read_lock_that_was_a_write_lock_is_revocable_too(env) {
@@ -173,10 +173,10 @@ on_every_server! {
         let writing = lock.write_lock().acquire().await.unwrap();
         let reading = in_time(writing.downgrade()).await.unwrap();
         assert_eq!(client.get_data().for_path(reading.path()).await.unwrap().0, b"");
-        revoke(&client, reading.path()).await;
+        assert_eq!(revoke(&client, reading.path()).await, RevokeOutcome::Requested);
         assert_eq!(in_time(asked.recv()).await.unwrap(), reading.path());
         in_time(reading.revocation_requested()).await;
-        reading.release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
     }
 
     async fn a_node_that_is_not_a_contenders_is_refused_and_unchanged(env) {
@@ -211,7 +211,7 @@ on_every_server! {
         let (data, stat) = holder.get_data().for_path(guard.path()).await.unwrap();
         assert_eq!((data.as_slice(), stat.version), (&b"__REVOKE__"[..], 1));
         assert_eq!(revoke(&far, guard.path()).await, RevokeOutcome::RequestedAgain);
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 
     async fn a_node_that_changes_before_the_write_is_read_again(env) {
@@ -227,7 +227,7 @@ on_every_server! {
         assert_eq!(in_time(asks).await.unwrap(), RevokeOutcome::Requested);
         let (data, stat) = holder.get_data().for_path(guard.path()).await.unwrap();
         assert_eq!((data.as_slice(), stat.version), (&b"__REVOKE__"[..], 2));
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 
     /// A request while there is no connection is told after the reconnect.
@@ -242,11 +242,11 @@ on_every_server! {
         proxy.refuse();
         proxy.reset();
         eventually("the connection is down", async || !client.is_connected()).await;
-        revoke(&direct, guard.path()).await;
+        assert_eq!(revoke(&direct, guard.path()).await, RevokeOutcome::Requested);
         proxy.accept();
         assert_eq!(in_time(asked.recv()).await.unwrap(), guard.path());
         in_time(guard.revocation_requested()).await;
         assert!(guard.is_held());
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 }

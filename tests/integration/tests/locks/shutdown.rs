@@ -34,7 +34,7 @@ async fn end(runtime: Runtime) {
 
 /// Others get the lock, and when they are done nothing is left.
 async fn assert_all_is_well(which: Which, client: &CuratorFramework, root: &str) {
-    in_time(which.lock(client, root).acquire()).await.unwrap().release().await.unwrap();
+    assert!(in_time(which.lock(client, root).acquire()).await.unwrap().release().await.unwrap().is_released());
     which.wait_until_free(client, root).await;
 }
 
@@ -73,7 +73,7 @@ on_every_server! {
             assert!(in_time(wait).await.unwrap_err().is_cancelled());
             assert!(!next.is_finished(), "{which:?}: two hold it");
             assert_eq!(held.release().await.unwrap(), Release::Released);
-            in_time(next).await.unwrap().unwrap().release().await.unwrap();
+            assert!(in_time(next).await.unwrap().unwrap().release().await.unwrap().is_released());
             assert_all_is_well(which, &client, &root).await;
             // Nobody sees to that client any more, which is an error for all who go on using it.
             for outcome in [
@@ -108,7 +108,7 @@ on_every_server! {
             let released = in_time(guard.release()).await;
             assert!(!matches!(released, Ok(Release::Released)), "{which:?}: {released:?}");
             drop(guard);
-            in_time(next).await.unwrap().unwrap().release().await.unwrap();
+            assert!(in_time(next).await.unwrap().unwrap().release().await.unwrap().is_released());
             assert_all_is_well(which, &client, &root).await;
         }
         assert_no_waiters(&client).await;
@@ -128,7 +128,7 @@ on_every_server! {
             assert_no_waiters(&other).await;
             assert!(!next.is_finished(), "{which:?}: two hold it");
             assert_eq!(held.release().await.unwrap(), Release::Released);
-            in_time(next).await.unwrap().unwrap().release().await.unwrap();
+            assert!(in_time(next).await.unwrap().unwrap().release().await.unwrap().is_released());
             assert_all_is_well(which, &client, &root).await;
         }
     }
@@ -152,7 +152,7 @@ on_every_server! {
             let next = acquiring(&which.lock(&client, &root));
             go.send(()).unwrap();
             assert!(in_time(holder).await.unwrap_err().is_panic());
-            in_time(next).await.unwrap().unwrap().release().await.unwrap();
+            assert!(in_time(next).await.unwrap().unwrap().release().await.unwrap().is_released());
             assert!(!lock.is_acquired_in_this_process(), "{which:?}");
             assert_all_is_well(which, &client, &root).await;
             // A semaphore watches its path as long as it is there.
@@ -211,7 +211,7 @@ on_every_server! {
                     drop(guard);
                 })
                 .await;
-                in_time(next).await.unwrap().unwrap().release().await.unwrap();
+                assert!(in_time(next).await.unwrap().unwrap().release().await.unwrap().is_released());
                 // It is acquired there too.
                 let guard = on(&other, async move { lock.acquire().await.unwrap() }).await;
                 assert_eq!(guard.release().await.unwrap(), Release::Released);
@@ -226,7 +226,7 @@ on_every_server! {
         end(other).await;
         assert!(in_time(wait).await.unwrap_err().is_cancelled());
         env.wait_for_children(&observer, &Which::Mutex.queue(&root), 1).await;
-        held.release().await.unwrap();
+        assert!(held.release().await.unwrap().is_released());
         assert_all_is_well(Which::Mutex, &client, &root).await;
     }
 }

@@ -130,7 +130,7 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         eventually("both wait", async || server.children("/lock").unwrap().len() == 3).await;
         cancelled.abort();
         assert!(cancelled.await.unwrap_err().is_cancelled());
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         assert_eq!(listener.of("lock released", ["path", "node", "outcome"]), [["/lock", node.as_str(), "released"]]);
         let next = in_time(waiter).await.unwrap();
         let outcomes = listener.of("lock acquire", ["outcome"]).concat();
@@ -138,7 +138,7 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         assert_eq!(listener.of("lock granted", ["queue_position"])[1], ["1"]);
         client.delete().for_path(next.path()).await.unwrap();
         in_time(next.lost()).await;
-        next.release().await.unwrap();
+        assert!(next.release().await.unwrap().is_released());
         drop(mutex.acquire().await.unwrap());
         let ends = listener.of("lock released", ["outcome"]).concat();
         assert_eq!(ends, ["released", "lost", "dropped"]);
@@ -150,9 +150,9 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         LockOwner::scope(async {
             let outer = mutex.acquire().await.unwrap();
             let inner = mutex.acquire().await.unwrap();
-            inner.release().await.unwrap();
+            assert!(inner.release().await.unwrap().is_released());
             assert_eq!(listener.of("lock released", []).len(), 3);
-            outer.release().await.unwrap();
+            assert!(outer.release().await.unwrap().is_released());
         })
         .await;
         assert_eq!(listener.of("lock granted", []).len(), before + 1);
@@ -221,7 +221,7 @@ fn a_loss_is_warned_of_once_though_no_task_awaits_it() {
         let guard = mutex.acquire().await.unwrap();
         let leases = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
         let released = InterProcessMutex::new(client.clone(), "/released").unwrap().acquire().await.unwrap();
-        released.release().await.unwrap();
+        assert!(released.release().await.unwrap().is_released());
         server.kill_session(session);
         eventually("all losses are logged", async || lost().len() == 4).await;
         let mut nodes = [guard.path(), leases[0].path(), leases[1].path()];
@@ -266,9 +266,9 @@ fn the_span_of_an_acquire_contains_its_requests_and_names_the_lock() {
         let client = connected(builder(server.address())).await;
         let options = LockOptions::new().named("tenants");
         let mutex = InterProcessMutex::with_options(client.clone(), "/tenants/17", options).unwrap();
-        mutex.acquire().await.unwrap().release().await.unwrap();
+        assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/semaphore", 2).unwrap();
-        semaphore.acquire().await.unwrap().release().await.unwrap();
+        assert!(semaphore.acquire().await.unwrap().release().await.unwrap().is_released());
         client.close().await;
     });
     let seen = spans.0.lock();
@@ -307,9 +307,9 @@ fn a_lock_that_is_held_for_long_is_warned_of_once() {
         let told = listener.of("a lock is held for long", ["path", "node", "held_for_more_than_s"]);
         assert_eq!(told, [["/lock", guard.path(), "0.04"], ["/semaphore", lease.path(), "0.04"]]);
         assert_eq!(listener.warnings().len(), 2);
-        inner.release().await.unwrap();
-        lease.release().await.unwrap();
-        guard.release().await.unwrap();
+        assert!(inner.release().await.unwrap().is_released());
+        assert!(lease.release().await.unwrap().is_released());
+        assert!(guard.release().await.unwrap().is_released());
     });
 }
 
@@ -354,7 +354,7 @@ async fn acquire_twice(client: &CuratorFramework, root: &str) -> Vec<[String; 2]
     let (read, waited) = (here(), pages.read_lock().acquire_timeout(SOON).await.unwrap());
     assert!(waited.is_none());
     places.push([write, read]);
-    writing.release().await.unwrap();
+    assert!(writing.release().await.unwrap().is_released());
     let (read, _reading) = (here(), pages.read_lock().acquire().await.unwrap());
     let (write, waited) = (here(), pages.write_lock().acquire_timeout(SOON).await.unwrap());
     assert!(waited.is_none());
@@ -392,7 +392,7 @@ fn a_pair_of_acquires_is_warned_of_once() {
         for _ in 0..3 {
             let guard = mutex.acquire().await.unwrap();
             assert!(mutex.acquire_timeout(SOON).await.unwrap().is_none());
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
         }
         assert_eq!(listener.of(SELF_DEADLOCK, []).len(), 1);
     });
@@ -410,14 +410,14 @@ fn acquires_of_others_are_not_warned_of() {
         let other = mutex.clone();
         let other = tokio::spawn(async move { other.acquire().await.unwrap() });
         eventually("it waits", async || server.children("/lock").unwrap().len() == 2).await;
-        guard.release().await.unwrap();
-        in_time(other).await.unwrap().release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
+        assert!(in_time(other).await.unwrap().release().await.unwrap().is_released());
 
         // Two owners in one task take turns.
         let turn = async || {
             let guard = in_time(mutex.acquire()).await.unwrap();
             tokio::task::yield_now().await;
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
         };
         tokio::join!(LockOwner::scope(turn()), LockOwner::scope(turn()));
 
@@ -533,7 +533,7 @@ fn a_lock_that_is_granted_during_the_report_of_losses_is_not_reported() {
             assert!((&mut acquire).now_or_never().is_none());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        blocker.release().await.unwrap();
+        assert!(blocker.release().await.unwrap().is_released());
         tokio::time::sleep(SOON).await;
 
         let granted = Arc::new(Mutex::new(None));

@@ -105,7 +105,7 @@ fn each_metric_of_the_docs_is_recorded_and_no_other() {
         assert!(cancelled.await.unwrap_err().is_cancelled());
         assert_eq!(recorded.total("curator_lock_cancellations_total{lock=tenants}"), 1.0);
         let waited = queued.elapsed();
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         assert_eq!(
             recorded.total("curator_lock_held{lock=tenants}"),
             recorded.total("curator_locks_granted_total{lock=tenants}") - 1.0

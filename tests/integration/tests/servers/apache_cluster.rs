@@ -186,7 +186,7 @@ impl Contest {
         let holder = connected(&self.holder.to_string(), SESSION).await;
         let waiter = connected(&self.waiter, Duration::from_secs(20)).await;
         let mutex = InterProcessMutex::new(holder.clone(), &self.path).unwrap();
-        in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
         signals.ready.send(()).unwrap();
         let due = told(&mut signals.due).await;
         tokio::time::sleep_until((due - self.age).into()).await;

@@ -15,7 +15,7 @@ use curator_integration::env::reports_are_made;
 use curator_recipes::{
     CountDownLatch, CuratorCache, DistributedDoubleBarrier, Group, InterProcessMutex, InterProcessSemaphoreV2,
     LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderState, Leadership, LockOptions, MutexGuard,
-    Partition, PartitionOptions, PathChildrenCache, PersistentNode, SemaphoreProtocol,
+    Partition, PartitionOptions, PathChildrenCache, PersistentNode, SemaphoreProtocol, TermOutcome,
 };
 use curator_test::wire::OpCode;
 use curator_test::{ApacheCluster, ClientId, FaultProxy, SimulatedEnsemble, TestingServer};
@@ -137,7 +137,7 @@ async fn wake_a_successor_without_permission(client: &CuratorFramework, server: 
     for node in server.children("/direct/leases").unwrap() {
         client.set_acl().with_acl(read_only()).for_path(&format!("/direct/leases/{node}")).await.unwrap();
     }
-    lease.release().await.unwrap();
+    assert!(lease.release().await.unwrap().is_released());
     log.comes_to("a successor cannot be signalled").await;
 }
 
@@ -188,7 +188,7 @@ async fn lead_and_fail(client: &CuratorFramework, log: &Log) {
         let read_only = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
         client.set_acl().with_acl(read_only).for_path("/selector").await.unwrap();
     };
-    timeout(PATIENCE, selector.run_once(forbid)).await.unwrap().unwrap();
+    assert!(matches!(timeout(PATIENCE, selector.run_once(forbid)).await.unwrap().unwrap(), TermOutcome::Done(_)));
     log.comes_to("the node of a term is deleted in the background").await;
 
     let write_only = vec![Acl::new(Permission::WRITE, "world", "anyone")];
@@ -336,7 +336,7 @@ async fn live_through_everything(log: &Log) {
     let guard = timeout(PATIENCE, mutex.acquire()).await.unwrap().unwrap();
     log.comes_to("a lock is held for long").await;
     assert!(timeout(PATIENCE, mutex.acquire_timeout(SESSION / 10)).await.unwrap().unwrap().is_none());
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().is_released());
 
     // Nobody may delete anything below the path, so the node of the dropped guard stays.
     let guard = timeout(PATIENCE, mutex.acquire()).await.unwrap().unwrap();

@@ -112,7 +112,7 @@ on_every_server! {
                     sleep(Duration::from_millis(300)).await;
                 }
                 let mut member = barrier.enter_timeout(LONG).await.unwrap().unwrap();
-                member.leave_timeout(LONG).await.unwrap().unwrap();
+                assert_eq!(member.leave_timeout(LONG).await.unwrap().unwrap().died(), 0);
             });
         }
         in_time(members.join_all()).await;

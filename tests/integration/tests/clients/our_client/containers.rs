@@ -20,9 +20,19 @@ async fn parents_of_a_lock_are_deleted_without_its_clients() {
     let server = server();
     // Nothing of ours deletes them.
     let client = connected(second(server.address()).reap_interval(None)).await;
-    InterProcessMutex::new(client.clone(), "/app/locks/one").unwrap().acquire().await.unwrap().release().await.unwrap();
+    assert!(
+        InterProcessMutex::new(client.clone(), "/app/locks/one")
+            .unwrap()
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap()
+            .is_released()
+    );
     let lease = InterProcessSemaphoreV2::new(client.clone(), "/app/semaphore", 2).unwrap().acquire().await.unwrap();
-    lease.release().await.unwrap();
+    assert!(lease.release().await.unwrap().is_released());
     client.close().await;
     let made = server.requests().iter().filter(|request| request.op == OpCode::CreateContainer).count();
     assert!(made >= 5, "{made} containers");
@@ -33,7 +43,17 @@ async fn parents_of_a_lock_are_deleted_without_its_clients() {
 async fn a_lock_that_does_not_want_containers_gets_none() {
     let server = server();
     let client = connected(second(server.address()).dont_use_container_parents()).await;
-    InterProcessMutex::new(client, "/locks/one").unwrap().acquire().await.unwrap().release().await.unwrap();
+    assert!(
+        InterProcessMutex::new(client, "/locks/one")
+            .unwrap()
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap()
+            .is_released()
+    );
     assert!(!server.requests().iter().any(|request| request.op == OpCode::CreateContainer));
     assert!(server.exists("/locks/one"));
 }

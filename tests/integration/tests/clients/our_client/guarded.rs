@@ -63,7 +63,7 @@ on_every_server! {
             proxy.latency(Duration::ZERO);
             let LockError::LockLost { path, reason: LossReason::NodeDeleted } = error else { panic!("{error}") };
             assert_eq!((path.to_string(), data().await), (paths[lost].clone(), written));
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
             let error = guard.transaction().check("/").commit().await.unwrap_err();
             assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
         }
@@ -81,7 +81,7 @@ on_every_server! {
             let error = guard.transaction().check("/").commit().await.unwrap_err();
             assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
             assert!(guard.is_held());
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
         }
         // Kinds may be mixed, read locks too.
         let lock = InterProcessReadWriteLock::new(client.clone(), env.path("two")).unwrap();
@@ -100,7 +100,7 @@ on_every_server! {
         assert_eq!(operation, format!("setData {missing}"));
         assert!(matches!(*cause, Error::NoNode { .. }), "{cause}");
         assert!(guard.is_held());
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         let error = guard.transaction().create(&missing, "").commit().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
     }
@@ -113,7 +113,7 @@ on_every_server! {
         let error = guard.transaction().create(env.path("new"), "").commit().await.unwrap_err();
         let LockError::Framework(Error::NoAuth { path }) = error else { panic!("{error}") };
         assert_eq!(path, guard.path());
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 
     /// What the holder does not know of yet, the server does.
@@ -182,7 +182,7 @@ on_every_server! {
             let guard = in_time(InterProcessMutex::new(direct.clone(), &lock).unwrap().acquire()).await.unwrap();
             let read = String::from_utf8(direct.get_data().for_path(&node).await.unwrap().0).unwrap();
             direct.set_data().for_path(&node, format!("{read} next")).await.unwrap();
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
             let written = in_time(async { tokio::task::spawn_blocking(|| stopped.join().unwrap()).await.unwrap() }).await;
             let set = String::from_utf8(direct.get_data().for_path(&node).await.unwrap().0).unwrap();
             if guarded {

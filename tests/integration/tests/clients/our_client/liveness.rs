@@ -54,5 +54,5 @@ async fn heartbeat_of_a_holder_is_a_write() {
     let asked = |op| server.requests().iter().any(|one| one.op == op);
     eventually("a write that changes nothing", async || asked(OpCode::Delete)).await;
     assert!(!asked(OpCode::Sync));
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().is_released());
 }

@@ -65,7 +65,7 @@ async fn a_lock_over_tls_with_a_client_certificate() {
     // For this certificate only.
     let acl = vec![Acl::new(Permission::ALL, "x509", "CN=worker")];
     held.transaction().operation(curator_framework::CuratorOp::create("/mine").with_acl(acl)).commit().await.unwrap();
-    held.release().await.unwrap();
+    assert!(held.release().await.unwrap().is_released());
     let next = in_time(waiter).await.unwrap().unwrap();
     next.transaction().set_data("/mine", "changed").commit().await.unwrap();
     let plain = connected(options(server.connect_string())).await;
@@ -75,7 +75,7 @@ async fn a_lock_over_tls_with_a_client_certificate() {
     tokio::task::block_in_place(|| server.restart().unwrap());
     in_time(session.connected()).await.unwrap();
     assert!(next.is_held());
-    in_time(next.release()).await.unwrap();
+    assert!(in_time(next.release()).await.unwrap().is_released());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,7 +136,7 @@ async fn a_login_by_sasl_owns_its_nodes_and_a_wrong_one_is_told() {
     })
     .await;
     assert_eq!(session.epoch(), 2);
-    in_time(guard.release()).await.unwrap();
+    assert!(in_time(guard.release()).await.unwrap().is_released());
     let error = refusal(options(&plain).sasl(login("bob", "wrong"))).await;
     // The server closes the connection behind its reply, which is lost with the connection now and then.
     let is_named = ["did not accept the credentials", "without an answer"].iter().any(|words| error.contains(words));

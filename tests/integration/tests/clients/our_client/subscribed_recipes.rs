@@ -179,7 +179,7 @@ async fn lease(client: &CuratorFramework, other: &CuratorFramework, path: &str) 
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), path, 2).unwrap();
         tokio::spawn(async move {
             for _round in 0..4 {
-                semaphore.acquire().await.unwrap().release().await.unwrap();
+                assert!(semaphore.acquire().await.unwrap().release().await.unwrap().is_released());
             }
         })
     });
@@ -195,7 +195,7 @@ async fn contend(which: Which, client: &CuratorFramework, other: &CuratorFramewo
         tokio::spawn(async move {
             for _round in 0..4 {
                 let guard = lock.acquire().await.unwrap();
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().is_released());
             }
         })
     });

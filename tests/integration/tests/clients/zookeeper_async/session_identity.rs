@@ -60,7 +60,7 @@ async fn lock_is_not_granted_on_another_sessions_node_after_the_first_reply_is_l
 async fn lock_is_not_granted_on_another_sessions_node_after_a_later_reply_is_lost() {
     let stage = stage().await;
     let session = stage.client.session().await.unwrap();
-    stage.acquire().await.release().await.unwrap();
+    assert!(stage.acquire().await.release().await.unwrap().is_released());
     stage.proxy.drop_reply(OpCode::Create2, 1);
     stage.proxy.swap_session();
     let guard = stage.acquire().await;
@@ -74,7 +74,7 @@ async fn lock_is_not_granted_on_another_sessions_node_after_a_later_reply_is_los
 async fn session_goes_on_after_a_lost_reply_when_its_id_is_known() {
     let stage = stage().await;
     let session = stage.client.session().await.unwrap();
-    stage.acquire().await.release().await.unwrap();
+    assert!(stage.acquire().await.release().await.unwrap().is_released());
     stage.proxy.drop_reply(OpCode::Create2, 1);
     let guard = stage.acquire().await;
     assert_eq!((stage.proxy.faults_done(), session.end_reason()), (1, None));

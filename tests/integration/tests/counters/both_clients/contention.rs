@@ -148,7 +148,7 @@ on_every_server! {
         let guard = in_time(InterProcessMutex::new(direct.clone(), &lock).unwrap().acquire()).await.unwrap();
         let error = in_time(number.increment()).await.unwrap_err();
         assert!(matches!(error, CounterError::Contended { tries: 2, .. }), "{error}");
-        in_time(guard.release()).await.unwrap();
+        assert!(in_time(guard.release()).await.unwrap().is_released());
         env.wait_for_children(&direct, &lock, 0).await;
 
         // A client without the lock goes on to change the number.

@@ -181,7 +181,7 @@ on_every_server! {
         let outcome = in_time(waiter).await.unwrap();
         assert!(matches!(outcome, Err(LockError::Framework(Error::Closed))), "{outcome:?}");
         env.wait_for_children(&other, &path, 1).await;
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 
     async fn a_closed_client_leaves_no_task(env) {

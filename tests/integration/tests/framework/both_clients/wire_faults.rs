@@ -23,7 +23,7 @@ on_every_server! {
             let proxy = env.proxy();
             let direct = env.client().await;
             let mutex = InterProcessMutex::new(client_through(&proxy).await, &path).unwrap();
-            mutex.acquire().await.unwrap().release().await.unwrap();
+            assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
             fault(&proxy, OpCode::Create2, 1);
             let guard = in_time(mutex.acquire()).await.unwrap();
             assert_eq!(proxy.faults_done(), 1);
@@ -61,7 +61,7 @@ on_every_server! {
                     in_time(proxy.wait_for_faults(1)).await;
                 }
                 inside.store(false, Ordering::SeqCst);
-                held.release().await.unwrap();
+                assert!(held.release().await.unwrap().is_released());
                 let released = in_time(waiter).await.unwrap().unwrap();
                 assert_eq!(released, Release::Released, "{op:?}");
                 assert_eq!(proxy.faults_done(), 1, "{op:?}");
@@ -75,13 +75,13 @@ on_every_server! {
         let proxy = env.proxy();
         let direct = env.client().await;
         let mutex = InterProcessMutex::new(client_through(&proxy).await, &path).unwrap();
-        mutex.acquire().await.unwrap().release().await.unwrap();
+        assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
         proxy.drop_reply(OpCode::Create2, 1);
         let acquire = { let mutex = mutex.clone(); tokio::spawn(async move { mutex.acquire().await }) };
         in_time(proxy.wait_for_faults(1)).await;
         acquire.abort();
         env.wait_for_children(&direct, &path, 0).await;
-        in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
     }
 
     /// A watch does not survive the connection, and nobody tells what happened meanwhile.
@@ -98,9 +98,9 @@ on_every_server! {
         proxy.reset();
         let mut state = client.watch_connection_state();
         in_time(state.wait_for(|state| *state == Some(ConnectionState::Suspended))).await.unwrap();
-        held.release().await.unwrap();
+        assert!(held.release().await.unwrap().is_released());
         proxy.accept();
-        in_time(waiter).await.unwrap().release().await.unwrap();
+        assert!(in_time(waiter).await.unwrap().release().await.unwrap().is_released());
     }
 
     async fn a_session_swapped_in_silence_is_noticed_at_the_reconnect(env) {
@@ -119,8 +119,8 @@ on_every_server! {
         assert!(!waiter.is_finished(), "granted before the old holder was told");
         let new = in_time(waiter).await.unwrap();
         assert!(new.fencing_token() > old.fencing_token());
-        new.release().await.unwrap();
-        in_time(InterProcessMutex::new(client, &path).unwrap().acquire()).await.unwrap().release().await.unwrap();
+        assert!(new.release().await.unwrap().is_released());
+        assert!(in_time(InterProcessMutex::new(client, &path).unwrap().acquire()).await.unwrap().release().await.unwrap().is_released());
         env.wait_for_children(&direct, &path, 0).await;
     }
 

@@ -58,12 +58,12 @@ on_every_server! {
             waiters.push(tokio::spawn(async move {
                 let guard = mutex.acquire().await.unwrap();
                 served.lock().push(number);
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().is_released());
             }));
             // In the queue before the next one comes.
             env.wait_for_children(&first, &path, number + 2).await;
         }
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         for waiter in waiters {
             in_time(waiter).await.unwrap();
         }
@@ -87,7 +87,7 @@ on_every_server! {
             drop(middle);
             assert!(inner.is_held() && !outer.is_held());
             assert_eq!(mutex.participant_nodes().await.unwrap(), [inner.path()]);
-            inner.release().await.unwrap();
+            assert!(inner.release().await.unwrap().is_released());
             assert!(!inner.is_held());
         })
         .await;
@@ -101,9 +101,9 @@ on_every_server! {
         let again = mutex.acquire_timeout_as(&ann, Duration::from_secs(5)).await.unwrap().expect("the same owner");
         assert!(LockOwner::scope(mutex.try_acquire()).await.unwrap().is_none());
         assert!(mutex.try_acquire().await.unwrap().is_none());
-        anns.release().await.unwrap();
+        assert!(anns.release().await.unwrap().is_released());
         assert!(mutex.acquire_timeout_as(&bob, Duration::from_millis(200)).await.unwrap().is_none());
-        again.release().await.unwrap();
+        assert!(again.release().await.unwrap().is_released());
         drop(in_time(mutex.acquire_as(&bob)).await.unwrap());
     }
 
@@ -131,7 +131,7 @@ on_every_server! {
         let left = env.wait_for_children(&client, &path, 1).await;
         assert_eq!(guard.node_name(), left[0]);
         assert_eq!(waiting.watchers(), 0);
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         // A budget of zero asks once, and gets a lock that is free.
         assert!(other.acquire_timeout(Duration::ZERO).await.unwrap().is_some());
     }
@@ -164,7 +164,7 @@ on_every_server! {
                     Ok(None) => {}
                     Ok(Some(granted)) => {
                         assert!(!held && polls > 2, "granted after {polls} polls");
-                        granted.unwrap().release().await.unwrap();
+                        assert!(granted.unwrap().release().await.unwrap().is_released());
                         break;
                     }
                     Err(_waiting) => {
@@ -175,7 +175,7 @@ on_every_server! {
             }
             if let Some(guard) = guard {
                 assert!(guard.is_held());
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().is_released());
             }
         }
         drop(in_time(mutex.acquire()).await.unwrap());
@@ -193,7 +193,7 @@ on_every_server! {
         impatient.abort();
         env.wait_for_children(&client, &path, 2).await;
         assert!(!patient.is_finished(), "the lock is still held");
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         drop(in_time(patient).await.unwrap());
         env.wait_for_children(&client, &path, 0).await;
     }
@@ -208,7 +208,7 @@ on_every_server! {
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders at once");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, Ordering::SeqCst);
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().is_released());
             });
         }
         let mut served = 0;
@@ -229,7 +229,7 @@ on_every_server! {
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders at once");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, Ordering::SeqCst);
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().is_released());
             }));
         }
         for worker in workers {
@@ -246,7 +246,7 @@ on_every_server! {
         let mutex = InterProcessMutex::new(client.clone(), &path).unwrap();
         let guard = in_time(mutex.acquire()).await.unwrap();
         assert_eq!(mutex.participant_nodes().await.unwrap(), [guard.path()]);
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         assert_eq!(curator_integration::env::children(&client, &path).await.len(), 4);
     }
 }

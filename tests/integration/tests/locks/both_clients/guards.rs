@@ -112,7 +112,7 @@ on_every_server! {
         let lost = guard.lost();
         tokio::pin!(lost);
         assert!(lost.as_mut().now_or_never().is_none());
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         client.close().await;
         assert!(lost.now_or_never().is_none() && guard.lost().now_or_never().is_none());
     }
@@ -130,7 +130,7 @@ on_every_server! {
                 let mutex = mutex.clone();
                 let waiter = tokio::spawn(async move { mutex.acquire().await.unwrap() });
                 eventually("it waits", async || client.watchers() == 2).await;
-                held.release().await.unwrap();
+                assert!(held.release().await.unwrap().is_released());
                 in_time(waiter).await.unwrap()
             } else {
                 in_time(mutex.acquire()).await.unwrap()
@@ -156,9 +156,9 @@ on_every_server! {
         for _ in 0..5 {
             let guard = held.acquire().await.unwrap();
             assert!(slow.try_acquire().await.unwrap().is_none());
-            guard.release().await.unwrap();
+            assert!(guard.release().await.unwrap().is_released());
             let free = other.try_acquire().await.unwrap().expect("nobody has it, nobody wants it");
-            free.release().await.unwrap();
+            assert!(free.release().await.unwrap().is_released());
         }
     }
 
@@ -171,8 +171,8 @@ on_every_server! {
         for _ in 0..5 {
             let lease = slow.acquire().await.unwrap();
             let free = other.try_acquire().await.unwrap().expect("two of three are free");
-            free.release().await.unwrap();
-            lease.release().await.unwrap();
+            assert!(free.release().await.unwrap().is_released());
+            assert!(lease.release().await.unwrap().is_released());
         }
         // None is free: it says so at once, though somebody waits.
         let leases = [other.acquire().await.unwrap(), other.acquire().await.unwrap(), other.acquire().await.unwrap()];
@@ -180,7 +180,7 @@ on_every_server! {
         env.wait_for_children(&env.client().await, &format!("{path}/leases"), 4).await;
         assert!(other.try_acquire().await.unwrap().is_none());
         drop(leases);
-        in_time(waiter).await.unwrap().release().await.unwrap();
+        assert!(in_time(waiter).await.unwrap().release().await.unwrap().is_released());
     }
 
     async fn a_try_without_an_answer_is_an_error(env) {
@@ -202,9 +202,9 @@ on_every_server! {
         let (one, other) = in_time(LockOwner::scope(async { tokio::join!(mutex.acquire(), mutex.acquire()) })).await;
         let (one, other) = (one.unwrap(), other.unwrap());
         assert_eq!(one.path(), other.path());
-        one.release().await.unwrap();
+        assert!(one.release().await.unwrap().is_released());
         assert!(other.is_held());
-        other.release().await.unwrap();
+        assert!(other.release().await.unwrap().is_released());
         assert_eq!(children(&client, &path).await, Vec::<String>::new());
     }
 
@@ -254,7 +254,7 @@ async fn waiters_reconnect(env: &Env, sessions: usize) {
     eventually("all wait again", async || clients.iter().all(CuratorFramework::is_connected) && again().await).await;
     assert_eq!(proxy.faults_done(), 0, "a waiter listed");
     assert!(is_zookeeper_async() || proxy.replies(OpCode::GetData) == reads, "a waiter read");
-    held.release().await.unwrap();
+    assert!(held.release().await.unwrap().is_released());
     while let Some(served) = in_time(waiters.join_next()).await {
         assert_eq!(served.unwrap(), Release::Released);
     }
@@ -267,7 +267,7 @@ async fn at_the_end_of_the_sequence_numbers_a_create_whose_reply_was_lost_is_fou
     let proxy = FaultProxy::start(server.address()).unwrap();
     let client = connected(builder(proxy.address())).await;
     let mutex = InterProcessMutex::new(client.clone(), "/lock").unwrap();
-    mutex.acquire().await.unwrap().release().await.unwrap();
+    assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
     assert!(server.set_next_sequence("/lock", i32::MAX));
     proxy.drop_reply(OpCode::Create2, 1);
     let guard = in_time(mutex.acquire()).await.unwrap();

@@ -32,7 +32,7 @@ on_every_server! {
         let path = env.path("lock");
         let clients = [patient(&env).await, patient(&env).await];
         let mutexes = clients.each_ref().map(|client| InterProcessMutex::new(client.clone(), &path).unwrap());
-        in_time(mutexes[0].acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutexes[0].acquire()).await.unwrap().release().await.unwrap().is_released());
         env.set_next_sequence(&path, i32::MAX - 3).await;
         let held = in_time(mutexes[0].acquire()).await.unwrap();
         let inside = Arc::new(AtomicUsize::new(1));
@@ -53,7 +53,7 @@ on_every_server! {
         assert_eq!(at_the_end(&clients[0], &path).await, (WAITERS + 1, WAITERS - 2));
         assert!(in_time(mutexes[1].try_acquire()).await.unwrap().is_none());
         inside.fetch_sub(1, Ordering::SeqCst);
-        held.release().await.unwrap();
+        assert!(held.release().await.unwrap().is_released());
         while let Some(waiter) = in_time(waiters.join_next()).await {
             waiter.unwrap();
         }
@@ -73,7 +73,7 @@ on_every_server! {
         let clients = [patient(&env).await, patient(&env).await];
         let semaphores =
             clients.each_ref().map(|client| InterProcessSemaphoreV2::new(client.clone(), &path, LIMIT).unwrap());
-        in_time(semaphores[0].acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(semaphores[0].acquire()).await.unwrap().release().await.unwrap().is_released());
         // Free leases are taken without it.
         clients[0].create().for_path(&locks).await.unwrap();
         env.set_next_sequence(&locks, i32::MAX - 3).await;
@@ -110,13 +110,13 @@ on_every_server! {
         assert!(served.lock().is_empty());
         // One comes back: from now on they are served one by one.
         inside.fetch_sub(1, Ordering::SeqCst);
-        held.pop().unwrap().release().await.unwrap();
+        assert!(held.pop().unwrap().release().await.unwrap().is_released());
         while let Some(waiter) = in_time(waiters.join_next()).await {
             waiter.unwrap();
         }
         assert!(served.lock().iter().copied().eq(0..WAITERS), "{:?}", served.lock());
         inside.fetch_sub(1, Ordering::SeqCst);
-        held.pop().unwrap().release().await.unwrap();
+        assert!(held.pop().unwrap().release().await.unwrap().is_released());
         for part in [&locks, &leases] {
             env.wait_for_children(&clients[0], part, 0).await;
         }

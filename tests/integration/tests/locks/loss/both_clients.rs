@@ -24,7 +24,7 @@ on_every_server! {
         assert!(!old.is_held() && old.remaining() == Duration::ZERO);
         assert!(matches!(old.release().await.unwrap(), Release::AlreadyLost(_)));
         assert!(new.is_held() && new.fencing_token() > old.fencing_token());
-        new.release().await.unwrap();
+        assert!(new.release().await.unwrap().is_released());
         // The client of the killed session is usable again.
         let again = in_time(InterProcessMutex::new(first, &path).unwrap().acquire()).await.unwrap();
         assert!(again.fencing_token() > new.fencing_token());
@@ -77,8 +77,8 @@ on_every_server! {
         })
         .await;
         assert!(!waiter.is_finished());
-        guard.release().await.unwrap();
-        in_time(waiter).await.unwrap().release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
+        assert!(in_time(waiter).await.unwrap().release().await.unwrap().is_released());
     }
 
     /// However deep in the queue: one without a watch on its node looks after a tenth of the session timeout.
@@ -103,7 +103,7 @@ on_every_server! {
             })
             .await;
         }
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         while let Some(released) = in_time(waiters.join_next()).await {
             assert_eq!(released.unwrap(), Release::Released);
         }
@@ -123,7 +123,7 @@ on_every_server! {
         }
         // A watch each, and those of the first one and of the holder on their own nodes.
         curator_integration::env::eventually("all wait", async || client.watchers() == 5).await;
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         let first = in_time(line.pop_front().unwrap()).await.unwrap();
         let mut nodes = curator_integration::env::children(&client, mutex.path()).await;
         nodes.sort_unstable_by_key(|node| node[node.len() - 10..].to_owned());
@@ -135,7 +135,7 @@ on_every_server! {
             now.len() == 3 && !now.contains(&nodes[1])
         })
         .await;
-        first.release().await.unwrap();
+        assert!(first.release().await.unwrap().is_released());
         let second = line.pop_front().unwrap();
         let third = in_time(line.pop_front().unwrap()).await.unwrap();
         assert!(!second.is_finished());
@@ -174,7 +174,7 @@ on_every_server! {
         assert!(matches!(mutex.acquire_as(&owner).await, Err(LockError::LockLost { .. })));
         assert!(matches!(outer.reenter(), Err(LockError::LockLost { .. })));
         drop(outer);
-        in_time(mutex.acquire_as(&owner)).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutex.acquire_as(&owner)).await.unwrap().release().await.unwrap().is_released());
     }
 
     /// Reads prove nothing about the session, so they must not take the place of the heartbeat that does.
@@ -219,8 +219,8 @@ on_every_server! {
         assert!(told < granted, "told {:?} after the grant", told - granted);
         assert!(new.fencing_token() > old.fencing_token());
         proxy.repair();
-        new.release().await.unwrap();
-        in_time(InterProcessMutex::new(cut_off, &path).unwrap().acquire()).await.unwrap().release().await.unwrap();
+        assert!(new.release().await.unwrap().is_released());
+        assert!(in_time(InterProcessMutex::new(cut_off, &path).unwrap().acquire()).await.unwrap().release().await.unwrap().is_released());
     }
 
     async fn a_frozen_server_suspends_at_two_thirds_and_loses_at_three_quarters(env) {
@@ -252,7 +252,7 @@ on_every_server! {
         }
         assert!(lost < before + timeout, "never after the whole");
         in_time(state.wait_for(|state| *state == Some(ConnectionState::Reconnected))).await.unwrap();
-        in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
     }
 
     /// Curator's `TestInterProcessMutexBase.testWaitingProcessKilledServer`.
@@ -273,7 +273,7 @@ on_every_server! {
         assert_eq!(in_time(guard.release()).await.unwrap(), Release::Released);
         let next = in_time(waiter).await.unwrap();
         assert!(next.fencing_token() > guard.fencing_token());
-        next.release().await.unwrap();
+        assert!(next.release().await.unwrap().is_released());
         env.wait_for_children(&first, &path, 0).await;
     }
 

@@ -43,7 +43,7 @@ fn waiter_is_not_granted_on_a_node_that_went_with_its_session() {
             assert!(!holder.is_held(), "seed {seed}");
             let owner = ensemble.owner(granted.path());
             assert!(owner.is_some(), "seed {seed}: {} was granted without its node", granted.path());
-            granted.release().await.unwrap();
+            assert!(granted.release().await.unwrap().is_released());
         });
     }
 }
@@ -63,7 +63,7 @@ fn owner_knows_that_its_node_was_deleted_before_the_waiter_of_its_client_is_gran
             ensemble.delete(holder.path());
             let granted = timeout(SESSION, waiter).await.unwrap().unwrap();
             assert!(granted.is_held() && !holder.is_held(), "seed {seed}: two guards hold one mutex");
-            granted.release().await.unwrap();
+            assert!(granted.release().await.unwrap().is_released());
         });
     }
 }
@@ -77,7 +77,7 @@ fn owner_knows_that_its_node_was_deleted_when_a_listing_of_its_client_lacks_it()
             ensemble.delete(holder.path());
             let granted = InterProcessMutex::new(client, "/lock").unwrap().acquire().await.unwrap();
             assert!(granted.is_held() && !holder.is_held(), "seed {seed}: two guards hold one mutex");
-            granted.release().await.unwrap();
+            assert!(granted.release().await.unwrap().is_released());
         });
     }
 }
@@ -98,7 +98,7 @@ fn waiter_does_not_depend_on_a_release_that_is_not_polled() {
             assert!(timeout(Duration::ZERO, &mut releasing).await.is_err(), "seed {seed}: it was only begun");
             let granted = timeout(SESSION / 2, waiter).await.expect("it is granted").unwrap();
             assert!(granted.is_held() && releasing.await.is_ok(), "seed {seed}");
-            granted.release().await.unwrap();
+            assert!(granted.release().await.unwrap().is_released());
         });
     }
 }
@@ -156,7 +156,7 @@ fn waiter_is_not_granted_when_its_node_goes_while_it_reads_the_queue() {
     for (seed, moment) in (0..4).flat_map(|seed| moments.clone().map(move |moment| (seed, moment))) {
         simulated(seed, async |ensemble, client| {
             let mutex = InterProcessMutex::new(client, "/lock").unwrap();
-            mutex.acquire().await.unwrap().release().await.unwrap();
+            assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
             assert!(ensemble.set_next_sequence("/lock", i32::MAX));
             let holder = mutex.acquire().await.unwrap();
             let waiting = mutex.clone();

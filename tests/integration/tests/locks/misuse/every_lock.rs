@@ -100,13 +100,13 @@ on_every_server! {
             next.verify().await.unwrap();
             assert_useless(&guard, RELEASED).await;
             assert!(guard.lost().now_or_never().is_none() && guard.revocation_requested().now_or_never().is_none());
-            next.release().await.unwrap();
+            assert!(next.release().await.unwrap().is_released());
             drop(guard);
             which.wait_until_free(&client, &root).await;
         }
         let lock = InterProcessReadWriteLock::new(client.clone(), env.path("lock")).unwrap();
         let writing = in_time(lock.write_lock().acquire()).await.unwrap();
-        writing.release().await.unwrap();
+        assert!(writing.release().await.unwrap().is_released());
         assert_eq!(text(writing.reenter()), RELEASED);
         assert_eq!(text(in_time(writing.downgrade()).await), RELEASED);
         assert_eq!(children(&client, lock.path()).await, [""; 0]);
@@ -156,7 +156,7 @@ on_every_server! {
             let (lock, second) = (which.lock(&client, &root), which.lock(&other, &root));
             for budget in [Duration::ZERO, Duration::MAX] {
                 let guard = in_time(lock.acquire_timeout(budget)).await.unwrap().expect("it is free");
-                guard.release().await.unwrap();
+                assert!(guard.release().await.unwrap().is_released());
                 which.wait_until_free(&client, &root).await;
             }
             if which == Which::Read {
@@ -167,8 +167,8 @@ on_every_server! {
             let waits = Arc::clone(&second);
             let waiter = tokio::spawn(async move { waits.acquire_timeout(Duration::MAX).await });
             env.wait_for_children(&client, &which.queue(&root), 2).await;
-            held.release().await.unwrap();
-            in_time(waiter).await.unwrap().unwrap().expect("there was time").release().await.unwrap();
+            assert!(held.release().await.unwrap().is_released());
+            assert!(in_time(waiter).await.unwrap().unwrap().expect("there was time").release().await.unwrap().is_released());
         }
         let options = LockOptions::new().warn_after(Duration::MAX);
         let mutex = InterProcessMutex::with_options(client.clone(), env.path("lock"), options).unwrap();
@@ -177,11 +177,11 @@ on_every_server! {
         let inner = in_time(mutex.acquire_timeout_as(&owner, Duration::ZERO)).await.unwrap().expect("it has it");
         assert!(in_time(mutex.acquire_timeout_as(&LockOwner::new(), Duration::ZERO)).await.unwrap().is_none());
         drop(inner);
-        outer.release().await.unwrap();
+        assert!(outer.release().await.unwrap().is_released());
         // As long as it may take.
         let options = builder(env.address()).connection_timeout(Duration::from_millis(i32::MAX as u64));
         let patient = InterProcessMutex::new(connected(options).await, env.path("lock")).unwrap();
-        in_time(patient.try_acquire()).await.unwrap().expect("it is free").release().await.unwrap();
+        assert!(in_time(patient.try_acquire()).await.unwrap().expect("it is free").release().await.unwrap().is_released());
     }
 
     /// More than any memory or server has: nothing is counted over its end, and the budget holds.
@@ -224,9 +224,9 @@ on_every_server! {
             env.wait_for_children(&client, &format!("{path}/leases"), 4).await;
             for lease in two.into_iter().chain([third]) {
                 assert!(!waiter.is_finished());
-                lease.release().await.unwrap();
+                assert!(lease.release().await.unwrap().is_released());
             }
-            in_time(waiter).await.unwrap().unwrap().release().await.unwrap();
+            assert!(in_time(waiter).await.unwrap().unwrap().release().await.unwrap().is_released());
             env.wait_for_children(&client, &format!("{path}/leases"), 0).await;
         }
     }
@@ -297,7 +297,7 @@ on_every_server! {
             assert!(error.contains(&path), "{error}");
         }
         let mutex = InterProcessMutex::new(env.client().await, &path).unwrap();
-        in_time(mutex.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(mutex.acquire()).await.unwrap().release().await.unwrap().is_released());
     }
 
     async fn a_request_to_a_node_that_is_none(env) {
@@ -308,7 +308,7 @@ on_every_server! {
         assert_eq!(in_time(waiter.participants()).await.unwrap(), []);
         assert_eq!(in_time(waiter.participant_nodes()).await.unwrap(), [""; 0]);
         let guard = in_time(acquiring(&(Arc::new(waiter) as Arc<dyn InterProcessLock>))).await.unwrap().unwrap();
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 }
 

@@ -48,7 +48,7 @@ on_every_server! {
         }
         assert!(semaphore.acquire_timeout(Duration::from_millis(300)).await.unwrap().is_none());
         assert!(semaphore.try_acquire().await.unwrap().is_none());
-        leases.pop().unwrap().release().await.unwrap();
+        assert!(leases.pop().unwrap().release().await.unwrap().is_released());
         assert!(in_time(semaphore.acquire_timeout(Duration::from_secs(10))).await.unwrap().is_some());
     }
 
@@ -63,11 +63,11 @@ on_every_server! {
             env.wait_for_children(&env.client().await, &format!("{path}/leases"), 3).await;
             assert!(!waiter.is_finished());
             let (goes, stays) = if newer_goes { (newer, older) } else { (older, newer) };
-            goes.release().await.unwrap();
+            assert!(goes.release().await.unwrap().is_released());
             let granted = in_time(waiter).await.unwrap();
             assert!(stays.is_held() && granted.is_held());
-            stays.release().await.unwrap();
-            granted.release().await.unwrap();
+            assert!(stays.release().await.unwrap().is_released());
+            assert!(granted.release().await.unwrap().is_released());
         }
     }
 
@@ -83,11 +83,11 @@ on_every_server! {
             waiters.push(tokio::spawn(async move {
                 let lease = semaphore.acquire().await.unwrap();
                 served.lock().push(number);
-                lease.release().await.unwrap();
+                assert!(lease.release().await.unwrap().is_released());
             }));
             env.wait_for_children(&client, &format!("{path}/locks"), number + 1).await;
         }
-        lease.release().await.unwrap();
+        assert!(lease.release().await.unwrap().is_released());
         for waiter in waiters {
             in_time(waiter).await.unwrap();
         }
@@ -120,7 +120,7 @@ on_every_server! {
         waiter.abort();
         env.wait_for_children(&client, &format!("{path}/leases"), 1).await;
         env.wait_for_children(&client, &format!("{path}/locks"), 0).await;
-        lease.release().await.unwrap();
+        assert!(lease.release().await.unwrap().is_released());
         drop(in_time(semaphore.acquire()).await.unwrap());
     }
 
@@ -156,8 +156,8 @@ on_every_server! {
             now.len() == 2 && !now.contains(waiting)
         })
         .await;
-        lease.release().await.unwrap();
-        in_time(waiter).await.unwrap().release().await.unwrap();
+        assert!(lease.release().await.unwrap().is_released());
+        assert!(in_time(waiter).await.unwrap().release().await.unwrap().is_released());
         env.wait_for_children(&client, &leases, 0).await;
     }
 }

@@ -64,10 +64,10 @@ on_every_server! {
         let mut waiting = tokio::spawn(async move { later.acquire().await.unwrap() });
         // Also those that are not next to the waiter may go first.
         for _ in 0..2 {
-            in_time(held.remove(0).release()).await.unwrap();
+            assert!(in_time(held.remove(0).release()).await.unwrap().is_released());
             assert!(timeout(A_WHILE, &mut waiting).await.is_err(), "two are left");
         }
-        in_time(held.remove(0).release()).await.unwrap();
+        assert!(in_time(held.remove(0).release()).await.unwrap().is_released());
         let last = in_time(waiting).await.unwrap();
         assert!(last.is_held() && held[0].is_held());
     }
@@ -84,7 +84,7 @@ on_every_server! {
             jobs.spawn(async move {
                 let lease = semaphore.acquire().await.unwrap();
                 tokio::time::sleep(Duration::from_millis(job % 5)).await;
-                lease.release().await.unwrap();
+                assert!(lease.release().await.unwrap().is_released());
             });
         }
         for leases in [2, 4, 2, 3] {
@@ -109,7 +109,7 @@ on_every_server! {
         let refused = in_time(waiting).await.unwrap();
         assert!(matches!(refused, Err(LockError::InvalidArgument { .. })), "{refused:?}");
         // What it had taken is given back.
-        in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(semaphore.acquire()).await.unwrap().release().await.unwrap().is_released());
         in_time(limit.set_count(0)).await.unwrap();
         knows(&semaphore, 0).await;
         assert!(in_time(semaphore.try_acquire()).await.unwrap().is_none());

@@ -6,7 +6,9 @@ use std::time::Duration;
 use curator_framework::{Acl, CuratorFramework, Error, Permission, RetryNTimes};
 use curator_integration::env::{builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
-use curator_recipes::{InterProcessSemaphoreV2, LockError, LockOptions, Release, Revoker, SemaphoreProtocol};
+use curator_recipes::{
+    InterProcessSemaphoreV2, LockError, LockOptions, Release, RevokeOutcome, Revoker, SemaphoreProtocol,
+};
 use curator_test::wire::OpCode;
 use curator_test::{ClientId, SimulatedEnsemble, TestingServer};
 
@@ -48,7 +50,7 @@ on_every_server! {
         assert_eq!(mismatch(in_time(curator.acquire()).await), SemaphoreProtocol::Direct);
         assert_eq!(mismatch(in_time(curator.try_acquire()).await), SemaphoreProtocol::Direct);
         assert_eq!(mismatch(in_time(curator.acquire_many(2)).await), SemaphoreProtocol::Direct);
-        held.release().await.unwrap();
+        assert!(held.release().await.unwrap().is_released());
 
         let curator = semaphore(&client, &other, 2, SemaphoreProtocol::Curator);
         let held = in_time(curator.acquire()).await.unwrap();
@@ -59,7 +61,7 @@ on_every_server! {
         assert_eq!(mismatch(in_time(refused.acquire_timeout(budget)).await), SemaphoreProtocol::Curator);
         let told = in_time(refused.acquire()).await.unwrap_err().to_string();
         assert_eq!(told, format!("the semaphore {other} is used with the curator protocol"));
-        held.release().await.unwrap();
+        assert!(held.release().await.unwrap().is_released());
 
         // A path that exists never changes hands: a client of the other protocol may have looked at it just now.
         env.wait_for_children(&client, &format!("{other}/leases"), 0).await;
@@ -69,9 +71,9 @@ on_every_server! {
         let lease = in_time(refused.acquire()).await.unwrap();
         let late = semaphore(&client, &other, 2, SemaphoreProtocol::Curator);
         assert_eq!(mismatch(in_time(late.try_acquire()).await), SemaphoreProtocol::Direct);
-        lease.release().await.unwrap();
+        assert!(lease.release().await.unwrap().is_released());
         client.delete().deleting_children_if_needed().for_path(&other).await.unwrap();
-        in_time(late.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(late.acquire()).await.unwrap().release().await.unwrap().is_released());
     }
 
     async fn a_queue_without_the_mark_is_never_taken_over(env) {
@@ -84,7 +86,7 @@ on_every_server! {
         assert_eq!(mismatch(in_time(refused.acquire()).await), SemaphoreProtocol::Curator);
         assert_eq!(children(&client, &path).await, ["locks"], "nothing was created");
         client.delete().for_path(&queue).await.unwrap();
-        in_time(refused.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(refused.acquire()).await.unwrap().release().await.unwrap().is_released());
     }
 
     /// Curator's deprecated semaphore has its waiters wait for a certain node ahead.
@@ -111,8 +113,8 @@ on_every_server! {
                 goes = lease;
             }
             assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
-            goes.release().await.unwrap();
-            stays.release().await.unwrap();
+            assert!(goes.release().await.unwrap().is_released());
+            assert!(stays.release().await.unwrap().is_released());
         }
     }
 
@@ -134,13 +136,13 @@ on_every_server! {
         env.wait_for_children(&client, &format!("{path}/leases"), 4).await;
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
         for lease in held {
-            lease.release().await.unwrap();
+            assert!(lease.release().await.unwrap().is_released());
         }
         let mut nodes = BTreeSet::new();
         for waiter in waiters {
             let lease = in_time(waiter).await.unwrap();
             assert!(nodes.insert(lease.path().to_owned()));
-            lease.release().await.unwrap();
+            assert!(lease.release().await.unwrap().is_released());
         }
         env.wait_for_children(&client, &format!("{path}/leases"), 0).await;
     }
@@ -151,7 +153,7 @@ async fn an_uncontended_lease_is_two_requests_and_one_to_give_it_back() {
     let server = TestingServer::start().unwrap();
     let client = connected(builder(server.address()).session_timeout(Duration::from_secs(40))).await;
     let semaphore = direct(&client, "/semaphore", 2);
-    semaphore.acquire().await.unwrap().release().await.unwrap();
+    assert!(semaphore.acquire().await.unwrap().release().await.unwrap().is_released());
     let requests = || {
         let log = server.requests();
         let below = |path: &Option<String>| path.as_deref().is_some_and(|path| path.starts_with("/semaphore"));
@@ -161,12 +163,12 @@ async fn an_uncontended_lease_is_two_requests_and_one_to_give_it_back() {
         server.clear_requests();
         let lease = semaphore.acquire().await.unwrap();
         assert_eq!(requests(), [OpCode::Create2, OpCode::GetChildren]);
-        lease.release().await.unwrap();
+        assert!(lease.release().await.unwrap().is_released());
         assert_eq!(requests(), [OpCode::Create2, OpCode::GetChildren, OpCode::Delete]);
     }
     // Another object looks once at which protocol is in use.
     server.clear_requests();
-    direct(&client, "/semaphore", 2).acquire().await.unwrap().release().await.unwrap();
+    assert!(direct(&client, "/semaphore", 2).acquire().await.unwrap().release().await.unwrap().is_released());
     assert_eq!(requests(), [OpCode::GetData, OpCode::Create2, OpCode::GetChildren, OpCode::Delete]);
 }
 
@@ -186,7 +188,7 @@ async fn a_departure_wakes_no_herd() {
     eventually("all wait", async || client.watchers() == 33).await;
     client.check_exists().for_path("/").await.unwrap();
     server.clear_requests();
-    held[0].release().await.unwrap();
+    assert!(held[0].release().await.unwrap().is_released());
     let next = in_time(waiters.join_next()).await.unwrap().unwrap();
     // It tells the one behind it, who becomes the first in line.
     let listings = || server.requests().iter().filter(|logged| logged.op == OpCode::GetChildren).count();
@@ -195,8 +197,8 @@ async fn a_departure_wakes_no_herd() {
     let listings = listings();
     assert!(listings <= 3, "{listings} listings");
     waiters.shutdown().await;
-    next.release().await.unwrap();
-    held[1].release().await.unwrap();
+    assert!(next.release().await.unwrap().is_released());
+    assert!(held[1].release().await.unwrap().is_released());
 }
 
 /// Data that somebody writes into a waiting node looks as if it had a place; whoever waits behind it is not confused.
@@ -215,7 +217,7 @@ async fn foreign_write_to_a_waiting_node_causes_no_request_loop() {
     let waiting = semaphore.participants().await.unwrap();
     let before = server.requests().len();
     for one in &waiting[1..3] {
-        Revoker::attempt_revoke(&client, &one.path).await.unwrap();
+        assert_eq!(Revoker::attempt_revoke(&client, &one.path).await.unwrap(), RevokeOutcome::Requested);
     }
     // Each of those behind looks once, and watches the children from then on.
     eventually("all wait again", async || client.watchers() == 5).await;
@@ -225,7 +227,7 @@ async fn foreign_write_to_a_waiting_node_causes_no_request_loop() {
     }
     let asked = server.requests()[before..].iter().filter(|logged| logged.op != OpCode::Exists).count();
     assert!(asked <= 30, "{asked} requests");
-    held.release().await.unwrap();
+    assert!(held.release().await.unwrap().is_released());
     for waiter in waiters {
         assert_eq!(in_time(waiter).await.unwrap().release().await.unwrap(), Release::Released);
     }
@@ -300,7 +302,7 @@ async fn a_client_behind_a_stale_server_marks_no_path_in_use() {
             "seed {seed}"
         );
         assert!(held.is_held());
-        curator.acquire().await.unwrap().release().await.unwrap();
+        assert!(curator.acquire().await.unwrap().release().await.unwrap().is_released());
     }
 }
 
@@ -315,7 +317,7 @@ async fn a_path_that_changes_its_protocol_is_seen_at_once() {
     ] {
         let path = format!("/{before}");
         let agreed = semaphore(&ours, &path, 2, before);
-        agreed.acquire().await.unwrap().release().await.unwrap();
+        assert!(agreed.acquire().await.unwrap().release().await.unwrap().is_released());
         other.delete().deleting_children_if_needed().for_path(&path).await.unwrap();
         let _held = semaphore(&other, &path, 2, after).acquire().await.unwrap();
         assert_eq!(mismatch(agreed.acquire().await), after);

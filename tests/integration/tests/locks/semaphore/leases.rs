@@ -66,7 +66,7 @@ on_every_server! {
         let options = options.session_timeout(Duration::from_secs(30));
         let unlucky = connected(options.retry_policy(RetryNTimes::new(0, Duration::ZERO))).await;
         let semaphore = InterProcessSemaphoreV2::new(unlucky, &path, 1).unwrap();
-        semaphore.acquire().await.unwrap().release().await.unwrap();
+        assert!(semaphore.acquire().await.unwrap().release().await.unwrap().is_released());
         let direct = env.client().await;
         proxy.refuse();
         proxy.drop_reply(OpCode::GetChildren, 1);
@@ -84,7 +84,7 @@ on_every_server! {
         while let Some(released) = in_time(users.join_next()).await {
             assert_eq!(released.unwrap(), Release::Released);
         }
-        in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(semaphore.acquire()).await.unwrap().release().await.unwrap().is_released());
         for part in ["locks", "leases"] {
             env.wait_for_children(&direct, &format!("{path}/{part}"), 0).await;
         }
@@ -124,7 +124,7 @@ on_every_server! {
             let leases = format!("{}/leases", others.path());
             for is_free in [true, false] {
                 // The path is there.
-                in_time(others.acquire()).await.unwrap().release().await.unwrap();
+                assert!(in_time(others.acquire()).await.unwrap().release().await.unwrap().is_released());
                 let held = if is_free { None } else { Some(in_time(others.acquire_many(2)).await.unwrap()) };
                 for (wanted, lost) in [1, 2].into_iter().flat_map(|wanted| TRY_ASKS.map(|lost| (wanted, lost))) {
                     for nth in 1.. {
@@ -226,7 +226,7 @@ on_every_server! {
                 counter.enter(1, 1);
                 tokio::task::yield_now().await;
                 counter.leave(1);
-                lease.release().await.unwrap();
+                assert!(lease.release().await.unwrap().is_released());
             });
         }
         while let Some(done) = in_time(users.join_next()).await {
@@ -243,7 +243,7 @@ on_every_server! {
         for waiting in [&semaphore, &other] {
             assert!(waiting.acquire_timeout(Duration::from_millis(200)).await.unwrap().is_none());
         }
-        lease.release().await.unwrap();
+        assert!(lease.release().await.unwrap().is_released());
         assert!(in_time(other.acquire_timeout(Duration::from_secs(10))).await.unwrap().is_some());
     }
 }
@@ -259,7 +259,7 @@ async fn a_guard_that_was_just_dropped_is_not_in_the_way_of_a_try() {
         assert!(in_time(semaphore.try_acquire()).await.unwrap().is_none());
         drop(held);
         let lease = in_time(semaphore.try_acquire()).await.unwrap().expect("it is free");
-        lease.release().await.unwrap();
+        assert!(lease.release().await.unwrap().is_released());
     }
 }
 
@@ -273,7 +273,7 @@ async fn a_refused_acquire_leaves_nothing_wherever_it_is_dropped() {
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), "/semaphore", 2).unwrap();
         for polls in 1.. {
             // It has seen a lease free, so it tries first.
-            in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
+            assert!(in_time(semaphore.acquire()).await.unwrap().release().await.unwrap().is_released());
             let held = in_time(all.acquire_many(2)).await.unwrap();
             let waiting = semaphore.acquire_many_timeout(wanted, Duration::from_millis(300));
             let is_over = match in_time(poll_and_drop(waiting, polls)).await {

@@ -177,7 +177,7 @@ on_every_server! {
             waiter.abort();
             env.wait_for_children(&observer, &leases, 1).await;
             env.wait_for_children(&observer, &format!("{}/locks", semaphore.path()), 0).await;
-            held.release().await.unwrap();
+            assert!(held.release().await.unwrap().is_released());
             // And at whichever poll it is dropped.
             for polls in 1.. {
                 match in_time(poll_and_drop(semaphore.acquire_many(3), polls)).await {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use curator_framework::{Acl, Permission};
 use curator_integration::env::{connected, eventually, in_time};
 use curator_integration::in_process::{client, options, server, simulated};
-use curator_recipes::{InterProcessMutex, InterProcessSemaphoreV2, LockError, LockOptions, Revoker, SemaphoreProtocol};
+use curator_recipes::{
+    InterProcessMutex, InterProcessSemaphoreV2, LockError, LockOptions, RevokeOutcome, Revoker, SemaphoreProtocol,
+};
 use curator_test::TestingServer;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -39,7 +41,10 @@ async fn a_waiter_behind_one_that_was_written_does_not_spin() {
     }
     let queue = queue_of(&server, 3).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    Revoker::attempt_revoke(&client, &format!("/s/leases/{}", queue[1])).await.unwrap();
+    assert_eq!(
+        Revoker::attempt_revoke(&client, &format!("/s/leases/{}", queue[1])).await.unwrap(),
+        RevokeOutcome::Requested
+    );
     tokio::time::sleep(Duration::from_millis(300)).await;
     server.clear_requests();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -90,7 +95,7 @@ async fn a_path_that_changed_hands_is_noticed_in_the_same_session() {
     let one = connected(options(&server).session_timeout(Duration::from_secs(40))).await;
     let other = client(&server).await;
     let curator = InterProcessSemaphoreV2::new(one.clone(), "/s", 1).unwrap();
-    in_time(curator.acquire()).await.unwrap().release().await.unwrap();
+    assert!(in_time(curator.acquire()).await.unwrap().release().await.unwrap().is_released());
     other.delete().deleting_children_if_needed().for_path("/s").await.unwrap();
     let direct = direct(other, 1);
     let lease = in_time(direct.acquire()).await.unwrap();
@@ -135,7 +140,7 @@ async fn the_mark_of_the_direct_protocol_survives_the_reaper_or_its_loss_is_noti
     let ensemble = SimulatedEnsemble::new(1, Duration::from_millis(1));
     let (one, other) = (simulated(&ensemble, 1).await, simulated(&ensemble, 2).await);
     let direct = direct(one, 1);
-    direct.acquire().await.unwrap().release().await.unwrap();
+    assert!(direct.acquire().await.unwrap().release().await.unwrap().is_released());
     tokio::time::sleep(Duration::from_secs(300)).await;
     let curator = InterProcessSemaphoreV2::new(other, "/s", 1).unwrap();
     let held = curator.acquire().await.unwrap();
@@ -158,7 +163,7 @@ async fn a_guard_that_is_dropped_beside_many_semaphores_is_deleted_at_once() {
             // Not in step with the others.
             tokio::time::sleep(LATENCY * task / 10).await;
             loop {
-                semaphore.acquire().await.unwrap().release().await.unwrap();
+                assert!(semaphore.acquire().await.unwrap().release().await.unwrap().is_released());
             }
         });
     }
@@ -167,7 +172,7 @@ async fn a_guard_that_is_dropped_beside_many_semaphores_is_deleted_at_once() {
         tokio::time::sleep(LATENCY * 27).await;
         drop(mutex.acquire().await.unwrap());
         let dropped = Instant::now();
-        mutex.acquire().await.unwrap().release().await.unwrap();
+        assert!(mutex.acquire().await.unwrap().release().await.unwrap().is_released());
         // Its deletion, the next one's create, a watch and the deletion of that, at two ways each.
         let elapsed = dropped.elapsed();
         assert!(elapsed < LATENCY * 12, "{elapsed:?}");

@@ -29,7 +29,7 @@ use crate::model::namespace::Namespace;
 use crate::model::protected::{ProtectedId, to_protected_path};
 use crate::model::schema::SchemaSet;
 use crate::model::{CreateMode, Stat};
-use crate::session::background::{Background, DeleteBacklog, catch_panic};
+use crate::session::background::{Background, DeleteBacklog};
 use crate::session::container_reaper::ContainerReaper;
 use crate::session::deadlines::{Passed, SessionDeadline};
 use crate::session::liveness::SessionLiveness;
@@ -38,6 +38,7 @@ use crate::session::timers::SessionTimes;
 use crate::session::watches::{Watch, WatchRegistry};
 use crate::state::connection_state::{ConnectionState, ConnectionStateErrorPolicy};
 use crate::sync::safe_notify::SafeNotifyExecutor;
+use crate::sync::user_code::catch_panic;
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::{Connection, Evidence, Reattached, Reply, SessionEnd, ZooKeeperHandle};
 
@@ -572,9 +573,12 @@ impl Inner {
             return;
         }
         self.watched_deadline.end();
-        catch_panic(|| self.watches.session_ended(end));
-        catch_panic(|| self.handle.end());
-        catch_panic(|| self.watches.all_lost());
+        let steps: [&dyn Fn(); 3] =
+            [&|| self.watches.session_ended(end), &|| self.handle.end(), &|| self.watches.all_lost()];
+        for step in steps {
+            // The panic is logged, and the other steps follow.
+            let _panicked = catch_panic("code that a session calls at its end", step);
+        }
     }
 }
 

@@ -121,7 +121,7 @@ async fn holder_watches_its_node_once_when_others_join() {
         waiters.iter().for_each(JoinHandle::abort);
         let alone = async || server.children("/lock").is_some_and(|nodes| nodes.len() == 1);
         eventually("they have left", alone).await;
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         let its = |logged: &&curator_test::LoggedRequest| Some(logged.session_id) == session;
         let below =
             |logged: &&curator_test::LoggedRequest| logged.path.as_deref().is_some_and(|at| at.starts_with("/lock"));

@@ -42,7 +42,7 @@ on_every_server! {
         let all = mutex.participants().await.unwrap();
         assert_eq!(all.iter().map(|one| (one.path.as_str(), one.holds)).collect::<Vec<_>>(), [(guard.path(), true)]);
         assert_eq!((all[0].position, all[0].blocked_by.as_deref()), (0, None));
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
         assert_eq!(mutex.participants().await.unwrap(), []);
     }
 
@@ -59,7 +59,7 @@ on_every_server! {
         let guard = in_time(waiting).await.unwrap().unwrap();
         let all = mutex.participants().await.unwrap();
         assert_eq!((all[0].holds, all[0].position, all[0].blocked_by.as_deref()), (true, 0, None));
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 
     async fn persistent_nodes_of_a_driver_that_creates_them_are_contenders(env) {
@@ -68,7 +68,7 @@ on_every_server! {
         let guard = in_time(mutex.acquire()).await.unwrap();
         let all = mutex.participants().await.unwrap();
         assert_eq!((all.len(), all[0].path.as_str(), all[0].holds, all[0].session), (1, guard.path(), true, 0));
-        guard.release().await.unwrap();
+        assert!(guard.release().await.unwrap().is_released());
     }
 
     async fn persistent_reader_blocks_writers_alone(env) {
@@ -84,15 +84,15 @@ on_every_server! {
         let seen: Vec<_> = all.iter().map(|one| (one.holds, one.blocked_by.as_deref())).collect();
         assert_eq!(seen, [(true, None), (false, Some(blocker.as_str())), (false, None)]);
         client.delete().for_path(&blocker).await.unwrap();
-        reading.release().await.unwrap();
-        in_time(writing).await.unwrap().unwrap().release().await.unwrap();
-        in_time(late).await.unwrap().unwrap().release().await.unwrap();
+        assert!(reading.release().await.unwrap().is_released());
+        assert!(in_time(writing).await.unwrap().unwrap().release().await.unwrap().is_released());
+        assert!(in_time(late).await.unwrap().unwrap().release().await.unwrap().is_released());
     }
 
     async fn persistent_lease_is_not_listed_and_takes_the_place_of_one(env) {
         let (client, path) = (env.client().await, env.path("pool"));
         let semaphore = InterProcessSemaphoreV2::new(client.clone(), &path, 2).unwrap();
-        in_time(semaphore.acquire()).await.unwrap().release().await.unwrap();
+        assert!(in_time(semaphore.acquire()).await.unwrap().release().await.unwrap().is_released());
         let blocker = format!("{path}/leases/lease-0");
         create(&client, &blocker, CreateMode::Persistent).await;
         let held = in_time(semaphore.acquire()).await.unwrap();
@@ -103,8 +103,8 @@ on_every_server! {
         assert_eq!(seen, [(true, None), (false, Some(blocker.as_str())), (false, None)]);
         assert_eq!(all[0].path, held.path());
         client.delete().for_path(&blocker).await.unwrap();
-        in_time(waiting).await.unwrap().unwrap().release().await.unwrap();
-        held.release().await.unwrap();
+        assert!(in_time(waiting).await.unwrap().unwrap().release().await.unwrap().is_released());
+        assert!(held.release().await.unwrap().is_released());
     }
 
     async fn container_with_the_name_of_a_contender_is_not_revoked(env) {

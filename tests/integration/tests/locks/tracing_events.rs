@@ -188,8 +188,8 @@ fn waiter_warns_of_a_persistent_predecessor_without_a_further_request() {
         let reads = server.requests().iter().filter(|request| request.path.as_deref() == Some("/lock/lock-0")).count();
         assert_eq!(reads, 1, "the watch alone");
         client.delete().for_path("/lock/lock-0").await.unwrap();
-        in_time(waiting).await.unwrap().release().await.unwrap();
-        in_time(behind).await.unwrap().release().await.unwrap();
+        assert!(in_time(waiting).await.unwrap().release().await.unwrap().is_released());
+        assert!(in_time(behind).await.unwrap().release().await.unwrap().is_released());
         assert_eq!(warned(), [["/lock", "/lock/lock-0"]]);
         assert_eq!(listener.warnings().len(), 1, "{:?}", listener.warnings());
     });

@@ -249,7 +249,7 @@ fn keeps_its_lock_while_a_task_computes_that_drops<T: Send + 'static>(make: impl
 fn lock_is_kept_while_a_task_that_dropped_a_watch_computes() {
     keeps_its_lock_while_a_task_computes_that_drops(async |client| {
         client.create().for_path("/watched").await.unwrap();
-        client.session().await.unwrap().get_data_watched("/watched").await.unwrap().watch
+        client.session().await.unwrap().get_data_watched("/watched").await.unwrap()
     });
 }
 

@@ -59,10 +59,10 @@ async fn successor_is_signalled_though_the_signal_was_refused() {
         eventually("both wait", async || clients[1..].iter().all(|client| client.watchers() == 2)).await;
         server.refuse(OpCode::SetData, 3, error);
         let [one, other] = held;
-        one.release().await.unwrap();
+        assert!(one.release().await.unwrap().is_released());
         let first = in_time(waiters.remove(0)).await.unwrap();
         eventually("the signal was refused", async || server.refusals_left() == 0).await;
-        other.release().await.unwrap();
+        assert!(other.release().await.unwrap().is_released());
         let second = in_time(waiters.remove(0)).await.unwrap();
         assert!(first.is_held() && second.is_held(), "{error:?}");
     }
@@ -98,15 +98,15 @@ async fn throttled_requests_of_locks_are_repeated() {
         throttle();
         let waiter = tokio::spawn(async move { other.acquire().await.unwrap() });
         eventually("it waits", async || server.children("/lock").is_some_and(|nodes| nodes.len() == 2)).await;
-        in_time(guard.release()).await.unwrap();
-        in_time(in_time(waiter).await.unwrap().release()).await.unwrap();
+        assert!(in_time(guard.release()).await.unwrap().is_released());
+        assert!(in_time(in_time(waiter).await.unwrap().release()).await.unwrap().is_released());
         throttle();
         assert!(in_time(mutex.try_acquire()).await.unwrap().is_some());
         throttle();
         let reading = in_time(in_time(lock.write_lock().acquire()).await.unwrap().downgrade()).await.unwrap();
-        in_time(reading.release()).await.unwrap();
+        assert!(in_time(reading.release()).await.unwrap().is_released());
         throttle();
-        in_time(in_time(semaphore.acquire()).await.unwrap().release()).await.unwrap();
+        assert!(in_time(in_time(semaphore.acquire()).await.unwrap().release()).await.unwrap().is_released());
     }
 }
 

@@ -181,7 +181,7 @@ async fn group_that_cannot_be_read_is_told() {
     // The servers send no event of a node that may not be read. The next session lists the group anew.
     assert!(server.kill_session(watcher));
     let line = told.find(|line| !line.contains("connection")).unwrap();
-    assert!(line.starts_with("curator: the group cannot be read: "), "{line}");
+    assert!(line.starts_with("curator: the members may have changed, the group cannot be read: "), "{line}");
     client.set_acl().with_acl(Acl::open_unsafe()).for_path("/group").await.unwrap();
     client.delete().for_path("/group/one").await.unwrap();
     assert!(lines.next().unwrap().contains("Z one left ("));

@@ -50,14 +50,14 @@ impl LockOwner {
     /// # let client = curator_framework::CuratorFramework::new_client(server.connect_string(), retry)?;
     /// # client.start()?;
     /// # let mutex = curator_recipes::InterProcessMutex::new(client, "/locks/printer")?;
-    /// use curator_recipes::{LockError, LockOwner};
+    /// use curator_recipes::LockOwner;
     ///
     /// LockOwner::scope(async {
     ///     let outer = mutex.acquire().await?;
     ///     let inner = mutex.acquire().await?; // at once, no request
     ///     inner.release().await?.held()?;
     ///     outer.release().await?.held()?; // the last one deletes the node
-    ///     Ok::<(), LockError>(())
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
     /// })
     /// .await?;
     /// # Ok(())

@@ -57,7 +57,7 @@ fn a_subscriber_may_ask_the_selector_whose_loss_it_is_told() {
                 ensemble.skip_clock(ClientId(0), Duration::from_secs(100));
                 assert!(!selector.has_leadership());
             });
-            assert!(matches!(outcome.await.unwrap(), TermOutcome::Done(_)));
+            assert!(matches!(outcome.await.unwrap(), TermOutcome::Lost(_)));
         });
         reports_are_made();
         done.send(call.made.load(Ordering::SeqCst)).unwrap();

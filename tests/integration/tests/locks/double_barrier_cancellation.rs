@@ -38,7 +38,10 @@ async fn drop_of_enter(method: &str, loses_reply: bool, cut: Cut, what: &str) ->
     let other = tokio::spawn(async move {
         sleep(TURN).await;
         if let Some(mut member) = front.enter_timeout(TURN).await.unwrap() {
-            assert_eq!(member.leave_timeout(TURN * 2).await.unwrap().unwrap().died(), 0);
+            assert!(
+                member.leave_timeout(TURN * 2).await.unwrap().unwrap().died() <= 1,
+                "only the call that was dropped"
+            );
         }
     });
     if loses_reply {

@@ -138,7 +138,7 @@ fn an_acquire_and_a_release_are_told_with_stable_fields() {
         assert_eq!(listener.of("lock granted", ["queue_position"])[1], ["1"]);
         client.delete().for_path(next.path()).await.unwrap();
         in_time(next.lost()).await;
-        assert!(next.release().await.unwrap().is_released());
+        assert!(!next.release().await.unwrap().is_released());
         drop(mutex.acquire().await.unwrap());
         let ends = listener.of("lock released", ["outcome"]).concat();
         assert_eq!(ends, ["released", "lost", "dropped"]);

@@ -8,7 +8,7 @@ use curator_integration::env::{connected as connect, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{
     InterProcessLock, InterProcessMultiLock, InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex,
-    LockError, LossReason,
+    LockError, LossReason, Release,
 };
 
 use super::{connected, second};
@@ -63,7 +63,7 @@ on_every_server! {
             proxy.latency(Duration::ZERO);
             let LockError::LockLost { path, reason: LossReason::NodeDeleted } = error else { panic!("{error}") };
             assert_eq!((path.to_string(), data().await), (paths[lost].clone(), written));
-            assert!(guard.release().await.unwrap().is_released());
+            assert!(matches!(guard.release().await.unwrap(), Release::AlreadyLost(LossReason::NodeDeleted)));
             let error = guard.transaction().check("/").commit().await.unwrap_err();
             assert!(matches!(error, LockError::InvalidArgument { argument: "guard", .. }), "{error}");
         }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use curator_framework::CreateMode;
-use curator_integration::env::connected;
+use curator_integration::env::{connected, reports_are_made};
 use curator_test::TestingServer;
 use curator_test::wire::session_password;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -36,6 +36,7 @@ async fn log_of_a_connect(filter: Targets) -> (String, String) {
     let client = connected(builder(server.address())).await;
     let node = client.create().with_mode(CreateMode::Ephemeral).for_path_with_stat("/own").await.unwrap();
     client.close().await;
+    reports_are_made();
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     (text, format!("{:?}", session_password(node.1.ephemeral_owner)))
 }

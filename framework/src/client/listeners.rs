@@ -14,6 +14,7 @@ use crate::environment::randomness::{Randomness, unit_interval};
 use crate::retry::RetryPolicy;
 use crate::state::circuit_breaker::{CircuitBreakingConnectionStateListener, Step};
 use crate::state::connection_state::ConnectionState;
+use crate::sync::report::report;
 use crate::sync::safe_notify::SafeNotifyExecutor;
 
 /// The shortest time between two looks at an open circuit: a policy without pauses must not keep a processor busy.
@@ -145,7 +146,7 @@ impl ConnectionStateListenable {
         let random = unit_interval(&*circuit.randomness);
         let step = circuit.listener.state_changed(state, Instant::now(), random);
         if let Some(pause) = step.look_after {
-            tracing::info!(%state, "the circuit to the listeners opens");
+            report(move || tracing::info!(%state, "the circuit to the listeners opens"));
             let timer = keep_looking(Arc::downgrade(&self.inner), client.downgrade(), pause);
             circuit.timer = Some(AbortOnDropHandle::new(tokio::spawn(timer)));
         }
@@ -192,7 +193,7 @@ impl Inner {
         let step = circuit.listener.look(Instant::now(), random);
         self.tell_through(client, step);
         if step.look_after.is_none() {
-            tracing::info!("the circuit to the listeners is closed");
+            report(|| tracing::info!("the circuit to the listeners is closed"));
         }
         step.look_after
     }

@@ -8,6 +8,7 @@ use crate::ensemble::provider::{EnsembleProvider, parse_connect_string};
 use crate::error::Error;
 use crate::model::namespace::Namespace;
 use crate::session::{Session, WatchedData};
+use crate::sync::report::report;
 use crate::zookeeper::CONFIG_NODE;
 
 /// The pause after a read that may succeed later.
@@ -27,10 +28,10 @@ pub(crate) async fn track(ensemble: &dyn EnsembleProvider, chroot: &str, session
             Err(error) if error.is_retryable() => tokio::time::sleep(PAUSE).await,
             Err(error) => {
                 // Servers before 3.5 have no such node; the next one may be newer.
-                match error {
+                report(move || match error {
                     Error::NoNode { .. } => tracing::debug!("the servers have no configuration of their ensemble"),
                     error => tracing::warn!(%error, "the ensemble's configuration cannot be read"),
-                }
+                });
                 session.epoch_above(epoch).await;
             }
         }
@@ -44,16 +45,16 @@ pub(crate) async fn track(ensemble: &dyn EnsembleProvider, chroot: &str, session
 fn tell(ensemble: &dyn EnsembleProvider, chroot: &str, config: &EnsembleConfig) {
     let servers = config.client_addresses();
     if servers.is_empty() {
-        tracing::debug!("the ensemble's configuration names no address for clients");
+        report(|| tracing::debug!("the ensemble's configuration names no address for clients"));
         return;
     }
     let connect_string = servers.join(",") + chroot;
     if let Err(error) = parse_connect_string(&connect_string) {
-        tracing::warn!(%error, "the ensemble's configuration is of no use");
+        report(move || tracing::warn!(%error, "the ensemble's configuration is of no use"));
         return;
     }
     if ensemble.connect_string() != connect_string {
-        tracing::info!(connect_string, "the ensemble");
         ensemble.set_connect_string(&connect_string);
+        report(move || tracing::info!(connect_string, "the ensemble"));
     }
 }

@@ -29,8 +29,10 @@ use crate::session::delete_tree::delete_tree;
 use crate::session::owned_node::KnownNode;
 use crate::session::watches::{WakeReason, Watch};
 use crate::session::{Session, WatchedData};
+use crate::sync::report::report;
 use crate::sync::user_code;
 use crate::sync::watch_cell::WatchCell;
+use crate::zookeeper::SessionEnd;
 
 /// The number of jobs that run at once.
 const AT_ONCE: usize = 16;
@@ -176,6 +178,17 @@ impl fmt::Debug for StartedJobs {
     }
 }
 
+/// The outcome of the start of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// It is done, or left to the task.
+    Kept,
+    /// The task has ended.
+    Ended,
+    /// The job has panicked: a clock of the user, or a timer in a runtime that shuts down.
+    Panicked,
+}
+
 /// Wakes the task when the reply to a started job arrives, from the task that reads the replies.
 impl Wake for StartedJobs {
     fn wake(self: Arc<Self>) {
@@ -185,35 +198,43 @@ impl Wake for StartedJobs {
 }
 
 impl StartedJobs {
-    /// Polls a job once, and keeps it for the task unless it is done. Returns `false` if the task has ended.
-    fn start(self: &Arc<Self>, runtime: &Handle, mut job: Running) -> bool {
+    /// Polls a job once, and keeps it for the task unless it is done.
+    fn start(self: &Arc<Self>, runtime: &Handle, mut job: Running) -> Start {
         if self.jobs.lock().is_none() {
-            return false;
+            return Start::Ended;
         }
         let wakes = self.wakes.load(Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(self));
+        // It panics in the destructor of a variable of a thread that ends. Then the task polls the job.
+        let Ok(entered) = catch_unwind(AssertUnwindSafe(|| runtime.enter())) else {
+            return self.keep(job, true);
+        };
         let poll = || {
-            let _entered = runtime.enter();
             let unconstrained = std::pin::pin!(tokio::task::coop::unconstrained(&mut job));
             unconstrained.poll(&mut Context::from_waker(&waker))
         };
-        let left = match catch_unwind(AssertUnwindSafe(poll)) {
-            Ok(Poll::Ready(None)) => return true,
-            // A delete that failed at once.
-            Ok(Poll::Ready(left)) => Box::pin(std::future::ready(left)),
-            Ok(Poll::Pending) => job,
-            // A timer panics in a runtime that shuts down. The caller may be a drop, which must not panic.
-            Err(_panic) => return false,
-        };
-        match &mut *self.jobs.lock() {
-            Some(jobs) => jobs.push(left),
-            None => return false,
+        let polled = catch_unwind(AssertUnwindSafe(poll));
+        drop(entered);
+        match polled {
+            Ok(Poll::Ready(None)) => Start::Kept,
+            // Usually the session is not connected. The task takes the job at the next connection.
+            Ok(Poll::Ready(left)) => self.keep(Box::pin(std::future::ready(left)), false),
+            // The reply may have come before the task could find the job.
+            Ok(Poll::Pending) => self.keep(job, self.wakes.load(Ordering::SeqCst) != wakes),
+            // The caller may be a drop, which must not panic.
+            Err(_panic) => Start::Panicked,
         }
-        if self.wakes.load(Ordering::SeqCst) != wakes {
-            // The reply came before the task could find the job.
+    }
+
+    fn keep(&self, job: Running, wakes_the_task: bool) -> Start {
+        match &mut *self.jobs.lock() {
+            Some(jobs) => jobs.push(job),
+            None => return Start::Ended,
+        }
+        if wakes_the_task {
             self.woken.notify_one();
         }
-        true
+        Start::Kept
     }
 }
 
@@ -292,7 +313,7 @@ impl Background {
         }
         self.cleaning.begin();
         let inherited = (!remains.goes_with_session()).then(|| remains.clone());
-        if !self.start(session, DueJob::Delete(remains)) {
+        if self.start(session, DueJob::Delete(remains)) != Start::Kept {
             self.cleaning.done();
             if let Some(remains) = inherited {
                 self.leftovers.add(remains);
@@ -309,18 +330,23 @@ impl Background {
             cleaning.done();
             None
         });
-        if !self.started.start(&self.runtime, job) {
-            // The session has ended, and the job is dropped with it.
+        if self.started.start(&self.runtime, job) != Start::Kept {
+            // The session has ended, and the job is dropped with it. After a panic the drop of the node deletes it.
             self.cleaning.done();
         }
     }
 
-    /// Starts a job on the thread of the caller. Returns `false` if the task has ended.
-    fn start(&self, session: &Session, job: DueJob) -> bool {
+    /// Starts a job on the thread of the caller. A panic ends the session, because a node with a
+    /// lost delete would stay.
+    fn start(&self, session: &Session, job: DueJob) -> Start {
         // The paths are those of the server, and an owned node outlives the connection.
         let session = session.in_namespace(Namespace::default()).unpinned();
-        let attempt = attempt_once(session, Attempt::first(job), Arc::clone(&self.cleaning));
-        self.started.start(&self.runtime, Box::pin(attempt))
+        let attempt = attempt_once(session.clone(), Attempt::first(job), Arc::clone(&self.cleaning));
+        let start = self.started.start(&self.runtime, Box::pin(attempt));
+        if start == Start::Panicked {
+            session.finish(SessionEnd::ClientFailed);
+        }
+        start
     }
 
     /// Sets a watch on a node now, or schedules it for `due`.
@@ -344,6 +370,11 @@ impl Background {
         }
         // The end of a session wakes the successors too.
         let _started = self.start(session, DueJob::Held(node, HeldTask::Touch(data)));
+    }
+
+    /// Has the task take the jobs that failed at once, for want of a connection.
+    pub(crate) fn reconnected(&self) {
+        self.started.woken.notify_one();
     }
 
     /// Resolves when no node is left to delete.
@@ -416,8 +447,20 @@ async fn pause(session: Session, attempt: Attempt) -> Attempt {
     attempt
 }
 
+/// Ends the session if its background task panics: otherwise its nodes would stay.
+struct EndOfTask<'a>(&'a Session);
+
+impl Drop for EndOfTask<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.finish(SessionEnd::ClientFailed);
+        }
+    }
+}
+
 impl BackgroundTask {
     pub(crate) async fn run(mut self, session: Session) {
+        let _ends = EndOfTask(&session);
         loop {
             self.begun.extend(self.started.jobs.lock().iter_mut().flat_map(std::mem::take));
             let now = session.clock().now();
@@ -563,12 +606,12 @@ async fn reap(session: Session, idle: IdleParent, reaper: Arc<ContainerReaper>) 
     };
     match deleted {
         Ok(()) => {
-            tracing::debug!(path = idle.path, "deleted a parent that nobody used");
             reaper.forget(&idle);
+            report(move || tracing::debug!(path = idle.path, "deleted a parent that nobody used"));
         }
         Err(Error::NoNode { .. }) => reaper.forget(&idle),
         // It has children again, or the connection is lost: the reaper returns it again an interval later.
-        Err(error) => tracing::debug!(path = idle.path, %error, "a parent stays"),
+        Err(error) => report(move || tracing::debug!(path = idle.path, %error, "a parent stays")),
     }
     None
 }
@@ -597,21 +640,24 @@ async fn attempt_once(session: Session, attempt: Attempt, cleaning: Arc<OpenDele
     let is_refused = !error.is_retryable() && session.end_reason().is_none();
     match &job {
         DueJob::Delete(remains) if is_refused && remains.is_over(&error) => {
-            tracing::warn!(%error, ?remains, tried_again = false, "a node cannot be deleted");
             cleaning.done();
+            let remains = remains.clone();
+            report(move || tracing::warn!(%error, ?remains, tried_again = false, "a node cannot be deleted"));
             return None;
         }
         _ if !is_refused || failures > 0 => {}
         // The node blocks every contender behind it until it is deleted.
         DueJob::Delete(remains) => {
-            tracing::warn!(%error, ?remains, tried_again = true, "a node cannot be deleted");
+            let remains = remains.clone();
+            report(move || tracing::warn!(%error, ?remains, tried_again = true, "a node cannot be deleted"));
         }
         DueJob::Held(node, how) => {
             let path = node.upgrade()?.path.clone();
-            match how {
-                HeldTask::Touch(_) => tracing::warn!(%error, path = &*path, "a successor cannot be signalled"),
-                _ => tracing::warn!(%error, path = &*path, "the node that is held cannot be watched"),
-            }
+            let is_touch = matches!(how, HeldTask::Touch(_));
+            report(move || match is_touch {
+                true => tracing::warn!(%error, path = &*path, "a successor cannot be signalled"),
+                false => tracing::warn!(%error, path = &*path, "the node that is held cannot be watched"),
+            });
         }
         DueJob::Reap(_) => {}
     }

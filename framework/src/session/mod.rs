@@ -411,6 +411,7 @@ impl Session {
         if !self.inner.handle.capabilities().restores_watches {
             self.inner.watches.reconnected();
         }
+        self.inner.background.reconnected();
     }
 
     /// Records the reply to a heartbeat, which gives this evidence.

@@ -1,5 +1,6 @@
 //! Events and metrics of the tasks that keep a session.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,12 +30,14 @@ pub fn report(call: impl FnOnce() + Send + 'static) {
     let (log, span) = (tracing::dispatcher::get_default(Clone::clone), tracing::Span::current());
     // Without a thread the report waits for the next one. An event about that could block the caller.
     let _waits = REPORTS.try_submit(move || {
-        tracing::dispatcher::with_default(&log, || {
+        let reported = || {
             let dropped = DROPPED.swap(0, Ordering::Relaxed);
             if dropped > 0 {
                 tracing::warn!(dropped, "events were dropped while the log was blocked");
             }
             span.in_scope(call);
-        });
+        };
+        // A log that panics must not cause a report of its own.
+        let _panicked = catch_unwind(AssertUnwindSafe(|| tracing::dispatcher::with_default(&log, reported)));
     });
 }

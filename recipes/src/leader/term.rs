@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use curator_framework::{
-    CuratorFramework, Done, Error, LossReason, Operation, OwnedNode, PathText, Session, node_from_path,
+    CuratorFramework, Done, Error, LossReason, Operation, OwnedNode, PathText, Session, node_from_path, report,
 };
 use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};
@@ -133,7 +133,8 @@ impl Term {
     pub(super) async fn works_have_ended(&self) {
         let mut works = self.works.subscribe();
         if timeout(self.session().timeout() / 10, works.wait_for(|&works| works == 0)).await.is_err() {
-            tracing::warn!(path = self.path, "protected work has not ended with its term");
+            let path = self.path.clone();
+            report(move || tracing::warn!(path, "protected work has not ended with its term"));
         }
     }
 

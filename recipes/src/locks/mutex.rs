@@ -46,16 +46,16 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// | killed session, server that confuses sessions | soon: after one event, reconnect or heartbeat |
 /// | process paused between a check and its write, server data restored from a backup | too late, or never |
 ///
+/// For the causes in the last row, send the [`fencing_token`](crate::LockGuard::fencing_token) to the resource. The resource
+/// refuses a smaller token than one it has seen: see [fencing](crate::choosing#fencing). For a picture of a loss, see
+/// [how it works](crate::how_it_works#loss).
+///
 /// If a server refuses the read that watches the node, such as a server with too many requests, the session repeats it
 /// while the lock is held. One transaction of another client may delete the nodes of the holder and of the next waiter,
 /// if both have different sessions. Their notifications are two messages, and the first of them grants the lock. So the
 /// waiter may hold a lock without a node until it receives the second one, or reconnects, or its session's deadline
 /// passes. [`verify`](crate::LockGuard::verify) and a [guarded transaction](crate::MutexGuard::transaction) fail from the
 /// beginning.
-///
-/// For the last two cases, send the [`fencing_token`](crate::LockGuard::fencing_token) to the resource. The resource
-/// refuses a smaller token than one it has seen: see [fencing](crate::choosing#fencing). For a picture of a loss, see
-/// [how it works](crate::how_it_works#loss).
 ///
 /// # Cancelling an acquire
 ///

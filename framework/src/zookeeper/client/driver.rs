@@ -137,6 +137,7 @@ impl Link {
                 }
                 self.protocol.output().is_empty()
             }
+            _ if self.broken.is_some() => false,
             // A failed write loses the output. When the runtime ends, the driver still finishes a half-written request.
             _ if self.is_full => true,
             (Some(writer), Some(driver)) => {
@@ -783,12 +784,15 @@ impl Driver {
             Some(waker) => waker.clone_from(cx.waker()),
             None => *driver = Some(cx.waker().clone()),
         }
-        let mut carried = broken.take().map_or(Ok(()), Err);
-        if received > 0 && carried.is_ok() {
+        let mut carried = Ok(());
+        if received > 0 {
             match protocol.receive(&self.buffer, now) {
                 Ok(consumed) => self.buffer.advance(consumed),
                 Err(violation) => carried = Err(violation),
             }
+        }
+        if let (Ok(()), Some(violation)) = (&carried, broken.take()) {
+            carried = Err(violation);
         }
         if let (Ok(()), Some(writer)) = (&carried, writer) {
             carried = write(protocol, writer, cx);

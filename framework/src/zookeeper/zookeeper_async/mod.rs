@@ -49,6 +49,7 @@ use crate::error::{ConnectError, Error, PathText, Result};
 use crate::model::path::make_path;
 use crate::model::protected::ProtectedId;
 use crate::model::{Acl, AuthInfo, CreateMode, EventType, Permission, Stat, WatchedEvent};
+use crate::sync::report::report;
 use crate::zookeeper::{
     Capabilities, ConnectConfig, Connection, DEFAULT_CLIENT, Evidence, HandleEvent, Reattached, Reply, ReplyFuture,
     Request, Response, SessionEnd, ZooKeeperFactory, ZooKeeperHandle,
@@ -374,8 +375,9 @@ impl Shared {
     /// Counts a request that the crate numbers, and ends the session before the numbers run out.
     fn count_request(&self) {
         if self.requests.fetch_add(1, Ordering::SeqCst) >= self.max_requests {
-            tracing::warn!(requests = self.max_requests, "the crate's request numbers run out: the handle ends");
             self.end_because(SessionEnd::ClientFailed);
+            let requests = self.max_requests;
+            report(move || tracing::warn!(requests, "the crate's request numbers run out: the handle ends"));
         }
     }
 
@@ -401,8 +403,9 @@ impl Shared {
         match answer {
             Ok(response) if self.is_expected(request, &response) => Ok(response),
             Ok(response) => {
-                tracing::error!(request = %request, answer = response.kind(), "another request's answer: the handle ends");
                 self.invalidate();
+                let (asked, answer) = (request.to_string(), response.kind());
+                report(move || tracing::error!(request = asked, answer, "another request's answer: the handle ends"));
                 Err(Error::SessionExpired { request: request.to_string().into() })
             }
             Err(ZkError::SessionExpired) => {

@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 
-use curator_framework::Error;
+use curator_framework::{Error, report};
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::{SetOnce, watch};
@@ -256,7 +256,8 @@ async fn attend(inner: &Inner, ownership: &Ownership, wish: &mut Wish, work: imp
     }
     ownership.revoke();
     if timeout(inner.grace, work).await.is_err() {
-        let (path, item, grace_s) = (&*inner.path, &*ownership.name, inner.grace.as_secs_f64());
-        tracing::warn!(path, item, grace_s, "the work of an item is dropped at the end of its grace");
+        let (path, item) = (inner.path.to_string(), ownership.name.to_string());
+        let grace_s = inner.grace.as_secs_f64();
+        report(move || tracing::warn!(path, item, grace_s, "the work of an item is dropped at the end of its grace"));
     }
 }

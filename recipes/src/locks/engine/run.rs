@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use curator_framework::{Error, EventType, LossReason, OwnedNode, RetryLoop, Session, WakeReason, Watch, make_path};
+use curator_framework::{
+    Error, EventType, LossReason, OwnedNode, RetryLoop, Session, WakeReason, Watch, make_path, report,
+};
 
 use crate::locks::engine::candidacy::Calls;
 use crate::locks::engine::driver::SortedChildren;
@@ -244,7 +246,9 @@ impl<'a> Contender<'a> {
     /// Sets the watches and lists in one write. The watches are first: then a node is missing from the listing, or its
     /// deletion is notified.
     async fn arm(&mut self, arm: Arm) -> Result<Outcome, Error> {
-        self.leave_listing();
+        if arm.node.is_some() {
+            self.leave_listing();
+        }
         let at = self.session.pinned();
         let base_path = &self.lock.base_path;
         if let Some(name) = &arm.node {
@@ -287,12 +291,14 @@ impl<'a> Contender<'a> {
             return;
         }
         self.blocker = Some(node.into());
-        let path = self.lock.base_path();
-        tracing::warn!(
-            path,
-            node,
-            "a persistent node with the name of a contender blocks the lock: delete or rename it"
-        );
+        let (path, node) = (self.lock.base_path().to_owned(), node.to_owned());
+        report(move || {
+            tracing::warn!(
+                path,
+                node,
+                "a persistent node with the name of a contender blocks the lock: delete or rename it"
+            );
+        });
     }
 
     /// Drops the watches on the own node and on its predecessor: the contender has another node.

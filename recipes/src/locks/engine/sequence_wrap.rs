@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use curator_framework::{Error, Session, make_path};
+use curator_framework::{Error, Session, make_path, report};
 
 use crate::locks::engine::LockInternals;
 use crate::locks::engine::driver::{SortedChildren, is_far_from_the_end};
@@ -26,10 +26,13 @@ pub(super) async fn by_creation(
 ) -> Result<SortedChildren, Error> {
     let base_path = lock.base_path();
     if !lock.warned.swap(true, Ordering::Relaxed) {
-        tracing::warn!(
-            path = base_path,
-            "the sequence numbers are near their end: contenders are ordered by their creation, which Java's Curator does not do"
-        );
+        let path = base_path.to_owned();
+        report(move || {
+            tracing::warn!(
+                path,
+                "the sequence numbers are near their end: contenders are ordered by their creation, which Java's Curator does not do"
+            );
+        });
     }
     while sorted.is_near_the_end() {
         if read_unknown(session, base_path, &sorted, known).await? {

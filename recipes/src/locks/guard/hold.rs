@@ -65,6 +65,8 @@ pub(crate) struct Hold {
     shares: Mutex<Shares>,
     /// True once a loss or the release was counted.
     over: AtomicBool,
+    /// The last guard has given up its share.
+    released: AtomicBool,
     /// Lets contenders of the same session find the holder.
     _entry: Option<Entry>,
 }
@@ -99,6 +101,7 @@ impl Hold {
             revocation: revocation.map_or_else(OnceLock::new, OnceLock::from),
             shares: Mutex::new(Shares { guards: 0, owned: Some(owned) }),
             over: AtomicBool::new(false),
+            released: AtomicBool::new(false),
             _entry: entry,
         });
         hold.log_a_loss();
@@ -171,7 +174,8 @@ impl Hold {
 
     /// Logs a loss, unless the last guard was released before.
     fn on_loss(&self, reason: LossReason) {
-        if self.shares.lock().owned.is_some() {
+        // Not under the lock of the shares: a caller that sets a watch under it may learn of the loss.
+        if !self.released.load(Ordering::SeqCst) {
             self.log_loss(reason);
         }
     }
@@ -309,7 +313,11 @@ impl HoldShare {
         }
         self.detached.store(true, Ordering::SeqCst);
         shares.guards -= 1;
-        if shares.guards == 0 { shares.owned.take() } else { None }
+        if shares.guards > 0 {
+            return None;
+        }
+        self.hold.released.store(true, Ordering::SeqCst);
+        shares.owned.take()
     }
 
     /// Gives up the share without waiting for the node's deletion.

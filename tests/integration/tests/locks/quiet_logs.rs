@@ -7,7 +7,7 @@ use std::time::Duration;
 use curator_framework::{
     CuratorFramework, CuratorFrameworkBuilder, DefaultZooKeeperFactory, RetryNTimes, SaslDigest, ZooKeeperAsyncFactory,
 };
-use curator_integration::env::{connected, in_time};
+use curator_integration::env::{connected, in_time, reports_are_made};
 use curator_recipes::InterProcessMutex;
 use curator_test::wire::session_password;
 use curator_test::{ApacheServer, ClientId, FaultProxy, SimulatedEnsemble, TestingServer};
@@ -67,6 +67,7 @@ fn logged(paused: bool, program: impl AsyncFnOnce()) -> Vec<Line> {
     // The simulation has no sockets, and paused time does not wait for them.
     let builder = if paused { builder.enable_time().start_paused(true) } else { builder.enable_all() };
     builder.build().unwrap().block_on(program());
+    reports_are_made();
     log.0.lock().clone()
 }
 

@@ -155,7 +155,7 @@ on_every_server! {
             eventually("the node is watched again", is_watched).await;
         }
         // Listeners are called in order: had a reconnect been one, it would come before this.
-        assert_eq!(revoke(&direct, guard.path()).await, RevokeOutcome::Requested);
+        assert_eq!(revoke(&direct, guard.path()).await, RevokeOutcome::RequestedAgain);
         assert_eq!(in_time(asked.recv()).await.unwrap(), guard.path());
         assert_eq!(guard.release().await.unwrap(), curator_recipes::Release::Released);
         // The next hold was asked for nothing, and can be.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use curator_integration::env::{builder, connected, eventually, in_time};
+use curator_integration::env::{builder, connected, eventually, in_time, reports_are_made};
 use curator_recipes::{
     InterProcessMutex, InterProcessReadWriteLock, InterProcessSemaphoreMutex, InterProcessSemaphoreV2, LockOptions,
 };
@@ -43,6 +43,7 @@ impl Recorded {
 
     /// The present value of a counter or a gauge.
     fn total(&mut self, name: &str) -> f64 {
+        reports_are_made();
         self.update();
         self.totals.get(name).copied().unwrap_or_default()
     }
@@ -54,11 +55,11 @@ impl Recorded {
     }
 }
 
-/// Runs a test on one thread, so that the recorder receives all of this test and nothing else.
+/// Runs a test with the recorder of the process: some metrics are recorded on a thread of their own.
 fn recorded(test: impl AsyncFnOnce(&mut Recorded)) {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
-    let _recording = metrics::set_default_local_recorder(&recorder);
+    recorder.install().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (totals, samples, shapes) = Default::default();
     runtime.block_on(test(&mut Recorded { snapshotter, totals, samples, shapes }));

@@ -338,6 +338,15 @@ async fn live_through_everything(log: &Log) {
     assert!(timeout(PATIENCE, mutex.acquire_timeout(SESSION / 10)).await.unwrap().unwrap().is_none());
     assert!(guard.release().await.unwrap().is_released());
 
+    // The node of the holder cannot be read when another contender joins.
+    let hidden = InterProcessMutex::new(client.clone(), "/hidden-lock").unwrap();
+    let guard = timeout(PATIENCE, hidden.acquire()).await.unwrap().unwrap();
+    let not_readable = vec![Acl::new(Permission::WRITE | Permission::ADMIN, "world", "anyone")];
+    client.set_acl().with_acl(not_readable).for_path(guard.path()).await.unwrap();
+    timeout(PATIENCE, hidden.acquire_timeout(PATIENCE)).await.unwrap().unwrap_err();
+    log.comes_to("the node that is held cannot be watched").await;
+    assert!(guard.release().await.unwrap().is_released());
+
     // Nobody may delete anything below the path, so the node of the dropped guard stays.
     let guard = timeout(PATIENCE, mutex.acquire()).await.unwrap().unwrap();
     let read_only = vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];

@@ -215,7 +215,8 @@ async fn the_leader_does_not_learn_from_a_write_that_its_client_lives() {
 fn every_mutant_is_found() {
     let mutants = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../mutants")).unwrap();
     let names = mutants.filter_map(|file| Some(file.unwrap().file_name().to_str()?.strip_suffix(".patch")?.to_owned()));
-    let mutants: Vec<_> = names.filter(|name| name != "switch").collect();
+    let mutants: Vec<_> =
+        names.filter(|name| name != "switch" && !text_of(name).contains("Found by a test alone")).collect();
     assert!(mutants.len() > 20, "{mutants:?}");
     let next = parking_lot::Mutex::new(mutants.into_iter());
     // A thread is broken in one way at a time.
@@ -237,9 +238,13 @@ fn every_mutant_is_found() {
 }
 
 #[cfg(curator_mutants)]
+fn text_of(mutant: &str) -> String {
+    std::fs::read_to_string(format!("{}/../mutants/{mutant}.patch", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+#[cfg(curator_mutants)]
 fn first_seed_that_finds(mutant: &'static str) -> Option<u64> {
-    let patch = format!("{}/../mutants/{mutant}.patch", env!("CARGO_MANIFEST_DIR"));
-    let patch = std::fs::read_to_string(patch).unwrap();
+    let patch = text_of(mutant);
     let finds = |seed: &u64| storms_of(&patch, *seed).iter().any(|storm| !storm.run(*seed).violations.is_empty());
     curator_framework::mutants::with(mutant, || (1..=1000).find(finds))
 }

@@ -193,8 +193,10 @@ async fn compete(
         let guards = if let Contended::Downgrade(write) = lock {
             let writing = write.acquire_timeout(PATIENCE).await?.ok_or("not granted in time")?;
             say(name, &format!("granted {} {}", now(), writing.fencing_token()));
+            // Readers may be granted before this process sees the reply.
+            let started = now();
             let reading = writing.downgrade().await?;
-            say(name, &format!("downgraded {} {}", now(), reading.fencing_token()));
+            say(name, &format!("downgraded {started} {}", reading.fencing_token()));
             vec![reading.into()]
         } else {
             let Some(guards) = lock.acquire(PATIENCE).await? else {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::CuratorFramework;
-use crate::client::contained::Contained;
+use crate::client::contained::{Contained, ContainedClock};
 use crate::client::listeners::ConnectionStateListenable;
 use crate::core::config::{Config, DefaultData};
 use crate::core::{ClientCore, Shared};
@@ -281,7 +281,7 @@ impl CuratorFrameworkBuilder {
     /// Sets the clock that measures deadlines. Default: [`BootClock`]. Tests under paused time use
     /// [`TokioClock`](crate::TokioClock). If the clock stops while the machine sleeps, a loss is noticed too late.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.clock = Arc::new(clock);
+        self.clock = Arc::new(ContainedClock::new(clock));
         self
     }
 

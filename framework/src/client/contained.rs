@@ -18,8 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use crate::ensemble::provider::EnsembleProvider;
+use crate::environment::clock::Clock;
 use crate::environment::randomness::{Randomness, ThreadRandomness};
 use crate::error::{ConnectError, Error};
 use crate::model::Acl;
@@ -36,6 +38,36 @@ pub(super) struct Contained<T: ?Sized>(pub(super) Arc<T>);
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Contained<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// A clock of the program. Drops read the clock, and a panic there would abort the process. So a panic returns the newest
+/// time that the clock has shown, and the deadline passes by the machine's own clock.
+#[derive(Debug)]
+pub(super) struct ContainedClock<T> {
+    clock: T,
+    newest: Mutex<Duration>,
+}
+
+impl<T> ContainedClock<T> {
+    pub(super) fn new(clock: T) -> Self {
+        Self { clock, newest: Mutex::default() }
+    }
+}
+
+impl<T: Clock> Clock for ContainedClock<T> {
+    fn now(&self) -> Duration {
+        match catch_panic("clock", || self.clock.now()) {
+            Ok(now) => {
+                *self.newest.lock() = now;
+                now
+            }
+            Err(_panic) => *self.newest.lock(),
+        }
+    }
+
+    fn is_simulated(&self) -> bool {
+        self.clock.is_simulated()
     }
 }
 

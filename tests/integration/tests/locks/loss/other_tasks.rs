@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use curator_framework::{
-    AddWatchMode, BootClock, ByteStream, Clock, Connector, CuratorFramework, DefaultZooKeeperFactory, Error,
-    LossReason, SessionConnectionStateErrorPolicy, SessionEnd, StandardConnectionStateErrorPolicy,
+    AddWatchMode, BootClock, ByteStream, Clock, Connector, CuratorFramework, DefaultZooKeeperFactory, LossReason,
+    SessionConnectionStateErrorPolicy, SessionEnd, StandardConnectionStateErrorPolicy,
 };
 use curator_integration::env::{PATIENCE, builder, connected, eventually};
 use curator_recipes::{InterProcessMutex, MutexGuard};

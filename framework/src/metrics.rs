@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use crate::state::connection_state::ConnectionState;
 
-/// Counts a client that changes its state: from `None` when it starts, to `None` when it ends.
+/// Counts a client that changes its state: from `None` when it starts, to `None` when it ends. Does not wait for the
+/// recorder, because the caller keeps the session.
 pub(crate) fn state_changed(before: Option<ConnectionState>, after: Option<ConnectionState>) {
     #[cfg(feature = "metrics")]
-    record(|| {
+    record_apart(move || {
         for (state, change) in [(before, -1.0), (after, 1.0)] {
             if let Some(state) = state {
                 metrics::gauge!("curator_connection_state", "state" => state.as_str()).increment(change);
@@ -19,16 +20,22 @@ pub(crate) fn state_changed(before: Option<ConnectionState>, after: Option<Conne
     });
 }
 
-/// Counts a session that has a new connection.
+/// Counts a session that has a new connection, and does not wait for the recorder.
 pub(crate) fn reconnected() {
     #[cfg(feature = "metrics")]
-    record(|| metrics::counter!("curator_reconnects_total").increment(1));
+    record_apart(|| metrics::counter!("curator_reconnects_total").increment(1));
 }
 
 /// Records the time from the send of a request to its reply.
 pub(crate) fn answered(request: &'static str, elapsed: Duration) {
     #[cfg(feature = "metrics")]
     record(|| metrics::histogram!("curator_request_seconds", "request" => request).record(elapsed));
+}
+
+/// Calls the program's recorder on a thread of its own.
+#[cfg(feature = "metrics")]
+fn record_apart(call: impl FnOnce() + Send + 'static) {
+    crate::sync::report::report_metric(move || record(call));
 }
 
 /// Calls the program's recorder. Its panic ends no task.

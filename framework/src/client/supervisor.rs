@@ -268,10 +268,8 @@ impl<'a> SessionDriver<'a> {
                 shared.on_event(StateEvent::Answered);
                 let (number, session_id) = (session.number(), session.shown_id());
                 let timeout_s = reattached.timeout.as_secs_f64();
-                report(move || {
-                    metrics::reconnected();
-                    tracing::info!(session = number, session_id, timeout_s, "reconnected");
-                });
+                metrics::reconnected();
+                report(move || tracing::info!(session = number, session_id, timeout_s, "reconnected"));
             }
             HandleEvent::ReadOnly => shared.on_event(StateEvent::ReadOnly),
             HandleEvent::Ended(end) => return Err(end),

@@ -81,8 +81,7 @@ impl Drop for TaskEnd {
             session.finish(end);
         }
         self.0.finished.send_replace(true);
-        let state = self.0.state();
-        report(move || metrics::state_changed(state, None));
+        metrics::state_changed(self.0.state(), None);
     }
 }
 
@@ -164,10 +163,8 @@ impl Shared {
             let root = Namespace::new(&self.config.chroot, "").unwrap_or_default();
             (self.on_state)(ClientCore::kept_by(owner, root), state);
         }
-        report(move || {
-            metrics::state_changed(before, after);
-            tracing::info!(%state, "connection state");
-        });
+        metrics::state_changed(before, after);
+        report(move || tracing::info!(%state, "connection state"));
     }
 
     /// Books the close of a session that has ended, for `close` to wait for.

@@ -30,7 +30,7 @@ use crate::session::owned_node::KnownNode;
 use crate::session::watches::{WakeReason, Watch};
 use crate::session::{Session, WatchedData};
 use crate::sync::report::report;
-use crate::sync::user_code;
+use crate::sync::user_code::catch_panic;
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::SessionEnd;
 
@@ -129,11 +129,6 @@ impl DeleteBacklog {
     pub(crate) async fn settled(&self) {
         self.owing.wait_for(|&owing| owing == 0).await;
     }
-}
-
-/// Calls the callback of a node that is held. Its panic must not end the background task.
-pub(crate) fn catch_panic(call: impl FnOnce()) {
-    let _reported = user_code::catch_panic("callback of a held node", call);
 }
 
 /// The job to do for an owned node.
@@ -505,7 +500,8 @@ impl BackgroundTask {
         match job {
             DueJob::Held(node, HeldTask::Call) => {
                 if let Some(call) = node.upgrade().and_then(|node| node.take_call()) {
-                    catch_panic(call);
+                    // The panic is logged.
+                    let _panicked = catch_panic("callback for a long hold", call);
                 }
                 None
             }

@@ -31,7 +31,7 @@ pub(crate) enum Passed {
     Deadline,
 }
 
-/// The call for a time that has passed. It must neither block nor run code of the user.
+/// The call for a time that has passed. It must not block, nor run code of the user, such as the waker of a task.
 type Call = Box<dyn Fn(Passed) + Send + Sync>;
 
 /// The deadline of one session. Dropping it ends the watch.
@@ -185,7 +185,7 @@ impl DeadlineThread {
             if !passed.is_empty() {
                 MutexGuard::unlocked(&mut entries, || {
                     for (watched, due) in passed {
-                        // The waker of a task may panic. It must not end the watch of the others.
+                        // A panic must not end the watch of the other deadlines.
                         let _panicked = catch_unwind(AssertUnwindSafe(|| (watched.call)(due)));
                     }
                 });

@@ -84,8 +84,6 @@ struct Inner {
     end: SetOnce<SessionEnd>,
     /// The steps after the end have started.
     ending: AtomicBool,
-    /// Does what follows a loss that the thread of the deadlines has noticed.
-    after_losses: SafeNotifyExecutor,
     watches: WatchRegistry,
     background: Background,
     acl_provider: Arc<dyn AclProvider>,
@@ -146,10 +144,18 @@ impl Session {
             SessionLiveness::new(connection.handle.negotiated_timeout(), connection.established, connection.sent);
         let silence_is_error = config.error_policy.is_error_state(ConnectionState::Suspended);
         let inner = Arc::new_cyclic(|inner: &Weak<Inner>| {
-            let inner = Weak::clone(inner);
+            let (inner, executor) = (Weak::clone(inner), SafeNotifyExecutor::new());
             let passed = move |passed| {
-                if let Some(inner) = inner.upgrade() {
-                    inner.on_passed(passed);
+                let session = Weak::clone(&inner);
+                let job = move || {
+                    if let Some(session) = session.upgrade() {
+                        session.on_passed(passed);
+                    }
+                };
+                // Apart from the thread of the deadlines: a waker is code of the user, and so is a client that is dropped.
+                if executor.try_submit(job).is_err() {
+                    // The system refuses a thread. The session's own task does the rest.
+                    inner.upgrade().iter().for_each(|session| session.record_passed(passed));
                 }
             };
             Inner {
@@ -163,7 +169,6 @@ impl Session {
                 zxid: AtomicI64::new(0),
                 end: SetOnce::new(),
                 ending: AtomicBool::new(false),
-                after_losses: SafeNotifyExecutor::new(),
                 watches: watches_of(connection),
                 background,
                 acl_provider: Arc::clone(&config.acl_provider),
@@ -531,9 +536,18 @@ impl Session {
 }
 
 impl Inner {
-    /// Records that a time has passed. The thread of the deadlines calls this, so no code of the user may run here, and
-    /// no lock may be taken that such code can hold.
-    fn on_passed(self: Arc<Self>, passed: Passed) {
+    /// Records that a time has passed, and does what follows.
+    fn on_passed(&self, passed: Passed) {
+        // A waker that panics does not keep the watches from waking.
+        let _panicked = catch_panic("waker of a task", || self.record_passed(passed));
+        match passed {
+            Passed::Deadline => self.complete_end(),
+            Passed::Silence => self.watches.all_lost(),
+        }
+    }
+
+    /// Records that a time has passed, and wakes the tasks that await a loss.
+    fn record_passed(&self, passed: Passed) {
         match passed {
             Passed::Deadline => {
                 // Another end may have come first.
@@ -543,13 +557,6 @@ impl Inner {
                 self.count_error();
             }
         }
-        let executor = self.after_losses.clone();
-        let followed = executor.try_submit(move || match passed {
-            Passed::Deadline => self.complete_end(),
-            Passed::Silence => self.watches.all_lost(),
-        });
-        // Without a thread the job waits for the next one. An event of the log could block here.
-        drop(followed);
     }
 
     /// Counts an error state of the connection, which ends all holds.

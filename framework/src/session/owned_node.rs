@@ -18,8 +18,9 @@ use crate::model::path::{make_path, node_from_path, parent_of};
 use crate::model::protected::{ProtectedId, normalize};
 use crate::model::{Acl, CreateMode, Stat};
 use crate::session::Session;
-use crate::session::background::{PendingDelete, catch_panic, rearm_watch};
+use crate::session::background::{PendingDelete, rearm_watch};
 use crate::session::watches::Watch;
+use crate::sync::user_code::catch_panic;
 use crate::sync::watch_cell::WatchCell;
 use crate::zookeeper::{Done, Operation, SessionEnd};
 
@@ -200,7 +201,8 @@ impl KnownNode {
     /// Passes the data and stat of a read to the observer.
     pub(crate) fn was_read(&self, data: &[u8], stat: &Stat) {
         if let Some(observer) = self.observer.get() {
-            catch_panic(|| observer(data, stat));
+            // The panic is logged.
+            let _panicked = catch_panic("observer of a node's data", || observer(data, stat));
         }
     }
 
@@ -231,7 +233,8 @@ impl KnownNode {
     pub(crate) fn report_loss(&self) {
         let call = self.when_lost.lock().clone();
         if let Some(call) = call {
-            catch_panic(|| call());
+            // The panic is logged.
+            let _panicked = catch_panic("callback for a loss", || call());
         }
     }
 

@@ -1,4 +1,4 @@
-//! Events and metrics of the tasks that keep a session.
+//! Events and metrics of the tasks that keep a session: the code behind them is the user's, and may block.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
@@ -12,15 +12,16 @@ use crate::sync::safe_notify::SafeNotifyExecutor;
 const MOST_WAITING: usize = 1024;
 
 static REPORTS: LazyLock<SafeNotifyExecutor> = LazyLock::new(SafeNotifyExecutor::new);
+static METRICS: LazyLock<SafeNotifyExecutor> = LazyLock::new(SafeNotifyExecutor::new);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Runs a call of `tracing` or `metrics` on a thread of its own, in order. The code behind such a call is the user's: a
-/// log blocks when its pipe is full. A task that keeps a session, or that wakes other tasks, must not wait for it.
+/// Runs a call of `tracing` on a thread of its own, in order. A log blocks when its pipe is full. A task that keeps a
+/// session, or that wakes other tasks, must not wait for it.
 ///
 /// The event goes to the subscriber and the span of the caller. While 1,024 reports wait, further ones are dropped, and
 /// a later event counts them.
 pub fn report(call: impl FnOnce() + Send + 'static) {
-    if LevelFilter::current() == LevelFilter::OFF && !cfg!(feature = "metrics") {
+    if LevelFilter::current() == LevelFilter::OFF {
         return;
     }
     if REPORTS.waiting() >= MOST_WAITING {
@@ -40,4 +41,11 @@ pub fn report(call: impl FnOnce() + Send + 'static) {
         // A log that panics must not cause a report of its own.
         let _panicked = catch_unwind(AssertUnwindSafe(|| tracing::dispatcher::with_default(&log, reported)));
     });
+}
+
+/// Runs a call of `metrics` on a thread of its own, in order, apart from the events. It is never dropped, because a gauge
+/// that misses a change stays wrong.
+pub fn report_metric(call: impl FnOnce() + Send + 'static) {
+    // Without a thread the call waits for the next one.
+    let _waits = METRICS.try_submit(call);
 }

@@ -33,16 +33,24 @@ pub(crate) fn granted(label: &Label) {
     });
 }
 
-/// Counts a hold that ends: with a reason, by a loss.
-pub(crate) fn ended(label: &Label, loss: Option<LossReason>) {
+/// Counts a hold that ends without a loss.
+pub(crate) fn ended(label: &Label) {
     #[cfg(feature = "metrics")]
-    record(|| {
-        metrics::gauge!("curator_lock_held", "lock" => lock(label)).decrement(1.0);
-        if let Some(reason) = loss {
-            let reason = short(reason);
-            metrics::counter!("curator_locks_lost_total", "lock" => lock(label), "reason" => reason).increment(1);
-        }
-    });
+    record(|| metrics::gauge!("curator_lock_held", "lock" => lock(label)).decrement(1.0));
+}
+
+/// Counts a hold that a loss ends. Does not wait for the recorder, because the caller reacts to the loss.
+pub(crate) fn lost(label: &Label, reason: LossReason) {
+    #[cfg(feature = "metrics")]
+    {
+        let (lock, reason) = (lock(label), short(reason));
+        curator_framework::report_metric(move || {
+            record(|| {
+                metrics::gauge!("curator_lock_held", "lock" => lock.clone()).decrement(1.0);
+                metrics::counter!("curator_locks_lost_total", "lock" => lock, "reason" => reason).increment(1);
+            });
+        });
+    }
 }
 
 #[cfg(feature = "metrics")]

@@ -54,11 +54,15 @@ enum Server {
     Shared(SocketAddr),
 }
 
-/// Waits for the reports so far, which are made in order on a thread of their own.
+/// Waits for the events and the metrics so far, which are reported in order on threads of their own.
 pub fn reports_are_made() {
     let (done, is_done) = std::sync::mpsc::channel();
-    curator_framework::report(move || done.send(()).unwrap());
+    let of_metrics = done.clone();
+    curator_framework::report_metric(move || of_metrics.send(()).unwrap());
+    // Without a subscriber no event is reported, and this call is dropped.
+    curator_framework::report(move || drop(done));
     is_done.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(is_done.recv_timeout(PATIENCE), Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
 }
 
 /// Longer than anything that is waited for can take on a busy machine.

@@ -185,19 +185,17 @@ impl Hold {
         if self.over.swap(true, Ordering::SeqCst) {
             return;
         }
-        let (label, lock_path, node) = (self.label.clone(), self.lock_path.clone(), self.path.clone());
+        metrics::lost(&self.label, reason);
+        let (path, node) = (self.lock_path.clone(), self.path.clone());
         let held_s = self.since.elapsed().as_secs_f64();
         let session_id = self.session.id().map(|id| tracing::field::display(format!("{id:#x}")));
-        report(move || {
-            metrics::ended(&label, Some(reason));
-            tracing::warn!(path = &*lock_path, node = &*node, %reason, held_s, session_id, "lock lost");
-        });
+        report(move || tracing::warn!(path = &*path, node = &*node, %reason, held_s, session_id, "lock lost"));
     }
 
     /// Counts the end of a hold that was not lost, once.
     fn count_end(&self) {
         if !self.over.swap(true, Ordering::SeqCst) {
-            metrics::ended(&self.label, None);
+            metrics::ended(&self.label);
         }
     }
 

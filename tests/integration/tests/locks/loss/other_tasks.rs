@@ -4,14 +4,16 @@ use std::cell::RefCell;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use curator_framework::{
     AddWatchMode, BootClock, ByteStream, Clock, Connector, CuratorFramework, DefaultZooKeeperFactory, LossReason,
-    SessionConnectionStateErrorPolicy, SessionEnd, StandardConnectionStateErrorPolicy,
+    SessionConnectionStateErrorPolicy, SessionEnd, StandardConnectionStateErrorPolicy, report, report_metric,
 };
 use curator_integration::env::{PATIENCE, builder, connected, eventually};
 use curator_recipes::{InterProcessMutex, MutexGuard};
@@ -204,6 +206,40 @@ fn guard_is_lost_in_time_while_the_reader_of_the_log_stands_still() {
         (lost, timeout(PATIENCE, next).await.unwrap().unwrap().1)
     });
     assert!(lost < granted, "lost {:?} after the next grant", lost - granted);
+}
+
+/// A waker that blocks, like one that sends to a full channel.
+struct Blocking(Gate);
+
+impl Wake for Blocking {
+    fn wake(self: Arc<Self>) {
+        self.0.pass();
+    }
+}
+
+#[test]
+fn guard_is_lost_in_time_while_the_waker_of_another_session_blocks() {
+    let (blocked, stage) = (Stage::new(), Stage::new());
+    let not_driven = [(); 2].map(|()| Builder::new_current_thread().enable_all().build().unwrap());
+    let (gate, _open) = gate();
+    let of_blocked = not_driven[0].block_on(mutex_of(blocked.proxy.address()));
+    let guard = not_driven[1].block_on(mutex_of(stage.proxy.address()));
+    let waker = Waker::from(Arc::new(Blocking(gate)));
+    let mut lost = pin!(of_blocked.lost());
+    assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    blocked.proxy.partition();
+    stage.others.block_on(eventually("the other loss", async || !of_blocked.is_held()));
+    stage.is_lost_before_the_next_grant(&guard);
+}
+
+#[test]
+fn metrics_are_recorded_while_the_log_blocks() {
+    let (gate, _open) = gate();
+    let log = tracing::Dispatch::new(FullPipe { gate: gate.clone(), is_full: Arc::default() });
+    let (done, recorded) = std::sync::mpsc::channel();
+    tracing::dispatcher::with_default(&log, || report(move || gate.pass()));
+    report_metric(move || done.send(()).unwrap());
+    recorded.recv_timeout(PATIENCE).unwrap();
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl<'a> Head<'a> {
             connection_since_ms: link.since,
             cause: link.cause.as_deref(),
             exists: snapshot.is_known().then_some(snapshot.missing.is_none()),
-            complete: page::is_complete(snapshot),
+            complete: page::is_complete(snapshot, link),
             left_out: snapshot.left_out.keys().map(String::as_str).collect(),
             as_of_ms: snapshot.at,
             problems: &snapshot.problems,

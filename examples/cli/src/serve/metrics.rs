@@ -47,7 +47,8 @@ pub(crate) fn text(snapshot: &Snapshot, link: &Link, labels: &mut Labels, counts
     };
     single("curator_connected", "gauge", "1 if connected to ZooKeeper, else 0.", u64::from(link.is_connected()));
     single("curator_up_to_date", "gauge", "1 if no change is missing, else 0.", u64::from(is_live(snapshot, link)));
-    single("curator_complete", "gauge", "1 if all locks are known, else 0.", u64::from(is_complete(snapshot)));
+    let complete = is_complete(snapshot, link);
+    single("curator_complete", "gauge", "1 if all locks are known and no change is missing, else 0.", complete.into());
     if snapshot.is_known() {
         single("curator_left_out", "gauge", "Nodes that could not be read.", snapshot.left_out.len() as u64);
     }

@@ -420,8 +420,8 @@ fn fill(title: &str, events: &str, notice: &str, snapshot: &Snapshot, link: &Lin
 }
 
 /// Returns `true` if no lock is missing.
-pub(crate) fn is_complete(snapshot: &Snapshot) -> bool {
-    snapshot.complete && snapshot.problems.is_empty()
+pub(crate) fn is_complete(snapshot: &Snapshot, link: &Link) -> bool {
+    is_live(snapshot, link) && snapshot.problems.is_empty()
 }
 
 /// Returns whether the page shows the present state.

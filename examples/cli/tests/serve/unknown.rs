@@ -80,6 +80,32 @@ fn each_loss_and_each_return_of_the_connection_is_one_line() {
     assert_eq!(web.get("/api/locks").json()["cause"], json!(null));
 }
 
+/// A change may be missing.
+#[test]
+fn answers_are_not_complete_without_a_connection() {
+    let server = in_process();
+    let clients = Clients::new(&server.connect_string());
+    let client = clients.client();
+    clients.contend(&client, "/jobs/a", "lock-", "one");
+    let (web, told) = start(&server.connect_string(), &[]);
+    web.counts("/jobs/a", 1, 0);
+    let complete = || {
+        let answers = ["/api/locks", "/api/locks/jobs/a"].map(|path| {
+            let answer = web.get(path).json();
+            assert!(answer["connected"] == true || answer["complete"] == false, "{answer}");
+            answer["complete"].clone()
+        });
+        let metrics = web.get("/metrics").body;
+        (json!(answers), u8::from(metrics.contains("\ncurator_complete 1\n")))
+    };
+    assert_eq!(complete(), (json!([true, true]), 1));
+    server.stop();
+    assert!(told.next().starts_with("curator: no connection to ZooKeeper at "));
+    assert_eq!(complete(), (json!([false, false]), 0));
+    server.restart().unwrap();
+    until("a complete page", || (complete() == (json!([true, true]), 1)).then_some(()));
+}
+
 #[test]
 fn page_says_that_the_served_path_does_not_exist() {
     let server = in_process();

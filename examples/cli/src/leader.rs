@@ -43,7 +43,7 @@ pub(crate) async fn leader(
     };
     observer.close().await;
     let leader = leader_of(&observed)?;
-    print(text(leader, options.all.then_some(&election), options)?).await?;
+    print(text(leader, None, options.all.then_some(&election), options)?).await?;
     Ok(if leader.is_some() { 0 } else { NO_LEADER })
 }
 
@@ -74,26 +74,26 @@ async fn watch(client: &CuratorFramework, options: &LeaderOptions, chroot: Optio
     let (mut changes, mut outages) = (observer.changes(), Outages::of(client));
     // The observer may have read the leader before the stream of changes began.
     let mut observed = observer.watch().borrow().clone();
-    let mut before = None;
+    let (mut before, mut stale) = (None, None);
     loop {
         let leader = leader_of(&observed)?;
-        let is_new = !matches!(observed, Observed::Unknown) && before.as_ref().map(Option::as_ref) != Some(leader);
-        if is_new {
+        let reason = reason_of(&observed);
+        let is_change = before.as_ref().map(Option::as_ref) != Some(leader);
+        if !matches!(observed, Observed::Unknown) && (is_change || options.json && reason != stale) {
             let time = if options.json { String::new() } else { rfc3339(SystemTime::now()) + " " };
-            if !print(time + &text(leader, None, options)?).await? {
+            if !print(time + &text(leader, reason.as_deref(), None, options)?).await? {
                 return Ok(0);
             }
             before = Some(leader.cloned());
         }
+        if let Some(cause) = reason.as_ref().filter(|_| reason != stale) {
+            tell(&format!("the leader may have changed, the election cannot be read: {cause}"));
+        }
+        stale = reason;
         tokio::select! {
             biased;
             change = changes.next() => match change {
-                Some(Change::Item(next)) => {
-                    if let Observed::Stale { cause, .. } = &next {
-                        tell(&format!("the leader may have changed, the election cannot be read: {cause}"));
-                    }
-                    observed = next;
-                }
+                Some(Change::Item(next)) => observed = next,
                 Some(Change::Dropped(count)) => tell(&format!("{count} changes came faster than they were printed")),
                 None => return Err(Error::Closed.into()),
             },
@@ -113,12 +113,30 @@ fn leader_of(observed: &Observed) -> Result<Option<&Leader>, Failure> {
     }
 }
 
-fn text(leader: Option<&Leader>, election: Option<&Lock>, options: &LeaderOptions) -> Result<String, Failure> {
+/// Returns the reason for which the leader may have changed; `None` for the present leader.
+fn reason_of(observed: &Observed) -> Option<String> {
+    match observed {
+        Observed::Stale { cause, .. } => Some(cause.to_string()),
+        _ => None,
+    }
+}
+
+/// Formats the leader. With a `reason` it is the last known leader.
+fn text(
+    leader: Option<&Leader>,
+    reason: Option<&str>,
+    election: Option<&Lock>,
+    options: &LeaderOptions,
+) -> Result<String, Failure> {
     let path = &options.path;
     if options.json {
         let candidates = election.map(|election| election.contenders.as_slice());
-        let state = if leader.is_some() { "led" } else { "vacant" };
-        return line(&Shot { leader: leader.map(LeaderFields::new), candidates, ..Shot::new(path, state) });
+        let state = match (reason, leader) {
+            (Some(_), _) => "stale",
+            (None, Some(_)) => "led",
+            (None, None) => "vacant",
+        };
+        return line(&Shot { leader: leader.map(LeaderFields::new), candidates, reason, ..Shot::new(path, state) });
     }
     let mut lines = leader.map_or_else(|| vec![format!("{path} has no leader")], |leader| summary(path, leader));
     lines.extend(election.into_iter().flat_map(|election| table(&election.contenders)));

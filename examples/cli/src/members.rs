@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use curator_cli::contenders::{kind_of, rfc3339, shown};
 use curator_framework::{CuratorFramework, Error, make_path};
 use curator_recipes::{Group, GroupState, MemberChange};
+use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use serde::{Serialize, Serializer};
 
@@ -54,7 +55,7 @@ async fn watch(client: &CuratorFramework, options: &MembersOptions, chroot: Opti
     let group = Group::observe(client.clone(), &options.path)?;
     let (mut changes, mut states, mut outages) = (group.changes(), group.watch(), Outages::of(client));
     states.mark_changed();
-    let (mut was_known, mut problem) = (false, None);
+    let (mut was_known, mut is_stale, mut problem) = (false, false, None);
     loop {
         tokio::select! {
             biased;
@@ -69,11 +70,28 @@ async fn watch(client: &CuratorFramework, options: &MembersOptions, chroot: Opti
                 match state {
                     // The first look has the exit status of the other commands.
                     GroupState::Failed(error) if !was_known => return Err(error.into()),
-                    GroupState::Failed(error) => tell_anew(&mut problem, format!("the group cannot be read: {error}")),
+                    GroupState::Failed(error) => {
+                        tell_anew(&mut problem, format!("the group cannot be read: {error}"));
+                    }
                     GroupState::Stale { cause, .. } => {
-                        tell_anew(&mut problem, format!("the members may have changed, the group cannot be read: {cause}"));
+                        let reason = cause.to_string();
+                        let text = format!("the members may have changed, the group cannot be read: {reason}");
+                        let is_new = tell_anew(&mut problem, text);
+                        is_stale = true;
+                        if is_new && options.json && !print(state_line("stale", Some(&reason))?).await? {
+                            return Ok(0);
+                        }
                     }
                     GroupState::Known(members) => {
+                        // The changes precede the line that says that they are printed.
+                        while let Some(change) = changes.next().now_or_never().flatten() {
+                            if !print(event(change, options.json)?).await? {
+                                return Ok(0);
+                            }
+                        }
+                        if std::mem::take(&mut is_stale) && options.json && !print(state_line("fresh", None)?).await? {
+                            return Ok(0);
+                        }
                         if !was_known && members.is_empty() {
                             tell(&format!("{} has no members", options.path));
                         }
@@ -99,14 +117,31 @@ fn event(change: MemberChange, json: bool) -> Result<String, Failure> {
         MemberChange::Left(member) => ("left", member),
     };
     let member = Row { id: member.id, data: member.data, session: member.session, czxid: member.czxid, since: None };
-    let now = SystemTime::now();
     if json {
-        let time = humantime::format_rfc3339_millis(now).to_string();
-        return line(&Event { time, change: word, member });
+        return line(&Event { time: time(), change: word, member });
     }
-    let (time, id, data) = (rfc3339(now), shown(member.id.as_bytes()), shown_data(&member.data));
+    let (time, id, data) = (rfc3339(SystemTime::now()), shown(member.id.as_bytes()), shown_data(&member.data));
     let session = shown_session(member.session);
     Ok(format!("{time} {id} {word} (data {data}, session {session}, czxid {})\n", member.czxid))
+}
+
+/// Formats a state of the group as a line of JSON.
+fn state_line(state: &'static str, reason: Option<&str>) -> Result<String, Failure> {
+    line(&State { time: time(), state, reason })
+}
+
+/// Returns the present time, for a line of JSON.
+fn time() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+/// The JSON of a state of the group.
+#[derive(Serialize)]
+struct State<'a> {
+    time: String,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
 /// The JSON of a change.

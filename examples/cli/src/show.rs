@@ -25,12 +25,14 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// The pause before the next attempt while the servers do not answer.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Prints a problem on standard error, unless it was printed last.
-pub(crate) fn tell_anew(before: &mut Option<String>, problem: String) {
-    if before.as_ref() != Some(&problem) {
+/// Prints a problem on standard error, unless it was printed last. Returns `true` if it was printed.
+pub(crate) fn tell_anew(before: &mut Option<String>, problem: String) -> bool {
+    let is_new = before.as_ref() != Some(&problem);
+    if is_new {
         tell(&problem);
         *before = Some(problem);
     }
+    is_new
 }
 
 pub(crate) async fn list(client: &CuratorFramework, ls: &Ls, chroot: Option<&str>) -> Result<u8, Failure> {

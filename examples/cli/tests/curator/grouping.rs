@@ -170,8 +170,15 @@ async fn group_that_cannot_be_read_is_told() {
     let (mut child, mut lines) = watch(&servers, &[]);
     let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.next().unwrap().contains("Z one joined ("));
+    let (json_watch, json_lines) = watch(&servers, &["--json"]);
+    let mut seen = json_lines.map(|line| {
+        let shot = parsed(&line);
+        assert!(shot["time"].as_str().unwrap().ends_with('Z'), "{line}");
+        json!([shot["change"], shot["member"]["id"], shot["state"], shot["reason"]])
+    });
+    assert_eq!(seen.next().unwrap(), json!(["joined", "one", null, null]));
     let own = client.session().await.unwrap().id().unwrap();
-    let watcher = server.sessions().into_iter().find(|session| *session != own).unwrap();
+    let watchers: Vec<i64> = server.sessions().into_iter().filter(|session| *session != own).collect();
     let unreadable = vec![Acl::new(Permission::ADMIN, "world", "anyone")];
     client.set_acl().with_acl(unreadable).for_path("/group").await.unwrap();
     for options in [&[][..], &["--watch"], &["--json"]] {
@@ -179,13 +186,18 @@ async fn group_that_cannot_be_read_is_told() {
         assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(77), ""), "{output:?}");
     }
     // The servers send no event of a node that may not be read. The next session lists the group anew.
-    assert!(server.kill_session(watcher));
+    assert!(watchers.into_iter().all(|watcher| server.kill_session(watcher)));
     let line = told.find(|line| !line.contains("connection")).unwrap();
-    assert!(line.starts_with("curator: the members may have changed, the group cannot be read: "), "{line}");
+    let reason = line.strip_prefix("curator: the members may have changed, the group cannot be read: ").unwrap();
+    assert_eq!(seen.next().unwrap(), json!([null, null, "stale", reason]));
     client.set_acl().with_acl(Acl::open_unsafe()).for_path("/group").await.unwrap();
     client.delete().for_path("/group/one").await.unwrap();
     assert!(lines.next().unwrap().contains("Z one left ("));
-    signal(&child, Signal::TERM);
-    assert_eq!(end(child).0, Some(143));
+    assert_eq!(seen.next().unwrap(), json!(["left", "one", null, null]));
+    assert_eq!(seen.next().unwrap(), json!([null, null, "fresh", null]));
+    for child in [child, json_watch] {
+        signal(&child, Signal::TERM);
+        assert_eq!(end(child).0, Some(143));
+    }
     client.close().await;
 }

@@ -3,12 +3,14 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Child;
 
+use curator_framework::{Acl, Permission};
 use curator_test::TestingServer;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::advice::create;
 use crate::showing::parsed;
+use crate::watching::writer;
 use crate::{begin, curator, end, end_without_reader, run, signal, stderr, stdout, until};
 
 /// Starts a candidate of `/election` and waits until it is number `count` in the queue.
@@ -157,6 +159,37 @@ async fn watch_prints_each_leader() {
     drop(text);
     let change = async || stop(join(&server, &[], 1));
     assert_eq!(end_without_reader(text_watch, change).await, (Some(0), String::new()));
+}
+
+#[tokio::test]
+async fn watch_prints_that_the_leader_is_stale() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let client = writer(&server);
+    let leader = join(&server, &["--id", "one"], 1);
+    client.session().await.unwrap();
+    let others = server.sessions();
+    let mut watch = curator(&servers, &["leader", "--watch", "--json", "/election"]).spawn().unwrap();
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut told = BufReader::new(watch.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut seen = lines.map(|line| {
+        let shot = parsed(&line);
+        json!([shot["path"], shot["state"], shot["leader"]["id"], shot["reason"]])
+    });
+    assert_eq!(seen.next().unwrap(), json!(["/election", "led", "one", null]));
+    let unreadable = vec![Acl::new(Permission::ADMIN, "world", "anyone")];
+    client.set_acl().with_acl(unreadable).for_path("/election").await.unwrap();
+    // The next session reads the election again.
+    let own = server.sessions().into_iter().find(|session| !others.contains(session)).unwrap();
+    assert!(server.kill_session(own));
+    let line = told.find(|line| !line.contains("connection")).unwrap();
+    let reason = line.strip_prefix("curator: the leader may have changed, the election cannot be read: ").unwrap();
+    assert_eq!(seen.next().unwrap(), json!(["/election", "stale", "one", reason]));
+    client.set_acl().with_acl(Acl::open_unsafe()).for_path("/election").await.unwrap();
+    assert_eq!(seen.next().unwrap(), json!(["/election", "led", "one", null]));
+    stop(watch);
+    stop(leader);
+    client.close().await;
 }
 
 #[test]

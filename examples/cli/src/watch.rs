@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use curator_cli::contenders::{rfc3339, shown};
 use curator_framework::{CuratorFramework, Error};
-use curator_recipes::{CacheEvent, CacheEvents, CacheState, ChildData, CuratorCache, CuratorCacheOptions};
+use curator_recipes::{CacheEvent, CacheEvents, CacheState, ChildData, CuratorCache, CuratorCacheOptions, Lookup};
 use serde::Serialize;
 
 use crate::fields::{DataFields, session, shown_data, shown_session};
@@ -156,6 +156,8 @@ impl<'a> View<'a> {
     /// Prints that all changes up to a transaction are printed.
     async fn fresh(&mut self, zxid: i64) -> Flow {
         self.is_fresh = true;
+        // The servers do not notify a client of the deletion of a node that it may not read.
+        self.left_out.retain(|path| matches!(self.cache.get(path), Lookup::NotLoaded));
         let (path, nodes) = (&self.options.path, self.nodes.take());
         let (complete, left_out) = (Some(self.left_out.is_empty()), Some(&self.left_out));
         let state = State { zxid: Some(zxid), nodes, complete, left_out, ..State::new("fresh") };

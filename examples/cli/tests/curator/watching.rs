@@ -227,6 +227,38 @@ async fn watch_once_ends_behind_the_present_nodes() {
     client.close().await;
 }
 
+/// The servers do not notify a client of the deletion of a node that it may not read.
+#[tokio::test]
+async fn deleted_node_is_no_longer_left_out() {
+    let server = TestingServer::start().unwrap();
+    let client = writer(&server);
+    create(&client, "/config", b"").await;
+    for path in ["/config/deleted", "/config/stays"] {
+        let unreadable = vec![Acl::new(Permission::ADMIN, "world", "anyone")];
+        client.create().with_acl(unreadable).for_path(path).await.unwrap();
+    }
+    let proxy = FaultProxy::start(server.address()).unwrap();
+    let (child, lines, mut told) = watch(&proxy.connect_string(), &["--json"]);
+    let mut lines = lines.map(|line| parsed(&line));
+    let mut next = |state: &str| {
+        let line = lines.find(|line| line["state"] == state).unwrap();
+        json!([line["complete"], line["left_out"]])
+    };
+    assert_eq!(next("fresh"), json!([false, ["/config/deleted", "/config/stays"]]));
+    for (path, remaining) in [("/config/deleted", &["/config/stays"][..]), ("/config/stays", &[])] {
+        client.delete().for_path(path).await.unwrap();
+        proxy.refuse();
+        proxy.reset();
+        next("stale");
+        proxy.accept();
+        assert_eq!(next("fresh"), json!([remaining.is_empty(), remaining]));
+    }
+    signal(&child, Signal::TERM);
+    assert_eq!(end(child).0, Some(143));
+    assert!(told.all(|line| line.contains(" is left out: ") || line == "curator: ended by TERM"));
+    client.close().await;
+}
+
 #[tokio::test]
 async fn watch_tells_of_nodes_that_it_may_not_read() {
     let server = TestingServer::start().unwrap();

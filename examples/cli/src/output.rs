@@ -180,6 +180,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Instant;
 
     use super::*;
 
@@ -211,7 +212,9 @@ mod tests {
         let (stream, take, texts) = stream();
         let long = "x".repeat(MOST_BYTES / 2);
         stream.tell("first".to_owned());
+        let begin = Instant::now();
         while !stream.0.lock().is_writing {
+            assert!(begin.elapsed() < Duration::from_secs(60), "never: a write");
             thread::yield_now();
         }
         for _ in 0..4 {

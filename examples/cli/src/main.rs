@@ -443,8 +443,11 @@ async fn check(
     chroot: Option<&str>,
 ) -> Result<(), Failure> {
     if let Some(whole) = lock_of_contender(path) {
-        let noun = if is_candidate(node_from_path(path)) { Noun::Election } else { Noun::Lock };
-        return Err(Failure(2, show::part_of(path, whole, noun)));
+        let (participant, noun) =
+            if is_candidate(node_from_path(path)) { ("candidate", Noun::Election) } else { ("contender", Noun::Lock) };
+        let (_, word, _) = noun.words();
+        let text = format!("{path} has the name of a {participant}'s node: name the {word} itself, {whole}");
+        return Err(Failure(2, text));
     }
     let children = match client.get_children().for_path(path).await {
         Ok(children) => children,

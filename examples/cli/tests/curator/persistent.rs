@@ -104,6 +104,7 @@ fn node_of_a_contender_is_not_the_path_of_another_lock() {
     let servers = server.connect_string();
     let (holder, _out, node) = begin(&servers, &[], "echo $CURATOR_NODE; exec sleep 600");
     let part = format!("{node} is part of a lock: name the lock itself, /lock");
+    let named = format!("{node} has the name of a contender's node: name the lock itself, /lock");
     let refuses = |when: &str| {
         let commands: [&[&str]; 9] = [
             &["lock", &node, "--", "true"],
@@ -118,7 +119,7 @@ fn node_of_a_contender_is_not_the_path_of_another_lock() {
         ];
         for command in commands {
             let output = run(&servers, command);
-            let expected = (Some(2), format!("curator: {part}\n"));
+            let expected = (Some(2), format!("curator: {named}\n"));
             assert_eq!((output.status.code(), stderr(&output)), expected, "{when} {command:?}");
         }
     };

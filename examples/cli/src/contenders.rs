@@ -286,18 +286,36 @@ async fn queues_of(
     Ok(vec![list("leases").await?, list("locks").await?])
 }
 
-/// Returns the path of a persistent node that blocks a lock of this kind, if the lock has no holder.
+/// Returns the path of a persistent node that blocks a new contender of this kind. Reads only the first node of each queue
+/// that this contender waits in.
 ///
 /// # Errors
 ///
-/// Those of [`look`].
-pub async fn blocker(client: &CuratorFramework, path: &str, kind: LockKind) -> Result<Option<String>, LockError> {
-    if contenders_of(client, path, kind, None).await?.iter().any(Contender::holds) {
-        return Ok(None);
-    }
-    for (queue, nodes) in queues_of(client, path, kind, &client.get_children().for_path(path).await?).await? {
-        let others = judged(client, &queue, &nodes).try_filter(|(_, is_contender)| ready(!is_contender));
-        if let Some((node, _)) = std::pin::pin!(others).try_next().await? {
+/// * `Error::NoAuth`: a queue or its first node may not be read.
+/// * `Error::ConnectionLoss`, `Error::SessionExpired`: the servers did not answer.
+pub async fn blocker(client: &CuratorFramework, path: &str, kind: ParticipantKind) -> Result<Option<String>, Error> {
+    let queues: &[(&str, &[&str])] = match kind {
+        ParticipantKind::Lease => &[("/locks", &["lock-"]), ("/leases", &["lease-"])],
+        ParticipantKind::Read => &[("", &["__WRIT__"])],
+        ParticipantKind::Write => &[("", &["__READ__", "__WRIT__"])],
+        ParticipantKind::Candidate => &[("", &["latch-"])],
+        _ => &[("", &["lock-"])],
+    };
+    for (queue, names) in queues {
+        let queue = format!("{path}{queue}");
+        let children = match client.get_children().for_path(&queue).await {
+            Err(Error::NoNode { .. }) => continue,
+            children => children?,
+        };
+        let number = |child: &str| {
+            names.iter().filter(|name| child.contains(*name)).find_map(|name| standard_sequence(child, name))
+        };
+        let Some((_, first)) = children.iter().filter_map(|child| Some((number(child)?, child))).min() else {
+            continue;
+        };
+        let node = make_path(&queue, first);
+        let stat = client.check_exists().for_path(&node).await?;
+        if stat.is_some_and(|stat| !StandardLockInternalsDriver.is_contender(stat.ephemeral_owner)) {
             return Ok(Some(node));
         }
     }

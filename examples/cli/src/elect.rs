@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use curator_cli::contenders::LockKind;
 use curator_framework::CuratorFramework;
-use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, LeaderResult, Leadership};
+use curator_recipes::{LeaderError, LeaderLatch, LeaderLatchOptions, LeaderResult, Leadership, ParticipantKind};
 
 use crate::child::{self, Order};
 use crate::options::Elect;
@@ -51,7 +51,7 @@ async fn terms(
         let left = elect.timeout.map(|budget| budget.saturating_sub(begin.elapsed()));
         let Some((term, grace)) = unless_ended(signals, lead(client, latch, elect, left)).await? else {
             let other = format!("another candidate leads {0}: curator leader {0} shows it", elect.path);
-            tell(&unless_ended(signals, refused_by(client, &elect.path, LockKind::LeaderLatch, other)).await?);
+            tell(&unless_ended(signals, refused_by(client, &elect.path, ParticipantKind::Candidate, other)).await?);
             return Ok(elect.conflict_exit_code);
         };
         let (command, foreground) = (&elect.work.command, elect.work.setting.foreground);

@@ -35,8 +35,8 @@ use curator_framework::{
 };
 use curator_recipes::{
     BarrierError, CacheError, CounterError, InterProcessLock, InterProcessMutex, InterProcessReadWriteLock,
-    InterProcessSemaphoreV2, LeaderError, LockError, LockGuard, LockOptions, NodeError, Release, RevokeOutcome,
-    Revoker,
+    InterProcessSemaphoreV2, LeaderError, LockError, LockGuard, LockOptions, NodeError, ParticipantKind, Release,
+    RevokeOutcome, Revoker,
 };
 
 use crate::barrier::Barrier;
@@ -52,6 +52,8 @@ const LOST: u8 = 74;
 const UNKNOWN: u8 = 76;
 /// The longest time for releasing the lock. After it, the end of the session releases the lock.
 const RELEASE: Duration = Duration::from_secs(5);
+/// The longest time for finding the reason of a refusal.
+const REASON: Duration = Duration::from_secs(1);
 
 /// A failure that ends the program: the exit status and the message.
 struct Failure(u8, String);
@@ -293,6 +295,15 @@ impl Kind {
             Self::Read | Self::Write => LockKind::ReadWrite,
         }
     }
+
+    const fn of_its_contenders(self) -> ParticipantKind {
+        match self {
+            Self::Lock => ParticipantKind::Lock,
+            Self::Semaphore(_) => ParticipantKind::Lease,
+            Self::Read => ParticipantKind::Read,
+            Self::Write => ParticipantKind::Write,
+        }
+    }
 }
 
 /// A lock of any kind. A semaphore is not an `InterProcessLock`, because one caller can hold several leases.
@@ -358,7 +369,7 @@ async fn under(
     let lock = Lock::new(client, kind, run)?;
     let Some((guard, grace)) = unless_ended(signals, acquire(client, &lock, kind, run, chroot)).await? else {
         let other = format!("another contender has {0}: curator status {0} shows it", run.path);
-        tell(&unless_ended(signals, refused_by(client, &run.path, kind.of_its_nodes(), other)).await?);
+        tell(&unless_ended(signals, refused_by(client, &run.path, kind.of_its_contenders(), other)).await?);
         return Ok(run.conflict_exit_code);
     };
     let (command, foreground) = (&run.work.command, run.work.setting.foreground);
@@ -467,8 +478,13 @@ async fn check(
 }
 
 /// Returns the reason of a refusal: a persistent node with the name of a contender's, or `other`.
-async fn refused_by(client: &CuratorFramework, path: &str, kind: LockKind, other: String) -> Result<String, Failure> {
-    let blocker = tokio::time::timeout(RELEASE, blocker(client, path, kind)).await;
+async fn refused_by(
+    client: &CuratorFramework,
+    path: &str,
+    kind: ParticipantKind,
+    other: String,
+) -> Result<String, Failure> {
+    let blocker = tokio::time::timeout(REASON, blocker(client, path, kind)).await;
     Ok(match blocker {
         Ok(Ok(Some(node))) => not_a_contender(&node),
         _ => other,

@@ -98,6 +98,37 @@ async fn waiter_names_the_persistent_node_that_blocks_it() {
     assert_eq!(end(waiter).0, Some(0));
 }
 
+/// Refuses an attempt, and returns the message.
+fn refusal(servers: &str, command: &[&str]) -> String {
+    let output = run(servers, command);
+    assert_eq!(output.status.code(), Some(75), "{output:?}");
+    stderr(&output)
+}
+
+#[tokio::test]
+async fn refused_attempt_names_only_a_node_that_blocks_its_kind() {
+    let server = TestingServer::start().unwrap();
+    let servers = server.connect_string();
+    let (reading, writing) = ("/lock/a__READ__0", "/lock/a__WRIT__1");
+    create(&server, &[reading]).await;
+    let hint = |node: &str| format!("curator: {node} is a persistent node, not a contender: delete or rename it\n");
+    let other = "curator: another contender has /lock: curator status /lock shows it\n";
+    let attempt = |action| refusal(&servers, &[action, "--try", "/lock", "--", "true"]);
+    assert_eq!(run(&servers, &["read", "--try", "/lock", "--", "true"]).status.code(), Some(0));
+    assert_eq!(attempt("write"), hint(reading));
+    delete(&writer(&server), reading).await;
+
+    // A writer holds the lock. The node of a reader behind it blocks no reader.
+    let mut holder = curator(&servers, &["write", "/lock", "--", "sh", "-c", "echo; exec sleep 600"]).spawn().unwrap();
+    assert!(BufReader::new(holder.stdout.take().unwrap()).lines().next().is_some());
+    create(&server, &["/lock/a__READ__2000000000"]).await;
+    assert_eq!((attempt("read").as_str(), attempt("write").as_str()), (other, other));
+    signal(&holder, Signal::TERM);
+    assert_eq!(end(holder).0, Some(143));
+    create(&server, &[writing]).await;
+    assert_eq!((attempt("read"), attempt("write")), (hint(writing), hint(writing)));
+}
+
 #[test]
 fn node_of_a_contender_is_not_the_path_of_another_lock() {
     let server = TestingServer::start().unwrap();

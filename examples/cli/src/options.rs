@@ -40,7 +40,8 @@ Exit status: that of the command, 128 + n if signal n ended it; otherwise
    75  the lock was not acquired, no term began in time, join: the id is taken, barrier, latch: the wait was too long,
        count --cas: another value, latch set: a count remains (see -E)
    76  count, latch set, latch down: the connection was lost, and the change may have been made
-   77  not authorized, or the servers do not accept the credentials
+   77  not authorized, or the servers do not accept the credentials;
+       ls --exit-code: no listed lock is held, but not all could be read
   126  the command cannot be executed
   127  the command was not found
   128 + n if signal n ended this program while it waited, or during ls, status, leader, members, watch, count,

@@ -138,6 +138,18 @@ async fn panic_of_a_selector_at_a_reconnect_ends_the_tree_cache_alone() {
     cache.start().await.unwrap();
     stage.breaks.store(true, Ordering::SeqCst);
     stage.ensemble.reset(CLIENT);
+    let failed = async {
+        loop {
+            match cache.state() {
+                CacheState::Failed(error) => return error,
+                _ => sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    let error = timeout(PATIENCE, failed).await.expect("the cache fails");
+    assert!(matches!(error, CacheError::Panicked { .. }), "{error:?}");
+    let beginning = "the cache of /tree has ended: the descend closure has panicked: no answer for ";
+    assert!(error.to_string().starts_with(beginning), "{error}");
     sleep(PATIENCE).await;
     assert!(stage.guard.is_held() && stage.client.is_connected());
 }

@@ -38,7 +38,9 @@ async fn round(barrier: DistributedDoubleBarrier, number: u64) -> Outcome<Times>
     let began = Instant::now();
     tokio::time::sleep(Duration::from_millis(30 * (5 - number))).await; // the work
     let ended = Instant::now();
-    (member.leave().await?.died() == 0).then_some(()).ok_or("a worker has died in the round")?;
+    if member.leave().await?.died() > 0 {
+        return Err("a worker has died in the round".into());
+    }
     Ok(Times { came, began, ended, left: Instant::now() })
 }
 

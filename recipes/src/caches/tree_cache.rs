@@ -103,7 +103,8 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// Chooses the nodes: Curator's `TreeCacheSelector`. Both closures get full paths, and must not block.
+    /// Chooses the nodes: Curator's `TreeCacheSelector`. Both closures get full paths, and must not block: the cache calls
+    /// them under its lock. A panic ends the cache as [`CacheError::Panicked`].
     ///
     /// | closure | returns `false` |
     /// | --- | --- |

@@ -402,8 +402,11 @@ impl LeaderLatch {
         place.map(|place| make_path(&self.owner.path, &place.own))
     }
 
-    /// Returns the leader as the server lists it; `None` if no candidate leads (Curator returns a participant without an
-    /// id). Costs a listing and one read for each candidate. An [observer](Self::observe) costs less.
+    /// Returns the leader as the server lists it. Costs a listing and one read for each candidate. An
+    /// [observer](Self::observe) costs less.
+    ///
+    /// `None`, for which Curator returns a participant without an id: the election has no candidates, or a persistent node
+    /// with a candidate's name blocks them.
     ///
     /// # Errors
     ///
@@ -416,7 +419,9 @@ impl LeaderLatch {
         Ok(self.participants().await?.into_iter().find(|candidate| candidate.holds))
     }
 
-    /// Returns the candidates in order, the leader first: Curator's `getParticipants`.
+    /// Returns the candidates in order, the leader first: Curator's `getParticipants`. While a persistent node with a
+    /// candidate's name is ahead of them, no candidate leads, and the first one has that node in
+    /// [`blocked_by`](Participant::blocked_by).
     ///
     /// # Errors
     ///

@@ -59,7 +59,7 @@ pub enum Observed {
     /// The last known leader, which may have changed since: the server refuses a read. The observer tries again, with
     /// growing pauses of up to 30 s.
     Stale {
-        /// The leader; `None` if the election had no candidates.
+        /// The leader; `None` if the last read found [no leader](Self::NoLeader).
         leader: Option<Leader>,
         /// The error of the read.
         cause: LeaderError,

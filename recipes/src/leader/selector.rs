@@ -353,8 +353,10 @@ impl LeaderSelector {
         self.inner.internals.base_path()
     }
 
-    /// Returns the leader as the server lists it; `None` if no candidate leads. Costs a listing and one read for each
-    /// candidate. An [observer](Self::observe) costs less.
+    /// Returns the leader as the server lists it. Costs a listing and one read for each candidate. An
+    /// [observer](Self::observe) costs less.
+    ///
+    /// `None`: the election has no candidates, or a persistent node with a candidate's name blocks them.
     ///
     /// # Errors
     ///
@@ -367,7 +369,9 @@ impl LeaderSelector {
         Ok(self.participants().await?.into_iter().find(|candidate| candidate.holds))
     }
 
-    /// Returns the candidates in order, the leader first: Curator's `getParticipants`.
+    /// Returns the candidates in order, the leader first: Curator's `getParticipants`. While a persistent node with a
+    /// candidate's name is ahead of them, no candidate leads, and the first one has that node in
+    /// [`blocked_by`](Participant::blocked_by).
     ///
     /// # Errors
     ///

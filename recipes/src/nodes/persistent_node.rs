@@ -189,7 +189,8 @@ impl PersistentNode {
         started.map_err(|error| NodeError::of_start(error, self.path_text()))
     }
 
-    /// Waits until the node stands. Waits also behind a node of another session.
+    /// Waits until the node exists, even while a node of another session has the path. Returns the last known node while
+    /// it is [stale](NodeState::Stale): the server refuses a request about it, and its session lives.
     ///
     /// # Errors
     ///
@@ -218,7 +219,8 @@ impl PersistentNode {
         }
     }
 
-    /// Waits like [`created`](Self::created) for at most `budget`: Curator's `waitForInitialCreate`.
+    /// Waits like [`created`](Self::created) for at most `budget`: Curator's `waitForInitialCreate`. Returns a
+    /// [stale](NodeState::Stale) node too.
     ///
     /// Behind a crash the node of the earlier process stands until its session expires. So give a budget above the
     /// session timeout, which is 60 s by default.

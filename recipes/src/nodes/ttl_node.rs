@@ -126,7 +126,7 @@ impl PersistentTtlNode {
         self.node.start()
     }
 
-    /// Waits until both nodes stand: see [`PersistentNode::created`].
+    /// Waits until both nodes exist: see [`PersistentNode::created`]. Returns a [stale](crate::NodeState::Stale) node too.
     ///
     /// # Errors
     ///
@@ -139,7 +139,8 @@ impl PersistentTtlNode {
         self.node.created().await
     }
 
-    /// Waits for at most `budget`: see [`PersistentNode::wait_for_initial_create`].
+    /// Waits for at most `budget`: see [`PersistentNode::wait_for_initial_create`]. Returns a
+    /// [stale](crate::NodeState::Stale) node too.
     ///
     /// # Errors
     ///

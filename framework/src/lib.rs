@@ -110,6 +110,9 @@
 //! | warn | `a node cannot be deleted` | `error`, `remains`, `tried_again` |
 //! | error | `code of the program has panicked`: a listener, a closure or a provider; its own request or object fails | `code`, `panic` |
 //!
+//! Two events concern the whole process. The warning `events were dropped while the log was blocked` has their number as
+//! `dropped`. The error `no thread for the deadlines of sessions; a task that computes can delay a loss` has no fields.
+//!
 //! # Metrics
 //!
 //! With the cargo feature `metrics`, the client reports to the program's recorder for the crate

@@ -129,6 +129,7 @@
 //! | warn | `lock lost`: once for each grant, when this process learns of the loss | `path`, `node`, `reason`, `held_s`, `session_id` (ZooKeeper's, in hexadecimal) |
 //! | warn | `a lock is held for long` | `path`, `node`, `held_for_more_than_s` |
 //! | warn | `a task waits for a lock that it holds` | `path`, `held_at`, `waits_at`, `help` |
+//! | warn | `a persistent node with the name of a contender blocks the lock: delete or rename it`: once for each acquire and node | `path`, `node` |
 //!
 //! A leader holds the lock of its election, so these events report terms too. Elections add:
 //!
@@ -151,6 +152,7 @@
 //! | info | `a node stands`: created, created again, or adopted | `path`, `czxid` |
 //! | warn | `a node is taken`: it waits for the node of another session to go | `path`, `session_id` |
 //! | warn | `a node cannot be created`: an error that waiting cannot mend, such as a missing permission | `path`, `error`, `pause_s` |
+//! | warn | `a node that stands cannot be read`: the state is [stale](NodeState::Stale) | `path`, `error`, `pause_s` |
 //! | debug | `a node is created later`: an error that may pass, such as a lost connection | `path`, `error`, `pause_s` |
 //! | warn | `a node's data cannot be written` | `path`, `error` |
 //! | debug | `a node is deleted in the background` | `path`, `error` |

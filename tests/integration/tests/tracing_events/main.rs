@@ -13,11 +13,12 @@ use curator_framework::{
 };
 use curator_integration::env::reports_are_made;
 use curator_recipes::{
-    CountDownLatch, CuratorCache, DistributedDoubleBarrier, Group, InterProcessMutex, InterProcessSemaphoreV2,
-    LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderState, Leadership, LockOptions, MutexGuard,
-    Partition, PartitionOptions, PathChildrenCache, PersistentNode, SemaphoreProtocol, TermOutcome,
+    CountDownLatch, CuratorCache, CuratorCacheOptions, DistributedDoubleBarrier, Group, InterProcessMutex,
+    InterProcessSemaphoreV2, LeaderLatch, LeaderLatchOptions, LeaderObserver, LeaderSelector, LeaderState, Leadership,
+    LockOptions, MutexGuard, NodeState, Partition, PartitionOptions, PathChildrenCache, PersistentNode,
+    SemaphoreProtocol, TermOutcome,
 };
-use curator_test::wire::OpCode;
+use curator_test::wire::{ErrorCode, OpCode};
 use curator_test::{ApacheCluster, ClientId, FaultProxy, SimulatedEnsemble, TestingServer};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -106,7 +107,9 @@ fn promised() -> BTreeMap<String, (String, BTreeSet<String>)> {
         Some((level, rest.split_once(" | ")?))
     });
     let mut promised = BTreeMap::new();
-    for (level, (names, fields)) in rows.filter(|(level, _)| ["trace", "debug", "info", "warn"].contains(level)) {
+    for (level, (names, fields)) in
+        rows.filter(|(level, _)| ["trace", "debug", "info", "warn", "error"].contains(level))
+    {
         // What a field can be stands in parentheses.
         let fields = fields.split('(').next().unwrap();
         for name in quoted(names) {
@@ -198,7 +201,7 @@ async fn lead_and_fail(client: &CuratorFramework, log: &Log) {
 }
 
 /// Nodes that stand, and do not, in each way that is logged.
-async fn register_and_fail(client: &CuratorFramework, log: &Log) {
+async fn register_and_fail(client: &CuratorFramework, server: &TestingServer, log: &Log) {
     let started = |path: &str| {
         let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, path, "").unwrap();
         node.start().unwrap();
@@ -207,6 +210,13 @@ async fn register_and_fail(client: &CuratorFramework, log: &Log) {
     let read_only = || vec![Acl::new(Permission::READ | Permission::ADMIN, "world", "anyone")];
     let node = started("/standing/node");
     timeout(PATIENCE, node.created()).await.unwrap().unwrap();
+    for op in [OpCode::Exists, OpCode::GetData] {
+        server.refuse(op, 1, ErrorCode::NoAuth);
+    }
+    client.set_data().for_path("/standing/node", "of an operator").await.unwrap();
+    log.comes_to("a node that stands cannot be read").await;
+    timeout(PATIENCE, node.watch().wait_for(|state| matches!(state, NodeState::Standing(_)))).await.unwrap().unwrap();
+    assert_eq!(server.refusals_left(), 0);
     let _second = started("/standing/node");
     log.comes_to("a node is taken").await;
     client.set_acl().with_acl(read_only()).for_path("/standing/node").await.unwrap();
@@ -238,6 +248,12 @@ async fn register_and_fail(client: &CuratorFramework, log: &Log) {
     log.comes_to("the root of a cache cannot be created").await;
     hidden.close().await;
     children.close().await;
+
+    let filtered = CuratorCacheOptions::new().filter(|path| panic!("no answer for {path}"));
+    let filtered = CuratorCache::with_options(client.clone(), "/standing", filtered).unwrap();
+    filtered.start().unwrap();
+    log.comes_to("a cache has ended").await;
+    log.comes_to("code of the program has panicked").await;
 }
 
 /// A member of a barrier that dies, and a round of a latch with nodes that cannot be deleted.
@@ -325,7 +341,7 @@ async fn live_through_everything(log: &Log) {
 
     lead_and_fail(&client, log).await;
 
-    register_and_fail(&client, log).await;
+    register_and_fail(&client, &server, log).await;
 
     divide_items(&client, log).await;
 
@@ -337,6 +353,11 @@ async fn live_through_everything(log: &Log) {
     log.comes_to("a lock is held for long").await;
     assert!(timeout(PATIENCE, mutex.acquire_timeout(SESSION / 10)).await.unwrap().unwrap().is_none());
     assert!(guard.release().await.unwrap().is_released());
+
+    client.create().creating_parents_if_needed().for_path("/blocked/lock-0").await.unwrap();
+    let blocked = InterProcessMutex::new(client.clone(), "/blocked").unwrap();
+    assert!(timeout(PATIENCE, blocked.acquire_timeout(SESSION / 10)).await.unwrap().unwrap().is_none());
+    log.comes_to("a persistent node with the name of a contender blocks the lock: delete or rename it").await;
 
     // The node of the holder cannot be read when another contender joins.
     let hidden = InterProcessMutex::new(client.clone(), "/hidden-lock").unwrap();

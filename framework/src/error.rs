@@ -193,7 +193,8 @@ pub enum Error {
 
 impl Error {
     /// Returns `true` if the same request may succeed later: after `ConnectionLoss` and `SessionExpired`, as in
-    /// Curator's `RetryPolicy.allowRetry`, and after ZooKeeper's operation timeout, moved session and throttled request.
+    /// Curator's `RetryPolicy.allowRetry`. It may also succeed after ZooKeeper's operation timeout, moved session and
+    /// throttled request.
     /// A server that throttles has not carried out the request.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

@@ -40,7 +40,7 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// `true` if the command was stopped because the grant was lost or nearly lost.
     pub(crate) lost: bool,
-    /// `true` if a signal asked this program to end meanwhile. HUP does not count: for a service it may mean a reload.
+    /// `true` if a signal asked this program to end in the meantime. HUP does not count: for a service it may mean a reload.
     pub(crate) asked_to_end: bool,
 }
 

@@ -206,8 +206,8 @@ fn is_contender(child: &str) -> bool {
     ["lock-", "lease-", "latch-", "__READ__", "__WRIT__"].iter().any(|name| is_named(child, name))
 }
 
-/// Returns the path of the lock, if a path has the name that a server has given to a contender's node: it ends in a
-/// number of ten characters. A user may have named a lock `lock-7`.
+/// Returns the path of the lock, if a path ends in a name that a server gives to a contender's node. Such a name ends in
+/// a number of ten characters. A user may have named a lock `lock-7`.
 #[must_use]
 pub fn lock_of_contender(path: &str) -> Option<&str> {
     let name = node_from_path(path);
@@ -222,13 +222,13 @@ fn whole_of(path: &str) -> &str {
     if is_named(node_from_path(path), "lease-") { parent_of(parent) } else { parent }
 }
 
-/// Returns the message about a persistent node with the name of a contender's.
+/// Returns the message about a persistent node with a contender's name.
 #[must_use]
 pub fn not_a_contender(node: &str) -> String {
     format!("{node} is a persistent node, not a contender: delete or rename it")
 }
 
-/// Returns the children with the names of contenders' nodes that are contenders (`true`), or are not (`false`). Reads
+/// Returns the children with contenders' names that are contenders (`true`), or are not (`false`). Reads
 /// their stats one after the other.
 fn judged<'a>(
     client: &'a CuratorFramework,
@@ -246,7 +246,8 @@ fn judged<'a>(
 ///
 /// # Errors
 ///
-/// Those of reading the nodes.
+/// * `Error::NoAuth`: a node may not be read.
+/// * `Error::ConnectionLoss`, `Error::SessionExpired`: the servers did not answer.
 pub async fn other_kind(
     client: &CuratorFramework,
     path: &str,
@@ -345,7 +346,7 @@ pub async fn look(client: &CuratorFramework, path: &str, max_leases: Option<usiz
     Ok(seen(client, path, &children).await?)
 }
 
-/// Looks at the node at a path, without its contenders: the names of its children alone show its kind.
+/// Lists the node at a path, without its contenders: the names of its children alone show its kind.
 ///
 /// # Errors
 ///
@@ -419,7 +420,7 @@ pub async fn locks_below(client: &CuratorFramework, path: &str) -> Result<Below,
                 known.extend(contenders.iter().map(|one| one.participant.path.clone()));
                 below.locks.push(Lock { path: node.clone(), kind, contenders });
             }
-            // A node with the name of a contender's that is not a contender may have locks below it.
+            // A node with a contender's name that is not a contender may have locks below it.
             level.extend(children.iter().map(|child| make_path(&node, child)).filter(|child| !known.contains(child)));
         }
     }

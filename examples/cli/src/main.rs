@@ -477,7 +477,7 @@ async fn check(
     Err(Failure(2, format!("{path} is a {name} with contenders: use {right}, or another path")))
 }
 
-/// Returns the reason of a refusal: a persistent node with the name of a contender's, or `other`.
+/// Returns the reason of a refusal: a persistent node with a contender's name, or `other`.
 async fn refused_by(
     client: &CuratorFramework,
     path: &str,

@@ -1,4 +1,4 @@
-//! Objects of the program behind the options of a client. Each of their panics has the effect of a refusal:
+//! Objects of the program in the options of a client. Each of their panics has the effect of a refusal:
 //!
 //! | object | effect of a panic |
 //! | --- | --- |

@@ -121,7 +121,7 @@ impl Group {
         self.owner.client.no_answer("join")
     }
 
-    /// Returns the last known members, also while they are [stale](GroupState::Stale); `None` before the first read, and
+    /// Returns the last known members, even if they are [stale](GroupState::Stale); `None` before the first read, and
     /// once the group is closed.
     #[must_use]
     pub fn members(&self) -> Option<Members> {

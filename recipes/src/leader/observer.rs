@@ -51,7 +51,7 @@ impl Leader {
 pub enum Observed {
     /// The observer has not read the election yet.
     Unknown,
-    /// The election has no candidates, or a persistent node with the name of a candidate's blocks them.
+    /// The election has no candidates, or a persistent node with a candidate's name blocks them.
     NoLeader,
     /// The candidate at the head of the queue. With a
     /// [delay](crate::LeaderLatchOptions::delay_after_unclean_loss) it leads when the delay has passed.
@@ -81,7 +81,7 @@ impl Observed {
         }
     }
 
-    /// Returns the state behind a refused read: the last known leader is not forgotten.
+    /// Returns the state after a refused read, with the last known leader.
     fn refused(self, cause: LeaderError) -> Self {
         match self {
             Self::Leader(leader) => Self::Stale { leader: Some(leader), cause },
@@ -146,7 +146,7 @@ impl Observed {
 /// | case | requests |
 /// | --- | --- |
 /// | new leader, or new data | 3: a listing, and reads of the leader's node and of the path, with watches |
-/// | persistent nodes with the name of a candidate's, ahead of it | 2 more for each |
+/// | persistent nodes with a candidate's name, ahead of it | 2 more for each |
 /// | no candidates | 2: a listing, and one with a watch, or a watch for the path's creation |
 /// | start, new session | 1 more, so that the observer does not return to an earlier leader: `sync`, or a write over `zookeeper-async` |
 /// | a candidate joins or leaves behind the leader | 0 |
@@ -188,7 +188,7 @@ impl LeaderObserver {
         &self.owner.path
     }
 
-    /// Returns the newest leader that the observer knows, also while it is [stale](Observed::Stale); `None` in every other
+    /// Returns the newest leader that the observer knows, even if it is [stale](Observed::Stale); `None` in every other
     /// [state](Observed).
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {

@@ -50,12 +50,12 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// refuses a smaller token than one it has seen: see [fencing](crate::choosing#fencing). For a picture of a loss, see
 /// [how it works](crate::how_it_works#loss).
 ///
-/// If a server refuses the read that watches the node, such as a server with too many requests, the session repeats it
-/// while the lock is held. One transaction of another client may delete the nodes of the holder and of the next waiter,
+/// A server may refuse the read that watches the node, for example because of too many requests. The session then repeats
+/// the read while the lock is held. One transaction of another client may delete the nodes of the holder and of the next waiter,
 /// if both have different sessions. Their notifications are two messages, and the first of them grants the lock. So the
 /// waiter may hold a lock without a node until it receives the second one, or reconnects, or its session's deadline
 /// passes. [`verify`](crate::LockGuard::verify) and a [guarded transaction](crate::MutexGuard::transaction) fail from the
-/// beginning.
+/// start.
 ///
 /// # Cancelling an acquire
 ///
@@ -149,8 +149,8 @@ pub(crate) const LOCK_NAME: &str = "lock-";
 /// | the first other contender joins behind a holder that did not wait | 1 more: the holder watches its node |
 /// | acquire by an owner that holds the lock | 0 |
 ///
-/// A holder that did not wait is watched by its listing: each change of the lock's children notifies it, and its own
-/// delete is the last. That costs no request, and one notification for each acquire. A grant to a waiter is one event. A
+/// A holder that did not wait is watched by its listing: each change of the lock's children notifies it, its delete
+/// last. That costs no request, and one notification for each acquire. A grant to a waiter is one event. A
 /// waiter watches its own node after a tenth of the session timeout at the latest.
 /// A watch that the session already has costs no request: in a queue of one session, a hand-off sends only the delete.
 /// A listing takes 55 bytes for each contender.

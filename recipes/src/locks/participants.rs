@@ -26,7 +26,7 @@ pub enum ParticipantKind {
     Candidate,
 }
 
-/// One contender of a lock, as read from its node. A persistent node with the name of a contender's is not one: see
+/// One contender of a lock, as read from its node. A persistent node with a contender's name is not one: see
 /// [`LockInternalsDriver::is_contender`](crate::LockInternalsDriver::is_contender).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -37,15 +37,15 @@ pub struct Participant {
     pub kind: ParticipantKind,
     /// The number that the server gave the node.
     pub sequence: i64,
-    /// Its position in the order, from 0. Counts persistent nodes with the name of a contender's, as grants do.
+    /// Its position in the order, from 0. Counts persistent nodes with a contender's name, as grants do.
     pub position: usize,
     /// `true` for a holder, `false` for a waiter.
     pub holds: bool,
     /// The node's data.
     pub data: Vec<u8>,
-    /// The path of a persistent node with the name of a contender's, which blocks this waiter until it is deleted.
-    /// `None` for a holder. The participants of one half of a read-write lock are blocked by nodes of the other half too,
-    /// which only the participants of both halves show.
+    /// The path of a persistent node with a contender's name, which blocks this waiter until it is deleted.
+    /// `None` for a holder. Nodes of the other half block the participants of one half of a read-write lock too. Only
+    /// the participants of both halves show these nodes.
     pub blocked_by: Option<String>,
     /// The ZooKeeper session that owns the node; 0 if the node is persistent.
     pub session: i64,
@@ -70,8 +70,8 @@ impl Participant {
 }
 
 impl LockInternals {
-    /// Reads the nodes of some kinds, one after the other. Leaves out nodes that are deleted meanwhile, and persistent
-    /// nodes with the name of a contender's.
+    /// Reads the nodes of some kinds, one after the other. Leaves out nodes that are deleted in the meantime, and persistent
+    /// nodes with a contender's name.
     pub(crate) async fn participants(
         &self,
         kind: impl Fn(&str) -> Option<ParticipantKind>,
@@ -86,7 +86,7 @@ impl LockInternals {
                 None => drop(deleted.insert(name)),
             }
         }
-        // Grants wait for all nodes with the name of a contender's, so the order has them all.
+        // Grants wait for all nodes with a contender's name, so the order has them all.
         let sorted = listed.only(|name| !deleted.contains(name));
         let mut participants = Vec::with_capacity(read.len());
         for (position, name) in sorted.names().enumerate() {
@@ -132,7 +132,7 @@ impl LockInternals {
         }
     }
 
-    /// Returns the paths of the nodes with the names of contenders', in order.
+    /// Returns the paths of the nodes with contenders' names, in order.
     pub(crate) async fn participant_nodes(&self) -> Result<Vec<String>> {
         Ok(self.sorted().await?.names().map(|name| make_path(self.base_path(), name)).collect())
     }

@@ -37,7 +37,7 @@ pub enum NodeState {
     Creating,
     /// The node stands. The state stays during a lost connection, until the session ends.
     Standing(StandingNode),
-    /// The node stands, as far as is known: the server refuses a request about it. The node tries again, with growing
+    /// The node exists, as far as is known: the server refuses a request about it. The node tries again, with growing
     /// pauses of up to 30 s. Its session lives; a deletion by another client is noticed with the next reply.
     Stale {
         /// The node, as it was last known.
@@ -61,7 +61,7 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// Returns the node that stands, even if that is stale.
+    /// Returns the node that exists, even if it is stale.
     #[must_use]
     pub const fn standing(&self) -> Option<&StandingNode> {
         match self {

@@ -39,7 +39,7 @@ const CURATORS: [(&str, Role); 5] = [
 ];
 const KAZOOS: [(&str, Role); 2] = [("__lock__", Role::Lock), ("__rlock__", Role::Read)];
 
-/// Returns the role and the sequence number of a node with the name of a contender's, or `None` for any other node. The
+/// Returns the role and the sequence number of a node with a contender's name, or `None` for any other node. The
 /// locks order all nodes with such a name. The stat shows whether the node is a contender.
 pub(crate) fn contender(name: &str) -> Option<(Role, i64)> {
     let curators = || CURATORS.iter().find_map(|(mark, role)| Some((*role, standard_sequence(name, mark)?)));

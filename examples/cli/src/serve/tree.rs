@@ -122,7 +122,7 @@ pub(crate) struct Lock {
     pub(crate) path: String,
     pub(crate) recipe: Recipe,
     pub(crate) contenders: Vec<Arc<Contender>>,
-    /// The path of a persistent node with the name of a contender's, if one blocks the waiters.
+    /// The path of a persistent node with a contender's name, if one blocks the waiters.
     pub(crate) blocked_by: Option<String>,
 }
 
@@ -156,7 +156,7 @@ pub(crate) enum Event {
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     directories: BTreeMap<String, BTreeMap<String, Contender>>,
-    /// The persistent nodes with the names of contenders', in each directory. They are directories too, and block.
+    /// The persistent nodes with contenders' names, in each directory. They are directories too, and block.
     persistent: BTreeMap<String, BTreeMap<String, (Role, i64)>>,
     /// The recipes of the locks that had contenders: a free lock has no node that shows it.
     recipes: BTreeMap<String, Recipe>,
@@ -391,8 +391,8 @@ impl Tree {
         session.is_some_and(|session| gone.contains_key(&session))
     }
 
-    /// A semaphore's `leases` and `locks` have no directories below them, other than a path with such a name may have:
-    /// only nodes with the names of contenders'.
+    /// A semaphore's `leases` and `locks` have no directories below them, only nodes with contenders' names. Another path
+    /// with such a name may have some.
     fn is_semaphore(&self, path: &str) -> bool {
         let (leases, locks) = (child(path, "leases"), child(path, "locks"));
         let is_in_a_contenders_place = |directory: &str, inner: &str| {

@@ -1,4 +1,4 @@
-//! Persistent nodes with the names of contenders'.
+//! Persistent nodes with contenders' names.
 
 use std::io::{BufRead as _, BufReader};
 

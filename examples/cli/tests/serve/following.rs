@@ -49,7 +49,7 @@ fn five_hundred_contenders_cost_one_read_for_each_change() {
     assert_eq!(reads.len(), 2, "{reads:?}");
 }
 
-/// Persistent nodes with the names of contenders are paths: those of the first look, and those that come later.
+/// Persistent nodes with the names of contenders are paths: the first listing has some, and others come later.
 pub(crate) fn locks_below_persistent_nodes_are_shown(clients: &Clients, start: impl FnOnce() -> Web) {
     let client = clients.client();
     clients.create(&client, "/jobs/lock-0", "");

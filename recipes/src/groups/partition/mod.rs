@@ -162,8 +162,8 @@ pub struct Share {
 /// | the members change before they have settled | 1 read for each item that a member would take and that was not free |
 /// | the items that do not move, and idle members | 0 |
 ///
-/// Each settled change of the members costs a computation: a sort of (items × members) pairs of 24 bytes, some 50 ms for
-/// a million pairs. A member that joins computes it at each change until it has settled.
+/// Each settled change of the members costs a sort of (items × members) pairs of 24 bytes. A million pairs take some
+/// 50 ms. A member that joins computes it at each change until it has settled.
 #[derive(Clone)]
 pub struct Partition {
     inner: Arc<Inner>,

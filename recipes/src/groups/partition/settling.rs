@@ -216,7 +216,7 @@ impl Settling {
                 } else if is_calm || is_late {
                     settled.remove(fact);
                 }
-                // The next change of a fact that is not calm begins a settling of its own.
+                // The next change of a fact that is not calm starts a settling of its own.
                 change.first = if is_late { change.last } else { change.first };
                 !is_calm
             });
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(scene.claims(Claim::Settled, &items), before);
     }
 
-    /// Its items may have been taken meanwhile.
+    /// Its items may have been taken in the meantime.
     #[test]
     fn a_settling_ends_although_a_member_returns_late() {
         let (mut scene, items) = (Scene::settled("ann bob cat"), items());

@@ -56,7 +56,7 @@ impl Candidacy {
         self.read.lock().take()
     }
 
-    /// Lists with a watch, and reads the path's data in the same write: a listing behind a deletion nearly always grants.
+    /// Lists with a watch, and reads the path's data in the same write: a listing after a deletion nearly always grants.
     pub(super) async fn list(&self, at: &Session, base_path: &str) -> Result<(Vec<String>, Watch), Error> {
         let both = futures_util::future::join(at.get_children_watched(base_path), at.get_data(base_path));
         let (children, read) = at.in_one_write(both).await;

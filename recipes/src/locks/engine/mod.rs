@@ -256,8 +256,8 @@ impl LockInternals {
         is_new
     }
 
-    /// Returns the grant of a node that did not have to wait. From now on its deletion is noticed: by a watch on the
-    /// children that a listing with the node has set, or else by a read.
+    /// Returns the grant of a node that did not have to wait. From now on a watch notices its deletion. The
+    /// watch is the one of a listing with the node, otherwise a read sets it.
     pub(crate) fn acquired_from(&self, owned: OwnedNode, listing: Option<Watch>) -> Acquired {
         waits::watch_held(&owned, listing);
         let (fencing_token, revocation) = (owned.czxid().unwrap_or_default(), self.revocation(&owned));
@@ -319,7 +319,7 @@ impl LockInternals {
         alone.numbered().next().map(|(number, _)| number)
     }
 
-    /// Returns whether a node with the name of a contender's is one, by the owner in its stat.
+    /// Returns `true` if a node with a contender's name is a contender, by the owner in its stat.
     pub(crate) fn is_contender(&self, ephemeral_owner: i64) -> bool {
         self.spec.driver.is_contender(ephemeral_owner)
     }

@@ -225,7 +225,7 @@ impl<'a> Contender<'a> {
                         self.listing = Some(Box::new(watch));
                         children
                     }
-                    // The node of a lock cannot be deleted before its children: without it the own node is gone too.
+                    // The node of a lock cannot be deleted before its children: without it this contender's node is deleted too.
                     Err(Error::NoNode { .. }) => Vec::new(),
                     Err(error) => return Err(error),
                 }

@@ -14,8 +14,8 @@ use crate::locks::guard::protect::while_held;
 /// The guard of any lock: all other guards dereference to it. Dropping it sends the delete of the lock's node at once,
 /// from the thread that drops it. [`release`](Self::release) waits for the reply and returns the outcome.
 ///
-/// A task of the client repeats a delete that fails. If the runtime ends first, as at the end of `main`, its drop closes
-/// the session of the default client, which releases all locks of the client at once.
+/// A task of the client repeats a delete that fails. The runtime may end first, as at the end of `main`. Its drop then closes
+/// the session of the default client, and the server releases all locks of the client at once.
 /// [`CuratorFramework::run`](curator_framework::CuratorFramework::run) closes the client on every path. After
 /// `process::exit` or an abort the lock stays until the session times out:
 /// [`CuratorFramework`](curator_framework::CuratorFramework#the-end-of-a-program) lists the cases.

@@ -110,8 +110,8 @@ const DIRECT_MARK: &[u8] = b"__DIRECT__";
 /// | a `try_acquire` that is refused | 4 reads | 2 |
 ///
 /// A lease costs 1 more request at the first change of the other leases while it is held: before that, its listing
-/// watches it. With the direct protocol and an access control list that neither `world` nor
-/// `auth` may write, each lease costs 1 more: the server tells whether this client may.
+/// watches it. With the direct protocol each lease costs 1 more, if its access control list lets
+/// neither `world` nor `auth` write. This request asks the server whether this client may.
 ///
 /// The first acquire of an object sends three more reads in one more round trip: it checks the protocol and looks for a
 /// free lease. The check sets a watch, and is repeated when the watch has fired. A client that found no free lease uses

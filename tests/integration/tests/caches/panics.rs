@@ -48,15 +48,15 @@ impl Stage {
         cache
     }
 
-    /// Asserts that a cache has failed by the panic of a closure, and that all else goes on.
+    /// Asserts that a cache has failed by the panic of a closure, and that all else continues.
     async fn has_failed(&self, cache: &CuratorCache, closure: &str) {
         let mut states = cache.watch();
         let failed = timeout(PATIENCE, states.wait_for(|state| matches!(state, CacheState::Failed(_)))).await;
         let failed = failed.expect("the cache fails").unwrap().clone();
         let CacheState::Failed(error @ CacheError::Panicked { .. }) = failed else { panic!("{failed:?}") };
         let text = error.to_string();
-        let beginning = format!("the cache of /tree has ended: the {closure} closure has panicked: no answer for ");
-        assert!(text.starts_with(&beginning), "{text}");
+        let start = format!("the cache of /tree has ended: the {closure} closure has panicked: no answer for ");
+        assert!(text.starts_with(&start), "{text}");
         assert!(!error.is_retryable());
         let caught_up = timeout(PATIENCE, cache.caught_up()).await.unwrap();
         assert_eq!(caught_up.unwrap_err().to_string(), text);
@@ -148,8 +148,8 @@ async fn panic_of_a_selector_at_a_reconnect_ends_the_tree_cache_alone() {
     };
     let error = timeout(PATIENCE, failed).await.expect("the cache fails");
     assert!(matches!(error, CacheError::Panicked { .. }), "{error:?}");
-    let beginning = "the cache of /tree has ended: the descend closure has panicked: no answer for ";
-    assert!(error.to_string().starts_with(beginning), "{error}");
+    let start = "the cache of /tree has ended: the descend closure has panicked: no answer for ";
+    assert!(error.to_string().starts_with(start), "{error}");
     sleep(PATIENCE).await;
     assert!(stage.guard.is_held() && stage.client.is_connected());
 }

@@ -246,7 +246,7 @@ async fn wait_in_silence_without(taking: &Taking, is_deleted: fn(&str) -> bool) 
     let network = async {
         // By then the waiter watches its own nodes.
         sleep(TURN * 3 / 4).await;
-        // A contender with its turn watches its node behind the first event of another child.
+        // A contender with its turn watches its node after the first event of another child.
         for node in stage.own_nodes() {
             let sibling = format!("{}/sibling", node.rsplit_once('/').unwrap().0);
             stage.front.create().for_path(&sibling).await.unwrap();

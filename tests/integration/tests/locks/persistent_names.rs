@@ -1,4 +1,4 @@
-//! Persistent nodes with the name of a contender's: they block, and no view takes them for contenders.
+//! Persistent nodes with a contender's name: they block, and no view takes them for contenders.
 
 use curator_framework::{CreateMode, CuratorFramework};
 use curator_integration::env::{eventually, in_time};

@@ -193,9 +193,9 @@ async fn members_stay_known_while_reads_are_refused() {
     }
 }
 
-/// A node stands as far as is known while a read of it is refused.
+/// A node exists as far as is known while a read of it is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_stands_while_reads_of_it_are_refused() {
+async fn node_is_known_while_reads_of_it_are_refused() {
     let server = server();
     let (client, admin) = (client(&server).await, client(&server).await);
     let node = PersistentNode::new(client, CreateMode::Ephemeral, "/node", "ours").unwrap();

@@ -271,7 +271,7 @@ fn the_items_of_a_member_that_has_left_move_although_another_one_restarts_in_a_l
 }
 
 /// Returns the time until a member has an item of another one, while more members join, each sooner than the others
-/// settle; at most ten times the settling.
+/// settle. Ends after ten times the settling.
 fn time_to_an_item_while_others_join() -> Duration {
     play(1, async |ensemble| {
         let (one, two) = (client(&ensemble, ONE).await, client(&ensemble, TWO).await);

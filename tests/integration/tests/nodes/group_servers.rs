@@ -255,3 +255,53 @@ fn group_that_forgets_its_members_is_found() {
     };
     assert!(curator_framework::mutants::with("forget-the-known-members", run), "the members are forgotten");
 }
+
+/// The listing without the member that left was answered, although the read of another member is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stale_group_shows_no_member_that_a_later_listing_lacks() {
+    let server = server();
+    let (client, admin) = (client(&server).await, client(&server).await);
+    for id in ["ann", "bob"] {
+        admin.create().creating_parents_if_needed().for_path(&format!("/group/{id}")).await.unwrap();
+    }
+    let group = Group::observe(client.clone(), "/group").unwrap();
+    has(&group, |members| members.len() == 2).await;
+    let mut state = group.watch();
+    server.refuse(OpCode::GetData, 1000, ErrorCode::RuntimeInconsistency);
+    admin.transaction().delete("/group/ann").create("/group/cid", "").commit().await.unwrap();
+    let without_ann = |state: &GroupState| matches!(state, GroupState::Stale { members, .. } if !members.contains("ann"));
+    let seen = tokio::time::timeout(Duration::from_secs(3), state.wait_for(without_ann)).await;
+    assert!(seen.is_ok(), "{:?} after {} listings", *group.watch().borrow(), reads(&server).len());
+}
+
+/// The watch on a node that stands fires during the pause after a refused request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stale_node_ends_with_its_deletion_and_with_its_session() {
+    let server = server();
+    let (client, admin) = (client(&server).await, client(&server).await);
+    for by_deletion in [true, false] {
+        let path = format!("/node-{by_deletion}");
+        let node = PersistentNode::new(client.clone(), CreateMode::Ephemeral, &path, "ours").unwrap();
+        node.start().unwrap();
+        let standing = in_time(node.created()).await.unwrap();
+        // The watch is set by `exists`, and the read of the data fails.
+        server.refuse(OpCode::GetData, 1000, ErrorCode::RuntimeInconsistency);
+        admin.set_data().for_path(&path, "theirs").await.unwrap();
+        let refused = || 1000 - server.refusals_left();
+        eventually("the pauses are long", async || refused() >= 7).await;
+        assert!(matches!(node.state(), NodeState::Stale { .. }), "{:?}", node.state());
+        if by_deletion {
+            admin.delete().for_path(&path).await.unwrap();
+        } else {
+            server.kill_session(standing.session);
+        }
+        let is_other = |state: &NodeState| !state.standing().is_some_and(|node| node.czxid == standing.czxid);
+        let mut states = node.watch();
+        let seen = tokio::time::timeout(Duration::from_secs(1), states.wait_for(is_other)).await;
+        assert!(seen.is_ok(), "by deletion: {by_deletion}, after {} refusals: {:?}", refused(), node.state());
+        in_time(node.close()).await;
+        while server.refusals_left() > 0 {
+            drop(admin.get_data().for_path("/").await);
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Observers of elections.
 
-use curator_framework::{Acl, ConnectionState, Permission};
-use curator_integration::env::{builder, children, connected, eventually, in_time};
+use curator_framework::{Acl, ConnectionState, CreateMode, Permission};
+use curator_integration::env::{PATIENCE, builder, children, connected, eventually, in_time};
 use curator_integration::on_every_server;
 use curator_recipes::{Change, LeaderObserver, LeaderSelector, LeaderSelectorOptions, Observed};
 
@@ -79,6 +79,24 @@ on_every_server! {
         admin.set_acl().with_acl(Acl::open_unsafe()).for_path(&path).await.unwrap();
         sees(&mut observed, |leader| leader.term != leadership.term()).await;
         in_time(waiting.close()).await;
+    }
+
+    /// A listing shows that its node was deleted. The read of the next leader's node is refused.
+    async fn stale_observer_forgets_a_leader_that_a_later_listing_lacks(env) {
+        let (admin, other, path) = (env.client().await, env.client().await, env.path("latch"));
+        let latch = named(&admin, &path, "ann");
+        let leadership = leads(&latch).await;
+        let observer = LeaderObserver::start(other, &path).unwrap();
+        let mut observed = observer.watch();
+        sees(&mut observed, |leader| leader.term == leadership.term()).await;
+        let hidden = vec![Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, "world", "anyone")];
+        let next = admin.create().with_mode(CreateMode::EphemeralSequential).with_acl(hidden);
+        next.for_path(&format!("{path}/latch-")).await.unwrap();
+        in_time(latch.close()).await;
+        in_time(observed.wait_for(|seen| matches!(seen, Observed::Stale { .. } | Observed::Failed(_)))).await.unwrap();
+        let without_ann = |seen: &Observed| seen.leader().is_none_or(|leader| leader.id != "ann");
+        let forgotten = tokio::time::timeout(PATIENCE / 10, observed.wait_for(without_ann)).await.map(drop);
+        assert!(forgotten.is_ok(), "{:?}", observer.watch().borrow());
     }
 
     async fn persistent_node_with_the_name_of_another_recipe_hides_no_leader(env) {

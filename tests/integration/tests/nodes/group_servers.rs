@@ -269,7 +269,8 @@ async fn stale_group_shows_no_member_that_a_later_listing_lacks() {
     let mut state = group.watch();
     server.refuse(OpCode::GetData, 1000, ErrorCode::RuntimeInconsistency);
     admin.transaction().delete("/group/ann").create("/group/cid", "").commit().await.unwrap();
-    let without_ann = |state: &GroupState| matches!(state, GroupState::Stale { members, .. } if !members.contains("ann"));
+    let without_ann =
+        |state: &GroupState| matches!(state, GroupState::Stale { members, .. } if !members.contains("ann"));
     let seen = tokio::time::timeout(Duration::from_secs(3), state.wait_for(without_ann)).await;
     assert!(seen.is_ok(), "{:?} after {} listings", *group.watch().borrow(), reads(&server).len());
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use curator_framework::{CuratorFramework, LossReason, RetryNTimes, SessionEnd};
+use curator_framework::{ConnectionState, CuratorFramework, LossReason, RetryNTimes, SessionEnd};
 use curator_integration::held::{Form, Kind, Way, all_lost, not_over};
-use curator_recipes::{InterProcessSemaphoreMutex, LockGuard, Release};
+use curator_recipes::{InterProcessMutex, InterProcessSemaphoreMutex, LockGuard, Release};
 use curator_test::{ClientId, SimulatedEnsemble};
 use futures_util::FutureExt as _;
 use tokio::time::{sleep, timeout};
@@ -227,6 +227,28 @@ fn waiting_semaphore_mutex_survives_the_deletion_of_either_node() {
             let next = timeout(SESSION, waiter).await.unwrap().unwrap().unwrap();
             assert!(next.is_held() && next.fencing_token() > holder[0].fencing_token());
             assert_eq!(next.release().await.unwrap(), Release::Released);
+        });
+    }
+}
+
+/// The first requests of the next connection delete the nodes.
+#[test]
+fn guard_dropped_without_a_connection_is_released_by_the_next_one() {
+    for pause in [0, 10, 40] {
+        simulated(async |ensemble, client| {
+            let guard = InterProcessMutex::new(client.clone(), PATH).unwrap().acquire().await.unwrap();
+            ensemble.reset(HOLDER);
+            sleep(Duration::from_millis(pause)).await;
+            drop(guard);
+            let mut states = client.watch_connection_state();
+            states.wait_for(|state| *state == Some(ConnectionState::Suspended)).await.unwrap();
+            states.wait_for(|state| *state == Some(ConnectionState::Reconnected)).await.unwrap();
+            let from = ensemble.now();
+            while !ensemble.children(PATH).is_empty() {
+                sleep(Duration::from_millis(1)).await;
+            }
+            let after = ensemble.now() - from;
+            assert!(after <= LATENCY + ROUNDING, "dropped after {pause} ms: released {after:?} after the connect");
         });
     }
 }

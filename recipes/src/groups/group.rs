@@ -249,9 +249,9 @@ impl Follower {
             if !may_pass {
                 tracing::warn!(%error, path = self.path, pause_s = pause.as_secs_f64(), "a group cannot be read");
                 self.state.send_modify(|state| {
-                    let known = state.members().cloned();
-                    *state = match known {
-                        Some(members) => GroupState::Stale { members, cause: error.into() },
+                    *state = match state.members() {
+                        // Not the published ones: a listing may have been answered, and only a read be refused.
+                        Some(_) => GroupState::Stale { members: self.members.clone(), cause: error.into() },
                         None => GroupState::Failed(error.into()),
                     };
                 });
@@ -301,9 +301,9 @@ impl Follower {
 
     /// Waits until the path of the group is created.
     async fn wait_for_path(&mut self, session: &Session) -> Result<(), Error> {
+        self.members = Members::default();
         let (stat, created) = session.exists_watched(&self.path).await?;
         if stat.is_none() {
-            self.members = Members::default();
             self.publish();
             created.await;
         }
